@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use guard::{Asker, Rules};
+use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Revised,
     ServerId, WhichPrincipal,
@@ -36,7 +36,7 @@ pub trait Access: Send + Sync {
     ///
     /// # Errors
     /// Those of [`guard::perform`].
-    fn pts(&self, asker: &Asker, call: &PtsCall) -> Result<Answer, Fault>;
+    fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> Result<Answer, Fault>;
 
     /// What is kept of somebody's password, where the database is.
     ///

@@ -19,7 +19,7 @@ use waldb::Synced;
 
 use crate::format::{check_format, put_format};
 use crate::listeners::Listeners;
-use crate::record::{self, Counters};
+use crate::record::{self, CellCounters};
 use crate::{Access, CellDb, CellError, key};
 
 type Result<T> = std::result::Result<T, CellError>;
@@ -43,7 +43,7 @@ pub struct Embedded {
     synced: Synced,
     path: PathBuf,
     /// Held while a change is made.
-    counters: Mutex<Counters>,
+    counters: Mutex<CellCounters>,
     /// The last revision, for who asks at every call.
     latest: AtomicU64,
     /// The other servers.
@@ -101,7 +101,7 @@ impl Embedded {
         let stored = db.get(key::COUNTERS).map_err(|error| medium(&error))?;
         let counters = match stored {
             Some(value) => record::decode_counters(key::COUNTERS, &value)?,
-            None => Counters { next_number: 1, ..Counters::default() },
+            None => CellCounters { next_number: 1, ..CellCounters::default() },
         };
         let embedded = Embedded {
             db,
@@ -152,11 +152,11 @@ impl Embedded {
     /// Makes a change: what `fill` puts into the batch, with its revision.
     fn change(
         &self,
-        counters: &mut Counters,
+        counters: &mut CellCounters,
         changed: Changed,
-        fill: impl FnOnce(Revision, &mut Counters, &mut WriteBatch),
+        fill: impl FnOnce(Revision, &mut CellCounters, &mut WriteBatch),
     ) -> Result<Revision> {
-        let mut next = Counters { revision: counters.revision + 1, ..*counters };
+        let mut next = CellCounters { revision: counters.revision + 1, ..*counters };
         let revision = Revision(next.revision);
         let mut batch = WriteBatch::default();
         fill(revision, &mut next, &mut batch);
@@ -170,7 +170,7 @@ impl Embedded {
         Ok(revision)
     }
 
-    fn write(&self, mut batch: WriteBatch, counters: &mut Counters, next: Counters) -> Result<()> {
+    fn write(&self, mut batch: WriteBatch, counters: &mut CellCounters, next: CellCounters) -> Result<()> {
         batch.put(key::COUNTERS, record::encode_counters(key::COUNTERS, next));
         let mut options = WriteOptions::default();
         options.set_sync(true);
@@ -317,7 +317,7 @@ impl CellDb for Embedded {
         let first = counters.next_number.max(above.0.saturating_add(1));
         let end = first.checked_add(u64::from(count)).filter(|end| *end < u64::MAX);
         let next_number = end.ok_or_else(|| CellError::Misuse("there are no more numbers".to_owned()))?;
-        let next = Counters { next_number, ..*counters };
+        let next = CellCounters { next_number, ..*counters };
         self.write(WriteBatch::default(), &mut counters, next)?;
         Ok(VolumeId(first))
     }

@@ -131,7 +131,7 @@ struct PastForm {
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counters {
+pub(crate) struct CellCounters {
     pub(crate) revision: u64,
     pub(crate) next_number: u64,
     /// Changes after this revision are remembered.
@@ -281,11 +281,11 @@ pub(crate) fn decode_pointer(key: &[u8], value: &[u8]) -> Result<VolumeId, CellE
     decode::<u64>("pointer", key, value).map(|seen| VolumeId(seen.record))
 }
 
-pub(crate) fn encode_counters(key: &[u8], counters: Counters) -> Vec<u8> {
+pub(crate) fn encode_counters(key: &[u8], counters: CellCounters) -> Vec<u8> {
     encode(key, Revision(counters.revision), counters)
 }
 
-pub(crate) fn decode_counters(key: &[u8], value: &[u8]) -> Result<Counters, CellError> {
+pub(crate) fn decode_counters(key: &[u8], value: &[u8]) -> Result<CellCounters, CellError> {
     decode("counters", key, value).map(|seen| seen.record)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dafs::{ChannelId, Features, Frame, Header, Hello, HelloAnswer, HelloRefusal, ConnectionRole, Terms};
+use dafs::{ChannelId, Features, Frame, FrameHeader, Hello, HelloAnswer, HelloRefusal, ConnectionRole, Terms};
 use fabric::tls::TlsError;
 use fabric::{Connection, Endpoint, Extent, Filled, Inbox, FrameLimits, OutFrame, Outbox, WaitFor};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// A connection with its two halves. Many threads send; whoever holds the inbox receives.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct FrameChannel {
     pub id: ChannelId,
     pub role: ConnectionRole,
     pub connection: Connection,
@@ -66,14 +66,14 @@ impl ConnectError {
     }
 }
 
-impl Channel {
+impl FrameChannel {
     /// Connects and says hello.
     pub fn connect(
         id: ChannelId,
         role: ConnectionRole,
         config: &SessionConfig,
         (place, server): (&Endpoint, Option<ServerId>),
-    ) -> Result<(Channel, Terms), ConnectError> {
+    ) -> Result<(FrameChannel, Terms), ConnectError> {
         let connection = Connection::connect(place, &config.options.connection)?;
         connection.bound_waits(WAIT_MAX)?;
         let until = Some(Instant::now() + HELLO_WITHIN);
@@ -93,7 +93,7 @@ impl Channel {
             HelloAnswer::Refused(refusal) => return Err(ConnectError::Refused(refusal)),
         };
         let (inbox, outbox) = (Mutex::new(inbox), Mutex::new(outbox));
-        Ok((Channel { id, role, connection, certificate, outbox, inbox, received: AtomicU64::new(0) }, terms))
+        Ok((FrameChannel { id, role, connection, certificate, outbox, inbox, received: AtomicU64::new(0) }, terms))
     }
 
     /// Frames that have come in.
@@ -181,12 +181,12 @@ fn receive_answer(
 
 /// A received frame in the protocol's form.
 pub(crate) fn to_frame(frame: fabric::ReceivedFrame<'_>) -> Result<Frame, dafs::WireError> {
-    let header = Header::parse(frame.header)?;
+    let header = FrameHeader::parse(frame.header)?;
     Ok(Frame { header, message: Bytes::copy_from_slice(frame.message), payload: frame.payload })
 }
 
-fn measure(header: &[u8; Header::BYTES]) -> Result<Extent, &'static str> {
-    match Header::parse(header) {
+fn measure(header: &[u8; FrameHeader::BYTES]) -> Result<Extent, &'static str> {
+    match FrameHeader::parse(header) {
         Ok(header) => Ok(Extent { message: header.message_bytes as usize, payload: header.payload_bytes as usize }),
         Err(error) => {
             tracing::warn!(%error, "malformed header from the server");

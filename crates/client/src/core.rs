@@ -10,13 +10,13 @@ use std::sync::Arc;
 use dafs::{CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, PeerError, ConnectionRole};
 use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
 
-use crate::channel::Channel;
-use crate::pending::Pending;
+use crate::channel::FrameChannel;
+use crate::pending::PendingCall;
 use crate::{CallError, Reply};
 
 /// How the session stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum SessionPhase {
     /// No session, or its connection is being made again.
     Apart,
     /// Attached.
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
 
 /// Whether calls go on after a server's restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum ReclaimGate {
     Open,
     /// Locks and holds are being claimed, for this restart (they are counted).
     Reclaiming(u64),
@@ -48,10 +48,10 @@ pub(crate) enum Notice {
 
 pub(crate) struct ClientCore {
     pub machine: ClientSession,
-    pub calls: HashMap<CallId, Arc<Pending>>,
-    pub channels: Vec<Arc<Channel>>,
-    pub phase: Phase,
-    pub gate: Gate,
+    pub calls: HashMap<CallId, Arc<PendingCall>>,
+    pub channels: Vec<Arc<FrameChannel>>,
+    pub phase: SessionPhase,
+    pub gate: ReclaimGate,
     /// A thread claims what was held; it sees by itself when it must do so again.
     pub reclaiming: bool,
     /// There was a session: its server was right then.
@@ -75,9 +75,9 @@ pub(crate) struct ClientCore {
 #[derive(Default)]
 pub(crate) struct After {
     /// Channels with new frames.
-    pub flush: Vec<Arc<Channel>>,
+    pub flush: Vec<Arc<FrameChannel>>,
     /// Channels to close behind their last frame.
-    pub close: Vec<Arc<Channel>>,
+    pub close: Vec<Arc<FrameChannel>>,
     /// Connections to make.
     pub connect: Vec<(ConnectionRole, Time)>,
     /// A tick is due then, as far as this step knew.
@@ -96,8 +96,8 @@ impl ClientCore {
             machine,
             calls: HashMap::new(),
             channels: Vec::new(),
-            phase: Phase::Apart,
-            gate: Gate::Open,
+            phase: SessionPhase::Apart,
+            gate: ReclaimGate::Open,
             reclaiming: false,
             attached_once: false,
             restarts: 0,
@@ -139,7 +139,7 @@ impl ClientCore {
     }
 
     fn on_peer_error(&mut self, error: &PeerError, from: Option<ChannelId>, after: &mut After) {
-        if self.phase == Phase::Closed {
+        if self.phase == SessionPhase::Closed {
             // A frame that was on its way when we closed.
             tracing::debug!(%error, "after closing");
         } else {
@@ -156,10 +156,10 @@ impl ClientCore {
             match output {
                 ClientOutput::Connect { role, at } => {
                     if role == ConnectionRole::Operations {
-                        if self.phase == Phase::Attached {
+                        if self.phase == SessionPhase::Attached {
                             self.notice(Notice::Parted, after);
                         }
-                        self.become_phase(Phase::Apart, after);
+                        self.become_phase(SessionPhase::Apart, after);
                     }
                     after.connect.push((role, at));
                 }
@@ -186,13 +186,13 @@ impl ClientCore {
                 ClientOutput::SessionLost => {
                     self.notice(Notice::LeaseLost, after);
                     self.association += 1;
-                    self.gate = Gate::Open;
+                    self.gate = ReclaimGate::Open;
                     after.changed = true;
                 }
                 ClientOutput::Established { resumed, restarted, session, boot_verifier } => {
                     self.verifier = Some(boot_verifier);
                     tracing::info!(session = session.0, resumed, restarted, "attached");
-                    self.become_phase(Phase::Attached, after);
+                    self.become_phase(SessionPhase::Attached, after);
                     self.attached_once = true;
                     self.association += u64::from(!resumed || restarted);
                     if resumed && restarted {
@@ -200,7 +200,7 @@ impl ClientCore {
                     }
                 }
                 ClientOutput::Refused(fault) => self.refuse(&fault, after),
-                ClientOutput::Closed => self.become_phase(Phase::Closed, after),
+                ClientOutput::Closed => self.become_phase(SessionPhase::Closed, after),
                 ClientOutput::WakeAt(time) => {
                     self.wake_at = time;
                     after.wake_at = Some(time);
@@ -210,12 +210,12 @@ impl ClientCore {
     }
 
     /// The channel of operations, if there is one.
-    pub fn operations(&self) -> Option<Arc<Channel>> {
+    pub fn operations(&self) -> Option<Arc<FrameChannel>> {
         self.channels.iter().rev().find(|channel| channel.role == ConnectionRole::Operations).cloned()
     }
 
     /// The back channel, if there is one.
-    pub fn back(&self) -> Option<Arc<Channel>> {
+    pub fn back(&self) -> Option<Arc<FrameChannel>> {
         self.channels.iter().rev().find(|channel| channel.role == ConnectionRole::Back).cloned()
     }
 
@@ -225,12 +225,12 @@ impl ClientCore {
     }
 
     /// Takes a channel out.
-    pub fn forget_channel(&mut self, id: ChannelId) -> Option<Arc<Channel>> {
+    pub fn forget_channel(&mut self, id: ChannelId) -> Option<Arc<FrameChannel>> {
         let at = self.channels.iter().position(|channel| channel.id == id)?;
         Some(self.channels.remove(at))
     }
 
-    fn channel(&self, id: ChannelId) -> Option<&Arc<Channel>> {
+    fn channel(&self, id: ChannelId) -> Option<&Arc<FrameChannel>> {
         self.channels.iter().find(|channel| channel.id == id)
     }
 
@@ -251,20 +251,20 @@ impl ClientCore {
             Fault::Expired => "a younger life of this client is attached".to_owned(),
             other => other.to_string(),
         };
-        self.become_phase(Phase::Refused(why.clone()), after);
+        self.become_phase(SessionPhase::Refused(why.clone()), after);
         self.finish_all(&CallError::Refused(why));
     }
 
     fn begin_reclaim(&mut self, after: &mut After) {
         self.restarts += 1;
-        self.gate = Gate::Reclaiming(self.restarts);
+        self.gate = ReclaimGate::Reclaiming(self.restarts);
         after.reclaim = !std::mem::replace(&mut self.reclaiming, true);
         after.changed = true;
     }
 
-    fn become_phase(&mut self, to: Phase, after: &mut After) {
+    fn become_phase(&mut self, to: SessionPhase, after: &mut After) {
         // What was refused or closed stays so.
-        if matches!(self.phase, Phase::Closed | Phase::Refused(_)) {
+        if matches!(self.phase, SessionPhase::Closed | SessionPhase::Refused(_)) {
             return;
         }
         tracing::debug!(from = ?self.phase, ?to, "session");

@@ -8,7 +8,7 @@ use types::{
 };
 
 use crate::cell::Cell;
-use crate::line::ServerConnection;
+use crate::server_connection::ServerConnection;
 use crate::volume::RemoteVolume;
 use crate::{CallError, Cancel};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dafs::showing::Wallet;
+use dafs::credentials::Wallet;
 
 /// For every session of a client.
 #[derive(Clone, Debug, Default)]

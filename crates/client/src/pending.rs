@@ -8,7 +8,7 @@ use crate::{CallError, Reply};
 
 /// Shared by the thread that called and whoever receives the answer.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingCall {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -20,7 +20,7 @@ struct State {
     nudged: bool,
 }
 
-impl Pending {
+impl PendingCall {
     /// The call is over.
     pub fn finish(&self, result: Result<Reply, CallError>) {
         let mut state = self.state.lock();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use types::{BootVerifier, Call, Caller};
 
-use crate::core::Gate;
+use crate::core::ReclaimGate;
 use crate::shared::Shared;
 use crate::{CallError, Cancel, Events, Remote, Reply};
 
@@ -44,7 +44,7 @@ pub(crate) fn begin(shared: &Arc<Shared>) {
         // Without claims the server gives up our locks at the end of its grace; calls must not wait for ever.
         tracing::error!(%error, "no thread to claim locks with");
         let mut core = shared.core.lock();
-        core.gate = Gate::Open;
+        core.gate = ReclaimGate::Open;
         core.reclaiming = false;
         drop(core);
         shared.changed.notify_all();
@@ -56,8 +56,8 @@ fn claim(shared: &Arc<Shared>) {
         let restart = {
             let mut core = shared.core.lock();
             match core.gate {
-                Gate::Reclaiming(restart) => restart,
-                Gate::Open => {
+                ReclaimGate::Reclaiming(restart) => restart,
+                ReclaimGate::Open => {
                     core.reclaiming = false;
                     return;
                 }
@@ -71,8 +71,8 @@ fn claim(shared: &Arc<Shared>) {
             tracing::warn!(%error, "the end of the reclaim was not taken");
         }
         let mut core = shared.core.lock();
-        if core.gate == Gate::Reclaiming(restart) {
-            core.gate = Gate::Open;
+        if core.gate == ReclaimGate::Reclaiming(restart) {
+            core.gate = ReclaimGate::Open;
             drop(core);
             shared.changed.notify_all();
         }

@@ -129,16 +129,16 @@ pub trait Remote: Send + Sync {
 }
 
 /// A break that is to be acknowledged: that happens when this is dropped, in whatever thread.
-pub struct Heard {
+pub struct BreakAck {
     held: Vec<Fid>,
     #[allow(clippy::type_complexity)] // it is named here
     acknowledge: Mutex<Option<Box<dyn FnOnce(Vec<Fid>) + Send>>>,
 }
 
-impl Heard {
+impl BreakAck {
     /// `acknowledge` is called once, with the files that are held.
     pub fn new(acknowledge: impl FnOnce(Vec<Fid>) + Send + 'static) -> Self {
-        Heard { held: Vec::new(), acknowledge: Mutex::new(Some(Box::new(acknowledge))) }
+        BreakAck { held: Vec::new(), acknowledge: Mutex::new(Some(Box::new(acknowledge))) }
     }
 
     /// Those of the files that are open here, which the server holds from then on.
@@ -147,7 +147,7 @@ impl Heard {
     }
 }
 
-impl Drop for Heard {
+impl Drop for BreakAck {
     fn drop(&mut self) {
         if let Some(acknowledge) = self.acknowledge.lock().take() {
             acknowledge(std::mem::take(&mut self.held));
@@ -159,7 +159,7 @@ impl Drop for Heard {
 pub trait Events: Send + Sync {
     /// Promises end. The break is acknowledged when `heard` is dropped, and a change elsewhere waits for that. Other breaks wait
     /// for the return: never wait for the kernel or the server in here.
-    fn on_break(&self, items: &[BreakItem], heard: Heard);
+    fn on_break(&self, items: &[BreakItem], heard: BreakAck);
 
     /// A renewal that was sent at this time ([`crate::clock`]) was answered: the lease runs from there.
     fn on_renewed(&self, sent_at: Time);

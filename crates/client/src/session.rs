@@ -10,8 +10,8 @@ use dafs::limits::CHAIN_MAX;
 use dafs::{CallId, ClientConfig, ClientInput, ClientSession};
 use types::{Call, Caller, Fault, Fid, ServerId};
 
-use crate::core::{ClientCore, Gate, Phase};
-use crate::pending::Pending;
+use crate::core::{ClientCore, ReclaimGate, SessionPhase};
+use crate::pending::PendingCall;
 use crate::shared::{On, Shared};
 use crate::unpack::Wanted;
 use crate::{CallError, Cancel, Events, Remote, Reply, SessionConfig, clock, threads};
@@ -69,10 +69,10 @@ impl Session {
         let mut core = self.shared.core.lock();
         loop {
             match &core.phase {
-                Phase::Attached => return Ok(()),
-                Phase::Refused(why) => return Err(CallError::Refused(why.clone())),
-                Phase::Closed => return Err(CallError::Closed),
-                Phase::Apart => {}
+                SessionPhase::Attached => return Ok(()),
+                SessionPhase::Refused(why) => return Err(CallError::Refused(why.clone())),
+                SessionPhase::Closed => return Err(CallError::Closed),
+                SessionPhase::Apart => {}
             }
             let timed_out = match until {
                 None => {
@@ -100,7 +100,7 @@ impl Session {
         self.shared.step(ClientInput::Detach, On::Own);
         let until = Instant::now() + DETACH_WITHIN;
         let mut core = self.shared.core.lock();
-        while core.phase == Phase::Attached && !self.shared.changed.wait_until(&mut core, until).timed_out() {}
+        while core.phase == SessionPhase::Attached && !self.shared.changed.wait_until(&mut core, until).timed_out() {}
         drop(core);
         self.shared.close_all(&CallError::Closed);
     }
@@ -194,7 +194,7 @@ impl Remote for Session {
     }
 
     fn stands(&self) -> bool {
-        self.shared.core.lock().phase == Phase::Attached
+        self.shared.core.lock().phase == SessionPhase::Attached
     }
 
     fn found_at(&self, server: ServerId, addresses: &[SocketAddr]) {
@@ -209,7 +209,7 @@ impl Remote for Session {
 impl Shared {
     /// Waits while locks are claimed after a restart of the server.
     fn pass_gate(self: &Arc<Self>, cancel: Option<&Cancel>) -> Result<(), CallError> {
-        if self.core.lock().gate == Gate::Open {
+        if self.core.lock().gate == ReclaimGate::Open {
             return Ok(());
         }
         let waker = Arc::clone(self);
@@ -220,7 +220,7 @@ impl Shared {
             })
         });
         let mut core = self.core.lock();
-        while core.gate != Gate::Open {
+        while core.gate != ReclaimGate::Open {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(CallError::Cancelled);
             }
@@ -270,7 +270,7 @@ impl Shared {
         urgent: bool,
         until: Option<Instant>,
     ) -> Result<Reply, CallError> {
-        let pending = Arc::new(Pending::default());
+        let pending = Arc::new(PendingCall::default());
         let (harmless, wanted) = (is_question(&call), Wanted::of(&call));
         let (id, after) = {
             let mut core = self.core.lock();
@@ -293,13 +293,13 @@ impl Shared {
         });
         // With a server that answers, the end of a change or a lock comes from there. Without one nobody waits for its return,
         // and for the answer to a question nobody waits in any case: a server that hangs must not keep killed processes.
-        let give_up = || cancel.is_cancelled() && (harmless || self.core.lock().phase != Phase::Attached);
+        let give_up = || cancel.is_cancelled() && (harmless || self.core.lock().phase != SessionPhase::Attached);
         wanted.unpack(self.wait(&pending, id, harmless, until, &give_up))
     }
 
     fn wait(
         self: &Arc<Self>,
-        pending: &Arc<Pending>,
+        pending: &Arc<PendingCall>,
         id: CallId,
         harmless: bool,
         until: Option<Instant>,
@@ -338,7 +338,7 @@ impl Shared {
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         let mut calls = calls.into_iter().peekable();
-        let (mut link, mut at) = (Link::default(), 0);
+        let (mut link, mut at) = (ChainLink::default(), 0);
         while calls.peek().is_some() {
             let mut piece: Vec<Call> = calls.by_ref().take(self.chain_max()).collect();
             let next = at + piece.len();
@@ -372,7 +372,7 @@ impl Shared {
         cancel: Option<&Cancel>,
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
-        let pending: Vec<Arc<Pending>> = calls.iter().map(|_| Arc::default()).collect();
+        let pending: Vec<Arc<PendingCall>> = calls.iter().map(|_| Arc::default()).collect();
         let wanted: Vec<Wanted>;
         let (ids, after) = {
             let mut core = self.core.lock();
@@ -408,12 +408,12 @@ impl Shared {
 
 /// What one piece of a chain leaves to the next.
 #[derive(Default)]
-pub(crate) struct Link {
+pub(crate) struct ChainLink {
     current: Option<Fid>,
     failed: bool,
 }
 
-impl Link {
+impl ChainLink {
     pub fn follow(&mut self, answer: &Result<Reply, CallError>) {
         match answer {
             Ok(reply) => self.current = reply.answer.current().or(self.current),
@@ -494,13 +494,13 @@ fn is_question(call: &Call) -> bool {
 
 fn check_open(core: &ClientCore) -> Result<(), CallError> {
     match &core.phase {
-        Phase::Apart | Phase::Attached => Ok(()),
-        Phase::Refused(why) => Err(CallError::Refused(why.clone())),
-        Phase::Closed => Err(CallError::Closed),
+        SessionPhase::Apart | SessionPhase::Attached => Ok(()),
+        SessionPhase::Refused(why) => Err(CallError::Refused(why.clone())),
+        SessionPhase::Closed => Err(CallError::Closed),
     }
 }
 
-fn enlist(core: &mut ClientCore, pending: &Arc<Pending>) -> CallId {
+fn enlist(core: &mut ClientCore, pending: &Arc<PendingCall>) -> CallId {
     let id = CallId(core.next_call);
     core.next_call += 1;
     core.calls.insert(id, Arc::clone(pending));

@@ -10,12 +10,12 @@ use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{BreakId, Fid, Time};
 
-use crate::channel::{Channel, to_frame};
-use crate::core::{After, ClientCore, Gate, Notice, Phase};
-use crate::pending::Pending;
-use crate::places::Places;
-use crate::reader::Lead;
-use crate::{Events, Heard, SessionConfig, clock, reclaim};
+use crate::channel::{FrameChannel, to_frame};
+use crate::core::{After, ClientCore, ReclaimGate, Notice, SessionPhase};
+use crate::pending::PendingCall;
+use crate::server_addresses::ServerAddresses;
+use crate::reply_reader::Lead;
+use crate::{Events, BreakAck, SessionConfig, clock, reclaim};
 
 /// How long a thread that must get a small frame out waits at a time for a server that takes nothing.
 const PUSH_MOMENT: Duration = Duration::from_millis(5);
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// What both sides of the newest connection can do.
     pub features: Mutex<Features>,
     /// Where the server is.
-    pub places: Mutex<Places>,
+    pub places: Mutex<ServerAddresses>,
 }
 
 /// Who is told, and what one who comes later must still hear.
@@ -131,7 +131,7 @@ impl Shared {
 
     /// Sends what is queued. If the server takes nothing, pushes on as long as somebody else receives: two sides that only
     /// send would wait for each other for ever. With nobody receiving, our caller is about to, and sends on as it does.
-    fn flush(&self, channel: &Channel, on: On) {
+    fn flush(&self, channel: &FrameChannel, on: On) {
         let others_receive = || match channel.role {
             ConnectionRole::Back => on != On::Back,
             ConnectionRole::Operations => on != On::Leader && self.lead.lock().taken,
@@ -145,7 +145,7 @@ impl Shared {
     /// Receives once over a channel and feeds all whole frames to the machine. `false`: the channel is over.
     pub fn receive(
         self: &Arc<Self>,
-        channel: &Channel,
+        channel: &FrameChannel,
         inbox: &mut MutexGuard<'_, fabric::Inbox>,
         wait: bool,
         on: On,
@@ -165,7 +165,7 @@ impl Shared {
     }
 
     /// Feeds whole frames to the machine. `false`: the channel is over.
-    fn take_in(self: &Arc<Self>, channel: &Channel, inbox: &mut MutexGuard<'_, fabric::Inbox>, on: On) -> bool {
+    fn take_in(self: &Arc<Self>, channel: &FrameChannel, inbox: &mut MutexGuard<'_, fabric::Inbox>, on: On) -> bool {
         loop {
             let frame = match inbox.next_frame() {
                 Ok(None) => return true,
@@ -194,7 +194,7 @@ impl Shared {
         }
     }
 
-    fn lose(self: &Arc<Self>, channel: &Channel, why: &str, on: On) {
+    fn lose(self: &Arc<Self>, channel: &FrameChannel, why: &str, on: On) {
         tracing::debug!(channel = channel.id.0, role = ?channel.role, why, "connection lost");
         channel.connection.shut_down();
         self.lose_channel(channel.id, on);
@@ -255,9 +255,9 @@ impl Shared {
     }
 
     /// What the hearer of a break is given. Acknowledged before the telling ends, it is for the teller to send.
-    fn heard(self: &Arc<Self>, association: u64, id: BreakId, said: &Arc<Mutex<Said>>) -> Heard {
+    fn heard(self: &Arc<Self>, association: u64, id: BreakId, said: &Arc<Mutex<Said>>) -> BreakAck {
         let (shared, said) = (Arc::clone(self), Arc::clone(said));
-        Heard::new(move |held| {
+        BreakAck::new(move |held| {
             let mut said = said.lock();
             if matches!(*said, Said::Telling) {
                 *said = Said::Now(held);
@@ -295,7 +295,7 @@ impl Shared {
     }
 
     fn nudge_sleepers(&self) {
-        let sleepers: Vec<Arc<Pending>> = self.lead.lock().sleepers.iter().cloned().collect();
+        let sleepers: Vec<Arc<PendingCall>> = self.lead.lock().sleepers.iter().cloned().collect();
         for sleeper in sleepers {
             sleeper.nudge();
         }
@@ -304,8 +304,8 @@ impl Shared {
     /// Everybody is to end: the machine is closed.
     pub fn close_all(&self, why: &crate::CallError) {
         let mut core = self.core.lock();
-        core.phase = Phase::Closed;
-        core.gate = Gate::Open;
+        core.phase = SessionPhase::Closed;
+        core.gate = ReclaimGate::Open;
         core.finish_all(why);
         let channels = std::mem::take(&mut core.channels);
         drop(core);
@@ -327,7 +327,7 @@ impl Shared {
 
     pub fn new(config: SessionConfig, core: ClientCore) -> Self {
         Shared {
-            places: Mutex::new(Places::new(&config)),
+            places: Mutex::new(ServerAddresses::new(&config)),
             config,
             core: Mutex::new(core),
             changed: Condvar::new(),

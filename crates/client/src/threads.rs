@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use dafs::{ChannelId, ClientInput, ConnectionRole};
 use parking_lot::MutexGuard;
 
-use crate::channel::Channel;
-use crate::core::Phase;
+use crate::channel::FrameChannel;
+use crate::core::SessionPhase;
 use crate::shared::{On, Shared};
 use crate::{CallError, clock};
 
@@ -28,7 +28,7 @@ pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
     loop {
         let (back, operations) = {
             let core = shared.core.lock();
-            if core.phase == Phase::Closed {
+            if core.phase == SessionPhase::Closed {
                 return;
             }
             (core.back(), core.operations())
@@ -44,7 +44,7 @@ pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
         let there_is_one = || shared.core.lock().back().is_some();
         if operations.is_none() || !shared.lead_until(Some(Instant::now() + MOMENT), &there_is_one) {
             let mut core = shared.core.lock();
-            if core.phase != Phase::Closed && core.back().is_none() {
+            if core.phase != SessionPhase::Closed && core.back().is_none() {
                 shared.changed.wait_for(&mut core, MOMENT);
             }
         }
@@ -93,7 +93,7 @@ fn tick(shared: &Arc<Shared>) -> Option<Asked> {
 
 /// Something was sent over the operations connection that is no call.
 struct Asked {
-    channel: Arc<Channel>,
+    channel: Arc<FrameChannel>,
     before: u64,
     until: Instant,
 }
@@ -117,10 +117,10 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
             ChannelId(core.next_channel)
         };
         let (place, server) = shared.places.lock().current();
-        match Channel::connect(id, role, &shared.config, (&place, server)) {
+        match FrameChannel::connect(id, role, &shared.config, (&place, server)) {
             Ok((channel, terms)) => {
                 let mut core = shared.core.lock();
-                if matches!(core.phase, Phase::Closed) {
+                if matches!(core.phase, SessionPhase::Closed) {
                     return;
                 }
                 *shared.features.lock() = terms.features;
@@ -141,8 +141,8 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                 let mut core = shared.core.lock();
                 core.last_error = Some(error.to_string());
                 let never = error.is_final() || error.is_another() && !core.attached_once;
-                if never && core.phase == Phase::Apart {
-                    core.phase = Phase::Refused(error.to_string());
+                if never && core.phase == SessionPhase::Apart {
+                    core.phase = SessionPhase::Refused(error.to_string());
                     core.finish_all(&CallError::Refused(error.to_string()));
                 }
                 let mut after = core.step(clock::now(), ClientInput::ConnectFailed { role }, None, None);
@@ -178,7 +178,7 @@ fn see_attached(shared: &Arc<Shared>, id: ChannelId) {
     let until = Instant::now() + ATTACH_WITHIN;
     let over = || {
         let core = shared.core.lock();
-        core.phase != Phase::Apart || !core.knows(id)
+        core.phase != SessionPhase::Apart || !core.knows(id)
     };
     while !over() {
         if Instant::now() >= until {
@@ -189,7 +189,7 @@ fn see_attached(shared: &Arc<Shared>, id: ChannelId) {
         }
         if !shared.lead_until(Some(until), &over) {
             let mut core = shared.core.lock();
-            if core.phase == Phase::Apart && core.knows(id) {
+            if core.phase == SessionPhase::Apart && core.knows(id) {
                 shared.changed.wait_for(&mut core, Duration::from_millis(5));
             }
         }

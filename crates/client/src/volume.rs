@@ -25,10 +25,10 @@ use types::{
 };
 
 use crate::cell::Cell;
-use crate::line::ServerConnection;
+use crate::server_connection::ServerConnection;
 use crate::locate;
-use crate::session::Link;
-use crate::{CallError, Cancel, Events, Heard, Remote, Reply};
+use crate::session::ChainLink;
+use crate::{CallError, Cancel, Events, BreakAck, Remote, Reply};
 
 /// Between two attempts to find a place, at first and at last.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -70,7 +70,7 @@ struct Place {
     /// The last search found that the volume is there.
     there: bool,
     /// Who hears, if somebody does; the session refers to it weakly.
-    ear: Option<Arc<Ear>>,
+    ear: Option<Arc<VolumeEvents>>,
 }
 
 impl RemoteVolume {
@@ -338,7 +338,7 @@ impl RemoteVolume {
         }
         ear.end();
         from.ears.leave(&(Arc::clone(&ear) as Arc<dyn Events>));
-        let next = Arc::new(Ear::new(&self.this, &ear.inner));
+        let next = Arc::new(VolumeEvents::new(&self.this, &ear.inner));
         {
             let mut place = self.place.lock();
             (place.line, place.ear) = (Arc::clone(&to), Some(Arc::clone(&next)));
@@ -400,7 +400,7 @@ impl RemoteVolume {
 
     /// A chain, of which what was refused because the volume is not there any more is called again where it is.
     fn chain_there(&self, caller: &Caller, calls: &[Call], take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
-        let (mut done, mut link, mut again) = (0, Link::default(), 0);
+        let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
         loop {
             let line = match self.line(None) {
                 Ok(line) => line,
@@ -484,7 +484,7 @@ impl Remote for RemoteVolume {
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {
-        let ear = Arc::new(Ear::new(&self.this, &events));
+        let ear = Arc::new(VolumeEvents::new(&self.this, &events));
         let line = {
             let mut place = self.place.lock();
             place.ear = Some(Arc::clone(&ear));
@@ -506,15 +506,15 @@ impl Remote for RemoteVolume {
 }
 
 /// Hears of one place, as long as the volume is there: a renewal of a session that was left says nothing about the next one.
-struct Ear {
+struct VolumeEvents {
     volume: Weak<RemoteVolume>,
     inner: Arc<dyn Events>,
     here: RwLock<bool>,
 }
 
-impl Ear {
-    fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>) -> Ear {
-        Ear { volume: Weak::clone(volume), inner: Arc::clone(inner), here: RwLock::new(true) }
+impl VolumeEvents {
+    fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>) -> VolumeEvents {
+        VolumeEvents { volume: Weak::clone(volume), inner: Arc::clone(inner), here: RwLock::new(true) }
     }
 
     fn end(&self) {
@@ -522,8 +522,8 @@ impl Ear {
     }
 }
 
-impl Events for Ear {
-    fn on_break(&self, items: &[BreakItem], heard: Heard) {
+impl Events for VolumeEvents {
+    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
         let volume = self.volume.upgrade();
         if let Some(volume) = volume.as_ref().filter(|volume| volume.has_copies()) {
             volume.epoch_old.store(true, Ordering::Release);

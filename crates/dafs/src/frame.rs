@@ -206,7 +206,7 @@ impl From<Fault> for FaultCode {
 
 /// A checked header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct FrameHeader {
     /// Protocol version of the connection.
     pub version: u16,
     /// What the frame is.
@@ -259,16 +259,16 @@ struct Raw {
     checksum: U32,
 }
 
-const _: () = assert!(size_of::<Raw>() == Header::BYTES);
+const _: () = assert!(size_of::<Raw>() == FrameHeader::BYTES);
 
-impl Header {
+impl FrameHeader {
     /// Bytes of a header on the wire.
     pub const BYTES: usize = 64;
 
     /// A header of `kind` with everything else empty.
-    pub const fn new(kind: FrameKind, session: SessionId) -> Header {
+    pub const fn new(kind: FrameKind, session: SessionId) -> FrameHeader {
         let flags = if kind as u8 > 64 { Flags::REPLY } else { Flags::NONE };
-        Header {
+        FrameHeader {
             version: VERSION,
             kind,
             procedure: 0,
@@ -290,7 +290,7 @@ impl Header {
     ///
     /// # Errors
     /// [`WireError`]: it is no frame of this protocol, or claims more than the limits allow.
-    pub fn parse(bytes: &[u8; Header::BYTES]) -> Result<Header, WireError> {
+    pub fn parse(bytes: &[u8; FrameHeader::BYTES]) -> Result<FrameHeader, WireError> {
         let raw: Raw = zerocopy::transmute!(*bytes);
         if raw.magic.get() != MAGIC {
             return Err(WireError::BadMagic);
@@ -300,7 +300,7 @@ impl Header {
         }
         let bad = |what, value: u64| WireError::BadValue { what, value };
         let kind = FrameKind::from_wire(raw.kind).ok_or(bad("kind", raw.kind.into()))?;
-        let header = Header {
+        let header = FrameHeader {
             version: raw.version.get(),
             kind,
             procedure: raw.procedure.get(),
@@ -359,7 +359,7 @@ impl Header {
     }
 
     /// The bytes of this header.
-    pub fn to_bytes(&self) -> [u8; Header::BYTES] {
+    pub fn to_bytes(&self) -> [u8; FrameHeader::BYTES] {
         let raw = Raw {
             magic: MAGIC.into(),
             version: self.version.into(),
@@ -387,7 +387,7 @@ impl Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// What it is; its lengths are those of the other two fields.
-    pub header: Header,
+    pub header: FrameHeader,
     /// The message.
     pub message: Bytes,
     /// Bulk data.
@@ -396,7 +396,7 @@ pub struct Frame {
 
 impl Frame {
     /// A frame whose header gets the lengths of its parts. They must be within the limits, which encoders see to.
-    pub fn new(mut header: Header, message: impl Into<Bytes>, payload: Bytes) -> Frame {
+    pub fn new(mut header: FrameHeader, message: impl Into<Bytes>, payload: Bytes) -> Frame {
         let message = message.into();
         header.message_bytes = u32::try_from(message.len()).expect("encoders keep to MESSAGE_BYTES_MAX");
         header.payload_bytes = u32::try_from(payload.len()).expect("encoders keep to PAYLOAD_BYTES_MAX");
@@ -406,7 +406,7 @@ impl Frame {
     }
 
     /// A frame without payload.
-    pub fn plain(header: Header, message: impl Into<Bytes>) -> Frame {
+    pub fn plain(header: FrameHeader, message: impl Into<Bytes>) -> Frame {
         Frame::new(header, message, Bytes::new())
     }
 }
@@ -448,7 +448,7 @@ impl Frame {
     }
 
     fn sum(&self) -> u32 {
-        let header = Header { checksum: 0, ..self.header }.to_bytes();
+        let header = FrameHeader { checksum: 0, ..self.header }.to_bytes();
         let sum = crc32c::crc32c_append(crc32c::crc32c(&header), &self.message);
         match self.header.flags.has(Flags::PAYLOAD_CHECKSUM) {
             true => crc32c::crc32c_append(sum, &self.payload),
@@ -476,15 +476,15 @@ mod tests {
     }
 
     fn write(features: Features) -> Frame {
-        let header = Header { slot: 3, request: 9, ..Header::new(FrameKind::Request, SessionId(7)) };
+        let header = FrameHeader { slot: 3, request: 9, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
         Frame::new(header, &b"message"[..], Bytes::from_static(b"payload")).sealed(features)
     }
 
     #[test]
     fn lengths_are_refused_from_the_header_alone() {
         let parse = |message_bytes, payload_bytes| {
-            let header = Header { message_bytes, payload_bytes, ..Header::new(FrameKind::Request, SessionId(7)) };
-            Header::parse(&header.to_bytes())
+            let header = FrameHeader { message_bytes, payload_bytes, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+            FrameHeader::parse(&header.to_bytes())
         };
         assert!(parse(MESSAGE_BYTES_MAX as u32, PAYLOAD_BYTES_MAX as u32).is_ok());
         assert!(matches!(parse(MESSAGE_BYTES_MAX as u32 + 1, 0), Err(WireError::TooMuch { .. })));
@@ -495,17 +495,17 @@ mod tests {
     #[test]
     fn payload_belongs_to_requests_and_replies_only() {
         for kind in FrameKind::ALL {
-            let bytes = Header { payload_bytes: 1, ..Header::new(kind, SessionId(7)) }.to_bytes();
+            let bytes = FrameHeader { payload_bytes: 1, ..FrameHeader::new(kind, SessionId(7)) }.to_bytes();
             let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
-            assert_eq!(Header::parse(&bytes).is_ok(), bulk, "{kind:?}");
+            assert_eq!(FrameHeader::parse(&bytes).is_ok(), bulk, "{kind:?}");
         }
     }
 
     #[test]
     fn a_flag_that_contradicts_the_kind_is_refused() {
         let refused = |kind, flags: Flags| {
-            let header = Header::new(kind, SessionId(7));
-            Header::parse(&Header { flags: header.flags.with(flags), ..header }.to_bytes()).is_err()
+            let header = FrameHeader::new(kind, SessionId(7));
+            FrameHeader::parse(&FrameHeader { flags: header.flags.with(flags), ..header }.to_bytes()).is_err()
         };
         assert!(refused(FrameKind::Request, Flags::REPLY));
         assert!(refused(FrameKind::Request, Flags::CHAIN_START.with(Flags::CHAIN_END)));
@@ -521,14 +521,14 @@ mod tests {
 
     #[test]
     fn m14_an_unknown_status_is_kept_as_it_came() {
-        let mut bytes = Header { fault: Some(Fault::NoSpace.into()), ..Header::new(FrameKind::Reply, SessionId(7)) };
-        assert_eq!(Header::parse(&bytes.to_bytes()), Ok(bytes));
+        let mut bytes = FrameHeader { fault: Some(Fault::NoSpace.into()), ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
+        assert_eq!(FrameHeader::parse(&bytes.to_bytes()), Ok(bytes));
         bytes.fault = Some(FaultCode::Unknown(60_000));
-        let parsed = Header::parse(&bytes.to_bytes()).unwrap();
+        let parsed = FrameHeader::parse(&bytes.to_bytes()).unwrap();
         assert_eq!((parsed, parsed.fault.map(FaultCode::fault)), (bytes, Some(Fault::Unsupported)));
         let request =
-            Header { fault: Some(FaultCode::Unknown(60_000)), ..Header::new(FrameKind::Request, SessionId(7)) };
-        assert!(Header::parse(&request.to_bytes()).is_err(), "a request refuses nothing");
+            FrameHeader { fault: Some(FaultCode::Unknown(60_000)), ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+        assert!(FrameHeader::parse(&request.to_bytes()).is_err(), "a request refuses nothing");
     }
 
     #[test]
@@ -536,10 +536,10 @@ mod tests {
         let all = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
         let frame = write(all);
         assert_eq!(frame.verify(&terms(all)), Ok(()));
-        for bit in 0..Header::BYTES * 8 {
+        for bit in 0..FrameHeader::BYTES * 8 {
             let mut bytes = frame.header.to_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let noticed = match Header::parse(&bytes) {
+            let noticed = match FrameHeader::parse(&bytes) {
                 Ok(header) => Frame { header, ..frame.clone() }.verify(&terms(all)).is_err(),
                 Err(_) => true,
             };

@@ -9,7 +9,7 @@ use crate::codec::{EncodedAnswer, EncodedCall};
 use crate::message::Message;
 use crate::packed::unpack;
 use crate::{
-    Frame, Header, Hello, HelloAnswer, decode_answer, decode_answer_record, decode_call, encode_answer,
+    Frame, FrameHeader, Hello, HelloAnswer, decode_answer, decode_answer_record, decode_call, encode_answer,
     encode_answer_record, encode_call,
 };
 
@@ -17,8 +17,8 @@ pub use crate::fuzzing_session::{client_session, server_session};
 
 /// A header that is taken keeps to the limits, and has no other form.
 pub fn header(bytes: &[u8]) {
-    let Some(bytes) = bytes.first_chunk::<{ Header::BYTES }>() else { return };
-    if let Ok(header) = Header::parse(bytes) {
+    let Some(bytes) = bytes.first_chunk::<{ FrameHeader::BYTES }>() else { return };
+    if let Ok(header) = FrameHeader::parse(bytes) {
         assert!(header.message_bytes as usize <= MESSAGE_BYTES_MAX);
         assert!(header.payload_bytes as usize <= PAYLOAD_BYTES_MAX);
         assert_eq!(header.to_bytes(), *bytes);
@@ -71,14 +71,14 @@ pub fn answer(procedure: u16, message: &[u8], payload: Bytes) {
 
 /// A session message that is taken makes the same frame.
 pub fn message(bytes: &[u8]) {
-    let Some((head, message)) = bytes.split_first_chunk::<{ Header::BYTES }>() else { return };
-    let Ok(header) = Header::parse(head) else { return };
+    let Some((head, message)) = bytes.split_first_chunk::<{ FrameHeader::BYTES }>() else { return };
+    let Ok(header) = FrameHeader::parse(head) else { return };
     let frame = Frame { header, message: Bytes::copy_from_slice(message), payload: Bytes::new() };
     if let Ok(Some(read)) = Message::of_frame(&frame) {
         let again = read.to_frame(header.session).expect("what was taken can be sent");
         assert_eq!(again.message, frame.message);
-        let same = Header { flags: header.flags, checksum: header.checksum, region: header.region, ..again.header };
-        assert_eq!(Header { message_bytes: header.message_bytes, ..same }, Header { payload_bytes: 0, ..header });
+        let same = FrameHeader { flags: header.flags, checksum: header.checksum, region: header.region, ..again.header };
+        assert_eq!(FrameHeader { message_bytes: header.message_bytes, ..same }, FrameHeader { payload_bytes: 0, ..header });
     }
 }
 

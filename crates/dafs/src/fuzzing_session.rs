@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use types::{
     Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fault, Fid, LockFamily,
-    LockMode, LockOwner, Name, Origin, SessionId, Time,
+    LockMode, LockOwner, Name, ReplyAddress, SessionId, Time,
 };
 
 use crate::codec::uses_current;
 use crate::limits::LIVE_OUTPUTS_MAX;
 use crate::message::{AttachAnswer, Message};
-use crate::showing::TokenProof;
+use crate::credentials::TokenProof;
 use crate::*;
 
 const SESSION: SessionId = SessionId(7);
@@ -108,8 +108,8 @@ impl Script<'_> {
     }
 
     fn raw_frame(&mut self) -> Option<Frame> {
-        let bytes: [u8; Header::BYTES] = self.bytes(Header::BYTES).try_into().ok()?;
-        let header = Header::parse(&bytes).ok()?;
+        let bytes: [u8; FrameHeader::BYTES] = self.bytes(FrameHeader::BYTES).try_into().ok()?;
+        let header = FrameHeader::parse(&bytes).ok()?;
         let message = self.bytes(usize::min(header.message_bytes as usize, 100));
         Some(Frame { header, message: message.into(), payload: Bytes::new() })
     }
@@ -203,7 +203,7 @@ impl ServerWorld {
                     terms,
                     resumed: true,
                     renewed: true,
-                    door: std::sync::Arc::new(crate::showing::Trusting),
+                    door: std::sync::Arc::new(crate::credentials::Trusting),
                 }
             }
             1 => {
@@ -231,7 +231,7 @@ impl ServerWorld {
             12..=13 => {
                 let slot = u32::from(script.below(8));
                 let request = self.running.get(&slot).copied().unwrap_or(1);
-                let origin = Origin { session: SESSION, slot, request };
+                let origin = ReplyAddress { session: SESSION, slot, request };
                 ServerInput::Answered { origin, result: script.answer(), descriptor: script.below(2) == 1 }
             }
             14 => ServerInput::Break { id: BreakId(script.byte().into()), items: vec![item()] },
@@ -279,7 +279,7 @@ impl ServerWorld {
             ServerOutput::Send { channel, frame } => {
                 let terms = self.lines.get(&channel).unwrap_or_else(|| panic!("{channel:?} is closed"));
                 assert_eq!(frame.verify(terms), Ok(()));
-                assert_eq!(Header::parse(&frame.header.to_bytes()), Ok(frame.header));
+                assert_eq!(FrameHeader::parse(&frame.header.to_bytes()), Ok(frame.header));
             }
             ServerOutput::Close { channel } => drop(self.lines.remove(&channel)),
             ServerOutput::Execute { origin, mut call, repeated, .. } => {
@@ -312,13 +312,13 @@ fn request(script: &mut Script<'_>, terms: &Terms) -> Frame {
         Flags::ABORTED,
     ];
     let flags = chain[usize::from(script.below(7))];
-    let header = Header {
+    let header = FrameHeader {
         procedure: if script.below(20) == 0 { 99 } else { encoded.procedure },
         flags,
         slot: script.below(9).into(),
         request: script.below(6).into(),
         credential: script.below(2).into(),
-        ..Header::new(FrameKind::Request, SESSION)
+        ..FrameHeader::new(FrameKind::Request, SESSION)
     };
     Frame::new(header, encoded.message, encoded.payload).sealed(terms.features)
 }
@@ -359,7 +359,7 @@ struct ClientWorld {
     now: Time,
     lines: BTreeMap<ChannelId, Terms>,
     channels: u64,
-    sent: Vec<Header>,
+    sent: Vec<FrameHeader>,
     waiting: BTreeSet<CallId>,
     calls: u64,
     closed: bool,
@@ -433,10 +433,10 @@ impl ClientWorld {
     fn reply(&self, script: &mut Script<'_>) -> Option<Frame> {
         let back = usize::from(script.below(4));
         let asked = self.sent.iter().rev().nth(back)?;
-        let header = Header {
+        let header = FrameHeader {
             slot: asked.slot,
             request: asked.request + u64::from(script.below(8) / 7),
-            ..Header::new(FrameKind::Reply, SESSION)
+            ..FrameHeader::new(FrameKind::Reply, SESSION)
         };
         let kind = codec::Procedure::from_wire(asked.procedure)?.answer();
         let answer = match kind {
@@ -446,10 +446,10 @@ impl ClientWorld {
             _ => script.answer(),
         };
         match answer {
-            Err(fault) => Some(Frame::plain(Header { fault: Some(fault.into()), ..header }, Vec::new())),
+            Err(fault) => Some(Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Vec::new())),
             Ok(answer) => {
                 let encoded = encode_answer(&answer).expect("within limits");
-                let header = Header { procedure: encoded.procedure, ..header };
+                let header = FrameHeader { procedure: encoded.procedure, ..header };
                 Some(Frame::new(header, encoded.message, encoded.payload))
             }
         }
@@ -481,7 +481,7 @@ impl ClientWorld {
                 ClientOutput::Send { channel, frame } => {
                     let terms = self.lines.get(&channel).unwrap_or_else(|| panic!("{channel:?} is closed"));
                     assert_eq!(frame.verify(terms), Ok(()));
-                    assert_eq!(Header::parse(&frame.header.to_bytes()), Ok(frame.header));
+                    assert_eq!(FrameHeader::parse(&frame.header.to_bytes()), Ok(frame.header));
                     if frame.header.kind == FrameKind::Request {
                         self.sent.push(frame.header);
                     }

@@ -14,9 +14,9 @@ use types::*;
 
 use crate::codec::{AnswerKind, EncodedAnswer, EncodedCall, Procedure};
 use crate::message::{Attach, AttachAnswer, Bind, Message};
-use crate::showing::TokenProof;
+use crate::credentials::TokenProof;
 use crate::{
-    Features, Flags, Frame, FrameKind, Header, Hello, HelloAnswer, HelloRefusal, Region, Terms, decode_answer,
+    Features, Flags, Frame, FrameKind, FrameHeader, Hello, HelloAnswer, HelloRefusal, Region, Terms, decode_answer,
     decode_answer_record, decode_call, encode_answer, encode_answer_record, encode_call,
 };
 
@@ -749,28 +749,28 @@ fn messages() -> Vec<(&'static str, Message)> {
 fn frames() -> Vec<(&'static str, Frame)> {
     let all = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
     let asked =
-        Header { slot: 3, request: 9, credential: 1, credits: 2, ..Header::new(FrameKind::Request, SessionId(7)) };
-    let answered = Header { slot: 3, request: 9, ..Header::new(FrameKind::Reply, SessionId(7)) };
+        FrameHeader { slot: 3, request: 9, credential: 1, credits: 2, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+    let answered = FrameHeader { slot: 3, request: 9, ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
     let data = Bytes::from_static(b"payload");
-    let flagged = |flags: Flags| Header { flags: asked.flags.with(flags), procedure: 10, ..asked };
-    let direct = Header {
+    let flagged = |flags: Flags| FrameHeader { flags: asked.flags.with(flags), procedure: 10, ..asked };
+    let direct = FrameHeader {
         flags: answered.flags.with(Flags::DIRECT),
         region: Region { handle: 5, offset: 0x2000 },
         procedure: 12,
         ..answered
     };
     vec![
-        ("request", Frame::plain(Header { procedure: 10, ..asked }, &b"message"[..])),
-        ("request-summed", Frame::new(Header { procedure: 19, ..asked }, &b"message"[..], data.clone()).sealed(all)),
+        ("request", Frame::plain(FrameHeader { procedure: 10, ..asked }, &b"message"[..])),
+        ("request-summed", Frame::new(FrameHeader { procedure: 19, ..asked }, &b"message"[..], data.clone()).sealed(all)),
         ("request-chain-start", Frame::plain(flagged(Flags::CHAIN_START), &b"message"[..])),
         ("request-chain-middle", Frame::plain(flagged(Flags::CHAIN_MIDDLE), &b"message"[..])),
         ("request-chain-end", Frame::plain(flagged(Flags::CHAIN_END.with(Flags::ABORTED)), &b"message"[..])),
         ("reply-direct", Frame::new(direct, &b"message"[..], data).sealed(Features::CHECKSUMS)),
-        ("reply-fault", Frame::plain(Header { fault: Some(Fault::NoSpace.into()), ..answered }, Bytes::new())),
+        ("reply-fault", Frame::plain(FrameHeader { fault: Some(Fault::NoSpace.into()), ..answered }, Bytes::new())),
         (
             "reply-descriptor",
             Frame::plain(
-                Header { procedure: 16, flags: answered.flags.with(Flags::DESCRIPTOR), ..answered },
+                FrameHeader { procedure: 16, flags: answered.flags.with(Flags::DESCRIPTOR), ..answered },
                 &b"message"[..],
             ),
         ),
@@ -899,7 +899,7 @@ fn golden_bytes_decode_to_what_they_were_made_of() {
 }
 
 fn to_frame((head, message, payload): &Vector) -> Frame {
-    let header = Header::parse(head[..].try_into().unwrap()).unwrap();
+    let header = FrameHeader::parse(head[..].try_into().unwrap()).unwrap();
     Frame { header, message: message.clone().into(), payload: payload.clone().into() }
 }
 
@@ -937,7 +937,7 @@ fn every_truncated_and_every_longer_form_is_refused() {
     for (name, vector) in load("messages") {
         let frame = to_frame(&vector);
         for wrong in misshapen(&frame.message) {
-            let header = Header { message_bytes: wrong.len() as u32, ..frame.header };
+            let header = FrameHeader { message_bytes: wrong.len() as u32, ..frame.header };
             let wrong = Frame { header, message: wrong.into(), payload: Bytes::new() };
             assert!(Message::of_frame(&wrong).is_err(), "{name} {wrong:?}");
         }
@@ -1007,7 +1007,7 @@ proptest! {
     #[test]
     fn session_messages_survive_the_way(message in crate::strategies::message(), session in 1..u64::MAX) {
         let frame = message.to_frame(SessionId(session)).unwrap();
-        prop_assert_eq!(Header::parse(&frame.header.to_bytes()), Ok(frame.header));
+        prop_assert_eq!(FrameHeader::parse(&frame.header.to_bytes()), Ok(frame.header));
         prop_assert_eq!(Message::of_frame(&frame), Ok(Some(message)));
     }
 }

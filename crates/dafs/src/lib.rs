@@ -29,7 +29,7 @@ pub mod limits;
 pub mod message;
 pub mod packed;
 pub mod server;
-pub mod showing;
+pub mod credentials;
 #[cfg(any(test, feature = "proptest"))]
 pub mod strategies;
 mod wire;
@@ -40,7 +40,7 @@ pub use codec::{
     encode_answer_record, encode_call,
 };
 pub use error::{PeerError, WireError};
-pub use frame::{FaultCode, Flags, Frame, FrameKind, Header, Region};
+pub use frame::{FaultCode, Flags, Frame, FrameKind, FrameHeader, Region};
 pub use greeting::{Greeting, GreetingInput, GreetingOutput};
 pub use hello::{Features, Hello, HelloAnswer, HelloRefusal, Terms};
 pub use server::{ServerInput, ServerOutput, ServerSession, SessionSetup};

@@ -7,9 +7,9 @@ use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, Sess
 
 use crate::codec::choice::break_reason;
 use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
-use crate::showing::{Hash, TokenProof};
+use crate::credentials::{Hash, TokenProof};
 use crate::wire::{FieldReader, Writer, limit};
-use crate::{FaultCode, Frame, FrameKind, Header, Terms, WireError};
+use crate::{FaultCode, Frame, FrameKind, FrameHeader, Terms, WireError};
 
 /// First message on an operations connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Message {
     /// [`WireError`]: a limit is broken.
     pub fn to_frame(&self, session: SessionId) -> Result<Frame, WireError> {
         let mut to = Writer::new();
-        let mut header = Header::new(self.kind(), session);
+        let mut header = FrameHeader::new(self.kind(), session);
         self.put(&mut header, &mut to);
         Ok(Frame::plain(header, to.end()?))
     }
@@ -187,7 +187,7 @@ impl Message {
         }
     }
 
-    fn put(&self, header: &mut Header, to: &mut Writer) {
+    fn put(&self, header: &mut FrameHeader, to: &mut Writer) {
         match self {
             Message::Attach(attach) => {
                 header.session = attach.resume.unwrap_or(SessionId(0));
@@ -291,8 +291,8 @@ impl Message {
     }
 
     /// One form on the wire: the header is just what [`Message::to_frame`] would make of the message.
-    fn check_header(&self, header: &Header) -> Result<(), WireError> {
-        let mut expected = Header::new(self.kind(), header.session);
+    fn check_header(&self, header: &FrameHeader) -> Result<(), WireError> {
+        let mut expected = FrameHeader::new(self.kind(), header.session);
         self.put(&mut expected, &mut Writer::new());
         let bad = |what, value| Err(WireError::BadValue { what, value });
         match () {
@@ -317,7 +317,7 @@ fn put_credits(to: &mut Writer, credits: u32) -> u16 {
     credits as u16
 }
 
-fn get_attach(header: &Header, from: &mut FieldReader<'_>) -> Result<Attach, WireError> {
+fn get_attach(header: &FrameHeader, from: &mut FieldReader<'_>) -> Result<Attach, WireError> {
     let (client, incarnation, pid) = (ClientId(from.u128()?), from.u64()?, from.u32()?);
     let length = from.length16("display bytes", DISPLAY_BYTES_MAX)?;
     let resume = (header.session != SessionId(0)).then_some(header.session);
@@ -359,7 +359,7 @@ fn put_attached(to: &mut Writer, attached: &AttachAnswer) {
         .raw(&attached.challenge);
 }
 
-fn get_attached(header: &Header, from: &mut FieldReader<'_>) -> Result<AttachAnswer, WireError> {
+fn get_attached(header: &FrameHeader, from: &mut FieldReader<'_>) -> Result<AttachAnswer, WireError> {
     Ok(AttachAnswer {
         session: header.session,
         credits: header.credits.into(),

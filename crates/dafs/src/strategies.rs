@@ -17,7 +17,7 @@ use types::{
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{Attach, AttachAnswer, Bind, Message};
-use crate::showing::TokenProof;
+use crate::credentials::TokenProof;
 use types::limits::TOKEN_BYTES_MAX;
 
 mod principals;

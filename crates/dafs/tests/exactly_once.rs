@@ -41,7 +41,7 @@ struct World {
     wanted: Vec<(ConnectionRole, Time)>,
     store: Store,
     /// Requests that the service has not answered yet.
-    working: Vec<(Origin, Call)>,
+    working: Vec<(ReplyAddress, Call)>,
     done: HashMap<u64, Result<Answer, CallFailure>>,
     breaks: Vec<BreakId>,
     acknowledged: Vec<BreakId>,
@@ -173,7 +173,7 @@ impl World {
                     terms: self.terms,
                     resumed: true,
                     renewed: true,
-                    door: std::sync::Arc::new(dafs::showing::Trusting),
+                    door: std::sync::Arc::new(dafs::credentials::Trusting),
                 });
             }
             FrameKind::Bind => {
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// The service as `vice` is: a repeat of a recorded change is answered from its record, reads are read again.
-    fn execute(&mut self, origin: Origin, call: &Call) {
+    fn execute(&mut self, origin: ReplyAddress, call: &Call) {
         let result = match *call {
             Call::Write { offset, .. } => {
                 let number = offset.expect("the tests number their writes");
@@ -204,7 +204,7 @@ impl World {
         self.tell_server(ServerInput::Answered { origin, result, descriptor: false });
     }
 
-    fn apply(&mut self, origin: Origin, number: u64) -> Answer {
+    fn apply(&mut self, origin: ReplyAddress, number: u64) -> Answer {
         *self.store.applied.entry(number).or_default() += 1;
         self.store.order.push(number);
         let answer = Answer::Written {

@@ -23,7 +23,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 
-use crate::tls::{self, Opened, Opener, RECORD_BYTES_MAX, TlsError};
+use crate::tls::{self, TlsRecord, Opener, RECORD_BYTES_MAX, TlsError};
 use crate::{Connection, HEADER_BYTES};
 
 /// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large payload at most this much is
@@ -240,12 +240,12 @@ impl Inbox {
         let Some(sealed) = &mut self.sealed else { return Ok(false) };
         let Some(record) = sealed.next_record()? else { return Ok(false) };
         match sealed.opener.open(&mut sealed.buffer[record])? {
-            Opened::Nothing => {}
-            Opened::End => {
+            TlsRecord::Nothing => {}
+            TlsRecord::End => {
                 sealed.ended = true;
                 return Ok(false);
             }
-            Opened::Content(content) => {
+            TlsRecord::Content(content) => {
                 let missing = match (self.extent, &self.payload) {
                     (Some(extent), Some(payload)) => extent.payload - payload.len(),
                     _ => 0,

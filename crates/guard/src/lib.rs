@@ -5,7 +5,7 @@
 
 mod acl;
 mod audit;
-mod book;
+mod principal_book;
 mod cps;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -22,10 +22,10 @@ pub use audit::{
     AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash, audit_matches,
     audit_missing,
 };
-pub use book::{Book, FIRST, Highest, Link, MemBook, Write, is_system, subdomain, system_principals};
+pub use principal_book::{Book, FIRST, Highest, Membership, MemBook, Write, is_system, subdomain, system_principals};
 pub use cps::Cps;
 pub use names::{Network, check_group_name, check_user_name};
-pub use pts::{Asker, Edit, find, perform};
+pub use pts::{PtsAsker, Edit, find, perform};
 pub use rights::{Rights, RightsError};
 pub use rules::{Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room};
 pub use servers::{ServerKeys, may_enrol};

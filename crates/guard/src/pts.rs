@@ -19,7 +19,7 @@ use types::{
 };
 
 use crate::Cps;
-use crate::book::{Book, FIRST, Highest, Link, Write, is_system};
+use crate::principal_book::{Book, FIRST, Highest, Membership, Write, is_system};
 use crate::names::{Network, check_group_name, check_user_name, is_realm_group, prefix, realm_group};
 
 /// Groups that a new user may make.
@@ -33,7 +33,7 @@ const EDIT_MAX: usize = 100_000;
 
 /// Who asks.
 #[derive(Clone, Debug)]
-pub struct Asker {
+pub struct PtsAsker {
     /// Who.
     pub principal: PrincipalId,
     /// What that is.
@@ -49,7 +49,7 @@ pub struct Edit {
     pub changed: Changed,
 }
 
-impl Asker {
+impl PtsAsker {
     fn is_administrator(&self) -> bool {
         self.cps.is_administrator()
     }
@@ -101,7 +101,7 @@ impl Asker {
 /// `NotPermitted`; `NoPrincipal`, also for a new user of a realm that has no group; `Exists` for
 /// names, numbers and uids that somebody has; `Invalid`; `QuotaExceeded` if the asker may make no
 /// more groups, or the realm have no more users; the book's.
-pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
+pub fn perform(book: &dyn Book, asker: &PtsAsker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
     let answer = match call {
         PtsCall::Names { ids } => names_of(book, ids)?,
         PtsCall::Numbers { names } => numbers_of(book, names)?,
@@ -114,7 +114,7 @@ pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer
             let record = need(book, *id)?;
             asker.need_sight(&record, Privacy::MEMBERS_TO_ANYBODY, Some(Privacy::MEMBERS_TO_MEMBERS))?;
             let of_group = record.kind == PrincipalKind::Group && !groups;
-            list(book, if of_group { Link::Member } else { Link::Group }, *id, *after, *max)?
+            list(book, if of_group { Membership::Member } else { Membership::Group }, *id, *after, *max)?
         }
         PtsCall::Owned { owner, after, max } => {
             match *owner {
@@ -122,7 +122,7 @@ pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer
                 PrincipalId::NONE => return Err(Fault::NotPermitted),
                 owner => asker.need_sight(&need(book, owner)?, Privacy::OWNED_TO_ANYBODY, None)?,
             }
-            list(book, Link::Owned, *owner, *after, *max)?
+            list(book, Membership::Owned, *owner, *after, *max)?
         }
         PtsCall::Entries { after, max } => {
             if !asker.is_viewer() {
@@ -139,7 +139,7 @@ pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer
     Ok((answer, None))
 }
 
-fn change(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
+fn change(book: &dyn Book, asker: &PtsAsker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
     let done = |edit| Ok((Answer::Done, Some(about_realms(book, asker, edit)?)));
     match call {
         PtsCall::Create { new } => {
@@ -167,7 +167,7 @@ fn change(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Opt
 /// A group that begins or ends to stand for the users of a realm changes what all of these are, and
 /// who may log in. So administrators alone make one, however its name came about, and everybody's
 /// groups are looked up anew.
-fn about_realms(book: &dyn Book, asker: &Asker, edit: Edit) -> Result<Edit, Fault> {
+fn about_realms(book: &dyn Book, asker: &PtsAsker, edit: Edit) -> Result<Edit, Fault> {
     for write in &edit.writes {
         let (id, after) = match write {
             Write::Put(one) => (one.id, Some(&one.name)),
@@ -215,7 +215,7 @@ fn page(max: u32) -> usize {
     (max as usize).min(PRINCIPALS_MAX)
 }
 
-fn list(book: &dyn Book, link: Link, of: PrincipalId, after: PrincipalId, max: u32) -> Result<Answer, Fault> {
+fn list(book: &dyn Book, link: Membership, of: PrincipalId, after: PrincipalId, max: u32) -> Result<Answer, Fault> {
     let max = page(max);
     let mut ids = book.linked(link, of, after, max + 1)?;
     let end = ids.len() <= max;
@@ -237,7 +237,7 @@ fn entries(book: &dyn Book, after: PrincipalId, max: u32) -> Result<Answer, Faul
 
 /// With the number of its members, or of the groups that it is in.
 fn counted(book: &dyn Book, record: Principal) -> Result<(Principal, u32), Fault> {
-    let link = if record.kind == PrincipalKind::Group { Link::Member } else { Link::Group };
+    let link = if record.kind == PrincipalKind::Group { Membership::Member } else { Membership::Group };
     let count = book.linked(link, record.id, FIRST, usize::MAX)?.len();
     Ok((record, u32::try_from(count).unwrap_or(u32::MAX)))
 }
@@ -272,7 +272,7 @@ fn need_free(book: &dyn Book, name: &str) -> Result<(), Fault> {
     if book.named(name)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
 }
 
-fn create(book: &dyn Book, asker: &Asker, new: &NewPrincipal) -> Result<(Principal, Edit), Fault> {
+fn create(book: &dyn Book, asker: &PtsAsker, new: &NewPrincipal) -> Result<(Principal, Edit), Fault> {
     let me = asker.me()?;
     if new.gid.is_some_and(|gid| gid >= OWN_IDS) {
         return Err(Fault::Invalid);
@@ -350,7 +350,7 @@ fn first_uid(book: &dyn Book, new: &NewPrincipal, id: PrincipalId, foreign: bool
 
 fn first_owner(
     book: &dyn Book,
-    asker: &Asker,
+    asker: &PtsAsker,
     me: PrincipalId,
     new: &NewPrincipal,
     record: &Principal,
@@ -372,7 +372,7 @@ fn need_owner(owner: &Principal) -> Result<(), Fault> {
 }
 
 /// One group less that the asker may make.
-fn charge(book: &dyn Book, asker: &Asker, me: PrincipalId) -> Result<Option<Principal>, Fault> {
+fn charge(book: &dyn Book, asker: &PtsAsker, me: PrincipalId) -> Result<Option<Principal>, Fault> {
     if asker.is_administrator() {
         return Ok(None);
     }
@@ -402,7 +402,7 @@ fn prefix_of(owner: &Principal) -> &str {
 }
 
 /// A group's name begins with its owner's, or an administrator gave it. A group that owns itself, or that nobody owns, keeps what its name begins with.
-fn need_prefix(book: &dyn Book, asker: &Asker, group: &Principal) -> Result<(), Fault> {
+fn need_prefix(book: &dyn Book, asker: &PtsAsker, group: &Principal) -> Result<(), Fault> {
     if asker.is_administrator() {
         return Ok(());
     }
@@ -410,7 +410,7 @@ fn need_prefix(book: &dyn Book, asker: &Asker, group: &Principal) -> Result<(), 
     if prefix(&group.name) == Some(prefix_of(&owner)) { Ok(()) } else { Err(Fault::Invalid) }
 }
 
-fn delete(book: &dyn Book, asker: &Asker, id: PrincipalId) -> Result<Edit, Fault> {
+fn delete(book: &dyn Book, asker: &PtsAsker, id: PrincipalId) -> Result<Edit, Fault> {
     let record = need(book, id)?;
     if record.kind != PrincipalKind::Group {
         asker.need_administrator()?;
@@ -420,13 +420,13 @@ fn delete(book: &dyn Book, asker: &Asker, id: PrincipalId) -> Result<Edit, Fault
         return Err(Fault::NotPermitted);
     }
     let mut writes = Vec::new();
-    for group in book.linked(Link::Group, id, FIRST, EDIT_MAX)? {
+    for group in book.linked(Membership::Group, id, FIRST, EDIT_MAX)? {
         writes.push(Write::Leave { group, member: id });
     }
-    for member in book.linked(Link::Member, id, FIRST, EDIT_MAX)? {
+    for member in book.linked(Membership::Member, id, FIRST, EDIT_MAX)? {
         writes.push(Write::Leave { group: id, member });
     }
-    for owned in book.linked(Link::Owned, id, FIRST, EDIT_MAX)? {
+    for owned in book.linked(Membership::Owned, id, FIRST, EDIT_MAX)? {
         if owned != id {
             writes.push(Write::Put(Principal { owner: PrincipalId::NONE, ..need(book, owned)? }));
         }
@@ -452,7 +452,7 @@ fn returned(quota: u32) -> u32 {
     if quota == NO_QUOTA { NO_QUOTA } else { (quota + 1).min(NO_QUOTA - 1) }
 }
 
-fn rename(book: &dyn Book, asker: &Asker, id: PrincipalId, name: &str) -> Result<Edit, Fault> {
+fn rename(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, name: &str) -> Result<Edit, Fault> {
     let mut record = need(book, id)?;
     asker.need_control(&record)?;
     match record.kind {
@@ -493,7 +493,7 @@ fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Ve
     while let Some((owner, before)) = owners.pop() {
         let begins = prefix_of(&owner).to_owned();
         if begins != before {
-            for id in book.linked(Link::Owned, owner.id, FIRST, EDIT_MAX)? {
+            for id in book.linked(Membership::Owned, owner.id, FIRST, EDIT_MAX)? {
                 let mut owned = need(book, id)?;
                 let named = owned.name.split_once(':').filter(|(begin, _)| *begin == before).map(|(_, rest)| rest);
                 let Some(rest) = named.filter(|_| owned.kind == PrincipalKind::Group && seen.insert(id)) else {
@@ -517,7 +517,7 @@ fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Ve
     Ok(())
 }
 
-fn change_owner(book: &dyn Book, asker: &Asker, id: PrincipalId, owner: PrincipalId) -> Result<Edit, Fault> {
+fn change_owner(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, owner: PrincipalId) -> Result<Edit, Fault> {
     let mut record = need(book, id)?;
     asker.need_control(&record)?;
     if record.kind != PrincipalKind::Group || is_system(id) {
@@ -540,7 +540,7 @@ fn change_owner(book: &dyn Book, asker: &Asker, id: PrincipalId, owner: Principa
     Ok(Edit { writes, changed: Changed::Principal(id) })
 }
 
-fn set_fields(book: &dyn Book, asker: &Asker, id: PrincipalId, change: &PrincipalChange) -> Result<Edit, Fault> {
+fn set_fields(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, change: &PrincipalChange) -> Result<Edit, Fault> {
     let mut record = need(book, id)?;
     let PrincipalChange { privacy, group_quota, uid, gid, tokens_after, locked } = *change;
     if group_quota.is_some() || uid.is_some() || gid.is_some() || locked.is_some() {
@@ -588,10 +588,10 @@ fn pair(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<(Pri
 
 fn is_in(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<bool, Fault> {
     let before = PrincipalId(member.0 - 1);
-    Ok(book.linked(Link::Member, group, before, 1)?.first() == Some(&member))
+    Ok(book.linked(Membership::Member, group, before, 1)?.first() == Some(&member))
 }
 
-fn join(book: &dyn Book, asker: &Asker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
+fn join(book: &dyn Book, asker: &PtsAsker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
     let (group, member) = pair(book, group, member)?;
     let by_anybody = group.privacy.has(Privacy::ADD_BY_ANYBODY) && asker.principal != PrincipalId::ANONYMOUS;
     let by_member = group.privacy.has(Privacy::ADD_BY_MEMBERS) && asker.cps.has(group.id);
@@ -609,7 +609,7 @@ fn join(book: &dyn Book, asker: &Asker, group: PrincipalId, member: PrincipalId)
     Ok(Edit { writes, changed: Changed::Principal(member.id) })
 }
 
-fn leave(book: &dyn Book, asker: &Asker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
+fn leave(book: &dyn Book, asker: &PtsAsker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
     let (group, member) = pair(book, group, member)?;
     let by_member = group.privacy.has(Privacy::REMOVE_BY_MEMBERS) && asker.cps.has(group.id);
     if !(by_member || asker.controls(&group)) {
@@ -622,7 +622,7 @@ fn leave(book: &dyn Book, asker: &Asker, group: PrincipalId, member: PrincipalId
     Ok(Edit { writes, changed: Changed::Principal(member.id) })
 }
 
-fn set_max(book: &dyn Book, asker: &Asker, user: PrincipalId, group: PrincipalId) -> Result<Edit, Fault> {
+fn set_max(book: &dyn Book, asker: &PtsAsker, user: PrincipalId, group: PrincipalId) -> Result<Edit, Fault> {
     asker.need_administrator()?;
     if user.0 < 0 || group.0 > 0 || group == FIRST {
         return Err(Fault::Invalid);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guard::{Asker, Book, Cps, FIRST, Link, MemBook, perform, subdomain};
+use guard::{PtsAsker, Book, Cps, FIRST, Membership, MemBook, perform, subdomain};
 use proptest::prelude::*;
 use types::{
     Answer, Changed, Fault, AuthLevel, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
@@ -297,11 +297,11 @@ fn call() -> impl Strategy<Value = PtsCall> {
     ]
 }
 
-fn asker(book: &MemBook, who: i32) -> Asker {
+fn asker(book: &MemBook, who: i32) -> PtsAsker {
     let principal = PrincipalId(who);
     let power = (who == ANONYMOUS).then_some(PrincipalId::ADMINISTRATORS);
     let groups = subdomain(book, principal, None).unwrap().into_iter().chain(power);
-    Asker { principal, cps: Cps::new(principal, AuthLevel::Password, groups) }
+    PtsAsker { principal, cps: Cps::new(principal, AuthLevel::Password, groups) }
 }
 
 fn check(book: &MemBook, model: &Model) {
@@ -316,7 +316,7 @@ fn check(book: &MemBook, model: &Model) {
         .collect();
     assert_eq!(all, model.all);
     for id in model.all.keys() {
-        let members = book.linked(Link::Member, PrincipalId(*id), FIRST, usize::MAX).unwrap();
+        let members = book.linked(Membership::Member, PrincipalId(*id), FIRST, usize::MAX).unwrap();
         let wanted: Vec<i32> = model.pairs.iter().filter(|(group, _)| group == id).map(|(_, one)| *one).collect();
         assert_eq!(members.iter().map(|one| one.0).collect::<Vec<_>>(), wanted);
         let groups: BTreeSet<i32> =
@@ -370,7 +370,7 @@ fn no_name_is_given_twice_by_one_renaming() {
     assert_eq!(perform(&book, &root, &rename).unwrap_err(), types::Fault::Exists);
 }
 
-fn made(book: &mut MemBook, root: &Asker, kind: PrincipalKind, name: &str) -> PrincipalId {
+fn made(book: &mut MemBook, root: &PtsAsker, kind: PrincipalKind, name: &str) -> PrincipalId {
     let (answer, edit) = perform(book, root, &new(kind, name.to_owned(), None)).unwrap();
     book.apply(&edit.unwrap().writes);
     match answer {

@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use crate::numbered::read_key;
 
 /// How long the command may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the newest key is taken for the newest.
 const FRESH: Duration = Duration::from_secs(60);
 /// How long a refusal holds.
@@ -53,7 +53,7 @@ impl fmt::Debug for KeyCommand {
 
 impl KeyCommand {
     pub fn new(words: Vec<String>) -> KeyCommand {
-        KeyCommand { words, patience: PATIENCE, known: Mutex::default() }
+        KeyCommand { words, patience: TIMEOUT, known: Mutex::default() }
     }
 
     /// The newest key.

@@ -19,14 +19,14 @@
 mod at_rest;
 mod authority;
 mod files;
-mod given;
+mod given_files;
 mod key_command;
 mod numbered;
 mod tokens;
 
 pub use at_rest::{AtRest, at_rest_dir};
 pub use authority::{CellKeys, RENEW_BEFORE, succeeds};
-pub use given::{authorities_in, identity_in};
+pub use given_files::{authorities_in, identity_in};
 pub use tokens::TokenKeys;
 
 /// Why keys cannot be used.

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 const KEY_BYTES: usize = 32;
 
 /// A key's bytes.
-pub(crate) type Secret = Zeroizing<[u8; KEY_BYTES]>;
+pub(crate) type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 
 /// Keys in a directory, which need not be there yet. Read when they are needed, so that a new one is used at once.
 pub(crate) struct Numbered {
@@ -42,7 +42,7 @@ impl Numbered {
     /// The system's.
     pub fn make(&self) -> io::Result<u32> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let mut key = Secret::default();
+        let mut key = KeyBytes::default();
         openssl::rand::rand_bytes(&mut key[..])?;
         let text = Zeroizing::new(key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
         loop {
@@ -73,7 +73,7 @@ impl Numbered {
     ///
     /// # Errors
     /// For people, with nothing of the key.
-    pub fn key(&self, number: u32) -> Result<Secret, String> {
+    pub fn key(&self, number: u32) -> Result<KeyBytes, String> {
         let path = self.path(number);
         let said = |error: io::Error| format!("the key {}: {error}", path.display());
         let text = Zeroizing::new(fs::read_to_string(&path).map_err(said)?);
@@ -82,8 +82,8 @@ impl Numbered {
 }
 
 /// From 64 hexadecimal digits.
-pub(crate) fn read_key(text: &str) -> Option<Secret> {
-    let mut key = Secret::default();
+pub(crate) fn read_key(text: &str) -> Option<KeyBytes> {
+    let mut key = KeyBytes::default();
     if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
         return None;
     }

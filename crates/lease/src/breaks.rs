@@ -20,13 +20,13 @@ pub(crate) struct PendingBreak {
 
 /// Numbers of breaks and tickets, and what each ticket waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Breaks {
+pub(crate) struct BreakTable {
     last_break: u64,
     last_ticket: u64,
     waiting: HashMap<BreakTicket, usize>,
 }
 
-impl Breaks {
+impl BreakTable {
     pub fn next_break(&mut self) -> BreakId {
         self.last_break += 1;
         BreakId(self.last_break)

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use smallvec::SmallVec;
 use types::{
-    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily, LockOwner, Origin,
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily, LockOwner, ReplyAddress,
     SessionId, Time, VolumeId, limits::HOLD_FIDS_MAX,
 };
 
-use crate::breaks::{Breaks, PendingBreak};
+use crate::breaks::{BreakTable, PendingBreak};
 use crate::config::{LeaseConfig, Restart};
 use crate::delegation::Delegations;
 use crate::grace::Grace;
 use crate::hold::Holds;
-use crate::lock::{LockLimits, LockOutcome, LockRequest, Locks, Owner};
+use crate::lock::{LockLimits, LockOutcome, LockRequest, LockTable, SessionOwner};
 use crate::output::{EndReason, Output, BreakTicket};
 use crate::promise::Promises;
 use crate::session::{AttachError, RenewalOutcome, Resumed, Sessions};
@@ -83,9 +83,9 @@ pub struct Leases {
     config: LeaseConfig,
     sessions: Sessions,
     promises: Promises,
-    breaks: Breaks,
+    breaks: BreakTable,
     holds: Holds,
-    locks: Locks,
+    locks: LockTable,
     delegations: Delegations,
     grace: Option<Grace>,
     pressed: Pressed,
@@ -113,9 +113,9 @@ impl Leases {
             config,
             sessions,
             promises: Promises::default(),
-            breaks: Breaks::default(),
+            breaks: BreakTable::default(),
             holds: Holds::default(),
-            locks: Locks::new(LockLimits { per_session: config.locks_per_session_max, all: config.locks_max }),
+            locks: LockTable::new(LockLimits { per_session: config.locks_per_session_max, all: config.locks_max }),
             delegations: Delegations::default(),
             grace,
             pressed: Pressed::default(),
@@ -594,7 +594,7 @@ impl Leases {
     /// have been another's meanwhile. A request that waits already goes on waiting.
     pub fn lock(
         &mut self,
-        origin: Origin,
+        origin: ReplyAddress,
         request: &LockRequest,
         wait: bool,
         reclaim: bool,
@@ -628,7 +628,7 @@ impl Leases {
         out: &mut Vec<Output>,
     ) {
         let range = if family == LockFamily::Flock { ByteRange::ALL } else { range };
-        self.locks.unlock(fid, Owner { session, owner, family: family.into() }, range, out);
+        self.locks.unlock(fid, SessionOwner { session, owner, family: family.into() }, range, out);
     }
 
     /// Gives free all that an owner has of a file, in both families, as closing does.
@@ -644,7 +644,7 @@ impl Leases {
     }
 
     /// Takes a waiting lock request back. False: it does not wait (any more).
-    pub fn cancel(&mut self, origin: Origin, out: &mut Vec<Output>) -> bool {
+    pub fn cancel(&mut self, origin: ReplyAddress, out: &mut Vec<Output>) -> bool {
         self.locks.cancel(origin, out)
     }
 }
@@ -681,7 +681,7 @@ const ITEMS_MAX: usize = 1024;
 
 mod delegating;
 mod shares;
-mod strangers;
+mod anonymous;
 #[cfg(test)]
 mod tests;
 

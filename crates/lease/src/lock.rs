@@ -25,7 +25,7 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use types::{ByteRange, Fault, Fid, LockConflict, LockFamily, LockMode, LockOwner, Origin, SessionId};
+use types::{ByteRange, Fault, Fid, LockConflict, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId};
 
 use crate::output::Output;
 use table::{Table, Turn, Wait};
@@ -62,7 +62,7 @@ pub enum LockOutcome {
 
 /// An owner of locks, over all sessions. The same number in the other family is another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Owner {
+pub(crate) struct SessionOwner {
     pub session: SessionId,
     pub owner: LockOwner,
     pub family: LockFamilyOrd,
@@ -89,7 +89,7 @@ type Key = (Fid, LockFamilyOrd);
 /// A request that came in grace and waits for its end.
 #[derive(Debug)]
 struct Deferred {
-    origin: Origin,
+    origin: ReplyAddress,
     request: LockRequest,
     wait: bool,
 }
@@ -131,14 +131,14 @@ pub(crate) struct LockLimits {
 
 /// All locks of one server.
 #[derive(Debug)]
-pub(crate) struct Locks {
+pub(crate) struct LockTable {
     tables: HashMap<Key, Table>,
     /// Where each waiting request waits.
-    places: HashMap<Origin, Place>,
+    places: HashMap<ReplyAddress, Place>,
     /// The waiting requests of each owner.
-    waiting: HashMap<Owner, BTreeSet<(Key, Turn)>>,
+    waiting: HashMap<SessionOwner, BTreeSet<(Key, Turn)>>,
     /// Those of them that are queued without being blocked; some may have become blocked since.
-    stuck: HashMap<Owner, BTreeSet<(Key, Turn)>>,
+    stuck: HashMap<SessionOwner, BTreeSet<(Key, Turn)>>,
     accounts: HashMap<SessionId, Account>,
     deferred: BTreeMap<Turn, Deferred>,
     /// Locks held, of all sessions.
@@ -147,9 +147,9 @@ pub(crate) struct Locks {
     limits: LockLimits,
 }
 
-impl Locks {
+impl LockTable {
     pub fn new(limits: LockLimits) -> Self {
-        Locks {
+        LockTable {
             tables: HashMap::new(),
             places: HashMap::new(),
             waiting: HashMap::new(),
@@ -183,7 +183,7 @@ impl Locks {
     }
 
     /// Asks for a lock.
-    pub fn lock(&mut self, origin: Origin, request: &LockRequest, wait: bool, out: &mut Vec<Output>) -> LockOutcome {
+    pub fn lock(&mut self, origin: ReplyAddress, request: &LockRequest, wait: bool, out: &mut Vec<Output>) -> LockOutcome {
         if self.places.contains_key(&origin) {
             return LockOutcome::Waiting;
         }
@@ -231,7 +231,7 @@ impl Locks {
     }
 
     /// Gives bytes free.
-    pub fn unlock(&mut self, fid: Fid, owner: Owner, range: ByteRange, out: &mut Vec<Output>) {
+    pub fn unlock(&mut self, fid: Fid, owner: SessionOwner, range: ByteRange, out: &mut Vec<Output>) {
         let key = (fid, owner.family);
         if range.start > range.end || !self.release(key, owner, range) {
             return;
@@ -242,7 +242,7 @@ impl Locks {
 
     /// The first lock, by its start, that stands in the way.
     pub fn test(&self, request: &LockRequest) -> Option<LockConflict> {
-        let nowhere = Origin { session: request.session, slot: 0, request: 0 };
+        let nowhere = ReplyAddress { session: request.session, slot: 0, request: 0 };
         let wanted = Wait::new(nowhere, request);
         let table = self.tables.get(&(request.fid, wanted.owner.family))?;
         let held = table.blockers(&wanted).min_by_key(|held| (held.range.start, held.owner))?;
@@ -251,7 +251,7 @@ impl Locks {
     }
 
     /// Takes a waiting request back.
-    pub fn cancel(&mut self, origin: Origin, out: &mut Vec<Output>) -> bool {
+    pub fn cancel(&mut self, origin: ReplyAddress, out: &mut Vec<Output>) -> bool {
         let found = self.cancel_deferred(origin) || self.cancel_wait(origin, out);
         if found {
             out.push(Output::LockDone { origin, result: Err(Fault::Cancelled) });
@@ -259,12 +259,12 @@ impl Locks {
         found
     }
 
-    fn cancel_deferred(&mut self, origin: Origin) -> bool {
+    fn cancel_deferred(&mut self, origin: ReplyAddress) -> bool {
         let Some(Place::Grace(turn)) = self.places.get(&origin).copied() else { return false };
         self.undefer_one(turn).is_some()
     }
 
-    fn cancel_wait(&mut self, origin: Origin, out: &mut Vec<Output>) -> bool {
+    fn cancel_wait(&mut self, origin: ReplyAddress, out: &mut Vec<Output>) -> bool {
         let Some(Place::Queue(key, turn)) = self.places.get(&origin).copied() else { return false };
         let Some(wait) = self.dequeue(key, turn) else { return false };
         self.pump_all(key, wait.range, out);
@@ -281,7 +281,7 @@ impl Locks {
     ///
     /// # Errors
     /// `Busy`: the session, or all of them, have as many as they may.
-    pub fn defer(&mut self, origin: Origin, request: &LockRequest, wait: bool) -> Result<(), Fault> {
+    pub fn defer(&mut self, origin: ReplyAddress, request: &LockRequest, wait: bool) -> Result<(), Fault> {
         if self.places.contains_key(&origin) {
             return Ok(());
         }
@@ -322,7 +322,7 @@ impl Locks {
         let (deferred, waits) = (account.deferred.clone(), account.waits.clone());
         let mut keys: BTreeSet<Key> = account.held.keys().copied().collect();
         keys.extend(waits.iter().map(|(key, _)| *key));
-        let mut ended: Vec<Origin> =
+        let mut ended: Vec<ReplyAddress> =
             deferred.into_iter().filter_map(|turn| self.undefer_one(turn)).map(|deferred| deferred.origin).collect();
         ended.extend(waits.into_iter().filter_map(|(key, turn)| self.dequeue(key, turn)).map(|wait| wait.origin));
         for key in &keys {
@@ -351,7 +351,7 @@ impl Locks {
     }
 
     /// Whether there was anything to give free.
-    fn release(&mut self, key: Key, owner: Owner, range: ByteRange) -> bool {
+    fn release(&mut self, key: Key, owner: SessionOwner, range: ByteRange) -> bool {
         let Some(table) = self.tables.get_mut(&key) else { return false };
         let (before, after) = table.set(owner, 0, range, None);
         self.account(key, owner.session, before, after);
@@ -407,8 +407,8 @@ impl Locks {
 
     /// Looks at the requests that want bytes of `freed`, in the order of their turns, and grants what can be granted;
     /// the owners that have locks now go into `moved`.
-    fn pump(&mut self, key: Key, freed: ByteRange, moved: &mut Vec<Owner>, out: &mut Vec<Output>) {
-        let wanting = |locks: &Locks, range| -> BTreeSet<Turn> {
+    fn pump(&mut self, key: Key, freed: ByteRange, moved: &mut Vec<SessionOwner>, out: &mut Vec<Output>) {
+        let wanting = |locks: &LockTable, range| -> BTreeSet<Turn> {
             locks.tables.get(&key).into_iter().flat_map(|table| table.wanting(range)).map(|wait| wait.turn).collect()
         };
         let mut turns = wanting(self, freed);
@@ -421,7 +421,7 @@ impl Locks {
     }
 
     /// Grants the waiting request if it is neither blocked nor queued. `Some`: others that want these bytes may go too.
-    fn try_grant(&mut self, key: Key, turn: Turn, moved: &mut Vec<Owner>, out: &mut Vec<Output>) -> Option<ByteRange> {
+    fn try_grant(&mut self, key: Key, turn: Turn, moved: &mut Vec<SessionOwner>, out: &mut Vec<Output>) -> Option<ByteRange> {
         let table = self.tables.get(&key)?;
         let wait = *table.wait(turn)?;
         if table.is_blocked(&wait) {
@@ -441,7 +441,7 @@ impl Locks {
 
     /// These owners wait for more, or have more, than before: requests that are stuck behind others which depend on them
     /// by now go first.
-    fn pump_stuck(&mut self, mut moved: Vec<Owner>, out: &mut Vec<Output>) {
+    fn pump_stuck(&mut self, mut moved: Vec<SessionOwner>, out: &mut Vec<Output>) {
         while !self.stuck.is_empty()
             && let Some(owner) = moved.pop()
         {
@@ -462,7 +462,7 @@ impl Locks {
     }
 }
 
-fn remove_from(map: &mut HashMap<Owner, BTreeSet<(Key, Turn)>>, owner: Owner, place: (Key, Turn)) {
+fn remove_from(map: &mut HashMap<SessionOwner, BTreeSet<(Key, Turn)>>, owner: SessionOwner, place: (Key, Turn)) {
     if let Some(places) = map.get_mut(&owner) {
         places.remove(&place);
         if places.is_empty() {
@@ -477,27 +477,27 @@ mod tests {
 
     #[test]
     fn many_locks_of_others_are_not_looked_at() {
-        let (mut locks, mut out) = (Locks::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let (mut locks, mut out) = (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
         let fid = Fid::new(1, 2, 1);
-        let lock = |locks: &mut Locks, session: u64, owner: u64, start: u64, out: &mut Vec<Output>| {
+        let lock = |locks: &mut LockTable, session: u64, owner: u64, start: u64, out: &mut Vec<Output>| {
             let session = SessionId(session);
             let (range, mode) = (ByteRange { start, end: start }, LockMode::Exclusive);
             let (owner, family) = (LockOwner(owner), LockFamily::Posix);
             let request = LockRequest { fid, session, owner, pid: 1, family, range, mode };
-            let origin = Origin { session, slot: 0, request: start };
+            let origin = ReplyAddress { session, slot: 0, request: start };
             locks.lock(origin, &request, true, out)
         };
         // Each other byte, of as many owners.
         for number in 0..65_536 {
             assert_eq!(lock(&mut locks, 1, number, 2 * number, &mut out), LockOutcome::Granted);
         }
-        let looked = |locks: &Locks| locks.tables[&(fid, LockFamilyOrd::Posix)].looked();
+        let looked = |locks: &LockTable| locks.tables[&(fid, LockFamilyOrd::Posix)].looked();
         let before = looked(&locks);
         for number in 0..100 {
             assert_eq!(lock(&mut locks, 2, 1, 600 * number + 1, &mut out), LockOutcome::Granted);
         }
         assert_eq!(lock(&mut locks, 2, 1, 0, &mut out), LockOutcome::Waiting);
-        let owner = Owner { session: SessionId(2), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+        let owner = SessionOwner { session: SessionId(2), owner: LockOwner(1), family: LockFamilyOrd::Posix };
         locks.unlock(fid, owner, ByteRange::ALL, &mut out);
         let steps = looked(&locks) - before;
         assert!(steps < 100 * 200, "{steps} entries were looked at for a hundred locks");
@@ -511,11 +511,11 @@ mod tests {
 
     #[test]
     fn h4_requests_that_wait_elsewhere_are_not_looked_at() {
-        let (mut locks, mut out) = (Locks::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let (mut locks, mut out) = (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
         let mut number = 0;
-        let mut ask = |locks: &mut Locks, request: LockRequest, out: &mut Vec<Output>| {
+        let mut ask = |locks: &mut LockTable, request: LockRequest, out: &mut Vec<Output>| {
             number += 1;
-            locks.lock(Origin { session: request.session, slot: 0, request: number }, &request, true, out)
+            locks.lock(ReplyAddress { session: request.session, slot: 0, request: number }, &request, true, out)
         };
         use LockMode::{Exclusive, Shared};
         // Requests that are blocked, each at bytes of its own of the first file.
@@ -531,13 +531,13 @@ mod tests {
             assert_eq!(ask(&mut locks, request(file, 2, file, at, Exclusive), &mut out), LockOutcome::Waiting);
             assert_eq!(ask(&mut locks, request(file, 3, file, at, Shared), &mut out), LockOutcome::Waiting);
         }
-        let looked = |locks: &Locks| locks.tables.values().map(Table::looked).sum::<usize>();
+        let looked = |locks: &LockTable| locks.tables.values().map(Table::looked).sum::<usize>();
         let before = looked(&locks);
         for place in 0..100 {
             let at = (10 * place + 5, 10 * place + 5);
             assert_eq!(ask(&mut locks, request(1, 4, 1, at, Exclusive), &mut out), LockOutcome::Granted);
             assert_eq!(ask(&mut locks, request(1, 5, 1, at, Exclusive), &mut out), LockOutcome::Waiting);
-            let owner = Owner { session: SessionId(4), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+            let owner = SessionOwner { session: SessionId(4), owner: LockOwner(1), family: LockFamilyOrd::Posix };
             locks.unlock(Fid::new(1, 2, 1), owner, ByteRange { start: at.0, end: at.1 }, &mut out);
             assert!(matches!(out.last(), Some(Output::LockDone { result: Ok(()), .. })), "the other has it now");
         }
@@ -547,11 +547,11 @@ mod tests {
 
     #[test]
     fn h4_a_search_for_deadlocks_takes_a_bounded_number_of_steps() {
-        let (mut locks, mut out) = (Locks::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let (mut locks, mut out) = (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
         let mut number = 0;
-        let mut ask = |locks: &mut Locks, request: LockRequest, out: &mut Vec<Output>| {
+        let mut ask = |locks: &mut LockTable, request: LockRequest, out: &mut Vec<Output>| {
             number += 1;
-            locks.lock(Origin { session: request.session, slot: 0, request: number }, &request, true, out)
+            locks.lock(ReplyAddress { session: request.session, slot: 0, request: number }, &request, true, out)
         };
         // 300 owners each wait for all of 300 others, and the last request would wait for the first of them.
         for owner in 0..300 {
@@ -565,7 +565,7 @@ mod tests {
             let wanted = request(1, 2, owner, (0, u64::MAX), LockMode::Exclusive);
             assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
         }
-        let looked = |locks: &Locks| locks.tables.values().map(Table::looked).sum::<usize>();
+        let looked = |locks: &LockTable| locks.tables.values().map(Table::looked).sum::<usize>();
         let before = looked(&locks);
         let wanted = request(2, 3, 1, (0, u64::MAX), LockMode::Exclusive);
         assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);

@@ -1,6 +1,6 @@
 //! What has to happen outside after an event.
 
-use types::{BreakId, BreakItem, ClientId, Fault, Fid, Origin, SessionId};
+use types::{BreakId, BreakItem, ClientId, Fault, Fid, ReplyAddress, SessionId};
 
 /// Names a change that waits until its breaks are acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +37,7 @@ pub enum Output {
     /// A lock request that waited has its answer.
     LockDone {
         /// Which request.
-        origin: Origin,
+        origin: ReplyAddress,
         /// `Ok`: locked. [`Fault::Locked`] for a request that only waited for grace, [`Fault::Deadlock`],
         /// [`Fault::Cancelled`], or [`Fault::Expired`] when its session ended.
         result: Result<(), Fault>,

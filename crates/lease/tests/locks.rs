@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lease::{LeaseConfig, Leases, LockOutcome, LockRequest, Output};
 use proptest::prelude::*;
-use types::{ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, Origin, SessionId, Time};
+use types::{ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId, Time};
 
 const BYTES: u64 = 8;
 const FILES: u64 = 2;
@@ -72,7 +72,7 @@ struct Waiting {
 #[derive(Clone, Debug, Default)]
 struct Model {
     held: BTreeMap<(Place, u64), BTreeMap<Who, bool>>,
-    waits: Vec<(Origin, Waiting)>,
+    waits: Vec<(ReplyAddress, Waiting)>,
 }
 
 impl Model {
@@ -145,11 +145,11 @@ impl Model {
         bytes.any(|(_, holders)| holders.keys().any(|who| who.0 == want.who.0))
     }
 
-    fn place_of(&self, origin: Origin) -> usize {
+    fn place_of(&self, origin: ReplyAddress) -> usize {
         self.waits.iter().position(|(other, _)| *other == origin).expect("only waiting requests are answered")
     }
 
-    fn granted(&mut self, origin: Origin) {
+    fn granted(&mut self, origin: ReplyAddress) {
         let at = self.place_of(origin);
         let want = self.waits[at].1.clone();
         self.grant(&want, at, true);
@@ -241,7 +241,7 @@ impl World {
 
     fn lock(&mut self, want: &Waiting, wait: bool, out: &mut Vec<Output>) {
         self.requests += 1;
-        let origin = Origin { session: self.sessions[want.who.0], slot: 0, request: self.requests };
+        let origin = ReplyAddress { session: self.sessions[want.who.0], slot: 0, request: self.requests };
         let request = self.request(want);
         let blockers = self.model.blockers(want);
         let posix = !want.place.1;
@@ -303,7 +303,7 @@ impl World {
         let mut all = Vec::new();
         self.leases.peer_died(Time::ZERO, self.sessions[session], &mut all);
         let (gone, left): (Vec<_>, Vec<_>) =
-            self.model.waits.drain(..).partition(|(_, wait): &(Origin, Waiting)| wait.who.0 == session);
+            self.model.waits.drain(..).partition(|(_, wait): &(ReplyAddress, Waiting)| wait.who.0 == session);
         self.model.waits = left;
         for holders in self.model.held.values_mut() {
             holders.retain(|who, _| who.0 != session);

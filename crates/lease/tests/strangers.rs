@@ -9,7 +9,7 @@ use lease::{
     AttachError, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output, RenewalOutcome, CallStart, StrangerConfig,
 };
 use types::{
-    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, Origin,
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress,
     SessionId, Time,
 };
 
@@ -136,7 +136,7 @@ fn what_one_session_has_too_much_of_it_loses_itself() {
         let range = ByteRange { start: 0, end: 0 };
         let (owner, family, mode) = (LockOwner(number), LockFamily::Posix, LockMode::Shared);
         let request = LockRequest { fid: fid(1), session, owner, pid: 1, family, range, mode };
-        let origin = Origin { session, slot: 0, request: number };
+        let origin = ReplyAddress { session, slot: 0, request: number };
         leases.lock(origin, &request, true, false, &mut Vec::new())
     };
     for number in 0..3 {
@@ -267,10 +267,10 @@ fn cb1_a_client_that_becomes_a_users_shows_nothing_old() {
     }
 }
 
-fn lock_of(session: SessionId, fid: Fid, start: u64) -> (Origin, LockRequest) {
+fn lock_of(session: SessionId, fid: Fid, start: u64) -> (ReplyAddress, LockRequest) {
     let (owner, family, mode) = (LockOwner(start), LockFamily::Posix, LockMode::Exclusive);
     let range = ByteRange { start, end: start };
-    let origin = Origin { session, slot: 0, request: start };
+    let origin = ReplyAddress { session, slot: 0, request: start };
     (origin, LockRequest { fid, session, owner, pid: 1, family, range, mode })
 }
 
@@ -333,7 +333,7 @@ fn h4_nobody_waits_in_a_long_queue_for_a_lock() {
     let wait = |session, owner, leases: &mut Leases, out: &mut Vec<Output>| {
         let (origin, request) = lock_of(session, fid(1), 0);
         let request = LockRequest { owner: LockOwner(owner), ..request };
-        leases.lock(Origin { request: owner, ..origin }, &request, true, false, out)
+        leases.lock(ReplyAddress { request: owner, ..origin }, &request, true, false, out)
     };
     for owner in 10..13 {
         let nobody = leases.attach_stranger(at(0), ClientId(owner.into()), 1, &mut out).unwrap();

@@ -10,4 +10,4 @@ mod password;
 pub use password::{BadPassword, FREE, Passwords, TooMany, WAIT_MAX};
 
 pub use kerberos::{KerberosError, Service, PendingTicket, Vouched};
-pub use mint::{LIFETIME, Mint, RENEWABLE, TokenRequest, SigningKeys};
+pub use mint::{LIFETIME, TokenIssuer, RENEWABLE, TokenRequest, SigningKeys};

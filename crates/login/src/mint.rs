@@ -29,7 +29,7 @@ pub trait SigningKeys: fmt::Debug + Send + Sync {
 
 /// Makes and verifies the tokens of one cell.
 #[derive(Debug)]
-pub struct Mint {
+pub struct TokenIssuer {
     cell: String,
     keys: Arc<dyn SigningKeys>,
     /// With the key that it was verified by.
@@ -53,10 +53,10 @@ pub struct TokenRequest {
     pub ends: Option<i64>,
 }
 
-impl Mint {
+impl TokenIssuer {
     /// The tokens of the cell with this name and these keys.
-    pub fn new(cell: &str, keys: Arc<dyn SigningKeys>) -> Mint {
-        Mint { cell: cell.to_owned(), keys, verified: Mutex::default() }
+    pub fn new(cell: &str, keys: Arc<dyn SigningKeys>) -> TokenIssuer {
+        TokenIssuer { cell: cell.to_owned(), keys, verified: Mutex::default() }
     }
 
     /// A new token; `None`: this server has no key to sign with.
@@ -153,8 +153,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::new(1_000_000, 0);
 
-    fn mint(cell: &str, seed: u8) -> Mint {
-        Mint::new(cell, Arc::new(Keys(Arc::new(Signer::new(&[seed; 32])))))
+    fn mint(cell: &str, seed: u8) -> TokenIssuer {
+        TokenIssuer::new(cell, Arc::new(Keys(Arc::new(Signer::new(&[seed; 32])))))
     }
 
     fn later(by: Duration) -> Timestamp {

@@ -2,7 +2,7 @@
 
 use types::{Caller, Fault, Fid, Kind, AuthLevel, Status};
 
-use crate::tree::{Ask, ModelTree};
+use crate::tree::{ModelContext, ModelTree};
 
 const READ: u16 = 4;
 const WRITE: u16 = 2;
@@ -63,7 +63,7 @@ fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
 }
 
 impl ModelTree {
-    pub(crate) fn may(&self, ask: Ask<'_>, fid: Fid, want: RequestedAccess) -> Result<bool, Fault> {
+    pub(crate) fn may(&self, ask: ModelContext<'_>, fid: Fid, want: RequestedAccess) -> Result<bool, Fault> {
         let status = &self.node(fid)?.status;
         if self.decides() {
             return Ok(self.listed(ask.caller, fid, want));
@@ -84,7 +84,7 @@ impl ModelTree {
     }
 
     /// Any of these bits, as they are, or as they were while the session has had the file open.
-    fn allows_data(&self, ask: Ask<'_>, fid: Fid, any: &[u16]) -> bool {
+    fn allows_data(&self, ask: ModelContext<'_>, fid: Fid, any: &[u16]) -> bool {
         let now = self.nodes[&fid].status;
         let before = self.opened.get(&(ask.session, fid)).into_iter().flatten();
         let states = before.map(|(mode, uid, gid)| Status { mode: *mode, uid: *uid, gid: *gid, ..now }).chain([now]);
@@ -93,12 +93,12 @@ impl ModelTree {
             .any(|status| owns(ask.caller, &status) || any.iter().any(|wanted| allowed(ask.caller, &status, *wanted)))
     }
 
-    pub(crate) fn need(&self, ask: Ask<'_>, fid: Fid, want: RequestedAccess) -> Result<(), Fault> {
+    pub(crate) fn need(&self, ask: ModelContext<'_>, fid: Fid, want: RequestedAccess) -> Result<(), Fault> {
         if self.may(ask, fid, want)? { Ok(()) } else { Err(Fault::AccessDenied) }
     }
 
     /// To take `victim`'s entry out of `dir`: where mode bits decide one of the two must be one's own in a sticky directory.
-    pub(crate) fn need_delete(&self, ask: Ask<'_>, dir: Fid, victim: Fid) -> Result<(), Fault> {
+    pub(crate) fn need_delete(&self, ask: ModelContext<'_>, dir: Fid, victim: Fid) -> Result<(), Fault> {
         self.need(ask, dir, RequestedAccess::Delete)?;
         let (status, victim) = (self.node(dir)?.status, self.node(victim)?.status);
         let sticky = status.mode & STICKY != 0 && !self.decides();

@@ -7,12 +7,12 @@ const PAGE: u64 = 4096;
 
 /// A file's bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Body {
+pub struct ModelBody {
     size: u64,
     pages: BTreeMap<u64, Vec<u8>>,
 }
 
-impl Body {
+impl ModelBody {
     /// Bytes from 0 to the end.
     pub fn size(&self) -> u64 {
         self.size
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_comes_back_as_zeros() {
-        let mut body = Body::default();
+        let mut body = ModelBody::default();
         body.write(4090, b"twelve bytes");
         body.resize(4094);
         body.resize(5000);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_hole_is_zeros_and_reading_past_the_end_is_short() {
-        let mut body = Body::default();
+        let mut body = ModelBody::default();
         body.write(1 << 40, b"x");
         assert_eq!(body.read((1 << 40) - 2, 10), b"\0\0x");
         assert_eq!(body.next_nonzero(0), Some(1 << 40));

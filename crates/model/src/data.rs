@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use types::{AllocateMode, Answer, BootVerifier, Fault, Fid, Kind, SeekWhat, limits};
 
-use crate::Body;
+use crate::ModelBody;
 use crate::access::RequestedAccess;
-use crate::tree::{Ask, Content, Node, ModelTree};
+use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
 
 impl ModelTree {
-    pub(crate) fn read(&self, ask: Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<Answer, Fault> {
+    pub(crate) fn read(&self, ask: ModelContext<'_>, fid: Fid, offset: u64, length: u32) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         let body = node.body()?;
         self.need(ask, fid, RequestedAccess::ReadData)?;
@@ -19,7 +19,7 @@ impl ModelTree {
 
     pub(crate) fn write(
         &mut self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         fid: Fid,
         offset: Option<u64>,
         data: &Bytes,
@@ -42,7 +42,7 @@ impl ModelTree {
 
     pub(crate) fn allocate(
         &mut self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         fid: Fid,
         offset: u64,
         length: u64,
@@ -69,7 +69,7 @@ impl ModelTree {
     }
 
     /// Exact to the byte: zeros are a hole. The real thing may take zeros for data.
-    pub(crate) fn seek(&self, ask: Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Answer, Fault> {
+    pub(crate) fn seek(&self, ask: ModelContext<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Answer, Fault> {
         let body = self.node(fid)?.body()?;
         self.need(ask, fid, RequestedAccess::ReadData)?;
         if offset >= body.size() {
@@ -96,13 +96,13 @@ fn check_end(offset: u64, length: u64) -> Result<u64, Fault> {
     }
 }
 
-fn written(node: &Node, count: u32, offset: u64, previous_version: u64) -> Answer {
+fn written(node: &ModelNode, count: u32, offset: u64, previous_version: u64) -> Answer {
     let verifier = BootVerifier::default();
     Answer::Written { count, offset, status: node.status, previous_version, verifier }
 }
 
-impl Node {
-    fn body(&self) -> Result<&Body, Fault> {
+impl ModelNode {
+    fn body(&self) -> Result<&ModelBody, Fault> {
         match &self.content {
             Content::File(body) => Ok(body),
             Content::Directory(_) => Err(Fault::IsDirectory),
@@ -110,7 +110,7 @@ impl Node {
         }
     }
 
-    fn change_body(&mut self, ask: Ask<'_>, kill: bool, change: impl FnOnce(&mut Body)) {
+    fn change_body(&mut self, ask: ModelContext<'_>, kill: bool, change: impl FnOnce(&mut ModelBody)) {
         debug_assert_eq!(self.status.kind, Kind::File);
         if kill || !ask.caller.is_root() {
             self.kill_privileges();

@@ -4,17 +4,17 @@ use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
 use crate::access::{RequestedAccess, is_believed, owns};
-use crate::tree::{Ask, Content, ModelTree};
+use crate::tree::{ModelContext, Content, ModelTree};
 
 impl ModelTree {
-    pub(crate) fn lookup(&self, ask: Ask<'_>, dir: Fid, name: &Name) -> Result<Answer, Fault> {
+    pub(crate) fn lookup(&self, ask: ModelContext<'_>, dir: Fid, name: &Name) -> Result<Answer, Fault> {
         let node = self.searched(ask, dir)?;
         let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
         Ok(Answer::Entry { status: self.node(fid)?.status, dir_version: node.status.data_version, sole: false })
     }
 
     /// All that is left, in the order of names; a cookie is the entry's place.
-    pub(crate) fn read_dir(&self, ask: Ask<'_>, dir: Fid, cookie: u64, plus: bool) -> Result<Answer, Fault> {
+    pub(crate) fn read_dir(&self, ask: ModelContext<'_>, dir: Fid, cookie: u64, plus: bool) -> Result<Answer, Fault> {
         let node = self.directory(dir)?;
         self.need(ask, dir, RequestedAccess::List)?;
         let searches = self.may(ask, dir, RequestedAccess::Search)?;
@@ -42,7 +42,7 @@ impl ModelTree {
         Ok(Answer::Entries { entries, end: true, dir_version: node.status.data_version })
     }
 
-    pub(crate) fn read_link(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
+    pub(crate) fn read_link(&self, ask: ModelContext<'_>, fid: Fid) -> Result<Answer, Fault> {
         self.need(ask, fid, RequestedAccess::See)?;
         match &self.node(fid)?.content {
             Content::Target(target) => Ok(Answer::Target(target.clone())),
@@ -51,7 +51,7 @@ impl ModelTree {
     }
 
     /// May an entry be made in `dir`? It must still have a name itself.
-    pub(crate) fn need_room(&self, ask: Ask<'_>, dir: Fid) -> Result<(), Fault> {
+    pub(crate) fn need_room(&self, ask: ModelContext<'_>, dir: Fid) -> Result<(), Fault> {
         let status = self.node(dir)?.status;
         if status.links == 0 {
             return Err(Fault::NotFound);
@@ -59,7 +59,7 @@ impl ModelTree {
         self.need(ask, dir, RequestedAccess::Insert)
     }
 
-    pub(crate) fn link(&mut self, ask: Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Answer, Fault> {
+    pub(crate) fn link(&mut self, ask: ModelContext<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Answer, Fault> {
         self.node(fid)?;
         if self.searched(ask, dir)?.entries()?.contains_key(name) {
             return Err(Fault::Exists);
@@ -87,7 +87,7 @@ impl ModelTree {
         Ok(Answer::Made { status: self.node(fid)?.status, dir: self.node(dir)?.status, existed: false })
     }
 
-    fn need_to_name(&self, ask: Ask<'_>, fid: Fid) -> Result<(), Fault> {
+    fn need_to_name(&self, ask: ModelContext<'_>, fid: Fid) -> Result<(), Fault> {
         let is_judged_there = !self.decides() && is_believed(ask.caller);
         if is_judged_there || owns(ask.caller, &self.node(fid)?.status) {
             return Ok(());
@@ -98,7 +98,7 @@ impl ModelTree {
 
     pub(crate) fn remove(
         &mut self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         dir: Fid,
         name: &Name,
         what: RemoveWhat,
@@ -124,7 +124,7 @@ impl ModelTree {
     }
 
     /// `fid` lost a name that was in `dir`. What has no name any more stays only while it is held.
-    pub(crate) fn lose_name(&mut self, ask: Ask<'_>, dir: Fid, fid: Fid, hold: bool) -> Result<types::Status, Fault> {
+    pub(crate) fn lose_name(&mut self, ask: ModelContext<'_>, dir: Fid, fid: Fid, hold: bool) -> Result<types::Status, Fault> {
         let node = self.node_mut(fid)?;
         let is_directory = node.status.kind == Kind::Directory;
         node.status.links = if is_directory { 0 } else { node.status.links - 1 };
@@ -141,7 +141,7 @@ impl ModelTree {
     }
 
     /// One entry of one directory changes.
-    pub(crate) fn set_entry(&mut self, ask: Ask<'_>, dir: Fid, name: &Name, fid: Option<Fid>) -> Result<(), Fault> {
+    pub(crate) fn set_entry(&mut self, ask: ModelContext<'_>, dir: Fid, name: &Name, fid: Option<Fid>) -> Result<(), Fault> {
         let node = self.node_mut(dir)?;
         node.touch_data(ask.wall);
         let Content::Directory(entries) = &mut node.content else { return Err(Fault::NotDirectory) };

@@ -14,6 +14,6 @@ mod status;
 mod tree;
 mod xattr;
 
-pub use body::Body;
+pub use body::ModelBody;
 pub use lists::List;
-pub use tree::{Content, Node, ModelTree};
+pub use tree::{Content, ModelNode, ModelTree};

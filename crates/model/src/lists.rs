@@ -6,7 +6,7 @@ use bytes::Bytes;
 use types::{Answer, Caller, Fault, Fid, Kind, PrincipalId};
 
 use crate::access::RequestedAccess;
-use crate::tree::{Ask, ModelTree};
+use crate::tree::{ModelContext, ModelTree};
 
 const READ: u32 = 1;
 const WRITE: u32 = 2;
@@ -141,7 +141,7 @@ impl ModelTree {
         rights & needs == needs
     }
 
-    pub(crate) fn get_acl(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
+    pub(crate) fn get_acl(&self, ask: ModelContext<'_>, fid: Fid) -> Result<Answer, Fault> {
         self.need_lists(fid)?;
         self.node(fid)?;
         self.need(ask, fid, RequestedAccess::Search)?;
@@ -149,14 +149,14 @@ impl ModelTree {
         Ok(Answer::Acl { of: self.ruler(fid), list: list.bytes })
     }
 
-    pub(crate) fn tell_rights(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
+    pub(crate) fn tell_rights(&self, ask: ModelContext<'_>, fid: Fid) -> Result<Answer, Fault> {
         self.need_lists(fid)?;
         self.node(fid)?;
         let (rights, of) = self.rights(ask.caller, fid);
         Ok(Answer::Rights { of, rights })
     }
 
-    pub(crate) fn set_acl(&mut self, ask: Ask<'_>, fid: Fid, list: Option<&Bytes>) -> Result<Answer, Fault> {
+    pub(crate) fn set_acl(&mut self, ask: ModelContext<'_>, fid: Fid, list: Option<&Bytes>) -> Result<Answer, Fault> {
         let list = list.map(List::read).transpose()?;
         if fid == self.root() && self.decides() != list.is_some() {
             if !self.is_administrator(ask.caller) {

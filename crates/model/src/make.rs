@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status};
 
-use crate::Body;
+use crate::ModelBody;
 use crate::access::{GROUP_EXECUTE, SET_GID, SET_IDS, in_group};
-use crate::tree::{Ask, Content, Node, ModelTree};
+use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
 
 impl ModelTree {
     pub(crate) fn make(
         &mut self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         dir: Fid,
         name: &Name,
         kind: &NewKind,
@@ -35,7 +35,7 @@ impl ModelTree {
         Ok(Answer::Made { status: self.node(fid)?.status, dir: self.node(dir)?.status, existed: false })
     }
 
-    pub(crate) fn make_unnamed(&mut self, ask: Ask<'_>, dir: Fid, mode: u16) -> Result<Answer, Fault> {
+    pub(crate) fn make_unnamed(&mut self, ask: ModelContext<'_>, dir: Fid, mode: u16) -> Result<Answer, Fault> {
         self.directory(dir)?;
         self.need_room(ask, dir)?;
         let fid = self.add_node(ask, dir, &NewKind::File, mode, None)?;
@@ -63,7 +63,7 @@ impl ModelTree {
 
     fn add_node(
         &mut self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         dir: Fid,
         new: &NewKind,
         mode: u16,
@@ -108,19 +108,19 @@ impl ModelTree {
             status_version: 1,
         };
         let content = match new {
-            NewKind::File => Content::File(Body::default()),
+            NewKind::File => Content::File(ModelBody::default()),
             NewKind::Directory => Content::Directory(BTreeMap::new()),
             NewKind::Symlink(target) | NewKind::MountPoint(target) => Content::Target(target.clone()),
             _ => Content::Nothing,
         };
-        self.nodes.insert(fid, Node { status, content, parent: dir, exclusive, xattrs: BTreeMap::new(), list });
+        self.nodes.insert(fid, ModelNode { status, content, parent: dir, exclusive, xattrs: BTreeMap::new(), list });
         Ok(fid)
     }
 }
 
 /// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
 /// bit on, and a program does not get to run as a group that its maker is not in.
-fn inherit(ask: Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> (u16, u32) {
+fn inherit(ask: ModelContext<'_>, dir: &Status, kind: Kind, mode: u16) -> (u16, u32) {
     let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {
         return (mode, ask.caller.gid);

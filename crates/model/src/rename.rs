@@ -3,12 +3,12 @@
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
 
 use crate::access::RequestedAccess;
-use crate::tree::{Ask, Content, Node, ModelTree};
+use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
 
 impl ModelTree {
     pub(crate) fn rename(
         &mut self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         (from_dir, from): (Fid, &Name),
         (to_dir, to): (Fid, &Name),
         mode: RenameMode,
@@ -77,7 +77,7 @@ impl ModelTree {
 
     fn need_rename(
         &self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         moved: Fid,
         target: Option<Fid>,
         from_dir: Fid,
@@ -98,7 +98,7 @@ impl ModelTree {
             }
         }
         let target = target.map(|fid| self.node(fid)).transpose()?;
-        let is_mount_point = |node: &Node| node.status.kind == Kind::MountPoint;
+        let is_mount_point = |node: &ModelNode| node.status.kind == Kind::MountPoint;
         match (mode, is_mount_point(source), target.is_some_and(is_mount_point)) {
             (RenameMode::MountPoint, false, _) => return Err(Fault::Invalid),
             (RenameMode::MountPoint, true, _) | (_, false, false) => {}
@@ -129,7 +129,7 @@ impl ModelTree {
             _ => {}
         }
         // All names of a file are in one directory, whose list it has.
-        let linked = |node: &Node| node.status.kind != Kind::Directory && node.status.links > 1;
+        let linked = |node: &ModelNode| node.status.kind != Kind::Directory && node.status.links > 1;
         let both = mode == RenameMode::Exchange && target.is_some_and(linked);
         if self.decides() && from_dir != to_dir && (linked(source) || both) {
             return Err(Fault::CrossVolume);
@@ -137,7 +137,7 @@ impl ModelTree {
         Ok(())
     }
 
-    fn exchange(&mut self, ask: Ask<'_>, a: (Fid, &Name), b: (Fid, &Name)) -> Result<(), Fault> {
+    fn exchange(&mut self, ask: ModelContext<'_>, a: (Fid, &Name), b: (Fid, &Name)) -> Result<(), Fault> {
         let at = |tree: &ModelTree, (dir, name): (Fid, &Name)| {
             tree.node(dir)?.entries()?.get(name).copied().ok_or(Fault::NotFound)
         };
@@ -160,7 +160,7 @@ impl ModelTree {
     }
 
     /// `fid` moved; a directory takes its link to the parent along.
-    fn settle(&mut self, ask: Ask<'_>, fid: Fid, from_dir: Fid, to_dir: Fid) -> Result<(), Fault> {
+    fn settle(&mut self, ask: ModelContext<'_>, fid: Fid, from_dir: Fid, to_dir: Fid) -> Result<(), Fault> {
         let node = self.node_mut(fid)?;
         node.touch_status(ask.wall);
         node.parent = to_dir;

@@ -3,11 +3,11 @@
 use types::{Answer, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
 use crate::access::{SET_GID, SET_IDS, RequestedAccess, in_group, owns, without_privileges};
-use crate::tree::{Ask, Content, Node, ModelTree};
+use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
 use crate::xattr::CAPABILITY;
 
 impl ModelTree {
-    pub(crate) fn set_status(&mut self, ask: Ask<'_>, fid: Fid, change: &StatusChange) -> Result<Answer, Fault> {
+    pub(crate) fn set_status(&mut self, ask: ModelContext<'_>, fid: Fid, change: &StatusChange) -> Result<Answer, Fault> {
         if is_nothing(change) {
             self.need(ask, fid, RequestedAccess::See)?;
             return Ok(Answer::Status(self.node(fid)?.status));
@@ -62,7 +62,7 @@ impl ModelTree {
         Ok(Answer::Status(now))
     }
 
-    fn need_change(&self, ask: Ask<'_>, fid: Fid, change: &StatusChange) -> Result<(), Fault> {
+    fn need_change(&self, ask: ModelContext<'_>, fid: Fid, change: &StatusChange) -> Result<(), Fault> {
         let status = &self.node(fid)?.status;
         if let Some(size) = change.size {
             match status.kind {
@@ -112,7 +112,7 @@ fn is_nothing(change: &StatusChange) -> bool {
     rest == StatusChange::default()
 }
 
-impl Node {
+impl ModelNode {
     /// Set-id bits go, and so do file capabilities, which are the same thing as an attribute.
     pub(crate) fn kill_privileges(&mut self) {
         self.status.mode = without_privileges(&self.status);

@@ -8,7 +8,7 @@ use types::{
     VolumeId, VolumeStatus,
 };
 
-use crate::Body;
+use crate::ModelBody;
 use crate::access::RequestedAccess;
 use crate::lists::List;
 
@@ -16,7 +16,7 @@ use crate::lists::List;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Bytes.
-    File(Body),
+    File(ModelBody),
     /// Entries.
     Directory(BTreeMap<Name, Fid>),
     /// Where it points.
@@ -27,7 +27,7 @@ pub enum Content {
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct ModelNode {
     /// All that is known of it; `used` is always 0 here.
     pub status: Status,
     /// What it consists of.
@@ -43,15 +43,15 @@ pub struct Node {
 }
 
 /// Mode, owner and group.
-pub(crate) type ModeRights = (u16, u32, u32);
+pub(crate) type ModelRights = (u16, u32, u32);
 
 /// A volume's files.
 #[derive(Clone, Debug)]
 pub struct ModelTree {
-    pub(crate) nodes: BTreeMap<Fid, Node>,
+    pub(crate) nodes: BTreeMap<Fid, ModelNode>,
     pub(crate) holds: BTreeMap<Fid, BTreeSet<SessionId>>,
     /// Mode, owner and group that a file had while a session has had it open.
-    pub(crate) opened: BTreeMap<(SessionId, Fid), Vec<ModeRights>>,
+    pub(crate) opened: BTreeMap<(SessionId, Fid), Vec<ModelRights>>,
     /// Who everybody is, by uid.
     pub(crate) people: BTreeMap<u32, BTreeSet<PrincipalId>>,
     name: Name,
@@ -63,7 +63,7 @@ pub struct ModelTree {
 
 /// Everything a call knows of where it comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct ModelContext<'a> {
     pub session: SessionId,
     pub wall: Timestamp,
     pub caller: &'a Caller,
@@ -72,7 +72,7 @@ pub(crate) struct Ask<'a> {
 impl ModelTree {
     /// A volume with nothing but its root directory, which is `root`.
     pub fn new(name: Name, root: Status) -> Self {
-        let node = Node {
+        let node = ModelNode {
             status: Status { used: 0, ..root },
             content: Content::Directory(BTreeMap::new()),
             parent: root.fid,
@@ -99,7 +99,7 @@ impl ModelTree {
     }
 
     /// Every file by its fid.
-    pub fn nodes(&self) -> &BTreeMap<Fid, Node> {
+    pub fn nodes(&self) -> &BTreeMap<Fid, ModelNode> {
         &self.nodes
     }
 
@@ -115,7 +115,7 @@ impl ModelTree {
         caller: &Caller,
         call: &Call,
     ) -> Result<Answer, Fault> {
-        let ask = Ask { session, wall, caller };
+        let ask = ModelContext { session, wall, caller };
         match call {
             Call::Root { volume } if *volume == self.name => Ok(Answer::Status(self.node(self.root())?.status)),
             Call::Root { .. } => Err(Fault::NoVolume),
@@ -187,26 +187,26 @@ impl ModelTree {
         fids.into_iter().for_each(|fid| self.let_go(session, fid));
     }
 
-    pub(crate) fn node(&self, fid: Fid) -> Result<&Node, Fault> {
+    pub(crate) fn node(&self, fid: Fid) -> Result<&ModelNode, Fault> {
         if fid.volume != self.volume {
             return Err(Fault::NoVolume);
         }
         self.nodes.get(&fid).ok_or(Fault::Stale)
     }
 
-    pub(crate) fn node_mut(&mut self, fid: Fid) -> Result<&mut Node, Fault> {
+    pub(crate) fn node_mut(&mut self, fid: Fid) -> Result<&mut ModelNode, Fault> {
         self.node(fid)?;
         self.nodes.get_mut(&fid).ok_or(Fault::Stale)
     }
 
     /// A directory that the caller may search.
-    pub(crate) fn searched(&self, ask: Ask<'_>, dir: Fid) -> Result<&Node, Fault> {
+    pub(crate) fn searched(&self, ask: ModelContext<'_>, dir: Fid) -> Result<&ModelNode, Fault> {
         self.directory(dir)?;
         self.need(ask, dir, RequestedAccess::Search)?;
         self.directory(dir)
     }
 
-    pub(crate) fn directory(&self, dir: Fid) -> Result<&Node, Fault> {
+    pub(crate) fn directory(&self, dir: Fid) -> Result<&ModelNode, Fault> {
         let node = self.node(dir)?;
         if node.status.kind == Kind::Directory { Ok(node) } else { Err(Fault::NotDirectory) }
     }
@@ -220,8 +220,8 @@ impl ModelTree {
     #[must_use]
     pub fn as_volume(&self, name: Name, volume: VolumeId) -> Self {
         let there = |fid: Fid| Fid { volume, ..fid };
-        let node = |node: &Node| {
-            let mut node = Node { parent: there(node.parent), ..node.clone() };
+        let node = |node: &ModelNode| {
+            let mut node = ModelNode { parent: there(node.parent), ..node.clone() };
             node.status.fid = there(node.status.fid);
             if let Content::Directory(entries) = &mut node.content {
                 entries.values_mut().for_each(|fid| *fid = there(*fid));
@@ -259,14 +259,14 @@ impl ModelTree {
         }
     }
 
-    fn hold(&mut self, ask: Ask<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
+    fn hold(&mut self, ask: ModelContext<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
         for fid in fids.iter().filter(|fid| self.nodes.contains_key(fid)) {
             self.holds.entry(*fid).or_default().insert(ask.session);
         }
         Ok(Answer::Done)
     }
 
-    fn unhold(&mut self, ask: Ask<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
+    fn unhold(&mut self, ask: ModelContext<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
         fids.iter().for_each(|fid| self.let_go(ask.session, *fid));
         Ok(Answer::Done)
     }
@@ -292,7 +292,7 @@ impl ModelTree {
     }
 }
 
-impl Node {
+impl ModelNode {
     pub(crate) fn entries(&self) -> Result<&BTreeMap<Name, Fid>, Fault> {
         match &self.content {
             Content::Directory(entries) => Ok(entries),

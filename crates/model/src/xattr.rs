@@ -5,7 +5,7 @@ use bytes::Bytes;
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
 use crate::access::{STICKY, RequestedAccess, owns};
-use crate::tree::{Ask, ModelTree};
+use crate::tree::{ModelContext, ModelTree};
 
 /// File capabilities.
 pub const CAPABILITY: &[u8] = b"security.capability";
@@ -18,7 +18,7 @@ enum Space {
 }
 
 impl ModelTree {
-    pub(crate) fn xattr_get(&self, ask: Ask<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
+    pub(crate) fn xattr_get(&self, ask: ModelContext<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         match space(name)? {
             Space::User if carries_user(&node.status) => self.need(ask, fid, RequestedAccess::ReadXattr)?,
@@ -36,7 +36,7 @@ impl ModelTree {
 
     pub(crate) fn xattr_set(
         &mut self,
-        ask: Ask<'_>,
+        ask: ModelContext<'_>,
         fid: Fid,
         name: &Bytes,
         value: &Bytes,
@@ -63,13 +63,13 @@ impl ModelTree {
         Ok(Answer::Status(node.status))
     }
 
-    pub(crate) fn xattr_list(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
+    pub(crate) fn xattr_list(&self, ask: ModelContext<'_>, fid: Fid) -> Result<Answer, Fault> {
         self.need(ask, fid, RequestedAccess::See)?;
         let shown = |name: &&Bytes| ask.caller.is_root() || !name.starts_with(b"trusted.");
         Ok(Answer::XattrNames(self.node(fid)?.xattrs.keys().filter(shown).cloned().collect()))
     }
 
-    pub(crate) fn xattr_remove(&mut self, ask: Ask<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
+    pub(crate) fn xattr_remove(&mut self, ask: ModelContext<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
         self.need_xattr_change(ask, fid, name)?;
         let node = self.node_mut(fid)?;
         node.xattrs.remove(name).ok_or(Fault::NoXattr)?;
@@ -77,7 +77,7 @@ impl ModelTree {
         Ok(Answer::Status(node.status))
     }
 
-    fn need_xattr_change(&self, ask: Ask<'_>, fid: Fid, name: &[u8]) -> Result<(), Fault> {
+    fn need_xattr_change(&self, ask: ModelContext<'_>, fid: Fid, name: &[u8]) -> Result<(), Fault> {
         let status = &self.node(fid)?.status;
         match space(name)? {
             Space::User if !carries_user(status) => Err(Fault::NotPermitted),

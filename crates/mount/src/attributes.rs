@@ -5,7 +5,7 @@ use std::time::Duration;
 use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
-use crate::edges::PORCH_NODE;
+use crate::submounts::PORCH_NODE;
 use crate::nodes;
 
 /// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.

@@ -7,14 +7,14 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 use types::{Fid, Kind, Status};
-use venus::{Invalidate, ListEntry, DirListing};
+use venus::{KernelPort, ListEntry, DirListing};
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, flag};
 use crate::attributes::{self, Validity};
 use crate::dispatch::{RequestRefusal, Task};
 use crate::listings;
-use crate::nodes::{self, Nodes};
+use crate::nodes::{self, KernelNodes};
 use crate::sysname;
 
 pub(crate) const OFFSET_OF_FIRST: u64 = 2;
@@ -214,11 +214,11 @@ impl Task<'_> {
 }
 
 /// The status that the kernel is given; not that of a mount point, which it looks up when somebody comes by.
-fn told<'a>(nodes: &Nodes, entry: &'a ListEntry) -> Option<&'a Status> {
+fn told<'a>(nodes: &KernelNodes, entry: &'a ListEntry) -> Option<&'a Status> {
     entry.status.as_ref().filter(|status| status.kind != Kind::MountPoint && nodes.has_room(entry.fid))
 }
 
-fn push_entry(block: &mut Block, nodes: &Nodes, entry: &ListEntry, (names, still): (Validity, Validity)) {
+fn push_entry(block: &mut Block, nodes: &KernelNodes, entry: &ListEntry, (names, still): (Validity, Validity)) {
     let (name, number) = (entry.name.as_bytes(), nodes.number(entry.fid));
     let kept = names.only_if(sysname::stem(name).is_none());
     let status_kept = still.only_if(entry.cacheable);

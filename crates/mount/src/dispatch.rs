@@ -17,14 +17,14 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::abi::{self, opcode};
 use crate::attributes::Validity;
 use crate::channel::Requester;
-use crate::edges::{Edges, PORCH_NODE};
-use crate::flat::Flat;
+use crate::submounts::{Edges, PORCH_NODE};
+use crate::flat_tree::Flat;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::listings::Listings;
-use crate::locks::Locks;
-use crate::nodes::{Nodes, Slot};
-use crate::notify::Notifier;
+use crate::locks::MountLocks;
+use crate::nodes::{KernelNodes, Slot};
+use crate::invalidation::Notifier;
 use crate::request::{DecodeError, Operation, KernelRequest, forgets};
 use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
@@ -39,7 +39,7 @@ pub struct Dispatch {
     /// The file system.
     pub venus: Arc<Venus>,
     /// What the kernel knows.
-    pub nodes: Arc<Nodes>,
+    pub nodes: Arc<KernelNodes>,
     /// What is under way.
     pub interrupts: Arc<Interrupts>,
     /// Takes back what the kernel caches.
@@ -47,7 +47,7 @@ pub struct Dispatch {
     /// Directories that are being listed.
     pub listings: Listings,
     /// Who has byte-range locks.
-    pub locks: Locks,
+    pub locks: MountLocks,
     /// What the kernel can.
     pub agreement: Agreement,
     /// All volumes of this client.

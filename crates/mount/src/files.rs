@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::{AllocateMode, Fault, Fid, LockOwner, SeekWhat};
-use venus::{Handle, OpenMode, Opened};
+use venus::{OpenHandle, OpenMode, OpenReply};
 
 use crate::abi::{self, flag};
 use crate::attributes;
@@ -63,7 +63,7 @@ const NO_NAME: &[u8] = b"";
 impl Task<'_> {
     /// A handle that cannot write, or whose closing venus need not hear of, has nothing to flush, so its closing needs no request, unless the file has byte-range
     /// locks: closing any descriptor of a file ends its process's locks on it.
-    pub(crate) fn open_out(&self, fid: Fid, opened: &Opened, read_only: bool) -> abi::OpenOut {
+    pub(crate) fn open_out(&self, fid: Fid, opened: &OpenReply, read_only: bool) -> abi::OpenOut {
         let mut open_flags = 0;
         if opened.direct {
             open_flags |= flag::FOPEN_DIRECT_IO;
@@ -122,17 +122,17 @@ impl Task<'_> {
     }
 
     pub(crate) fn read(&self, of: &abi::ReadIn) -> Result<(), RequestRefusal> {
-        let data = self.venus().read(&self.request(), Handle(of.fh), of.offset, of.size)?;
+        let data = self.venus().read(&self.request(), OpenHandle(of.fh), of.offset, of.size)?;
         let _ = self.parts(&[IoSlice::new(&data)]);
         Ok(())
     }
 
     pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), RequestRefusal> {
         let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
-        let wrote = self.venus().write(&self.request(), Handle(of.fh), of.offset, data, kill_privileges)?;
+        let wrote = self.venus().write(&self.request(), OpenHandle(of.fh), of.offset, data, kill_privileges)?;
         // After a cached write the kernel asks for a sync by itself.
-        if of.flags & open_flag::DATA_SYNC != 0 && self.venus().is_direct(Handle(of.fh)) {
-            self.venus().fsync(&self.request(), Handle(of.fh))?;
+        if of.flags & open_flag::DATA_SYNC != 0 && self.venus().is_direct(OpenHandle(of.fh)) {
+            self.venus().fsync(&self.request(), OpenHandle(of.fh))?;
         }
         let _ = self.value(&abi::WriteOut { size: wrote.count, padding: 0 });
         Ok(())
@@ -140,7 +140,7 @@ impl Task<'_> {
 
     pub(crate) fn flush(&self, of: &abi::FlushIn) -> Result<(), RequestRefusal> {
         let owner = LockOwner(of.lock_owner);
-        let result = self.venus().flush(&self.request(), Handle(of.fh), Some(owner));
+        let result = self.venus().flush(&self.request(), OpenHandle(of.fh), Some(owner));
         self.on.locks.dropped(self.fid()?, owner);
         result?;
         self.done();
@@ -148,7 +148,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn release(&self, of: &abi::ReleaseIn) -> Result<(), RequestRefusal> {
-        let handle = Handle(of.fh);
+        let handle = OpenHandle(of.fh);
         if let Ok(fid) = self.fid() {
             self.release_locks(fid, handle);
         }
@@ -159,14 +159,14 @@ impl Task<'_> {
     }
 
     pub(crate) fn fsync(&self, of: &abi::FsyncIn) -> Result<(), RequestRefusal> {
-        self.venus().fsync(&self.request(), Handle(of.fh))?;
+        self.venus().fsync(&self.request(), OpenHandle(of.fh))?;
         self.done();
         Ok(())
     }
 
     pub(crate) fn fallocate(&self, of: &abi::FallocateIn) -> Result<(), RequestRefusal> {
         let mode = allocate_mode(of.mode).ok_or(Errno::OPNOTSUPP)?;
-        self.venus().fallocate(&self.request(), Handle(of.fh), of.offset, of.length, mode)?;
+        self.venus().fallocate(&self.request(), OpenHandle(of.fh), of.offset, of.length, mode)?;
         self.done();
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Task<'_> {
             SEEK_HOLE => SeekWhat::Hole,
             _ => return Err(RequestRefusal(Errno::INVAL)),
         };
-        let offset = self.venus().lseek(&self.request(), Handle(of.fh), of.offset, what)?;
+        let offset = self.venus().lseek(&self.request(), OpenHandle(of.fh), of.offset, what)?;
         let _ = self.value(&abi::LseekOut { offset });
         Ok(())
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use client::Cancel;
 use parking_lot::Mutex;
 
-use crate::signals::{self, Wish};
+use crate::signals::{self, SignalEffect};
 
 /// More requests than this are never between their reading and their noting.
 const EARLY_MAX: usize = 1024;
@@ -51,9 +51,9 @@ impl Running {
         let since = self.wanted.map(|at| at.elapsed()).unwrap_or_default();
         let given_up = self.waits
             || match signals::of_thread(self.thread) {
-                Wish::Die => true,
-                Wish::End => since >= signals::PATIENCE,
-                Wish::GoOn => false,
+                SignalEffect::Die => true,
+                SignalEffect::End => since >= signals::TIMEOUT,
+                SignalEffect::GoOn => false,
             };
         if given_up {
             self.cancel.cancel();

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use types::{ByteRange, Fid, LockFamily, LockMode, LockOwner};
-use venus::Handle;
+use venus::OpenHandle;
 
 use crate::abi::{self, flag};
 use crate::dispatch::{RequestRefusal, Task};
@@ -31,26 +31,26 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 
 #[derive(Default)]
 struct Owner {
-    handles: HashSet<Handle>,
+    handles: HashSet<OpenHandle>,
     /// Its locks are being ended.
     ending: bool,
 }
 
 /// Who may have byte-range locks, through which handles.
 #[derive(Default)]
-pub struct Locks {
+pub struct MountLocks {
     files: Mutex<HashMap<Fid, HashMap<LockOwner, Owner>>>,
     ended: Condvar,
 }
 
-impl Locks {
+impl MountLocks {
     /// Whether the file may have byte-range locks of this mount.
     pub fn any(&self, fid: Fid) -> bool {
         self.files.lock().contains_key(&fid)
     }
 
     /// A lock is about to be asked for.
-    pub fn note(&self, fid: Fid, owner: LockOwner, handle: Handle) {
+    pub fn note(&self, fid: Fid, owner: LockOwner, handle: OpenHandle) {
         let mut files = self.files.lock();
         while files.get(&fid).and_then(|owners| owners.get(&owner)).is_some_and(|owner| owner.ending) {
             self.ended.wait(&mut files);
@@ -72,7 +72,7 @@ impl Locks {
 
     /// The handle is released: returns the owners whose locks end with it. Until each is [`Self::dropped`], it cannot be noted.
     #[must_use]
-    pub fn release(&self, fid: Fid, handle: Handle) -> Vec<LockOwner> {
+    pub fn release(&self, fid: Fid, handle: OpenHandle) -> Vec<LockOwner> {
         let mut files = self.files.lock();
         let Some(owners) = files.get_mut(&fid) else { return Vec::new() };
         let mut ending = Vec::new();
@@ -111,7 +111,7 @@ impl Task<'_> {
     pub(crate) fn getlk(&self, of: &abi::LkIn) -> Result<(), RequestRefusal> {
         let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
         let owner = LockOwner(of.owner);
-        let conflict = self.venus().getlk(&self.request(), Handle(of.fh), owner, family(of), range(of)?, mode)?;
+        let conflict = self.venus().getlk(&self.request(), OpenHandle(of.fh), owner, family(of), range(of)?, mode)?;
         let lk = conflict.map_or(abi::FileLock { kind: F_UNLCK, ..Default::default() }, |found| abi::FileLock {
             start: found.range.start,
             end: found.range.end.min(OFFSET_MAX),
@@ -123,7 +123,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn setlk(&self, of: &abi::LkIn, wait: bool) -> Result<(), RequestRefusal> {
-        let (handle, owner, family, range) = (Handle(of.fh), LockOwner(of.owner), family(of), range(of)?);
+        let (handle, owner, family, range) = (OpenHandle(of.fh), LockOwner(of.owner), family(of), range(of)?);
         match lock_mode(of)? {
             Some(mode) => {
                 if family == LockFamily::Posix {
@@ -143,7 +143,7 @@ impl Task<'_> {
     }
 
     /// Ends what ends with the handle.
-    pub(crate) fn release_locks(&self, fid: Fid, handle: Handle) {
+    pub(crate) fn release_locks(&self, fid: Fid, handle: OpenHandle) {
         for owner in self.on.locks.release(fid, handle) {
             let range = ByteRange::ALL;
             if let Err(error) = self.venus().unlock(&self.request(), handle, owner, LockFamily::Posix, range) {
@@ -162,35 +162,35 @@ mod tests {
 
     #[test]
     fn locks_end_with_the_last_handle_that_they_were_asked_through() {
-        let locks = Locks::default();
-        locks.note(FID, LockOwner(1), Handle(10));
-        locks.note(FID, LockOwner(1), Handle(11));
-        locks.note(FID, LockOwner(2), Handle(10));
+        let locks = MountLocks::default();
+        locks.note(FID, LockOwner(1), OpenHandle(10));
+        locks.note(FID, LockOwner(1), OpenHandle(11));
+        locks.note(FID, LockOwner(2), OpenHandle(10));
         assert!(locks.any(FID));
-        assert_eq!(locks.release(FID, Handle(10)), [LockOwner(2)]);
+        assert_eq!(locks.release(FID, OpenHandle(10)), [LockOwner(2)]);
         locks.dropped(FID, LockOwner(2));
-        assert_eq!(locks.release(FID, Handle(11)), [LockOwner(1)]);
+        assert_eq!(locks.release(FID, OpenHandle(11)), [LockOwner(1)]);
         locks.dropped(FID, LockOwner(1));
         assert!(!locks.any(FID));
-        assert_eq!(locks.release(FID, Handle(11)), []);
+        assert_eq!(locks.release(FID, OpenHandle(11)), []);
     }
 
     #[test]
     fn a_late_release_does_not_end_what_was_locked_after_the_flush() {
-        let locks = Locks::default();
-        locks.note(FID, LockOwner(1), Handle(10));
+        let locks = MountLocks::default();
+        locks.note(FID, LockOwner(1), OpenHandle(10));
         locks.dropped(FID, LockOwner(1));
-        locks.note(FID, LockOwner(1), Handle(11));
-        assert_eq!(locks.release(FID, Handle(10)), []);
+        locks.note(FID, LockOwner(1), OpenHandle(11));
+        assert_eq!(locks.release(FID, OpenHandle(10)), []);
     }
 
     #[test]
     fn nobody_locks_while_the_owners_locks_are_being_ended() {
-        let locks = std::sync::Arc::new(Locks::default());
-        locks.note(FID, LockOwner(1), Handle(10));
-        assert_eq!(locks.release(FID, Handle(10)), [LockOwner(1)]);
+        let locks = std::sync::Arc::new(MountLocks::default());
+        locks.note(FID, LockOwner(1), OpenHandle(10));
+        assert_eq!(locks.release(FID, OpenHandle(10)), [LockOwner(1)]);
         let other = std::sync::Arc::clone(&locks);
-        let noted = std::thread::spawn(move || other.note(FID, LockOwner(1), Handle(11)));
+        let noted = std::thread::spawn(move || other.note(FID, LockOwner(1), OpenHandle(11)));
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!noted.is_finished());
         locks.dropped(FID, LockOwner(1));

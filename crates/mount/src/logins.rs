@@ -27,7 +27,7 @@ use crate::dispatch::{RequestRefusal, Task};
 
 /// One of them.
 #[derive(Clone, Copy)]
-pub(crate) enum Login {
+pub(crate) enum PendingLogin {
     In,
     Kerberos,
     Out,
@@ -35,30 +35,30 @@ pub(crate) enum Login {
     Password,
 }
 
-impl Login {
-    pub fn of(name: &[u8]) -> Option<Login> {
+impl PendingLogin {
+    pub fn of(name: &[u8]) -> Option<PendingLogin> {
         match name.strip_prefix(b"system.rialto.")? {
-            b"login" => Some(Login::In),
-            b"kerberos" => Some(Login::Kerberos),
-            b"logout" => Some(Login::Out),
-            b"tokens" => Some(Login::Tokens),
-            b"passwd" => Some(Login::Password),
+            b"login" => Some(PendingLogin::In),
+            b"kerberos" => Some(PendingLogin::Kerberos),
+            b"logout" => Some(PendingLogin::Out),
+            b"tokens" => Some(PendingLogin::Tokens),
+            b"passwd" => Some(PendingLogin::Password),
             _ => None,
         }
     }
 }
 
 impl Task<'_> {
-    pub(crate) fn login_value(&self, wanted: Login) -> Result<Bytes, RequestRefusal> {
+    pub(crate) fn login_value(&self, wanted: PendingLogin) -> Result<Bytes, RequestRefusal> {
         let tokens = self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let uid = self.request().caller.uid;
         match wanted {
-            Login::Tokens => {}
-            Login::Kerberos => {
+            PendingLogin::Tokens => {}
+            PendingLogin::Kerberos => {
                 let reply = tokens.take_reply(uid).map(|reply| hex(&reply));
                 return Ok(json!({ "client": hex(&tokens.expect(uid)), "reply": reply }).to_string().into());
             }
-            Login::In | Login::Out | Login::Password => return Err(RequestRefusal(Errno::NODATA)),
+            PendingLogin::In | PendingLogin::Out | PendingLogin::Password => return Err(RequestRefusal(Errno::NODATA)),
         }
         let shown = tokens.of(uid).map(|token| {
             json!({
@@ -69,20 +69,20 @@ impl Task<'_> {
         Ok(Value::from(shown).to_string().into())
     }
 
-    pub(crate) fn set_login(&self, wanted: Login, value: &[u8]) -> Result<(), RequestRefusal> {
+    pub(crate) fn set_login(&self, wanted: PendingLogin, value: &[u8]) -> Result<(), RequestRefusal> {
         match wanted {
-            Login::In => self.log_in(&mut parsed(value)?)?,
-            Login::Kerberos => self.show_ticket(value)?,
-            Login::Out => {
+            PendingLogin::In => self.log_in(&mut parsed(value)?)?,
+            PendingLogin::Kerberos => self.show_ticket(value)?,
+            PendingLogin::Out => {
                 let tokens = self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
                 self.on.volumes.send_written(&self.request())?;
                 tokens.remove(self.request().caller.uid);
                 self.on.volumes.forget_rights();
             }
-            Login::Password => {
+            PendingLogin::Password => {
                 self.set_password(&mut parsed(value)?)?;
             }
-            Login::Tokens => return Err(RequestRefusal(Errno::PERM)),
+            PendingLogin::Tokens => return Err(RequestRefusal(Errno::PERM)),
         }
         self.done();
         Ok(())

@@ -15,15 +15,15 @@ use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
-use crate::edges::{self, Edges, MountLocation, MountPlan};
-use crate::flat::{self, Flat};
-use crate::forerunner::{Forerunner, Root};
+use crate::submounts::{self, Edges, MountLocation, MountPlan};
+use crate::flat_tree::{self, Flat};
+use crate::readdir_helper::{Forerunner, Root};
 use crate::init::{Agreement, Wishes, negotiate};
 use crate::listings::Listings;
-use crate::locks::Locks;
+use crate::locks::MountLocks;
 use crate::mounting::{self, MountError, MountTarget, may_allow_others};
-use crate::nodes::{Nodes, ROOT_NAME, Slot};
-use crate::notify::Notifier;
+use crate::nodes::{KernelNodes, ROOT_NAME, Slot};
+use crate::invalidation::Notifier;
 use crate::request::{Operation, KernelRequest};
 use crate::rings::{self, Rings};
 use crate::workers::{Handler, Workers, WorkersConfig};
@@ -183,7 +183,7 @@ impl Mount {
             let attached = mount.shown(attached);
             mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
             if let Some(flat) = &mount.dispatch.flat {
-                flat::look_after(flat).map_err(MountError::Threads)?;
+                flat_tree::look_after(flat).map_err(MountError::Threads)?;
             }
             Ok((mount, attached))
         };
@@ -222,10 +222,10 @@ impl Mount {
                 mounting::raise_read_ahead(&target.path);
                 mount.goes_ahead(forerunner.as_ref(), || Root::at(&target.path));
                 if let Some(edges) = &mount.dispatch.edges {
-                    edges::look_after(edges).map_err(MountError::Threads)?;
+                    submounts::look_after(edges).map_err(MountError::Threads)?;
                 }
                 if let Some(flat) = &mount.dispatch.flat {
-                    flat::look_after(flat).map_err(MountError::Threads)?;
+                    flat_tree::look_after(flat).map_err(MountError::Threads)?;
                 }
                 (mount.mountpoint, mount.forerunner) = (Some(target.path), forerunner);
                 Ok(mount)
@@ -302,8 +302,8 @@ impl Mount {
         let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
         let nodes = Arc::new(match below {
-            Below::Shown(_) => Nodes::in_slot(root.fid, Slot::FIRST),
-            Below::Mounted(..) => Nodes::new(root.fid),
+            Below::Shown(_) => KernelNodes::in_slot(root.fid, Slot::FIRST),
+            Below::Mounted(..) => KernelNodes::new(root.fid),
         });
         let notifying = device.another().map_err(MountError::Device)?;
         let notifier = Arc::new(Notifier::new(Arc::clone(&notifying), Arc::clone(&nodes), agreement));
@@ -321,7 +321,7 @@ impl Mount {
             interrupts: flat.as_ref().map(|flat| Arc::clone(&flat.interrupts)).unwrap_or_default(),
             notifier: Arc::clone(&notifier),
             listings: Listings::default(),
-            locks: Locks::default(),
+            locks: MountLocks::default(),
             agreement,
             volumes,
             edges,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::{Fid, Kind, Name, NewKind, RenameMode};
-use venus::{EntryReply, LookupReply, Opened};
+use venus::{EntryReply, LookupReply, OpenReply};
 use zerocopy::IntoBytes;
 
 use crate::attributes::Validity;
 use crate::dispatch::{RequestRefusal, Task};
-use crate::edges::{Edges, PORCH, PORCH_NODE};
-use crate::flat::Flat;
+use crate::submounts::{Edges, PORCH, PORCH_NODE};
+use crate::flat_tree::Flat;
 use crate::nodes::{ROOT_NAME, SHOWN_ROOT};
 use crate::{abi, attributes, sysname};
 
@@ -22,7 +22,7 @@ const RENAME_EXCHANGE: u32 = 2;
 
 impl Task<'_> {
     /// Replies with the entry of this name, and what was opened with it, that the kernel counts one reference for.
-    pub(crate) fn entry(&self, name: &[u8], entry: &EntryReply, opened: Option<&Opened>) {
+    pub(crate) fn entry(&self, name: &[u8], entry: &EntryReply, opened: Option<&OpenReply>) {
         let (parent, kept) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
         if !self.on.nodes.has_room(fid) {
@@ -62,7 +62,7 @@ impl Task<'_> {
     }
 
     /// The kernel does not get what was found and opened for it.
-    fn take_back(&self, fid: Fid, opened: Option<&Opened>) {
+    fn take_back(&self, fid: Fid, opened: Option<&OpenReply>) {
         self.venus().forget(fid, 1);
         if let Some(opened) = opened {
             let _ = self.venus().release(&self.request(), opened.handle, None);

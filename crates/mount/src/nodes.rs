@@ -98,7 +98,7 @@ struct Shard {
 }
 
 /// The nodes that the kernel may name.
-pub struct Nodes {
+pub struct KernelNodes {
     root: Fid,
     /// By which of its two numbers the kernel is told of it.
     root_number: AtomicU64,
@@ -114,15 +114,15 @@ impl Shard {
     }
 }
 
-impl Nodes {
+impl KernelNodes {
     /// With nothing but the root, which is never forgotten.
     pub fn new(root: Fid) -> Self {
-        Nodes { root, root_number: AtomicU64::new(abi::ROOT_ID), slot: None, shards: Default::default() }
+        KernelNodes { root, root_number: AtomicU64::new(abi::ROOT_ID), slot: None, shards: Default::default() }
     }
 
     /// Of one of many volumes of a mount. The roots of all but the first are nodes as others are.
     pub fn in_slot(root: Fid, slot: Slot) -> Self {
-        Nodes { slot: Some(slot), ..Self::new(root) }
+        KernelNodes { slot: Some(slot), ..Self::new(root) }
     }
 
     /// Which of the mount's volumes it is.
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_node_is_known_until_every_reference_is_given_back() {
-        let nodes = Nodes::new(Fid::new(7, 1, 1));
+        let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         let fid = Fid::new(7, 5, 9);
         assert_eq!(nodes.fid(5), None);
         nodes.remember(fid, 1);
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn the_root_has_two_numbers_and_is_told_by_one() {
         let root = Fid::new(7, 1, 1);
-        for nodes in [Nodes::new(root), Nodes::in_slot(root, Slot::FIRST)] {
+        for nodes in [KernelNodes::new(root), KernelNodes::in_slot(root, Slot::FIRST)] {
             for (second, number) in [(false, 1), (true, SHOWN_ROOT), (false, 1)] {
                 nodes.shows_root(second);
                 nodes.remember(root, 1);
@@ -275,14 +275,14 @@ mod tests {
                 assert_eq!(nodes.forget(SHOWN_ROOT, 1), None);
             }
         }
-        let other = Nodes::in_slot(root, Slot::new(0).unwrap());
+        let other = KernelNodes::in_slot(root, Slot::new(0).unwrap());
         other.shows_root(true);
         assert_eq!(other.number(root), 1 << 48 | 1, "roots of the other volumes are nodes as others are");
     }
 
     #[test]
     fn neighbours_come_and_go_by_themselves() {
-        let nodes = Nodes::new(Fid::new(7, 1, 1));
+        let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         let fids: Vec<Fid> = (2..100).map(|number| Fid::new(7, number, number + 5)).collect();
         fids.iter().for_each(|fid| nodes.remember(*fid, 1));
         let mut all = nodes.all();
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_million_nodes_take_less_than_30_bytes_each() {
         const NODES: u64 = 1_000_000;
-        let nodes = Nodes::new(Fid::new(7, 1, 1));
+        let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         (1..=NODES).for_each(|n| nodes.remember(Fid::new(7, 2 * n, n), 1));
         let count = |of: fn(&Shard) -> usize| nodes.shards.iter().map(|shard| of(&shard.lock()) as u64).sum::<u64>();
         // A map of this kind has eight slots for seven that it can fill, and a byte beside each; the allocator adds two words to a row.
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_reused_slot_belongs_to_the_newer_file_and_keeps_the_count() {
-        let nodes = Nodes::new(Fid::new(7, 1, 1));
+        let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         nodes.remember(Fid::new(7, 4, 9), 1);
         nodes.remember(Fid::new(7, 4, 10), 1);
         assert_eq!(nodes.fid(4), Some(Fid::new(7, 4, 10)));

@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{self, opcode};
 use crate::attributes::FOREVER_SECS;
 use crate::channel::Requester;
-use crate::handled::Handled;
+use crate::handler_mount::Handled;
 use crate::mount::KernelTransport;
 use crate::mounting::{self, MountError};
 use crate::request::{Operation, KernelRequest};

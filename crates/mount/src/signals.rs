@@ -2,17 +2,17 @@
 //!
 //! An INTERRUPT says that some signal waits, not which one. Programs expect `EINTR` of locks that they wait for, and of nothing else on a
 //! local file system: a timer or the end of a child must not fail a `stat`. So other requests are given up for signals that end the process; and
-//! after a while ([`PATIENCE`]) for those by which somebody asks it to end (Ctrl-C), where it handles them itself. The kernel tells of the first
+//! after a while ([`TIMEOUT`]) for those by which somebody asks it to end (Ctrl-C), where it handles them itself. The kernel tells of the first
 //! signal alone, so whoever is not given up is looked at again ([`crate::interrupts`]).
 
 use std::time::Duration;
 
 /// How long a request goes on although somebody wants the process to end, which handles that itself.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the signals of a thread mean for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum SignalEffect {
     /// It is about to die.
     Die,
     /// Somebody wants its process to end, and it has a handler for that.
@@ -50,31 +50,31 @@ const fn set(signals: &[u32]) -> u64 {
 }
 
 /// What thread `tid` waits for. One that is gone or hidden counts as dying, as nobody can tell that it is not.
-pub fn of_thread(tid: u32) -> Wish {
+pub fn of_thread(tid: u32) -> SignalEffect {
     // 0: the kernel itself, or a process of another pid namespace.
     if tid == 0 {
-        return Wish::Die;
+        return SignalEffect::Die;
     }
-    std::fs::read_to_string(format!("/proc/{tid}/status")).map_or(Wish::Die, |status| parse(&status))
+    std::fs::read_to_string(format!("/proc/{tid}/status")).map_or(SignalEffect::Die, |status| parse(&status))
 }
 
-fn parse(status: &str) -> Wish {
+fn parse(status: &str) -> SignalEffect {
     let signals = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or_default()
     };
     let waiting = signals("SigPnd:") | signals("ShdPnd:");
     if waiting & (1 << (KILL - 1)) != 0 {
-        return Wish::Die;
+        return SignalEffect::Die;
     }
     let heard = waiting & !signals("SigBlk:") & !signals("SigIgn:");
     let caught = signals("SigCgt:");
     if heard & !caught & !HARMLESS != 0 {
-        Wish::Die
+        SignalEffect::Die
     } else if heard & caught & ASKING != 0 {
-        Wish::End
+        SignalEffect::End
     } else {
-        Wish::GoOn
+        SignalEffect::GoOn
     }
 }
 
@@ -96,23 +96,23 @@ mod tests {
     #[test]
     fn only_what_ends_a_process_gives_its_requests_up() {
         let alarm = 14;
-        assert_eq!(parse(&status(one(KILL), 0, 0, 0)), Wish::Die);
-        assert_eq!(parse(&status(one(alarm), 0, 0, 0)), Wish::Die, "its default is to end");
-        assert_eq!(parse(&status(one(alarm), 0, 0, one(alarm))), Wish::GoOn);
-        assert_eq!(parse(&status(one(alarm), one(alarm), 0, 0)), Wish::GoOn, "blocked");
-        assert_eq!(parse(&status(one(alarm), 0, one(alarm), 0)), Wish::GoOn, "ignored");
-        assert_eq!(parse(&status(one(CHLD) | one(WINCH), 0, 0, 0)), Wish::GoOn);
-        assert_eq!(parse(&status(one(INT), 0, 0, one(INT))), Wish::End);
-        assert_eq!(parse(&status(one(INT) | one(alarm), 0, 0, one(INT))), Wish::Die);
-        assert_eq!(parse(&status(0, 0, 0, 0)), Wish::GoOn);
+        assert_eq!(parse(&status(one(KILL), 0, 0, 0)), SignalEffect::Die);
+        assert_eq!(parse(&status(one(alarm), 0, 0, 0)), SignalEffect::Die, "its default is to end");
+        assert_eq!(parse(&status(one(alarm), 0, 0, one(alarm))), SignalEffect::GoOn);
+        assert_eq!(parse(&status(one(alarm), one(alarm), 0, 0)), SignalEffect::GoOn, "blocked");
+        assert_eq!(parse(&status(one(alarm), 0, one(alarm), 0)), SignalEffect::GoOn, "ignored");
+        assert_eq!(parse(&status(one(CHLD) | one(WINCH), 0, 0, 0)), SignalEffect::GoOn);
+        assert_eq!(parse(&status(one(INT), 0, 0, one(INT))), SignalEffect::End);
+        assert_eq!(parse(&status(one(INT) | one(alarm), 0, 0, one(INT))), SignalEffect::Die);
+        assert_eq!(parse(&status(0, 0, 0, 0)), SignalEffect::GoOn);
     }
 
     #[test]
     fn shared_signals_count_and_who_is_gone_is_given_up() {
-        assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\n"), Wish::Die, "terminated");
-        assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\nSigCgt:\t4000\n"), Wish::End);
-        assert_eq!(of_thread(0), Wish::Die);
-        assert_eq!(of_thread(u32::MAX), Wish::Die);
-        assert_eq!(of_thread(std::process::id()), Wish::GoOn);
+        assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\n"), SignalEffect::Die, "terminated");
+        assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\nSigCgt:\t4000\n"), SignalEffect::End);
+        assert_eq!(of_thread(0), SignalEffect::Die);
+        assert_eq!(of_thread(u32::MAX), SignalEffect::Die);
+        assert_eq!(of_thread(std::process::id()), SignalEffect::GoOn);
     }
 }

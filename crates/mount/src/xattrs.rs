@@ -9,9 +9,9 @@ use types::limits::XATTR_NAME_BYTES_MAX;
 
 use crate::abi;
 use crate::dispatch::{RequestRefusal, Task};
-use crate::logins::Login;
-use crate::permits;
-use crate::virtuals::Virtual;
+use crate::logins::PendingLogin;
+use crate::access_cache;
+use crate::virtual_xattrs::Virtual;
 
 /// Flags of `setxattr`.
 const XATTR_CREATE: u32 = 1;
@@ -39,7 +39,7 @@ fn check_name(name: &[u8]) -> Result<(), RequestRefusal> {
 
 impl Task<'_> {
     pub(crate) fn setxattr(&self, of: &abi::SetxattrIn, name: &[u8], value: &[u8]) -> Result<(), RequestRefusal> {
-        if let Some(wanted) = Login::of(name) {
+        if let Some(wanted) = PendingLogin::of(name) {
             return self.set_login(wanted, value);
         }
         if let Some(wanted) = Virtual::of(name) {
@@ -58,10 +58,10 @@ impl Task<'_> {
     }
 
     pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), RequestRefusal> {
-        if self.on.agreement.is_shared() && name.starts_with(permits::PREFIX) {
+        if self.on.agreement.is_shared() && name.starts_with(access_cache::PREFIX) {
             return self.get_permits(size, name);
         }
-        if let Some(wanted) = Login::of(name) {
+        if let Some(wanted) = PendingLogin::of(name) {
             let value = self.login_value(wanted)?;
             return self.sized(size, &value);
         }

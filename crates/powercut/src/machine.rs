@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mount::KernelTransport;
-use mount::handled::Handled;
+use mount::handler_mount::Handled;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 use crate::served::{NAME, Served};

@@ -10,7 +10,7 @@ use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatu
 use crate::failure::{Doing, Failure};
 
 /// How long a server may take to answer a question.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session with a server, for questions.
 pub struct Asking {
@@ -26,13 +26,13 @@ impl Asking {
 
     /// Connects to the server at `endpoint`, with these options.
     pub fn reach(endpoint: Endpoint, options: ClientOptions) -> Result<Asking, Failure> {
-        Self::within(endpoint, options, PATIENCE)
+        Self::within(endpoint, options, TIMEOUT)
     }
 
     /// Likewise, where an answer may take this long.
     pub fn within(endpoint: Endpoint, options: ClientOptions, patience: Duration) -> Result<Asking, Failure> {
         let config = SessionConfig {
-            attach_within: Some(PATIENCE),
+            attach_within: Some(TIMEOUT),
             call_within: Some(patience),
             options,
             display: format!("rialto, process {}", std::process::id()),

@@ -13,7 +13,7 @@ use crate::failure::{Doing, Failure};
 use crate::security::Renewal;
 
 /// How often it looks.
-pub const LOOK: Duration = Duration::from_secs(10);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is looked after.
 pub struct Keeping {
@@ -39,7 +39,7 @@ impl Keeping {
         let mut keeping = Keeping { certificate, at_rest, wrapped: None, left: Vec::new(), vice: Arc::downgrade(vice) };
         let thread = std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
             while keeping.look() {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         });
         thread.map(drop).doing(|| "watching over this server's keys".to_owned())

@@ -31,7 +31,7 @@ pub fn start() {
 }
 
 /// How often the size of the log is looked at.
-const LOOK: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where standard error is a file, it is kept below some bytes: what was said before is then in one older file beside it.
 ///
@@ -41,7 +41,7 @@ pub fn bound(bytes_max: u64) -> io::Result<()> {
     let Some(path) = log_file() else { return Ok(()) };
     let watch = move || {
         loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             if let Err(error) = shorten(&path, bytes_max) {
                 tracing::warn!(%error, log = %path.display(), "the log cannot be kept short");
                 return;

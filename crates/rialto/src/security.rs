@@ -14,7 +14,7 @@ use client::ClientOptions;
 use fabric::tls::pki_types::CertificateDer;
 use fabric::tls::{ClientTls, Fingerprint, TlsIdentity, ServerTls, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
-use login::{Mint, Service};
+use login::{TokenIssuer, Service};
 use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
 
@@ -107,13 +107,13 @@ fn with_keys_and(keys: &CellKeys, own: TlsIdentity, others: Vec<CertificateDer<'
 ///
 /// # Errors
 /// A key that cannot be made.
-pub fn mint(cell: &CellDir) -> Result<Arc<Mint>, Failure> {
+pub fn mint(cell: &CellDir) -> Result<Arc<TokenIssuer>, Failure> {
     let keys = TokenKeys::of(cell.dir());
     let what = || "preparing the keys that sign tokens".to_owned();
     if cell.config.database.is_none() && keys.numbers().doing(what)?.is_empty() {
         keys.make().doing(what)?;
     }
-    Ok(Arc::new(Mint::new(&cell.config.name, Arc::new(keys))))
+    Ok(Arc::new(TokenIssuer::new(&cell.config.name, Arc::new(keys))))
 }
 
 /// Who looks at Kerberos tickets for the cell; `None`: nobody.

@@ -32,7 +32,7 @@ const MAX: usize = 512;
 /// What users without a number are shown as.
 const UNMAPPED: u32 = 65534;
 /// How long the mount may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where the mount at `at` listens.
 fn socket(at: &Path) -> PathBuf {
@@ -160,7 +160,7 @@ pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
         let why = format!("user {} listens at {}, not root", answers.uid.as_raw(), path.display());
         return Err(Failure::new(what(), why));
     }
-    stream.set_read_timeout(Some(PATIENCE)).doing(what)?;
+    stream.set_read_timeout(Some(TIMEOUT)).doing(what)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; 4096];

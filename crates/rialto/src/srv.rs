@@ -1,7 +1,7 @@
 //! Cells that DNS knows: `_rialto._tcp.CELL` has an SRV record for each server that a client may begin with.
 //!
 //! Servers are tried in the order that RFC 2782 asks for: by priority, and among equals at random, those with more weight sooner. What was answered is good for the time that the records say (between
-//! [`KNOWN_MIN`] and [`KNOWN_MAX`]), that there is none for that of the zone, and a failure for [`FAILED`]. Finding out takes [`PATIENCE`] at most.
+//! [`KNOWN_MIN`] and [`KNOWN_MAX`]), that there is none for that of the zone, and a failure for [`FAILED`]. Finding out takes [`TIMEOUT`] at most.
 //!
 //! AFS's own records (`_afs3-vlserver._udp`, AFSDB) name servers that speak another protocol, and are not asked for.
 
@@ -16,7 +16,7 @@ use simple_dns::{Packet, ResourceRecord, TYPE};
 
 use crate::dns::{self, DnsError};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const KNOWN_MIN: Duration = Duration::from_secs(5);
 const KNOWN_MAX: Duration = Duration::from_secs(24 * 3600);
 /// For zones that do not say how long something is not there.
@@ -51,7 +51,7 @@ struct Target {
 impl CellsOfDns {
     /// As these name servers say, or those of this machine.
     pub fn new(servers: Option<Vec<SocketAddr>>) -> Self {
-        CellsOfDns { servers, patience: PATIENCE, known: parking_lot::Mutex::default() }
+        CellsOfDns { servers, patience: TIMEOUT, known: parking_lot::Mutex::default() }
     }
 
     /// The servers of a cell, the one that is to be tried first at the beginning; none if there is no such cell, or nobody can say.

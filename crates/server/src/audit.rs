@@ -21,7 +21,7 @@ pub use forward::{ForwardState, ForwardTo};
 use guard::{AuditBody, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_hash};
 use parking_lot::{Condvar, Mutex};
 use types::Fid;
-use vice::Witness;
+use vice::AuditLog;
 
 /// Events that wait to be written: some MB.
 const QUEUE_MAX: usize = 8192;
@@ -35,7 +35,7 @@ const PAIRS_MAX: usize = 4096;
 /// Of these, hosts and reasons at the door: any host can make some, and none is to use up those of users.
 const DOOR_PAIRS_MAX: usize = 1024;
 /// How often the thread looks for windows that are over.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const HEAD: &str = "head.json";
 
 /// Who was refused where.
@@ -166,7 +166,7 @@ impl Audit {
         loop {
             let mut queue = self.queue.lock();
             if queue.events.is_empty() && queue.lost == 0 && !queue.stopping {
-                self.more.wait_for(&mut queue, LOOK);
+                self.more.wait_for(&mut queue, POLL_INTERVAL);
             }
             let until = if queue.stopping { i64::MAX } else { now_millis().saturating_sub(WINDOW_MILLIS) };
             queue.close_windows(until);
@@ -188,7 +188,7 @@ impl Audit {
     }
 }
 
-impl Witness for Audit {
+impl AuditLog for Audit {
     fn saw(&self, event: AuditEvent) {
         self.queue.lock().push(event);
         self.more.notify_one();

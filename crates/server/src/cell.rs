@@ -14,7 +14,7 @@ use client::Endpoint;
 use types::{Fault, KeyPrint, Name, Revision, Revised, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
 use vice::Vice;
 
-use crate::learnt::Learnt;
+use crate::principal_snapshot::Learnt;
 use crate::{CellPlace, OwnKeys, RemoteCell, ServerConfig};
 
 /// Between one attempt and the next: at first, and at most.
@@ -94,7 +94,7 @@ impl Joining {
             // Beside the rules, which are there for the same reason.
             let file = config.rules.as_ref().map(|rules| rules.with_file_name("learnt"));
             learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(&cell)));
-            vice.has_cell(Arc::clone(&cell) as Arc<dyn CellDb>);
+            vice.set_cell_database(Arc::clone(&cell) as Arc<dyn CellDb>);
             elsewhere = Some(cell);
         }
         Joining {
@@ -186,7 +186,7 @@ impl Joining {
     fn try_all(&mut self, vice: &Vice) -> Result<Step, CellError> {
         if let (None, CellPlace::Here(path)) = (&self.db, &self.place) {
             let db: Arc<dyn CellDb> = Arc::new(Embedded::open(path)?);
-            vice.has_cell(Arc::clone(&db));
+            vice.set_cell_database(Arc::clone(&db));
             self.db = Some(db);
         }
         let Some(db) = &self.db else { return Ok(Step::Entered) };

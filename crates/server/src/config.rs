@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::{Endpoint, ClientOptions};
 use fabric::tls::ServerTls;
 use guard::Network;
-use login::{Mint, Service};
+use login::{TokenIssuer, Service};
 use store::OpenOptions;
 use types::Name;
 
@@ -41,7 +41,7 @@ pub struct ServerConfig {
     /// Whether it hears clear text too where it has TLS.
     pub clear: bool,
     /// Who makes tokens and looks at them; `None`: nobody, so a name counts or nothing.
-    pub mint: Option<Arc<Mint>>,
+    pub mint: Option<Arc<TokenIssuer>>,
     /// Who looks at Kerberos tickets; `None`: nobody.
     pub kerberos: Option<Arc<Service>>,
     /// Addresses of hosts that may say who asks, also without TLS. Believed is a connection from there whose port is reserved (below 1024), or that shows a host

@@ -8,13 +8,13 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod audit;
-mod bounds;
+mod usage;
 mod cell;
 mod config;
-mod door;
-mod house;
-mod join;
-mod learnt;
+mod connection_verifier;
+mod context;
+mod attach;
+mod principal_snapshot;
 mod limits;
 mod link;
 mod loopback;
@@ -26,7 +26,7 @@ mod pull;
 mod remote_cell;
 mod report;
 mod scrub;
-mod seat;
+mod session_handle;
 mod server;
 mod worker;
 

@@ -12,14 +12,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use dafs::{ChannelId, Frame, Header};
+use dafs::{ChannelId, Frame, FrameHeader};
 use fabric::tls::{Fingerprint, Sealer, ClientCertificate};
 use fabric::{Connection, OutFrame, Outbox, PeerProcess};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use vice::Partitions;
 
-use crate::door::Certified;
+use crate::connection_verifier::Certified;
 use crate::poll::{Interest, Poll};
 
 /// Bytes on their way to a client, or on their way in from it to the disk, at which its next requests wait: eight of the largest
@@ -122,7 +122,7 @@ impl Link {
     pub fn push(&self, frame: Frame, descriptor: Option<OwnedFd>) {
         let Frame { header, message, payload } = frame;
         let descriptor = if header.flags.has(dafs::Flags::DESCRIPTOR) { descriptor } else { None };
-        self.put(OutFrame::new(Header::to_bytes(&header), message, payload, descriptor));
+        self.put(OutFrame::new(FrameHeader::to_bytes(&header), message, payload, descriptor));
     }
 
     /// What is queued from here on is sealed.

@@ -12,10 +12,10 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use client::{CallError, Cancel, Events, Heard, Remote, Reply, clock};
+use client::{CallError, Cancel, Events, BreakAck, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
-use types::{Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Timestamp};
+use types::{Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId, Timestamp};
 use vice::{Effect, Vice};
 
 /// A service in this process. Dropping it ends its threads; sessions then answer [`CallError::Closed`].
@@ -170,7 +170,7 @@ impl House {
         self.seats.lock().get(&session).cloned()
     }
 
-    fn cancel(&self, origin: Origin) {
+    fn cancel(&self, origin: ReplyAddress) {
         let mut effects = Vec::new();
         self.vice.cancel(clock::now(), origin, &mut effects);
         self.deliver(effects);
@@ -192,7 +192,7 @@ impl Seat {
         self.events.lock().clone()
     }
 
-    fn take_slot(&self, waiting: &Arc<Waiting>) -> Result<Origin, CallError> {
+    fn take_slot(&self, waiting: &Arc<Waiting>) -> Result<ReplyAddress, CallError> {
         let mut slots = self.slots.lock();
         loop {
             if self.ended.load(Ordering::SeqCst) {
@@ -202,13 +202,13 @@ impl Seat {
                 slots.requests[slot as usize] += 1;
                 let request = slots.requests[slot as usize];
                 slots.waiting.insert(slot, Arc::clone(waiting));
-                return Ok(Origin { session: self.session, slot, request });
+                return Ok(ReplyAddress { session: self.session, slot, request });
             }
             self.slot_free.wait(&mut slots);
         }
     }
 
-    fn answer(&self, origin: Origin, result: Result<Answer, Fault>, body: Option<OwnedFd>) {
+    fn answer(&self, origin: ReplyAddress, result: Result<Answer, Fault>, body: Option<OwnedFd>) {
         let mut slots = self.slots.lock();
         let Some(waiting) = slots.waiting.remove(&origin.slot) else { return };
         slots.free.push(origin.slot);
@@ -268,7 +268,7 @@ fn work_off(house: &Weak<House>, seat: &Seat, tasks: &Receiver<Work>) {
             Ok(Work::Break(..)) if silent => {}
             Ok(Work::Break(id, items)) => {
                 let (house, session) = (Weak::clone(house), seat.session);
-                let heard = Heard::new(move |held| {
+                let heard = BreakAck::new(move |held| {
                     let Some(house) = house.upgrade() else { return };
                     let mut effects = Vec::new();
                     house.vice.ack(clock::now(), session, id, &held, &mut effects);
@@ -313,7 +313,7 @@ impl LoopbackSession {
         self.house.renew(&self.seat);
     }
 
-    fn perform(&self, caller: &Caller, call: Call, waiting: &Arc<Waiting>) -> Result<Origin, CallError> {
+    fn perform(&self, caller: &Caller, call: Call, waiting: &Arc<Waiting>) -> Result<ReplyAddress, CallError> {
         let origin = self.seat.take_slot(waiting)?;
         let mut effects = Vec::new();
         self.house.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);

@@ -13,9 +13,9 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::house::StrangersBreak;
-use crate::seat::Seat;
-use crate::worker::Guest;
+use crate::context::StrangersBreak;
+use crate::session_handle::SessionHandle;
+use crate::worker::WorkerConnection;
 
 /// The bell's number; no channel has it.
 const BELL: u64 = u64::MAX;
@@ -58,9 +58,9 @@ pub(crate) struct Orders {
     /// Links whose requests may be read again.
     pub resumed: Vec<ChannelId>,
     /// Connections that found their session, or did not.
-    pub joined: Vec<(ChannelId, Option<Arc<Seat>>)>,
+    pub joined: Vec<(ChannelId, Option<Arc<SessionHandle>>)>,
     /// Connections of another worker that turned out to be users'.
-    pub adopted: Vec<Guest>,
+    pub adopted: Vec<WorkerConnection>,
     /// Come to an end.
     pub stop: bool,
     /// For sessions of nobody.

@@ -15,7 +15,7 @@ pub(crate) const NICE: i32 = 19;
 /// How long a thread for users has a processor at a time while others want it: the least that the kernel knows.
 const TURN: std::time::Duration = std::time::Duration::from_micros(100);
 
-pub(crate) struct Pool {
+pub(crate) struct CallPool {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -32,7 +32,7 @@ struct State {
     stopping: bool,
 }
 
-impl Pool {
+impl CallPool {
     pub fn start(name: &str, threads: usize) -> std::io::Result<Self> {
         Self::start_as(name, threads, serve_users)
     }
@@ -52,7 +52,7 @@ impl Pool {
             })
         };
         let threads = (0..threads.max(1)).map(spawn).collect::<std::io::Result<_>>()?;
-        Ok(Pool { queue, threads: Mutex::new(threads) })
+        Ok(CallPool { queue, threads: Mutex::new(threads) })
     }
 
     /// Runs the task soon on a thread of the pool, never in this one. False: `most` wait already, and it will not be run.
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_full_pool_runs_nothing_in_the_thread_that_asks() {
-        let pool = Pool::start_nice("test", 1).unwrap();
+        let pool = CallPool::start_nice("test", 1).unwrap();
         let (begun, begins) = mpsc::channel();
         let (go_on, goes_on) = mpsc::channel::<()>();
         assert!(pool.try_run(2, move || {

@@ -11,14 +11,14 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A process, now or in the past.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct PeerLifetime {
     pid: u32,
     /// In ticks since the machine started.
     started: u64,
 }
 
 /// What is known of a process now.
-pub(crate) enum Life {
+pub(crate) enum ProcessState {
     /// It is gone.
     Over,
     /// It is there, or dying; the descriptor becomes readable at its end.
@@ -27,24 +27,24 @@ pub(crate) enum Life {
     Unknown,
 }
 
-impl Process {
+impl PeerLifetime {
     /// The process that connected, if it can be seen.
-    pub fn of(peer: PeerProcess) -> Option<Process> {
+    pub fn of(peer: PeerProcess) -> Option<PeerLifetime> {
         let started = start_time(peer.pid).ok()??;
-        Some(Process { pid: peer.pid, started })
+        Some(PeerLifetime { pid: peer.pid, started })
     }
 
     /// Whether it lives.
-    pub fn life(&self) -> Life {
-        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Life::Unknown };
+    pub fn life(&self) -> ProcessState {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return ProcessState::Unknown };
         // Opened first, looked at second: if the start time is right then, the descriptor is of this process.
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Err(Errno::SRCH) => Life::Over,
-            Err(_) => Life::Unknown,
+            Err(Errno::SRCH) => ProcessState::Over,
+            Err(_) => ProcessState::Unknown,
             Ok(descriptor) => match start_time(self.pid) {
-                Ok(Some(started)) if started == self.started => Life::There(descriptor),
-                Ok(_) => Life::Over,
-                Err(_) => Life::Unknown,
+                Ok(Some(started)) if started == self.started => ProcessState::There(descriptor),
+                Ok(_) => ProcessState::Over,
+                Err(_) => ProcessState::Unknown,
             },
         }
     }
@@ -70,28 +70,28 @@ mod tests {
 
     use super::*;
 
-    fn of(pid: u32) -> Option<Process> {
-        Process::of(PeerProcess { pid, uid: 0, gid: 0 })
+    fn of(pid: u32) -> Option<PeerLifetime> {
+        PeerLifetime::of(PeerProcess { pid, uid: 0, gid: 0 })
     }
 
     #[test]
     fn a_process_that_ended_is_over_and_its_end_is_seen() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let process = of(child.id()).unwrap();
-        let Life::There(end) = process.life() else { panic!("it lives") };
+        let ProcessState::There(end) = process.life() else { panic!("it lives") };
         child.kill().unwrap();
         let mut fds = [rustix::event::PollFd::new(&end, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
         child.wait().unwrap();
-        assert!(matches!(process.life(), Life::Over));
+        assert!(matches!(process.life(), ProcessState::Over));
         assert!(of(child.id()).is_none());
     }
 
     #[test]
     fn a_number_that_was_used_again_is_another_process() {
         let mine = of(std::process::id()).unwrap();
-        assert!(matches!(mine.life(), Life::There(_)));
-        let before = Process { started: mine.started - 1, ..mine };
-        assert!(matches!(before.life(), Life::Over));
+        assert!(matches!(mine.life(), ProcessState::There(_)));
+        let before = PeerLifetime { started: mine.started - 1, ..mine };
+        assert!(matches!(before.life(), ProcessState::Over));
     }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig, clock};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fault, Pull, TaskInfo, VolumeCall};
-use vice::{Errands, Fetch, Tasks, Unanswered, Work};
+use vice::{TransferAgent, Fetch, Tasks, Unanswered, Work};
 
-use crate::house::{Agenda, House};
+use crate::context::{Agenda, ServerContext};
 use crate::loopback::wall;
-use crate::pool::Pool;
+use crate::pool::CallPool;
 
 /// Pulls at once.
 pub(crate) const PULL_THREADS: usize = 4;
@@ -25,8 +25,8 @@ const CALL_WITHIN: Duration = Duration::from_secs(30);
 
 /// What pulls run, and what became of them.
 pub(crate) struct Puller {
-    house: Mutex<Weak<House>>,
-    pool: Pool,
+    house: Mutex<Weak<ServerContext>>,
+    pool: CallPool,
     stopping: AtomicBool,
     tasks: Mutex<Tasks>,
 }
@@ -35,14 +35,14 @@ impl Puller {
     pub fn start() -> std::io::Result<Arc<Puller>> {
         Ok(Arc::new(Puller {
             house: Mutex::default(),
-            pool: Pool::start("pull", PULL_THREADS)?,
+            pool: CallPool::start("pull", PULL_THREADS)?,
             stopping: AtomicBool::new(false),
             tasks: Mutex::default(),
         }))
     }
 
     /// Whom it works for. Once, before anybody asks.
-    pub fn works_for(&self, house: &Arc<House>) {
+    pub fn works_for(&self, house: &Arc<ServerContext>) {
         *self.house.lock() = Arc::downgrade(house);
     }
 
@@ -69,7 +69,7 @@ impl Puller {
         self.tasks.lock().put(fetch.task());
     }
 
-    fn go(&self, house: &Arc<House>, source: &Session, fetch: &mut Fetch) {
+    fn go(&self, house: &Arc<ServerContext>, source: &Session, fetch: &mut Fetch) {
         std::thread::scope(|scope| {
             let (questions, asked) = channel();
             let (answering, answers) = channel();
@@ -92,7 +92,7 @@ impl Puller {
     }
 
     /// From one partition of this server to another: nobody else is asked.
-    fn go_alone(&self, house: &Arc<House>, fetch: &mut Fetch) {
+    fn go_alone(&self, house: &Arc<ServerContext>, fetch: &mut Fetch) {
         loop {
             if self.stopping.load(Ordering::Relaxed) {
                 return fetch.give_up("this server stops".to_owned());
@@ -108,7 +108,7 @@ impl Puller {
         }
     }
 
-    fn work(&self, house: &Arc<House>, fetch: &mut Fetch) -> Work {
+    fn work(&self, house: &Arc<ServerContext>, fetch: &mut Fetch) -> Work {
         let mut agenda = Agenda::default();
         let work = fetch.work(&house.vice, clock::now(), wall(), &mut agenda.effects);
         house.settle_and_send(&mut agenda);
@@ -118,9 +118,9 @@ impl Puller {
 }
 
 /// The puller as the service knows it.
-pub(crate) struct Pulls(pub Arc<Puller>);
+pub(crate) struct PullThreads(pub Arc<Puller>);
 
-impl Errands for Pulls {
+impl TransferAgent for PullThreads {
     fn pull(&self, pull: &Pull) -> Result<TaskInfo, Fault> {
         let (task, is_new) = self.0.tasks.lock().begin(pull)?;
         if is_new {

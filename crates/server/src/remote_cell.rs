@@ -21,14 +21,14 @@ mod rules;
 mod told;
 mod way;
 
-use rules::Ruled;
+use rules::FetchedRules;
 use told::PrincipalChanges;
 use way::{Patience, Way};
 
 type Result<T> = std::result::Result<T, CellError>;
 
 /// Of changes, and of what the server itself wants to know.
-const PATIENCE: Patience = Patience { attach: Duration::from_secs(3), call: Duration::from_secs(10) };
+const TIMEOUT: Patience = Patience { attach: Duration::from_secs(3), call: Duration::from_secs(10) };
 /// Of who asks.
 const LOOKUP: Patience = Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
 /// What is remembered of principals counts for so long without news, unless `cell.toml` says another time.
@@ -46,7 +46,7 @@ pub struct RemoteCell {
     /// The database's server does not take this one for a server of the cell.
     refused: AtomicBool,
     told: PrincipalChanges,
-    ruled: Ruled,
+    ruled: FetchedRules,
     caller: Caller,
 }
 
@@ -55,12 +55,12 @@ impl RemoteCell {
     pub fn at(endpoint: Endpoint, options: ClientOptions) -> Self {
         RemoteCell {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
-            way: Way::to(endpoint, options, PATIENCE),
+            way: Way::to(endpoint, options, TIMEOUT),
             heard: AtomicI64::new(NEVER),
             away_max: AWAY_MAX,
             refused: AtomicBool::new(false),
             told: PrincipalChanges::default(),
-            ruled: Ruled::default(),
+            ruled: FetchedRules::default(),
             caller: Caller::ROOT,
         }
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use types::Answer;
 use vice::Effect;
 
-use crate::house::House;
+use crate::context::ServerContext;
 use crate::link::Security;
 
 /// Counts since the start.
@@ -114,7 +114,7 @@ struct Met {
 }
 
 /// Puts the server's counts beside the service's in its report. Who did not show who he is hears only what the cell is called.
-pub(crate) fn add_to(house: &House, proved: bool, effects: &mut [Effect]) {
+pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]) {
     for effect in effects {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
             if !proved {
@@ -133,7 +133,7 @@ pub(crate) fn add_to(house: &House, proved: bool, effects: &mut [Effect]) {
     }
 }
 
-fn counts(house: &House) -> Report {
+fn counts(house: &ServerContext) -> Report {
     let tally = &house.tally;
     let lines: Vec<Security> = house.seats().iter().filter_map(|seat| seat.security()).collect();
     let count = |kind: fn(&Security) -> bool| lines.iter().filter(|security| kind(security)).count() as u64;
@@ -165,7 +165,7 @@ fn counts(house: &House) -> Report {
     }
 }
 
-fn used(house: &House) -> Used {
+fn used(house: &ServerContext) -> Used {
     let used = house.bounds.used();
     Used {
         connections: house.tally.connections.load(Ordering::Relaxed),
@@ -179,7 +179,7 @@ fn used(house: &House) -> Used {
     }
 }
 
-fn met(house: &House) -> Met {
+fn met(house: &ServerContext) -> Met {
     let met = &house.bounds.met;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Met {

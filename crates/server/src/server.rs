@@ -20,14 +20,14 @@ use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
 use crate::audit::{Audit, Forward, Retention};
-use crate::bounds::{self, Bounds};
+use crate::usage::{self, Bounds};
 use crate::cell::{self, Joining};
-use crate::house::{Agenda, House};
-use crate::learnt::Learnt;
+use crate::context::{Agenda, ServerContext};
+use crate::principal_snapshot::Learnt;
 use crate::loopback::wall;
 use crate::poll::Poll;
-use crate::pool::Pool;
-use crate::pull::{Puller, Pulls};
+use crate::pool::CallPool;
+use crate::pull::{Puller, PullThreads};
 use crate::scrub::Scrubber;
 use crate::worker::Worker;
 use crate::{CellPlace, ServerConfig};
@@ -86,7 +86,7 @@ pub enum StartError {
 
 /// A server that runs. [`Server::stop`] ends it in order; dropping it ends it as a crash does, as far as others can see.
 pub struct Server {
-    house: Option<Arc<House>>,
+    house: Option<Arc<ServerContext>>,
     scrubber: Arc<Scrubber>,
     puller: Arc<Puller>,
     polls: Vec<Arc<Poll>>,
@@ -131,12 +131,12 @@ impl Server {
         let scrubber = Arc::new(Scrubber::new(partitions));
         let scrubbing = Arc::clone(&scrubber);
         vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
-        let pool = Pool::start("pool", config.pool_threads)?;
-        let door = Pool::start("door", DOOR_THREADS)?;
-        let office = Pool::start("office", OFFICE_THREADS)?;
-        let lookups = Pool::start("lookups", LOOKUP_THREADS)?;
-        let guests = Pool::start_nice("guests", GUEST_THREADS)?;
-        let hashing = Pool::start_nice("hashing", HASHING_THREADS)?;
+        let pool = CallPool::start("pool", config.pool_threads)?;
+        let door = CallPool::start("door", DOOR_THREADS)?;
+        let office = CallPool::start("office", OFFICE_THREADS)?;
+        let lookups = CallPool::start("lookups", LOOKUP_THREADS)?;
+        let guests = CallPool::start_nice("guests", GUEST_THREADS)?;
+        let hashing = CallPool::start_nice("hashing", HASHING_THREADS)?;
         let kept = Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
         let (audit, writing) = match &config.audit {
             Some(dir) => {
@@ -147,14 +147,14 @@ impl Server {
             None => (None, None),
         };
         let pools = [pool, door, office, guests, hashing, lookups];
-        let house = Arc::new(House::new(vice, pools, audit.clone(), bounds, config));
+        let house = Arc::new(ServerContext::new(vice, pools, audit.clone(), bounds, config));
         house.takes_lookups();
         if let Some(audit) = &audit {
-            house.vice.has_witness(Arc::clone(audit) as Arc<dyn vice::Witness>);
+            house.vice.set_audit_log(Arc::clone(audit) as Arc<dyn vice::AuditLog>);
         }
         let puller = Puller::start()?;
         puller.works_for(&house);
-        house.vice.has_errands(Arc::new(Pulls(Arc::clone(&puller))));
+        house.vice.set_transfer_agent(Arc::new(PullThreads(Arc::clone(&puller))));
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
@@ -189,7 +189,7 @@ impl Server {
         Ok(server)
     }
 
-    fn start_threads(&mut self, config: &ServerConfig, house: &Arc<House>, listeners: Vec<Listener>) -> io::Result<()> {
+    fn start_threads(&mut self, config: &ServerConfig, house: &Arc<ServerContext>, listeners: Vec<Listener>) -> io::Result<()> {
         for number in 0..config.worker_count() {
             let poll = Arc::new(Poll::new()?);
             let worker = Worker::new(Arc::clone(house), Arc::clone(&poll), config.unbound_max, config.slow_reader);
@@ -252,7 +252,7 @@ impl Server {
         synced
     }
 
-    fn halt(&mut self) -> Option<Arc<House>> {
+    fn halt(&mut self) -> Option<Arc<ServerContext>> {
         let house = self.house.take()?;
         *self.stop.stopping.lock() = true;
         self.stop.changed.notify_all();
@@ -312,9 +312,9 @@ fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
 /// What is left to do about the cell.
 fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<Joining> {
     let me = cell::me(config, vice.me().id, endpoints);
-    vice.is_called(me.clone());
+    vice.set_server_info(me.clone());
     if let Some(mint) = &config.mint {
-        vice.has_mint(Arc::clone(mint), config.kerberos.clone());
+        vice.set_token_issuer(Arc::clone(mint), config.kerberos.clone());
     }
     let mut joining = Joining::new(config.cell.clone()?, me, config, vice);
     if joining.is_here() {
@@ -330,7 +330,7 @@ fn keep_in_cell(
     joining: &mut Option<Joining>,
     learnt: &mut Option<Learnt>,
     hears: bool,
-    house: &Arc<House>,
+    house: &Arc<ServerContext>,
     stop: &Stop,
 ) {
     let mut stopping = stop.stopping.lock();
@@ -352,7 +352,7 @@ fn keep_in_cell(
     }
 }
 
-fn hear_news(house: &Arc<House>) {
+fn hear_news(house: &Arc<ServerContext>) {
     let mut agenda = Agenda::default();
     house.vice.hear_news(clock::now(), wall(), &mut agenda.effects);
     house.settle_and_send(&mut agenda);
@@ -391,7 +391,7 @@ fn raise_descriptor_limit() -> Option<u64> {
 }
 
 /// Hands new connections to the workers in turn; those from the network, of whom nothing is known, to the one for strangers.
-fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &Stop, house: &House) {
+fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &Stop, house: &ServerContext) {
     while !*stop.stopping.lock() {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&stop.bell, PollFlags::IN)];
         fds.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
@@ -404,7 +404,7 @@ fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &S
                 let is_far = connection.peer().is_none();
                 if is_far && house.tally.connections.load(Ordering::Relaxed) >= house.bounds.connections_max {
                     // Dropped: what descriptors are left the store needs.
-                    bounds::count(&house.bounds.met.connections_all);
+                    usage::count(&house.bounds.met.connections_all);
                     if let Some(before) = house.bounds.may_say("descriptors", None) {
                         let most = house.bounds.connections_max;
                         tracing::warn!(
@@ -424,7 +424,7 @@ fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &S
     }
 }
 
-fn accept_one(listener: &Listener, house: &House) -> Option<Connection> {
+fn accept_one(listener: &Listener, house: &ServerContext) -> Option<Connection> {
     match listener.accept() {
         Ok(connection) => connection,
         Err(error) => {
@@ -438,7 +438,7 @@ fn accept_one(listener: &Listener, house: &House) -> Option<Connection> {
 }
 
 /// Lets time pass for the service.
-fn tick(house: &Arc<House>, stop: &Stop) {
+fn tick(house: &Arc<ServerContext>, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
         let next = parking_lot::MutexGuard::unlocked(&mut stopping, || {
@@ -478,7 +478,7 @@ fn sweep(partition: &Partition, stop: &Stop) {
 }
 
 /// Makes the changes of a partition stable in the background.
-fn sync(house: &House, partition: &Partition, stop: &Stop) {
+fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
     // What a call changes counts when it is executed, which may be long after it began: it waits for a
     // delegation, a hold, or the end of grace.
     let mut bodies_seen = (0, 0);
@@ -504,7 +504,7 @@ fn sync(house: &House, partition: &Partition, stop: &Stop) {
 }
 
 /// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the next sync.
-fn tend(house: &Arc<House>, stop: &Stop) {
+fn tend(house: &Arc<ServerContext>, stop: &Stop) {
     let mut forgot = None;
     let mut stopping = stop.stopping.lock();
     while !*stopping {
@@ -527,7 +527,7 @@ fn tend(house: &Arc<House>, stop: &Stop) {
     }
 }
 
-fn forget_clients(house: &House) {
+fn forget_clients(house: &ServerContext) {
     match house.vice.forget_clients(wall()) {
         Ok(0) => {}
         Ok(clients) => tracing::info!(clients, "records of clients that are away for long are removed"),
@@ -536,7 +536,7 @@ fn forget_clients(house: &House) {
 }
 
 /// The cell's database says whose volumes in doubt are. It may be another server's, so nobody else waits for it.
-fn ask_about_moves(house: &Arc<House>) {
+fn ask_about_moves(house: &Arc<ServerContext>) {
     if house.vice.has_doubts(clock::now()) {
         let asking = Arc::clone(house);
         house.office.run(move || {

@@ -18,21 +18,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::clock;
-use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, HelloRefusal, ServerInput, Terms};
+use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, FrameHeader, HelloRefusal, ServerInput, Terms};
 use fabric::tls::{self, Handshake};
 use fabric::{Connection, Extent, Filled, Inbox, FrameLimits};
 use rustix::event::epoll::Event;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-use crate::bounds::{self, Host};
-use crate::door::Certified;
-use crate::house::{Agenda, House, StrangersBreak};
-use crate::join::{self, Wish};
+use crate::usage::{self, Host};
+use crate::connection_verifier::Certified;
+use crate::context::{Agenda, ServerContext, StrangersBreak};
+use crate::attach::{self, AttachRequest};
 use crate::link::{Link, Security};
 use crate::poll::{ReadySource, Orders, PROCESS, Poll};
 use crate::pool::{be_nice, serve_users};
-use crate::process::{Life, Process};
-use crate::seat::Seat;
+use crate::process::{ProcessState, PeerLifetime};
+use crate::session_handle::SessionHandle;
 
 /// What may come before a connection belongs to a session: an attach is small.
 const STRANGER_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
@@ -42,19 +42,19 @@ const DISCARD_MAX: usize = 256 << 10;
 /// Receives in a row from one connection before others have their turn.
 const TURN: usize = 16;
 /// How often deadlines are looked at, while there are any.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
-    house: Arc<House>,
+    house: Arc<ServerContext>,
     poll: Arc<Poll>,
-    guests: HashMap<u64, Guest>,
+    guests: HashMap<u64, WorkerConnection>,
     /// Those that are not seated, oldest first (some of them are by now).
     strangers: VecDeque<u64>,
     stranger_count: usize,
     unbound_max: usize,
     slow_reader: Duration,
     /// Sessions that lost their last connection while their process may be dying.
-    watched: HashMap<u64, (rustix::fd::OwnedFd, Arc<Seat>)>,
+    watched: HashMap<u64, (rustix::fd::OwnedFd, Arc<SessionHandle>)>,
     looked: Instant,
     /// It has connections of whom nobody knows yet, and those of nobody: users' it hands over.
     porch: Option<Porch>,
@@ -70,7 +70,7 @@ struct Porch {
 }
 
 /// A connection as its worker has it.
-pub(crate) struct Guest {
+pub(crate) struct WorkerConnection {
     link: Arc<Link>,
     host: Option<Host>,
     /// Its host has too many, so it is refused unless it is a server's.
@@ -78,14 +78,14 @@ pub(crate) struct Guest {
     /// Memory that the porch counts for it.
     half_received: usize,
     inbox: Inbox,
-    process: Option<Process>,
+    process: Option<PeerLifetime>,
     stage: Stage,
 }
 
 enum Stage {
     Greeting(Box<Arrival>),
     Joining,
-    Seated(Arc<Seat>),
+    Seated(Arc<SessionHandle>),
 }
 
 /// A connection that is not yet known.
@@ -113,7 +113,7 @@ enum Goes {
 }
 
 impl Worker {
-    pub fn new(house: Arc<House>, poll: Arc<Poll>, unbound_max: usize, slow_reader: Duration) -> Self {
+    pub fn new(house: Arc<ServerContext>, poll: Arc<Poll>, unbound_max: usize, slow_reader: Duration) -> Self {
         Worker {
             house,
             poll,
@@ -142,7 +142,7 @@ impl Worker {
         let mut events: Vec<Event> = Vec::new();
         let mut ready = Vec::new();
         loop {
-            let timeout = self.has_deadlines().then_some(LOOK);
+            let timeout = self.has_deadlines().then_some(POLL_INTERVAL);
             let orders = self.poll.wait(&mut events, timeout, &mut ready);
             let began = Instant::now();
             let went = catch_unwind(AssertUnwindSafe(|| self.turn(orders, &mut ready)));
@@ -179,10 +179,10 @@ impl Worker {
             Ok(None) => {}
             Err(error) => {
                 tracing::error!(%error, "epoll failed");
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
-        if self.has_deadlines() && self.looked.elapsed() >= LOOK {
+        if self.has_deadlines() && self.looked.elapsed() >= POLL_INTERVAL {
             self.look();
         }
         true
@@ -221,7 +221,7 @@ impl Worker {
 
     /// A connection came in.
     fn welcome(&mut self, id: ChannelId, connection: Connection) {
-        let process = connection.peer().and_then(Process::of);
+        let process = connection.peer().and_then(PeerLifetime::of);
         let host = connection.host().map(Host::of);
         let crowded = !self.house.bounds.connect(host);
         if crowded && let Some(before) = self.house.bounds.may_say("connections", host.map(Host::address)) {
@@ -241,7 +241,7 @@ impl Worker {
         let mut out = Vec::new();
         let mut greeting = Greeting::new(clock::now(), Greeting::offer(features), &mut out);
         greeting.answers_for(self.house.vice.me().id);
-        let guest = Guest {
+        let guest = WorkerConnection {
             link: Arc::new(Link::new(
                 id,
                 connection,
@@ -339,7 +339,7 @@ impl Worker {
     /// A connection of the porch that is a user's goes to one of the workers for users.
     fn hand_over(&mut self, number: u64) {
         let Some(porch) = &mut self.porch else { return };
-        let is_users = |guest: &Guest| matches!(&guest.stage, Stage::Seated(seat) if !seat.is_strangers());
+        let is_users = |guest: &WorkerConnection| matches!(&guest.stage, Stage::Seated(seat) if !seat.is_strangers());
         if !self.guests.get(&number).is_some_and(is_users) {
             return;
         }
@@ -353,7 +353,7 @@ impl Worker {
     }
 
     /// A connection comes from the porch.
-    fn adopt(&mut self, guest: Guest) {
+    fn adopt(&mut self, guest: WorkerConnection) {
         let (id, link) = (guest.link.id, Arc::clone(&guest.link));
         let added = self.poll.add(&link.connection, id.0);
         self.guests.insert(id.0, guest);
@@ -379,7 +379,7 @@ impl Worker {
             return;
         }
         let most = self.guests.iter().max_by_key(|(_, guest)| guest.half_received).map(|(number, _)| *number);
-        bounds::count(&self.house.bounds.met.nobody_memory);
+        usage::count(&self.house.bounds.met.nobody_memory);
         most.into_iter().for_each(|number| self.clear_away(number));
     }
 
@@ -399,7 +399,7 @@ impl Worker {
     }
 
     /// The pool found (or refused) a seat.
-    fn on_joined(&mut self, id: ChannelId, seat: Option<Arc<Seat>>) {
+    fn on_joined(&mut self, id: ChannelId, seat: Option<Arc<SessionHandle>>) {
         let Some(guest) = self.guests.get_mut(&id.0) else {
             // It left meanwhile.
             if let Some(seat) = seat {
@@ -444,7 +444,7 @@ impl Worker {
         }
     }
 
-    fn leave(&mut self, id: ChannelId, seat: &Arc<Seat>) {
+    fn leave(&mut self, id: ChannelId, seat: &Arc<SessionHandle>) {
         let (was_of_it, outcome) = seat.lost(clock::now(), id);
         let mut agenda = Agenda::default();
         agenda.take(seat, outcome);
@@ -455,18 +455,18 @@ impl Worker {
     }
 
     /// The last connection of a session is gone: if its process is too, nobody needs to wait for the lease.
-    fn watch(&mut self, seat: &Arc<Seat>) {
+    fn watch(&mut self, seat: &Arc<SessionHandle>) {
         let Some(process) = seat.process() else { return };
         match process.life() {
-            Life::Over => self.process_died(seat),
-            Life::There(descriptor) => {
+            ProcessState::Over => self.process_died(seat),
+            ProcessState::There(descriptor) => {
                 let number = PROCESS | seat.id.0;
                 if self.watched.contains_key(&number) || self.poll.add(&descriptor, number).is_err() {
                     return;
                 }
                 self.watched.insert(number, (descriptor, Arc::clone(seat)));
             }
-            Life::Unknown => {}
+            ProcessState::Unknown => {}
         }
     }
 
@@ -479,7 +479,7 @@ impl Worker {
         }
     }
 
-    fn process_died(&self, seat: &Seat) {
+    fn process_died(&self, seat: &SessionHandle) {
         tracing::info!(session = seat.id.0, "the client's process is gone");
         let mut agenda = Agenda::default();
         self.house.vice.peer_died(clock::now(), seat.id, &mut agenda.effects);
@@ -514,7 +514,7 @@ impl Worker {
             // It may wait for what others of nobody have not read.
             guest.link.go_on();
         }
-        let needless = |seat: &Seat| seat.is_connected() || self.house.seat(seat.id).is_none();
+        let needless = |seat: &SessionHandle| seat.is_connected() || self.house.seat(seat.id).is_none();
         let back: Vec<u64> =
             self.watched.iter().filter(|(_, (_, seat))| needless(seat)).map(|(number, _)| *number).collect();
         for number in back {
@@ -525,7 +525,7 @@ impl Worker {
     }
 }
 
-impl Guest {
+impl WorkerConnection {
     /// Whether a connection without a seat may still have one; seated ones are never in the way.
     fn is_in_time(&mut self) -> bool {
         let Stage::Greeting(arrival) = &mut self.stage else { return matches!(self.stage, Stage::Joining) };
@@ -544,7 +544,7 @@ impl Guest {
     }
 
     /// Works through what is in the inbox.
-    fn take_in(&mut self, house: &Arc<House>, poll: &Arc<Poll>, agenda: &mut Agenda) -> Goes {
+    fn take_in(&mut self, house: &Arc<ServerContext>, poll: &Arc<Poll>, agenda: &mut Agenda) -> Goes {
         loop {
             let goes_on = match &mut self.stage {
                 Stage::Greeting(_) => self.greet(house, poll),
@@ -570,7 +570,7 @@ impl Guest {
     }
 
     /// One piece of a greeting. `false`: more must come first.
-    fn greet(&mut self, house: &Arc<House>, poll: &Arc<Poll>) -> Result<bool, String> {
+    fn greet(&mut self, house: &Arc<ServerContext>, poll: &Arc<Poll>) -> Result<bool, String> {
         if !self.enter(house)? {
             return Ok(false);
         }
@@ -598,8 +598,8 @@ impl Guest {
             match output {
                 GreetingOutput::Send(bytes) => self.link.push_raw(bytes),
                 GreetingOutput::Agreed(agreed) => *terms = Some(agreed),
-                GreetingOutput::Attach(attach) => wish = Some(Wish::Attach(attach)),
-                GreetingOutput::Bind(bind) => wish = Some(Wish::Bind(bind)),
+                GreetingOutput::Attach(attach) => wish = Some(AttachRequest::Attach(attach)),
+                GreetingOutput::Bind(bind) => wish = Some(AttachRequest::Bind(bind)),
                 GreetingOutput::WakeAt(_) => {}
             }
         }
@@ -615,7 +615,7 @@ impl Guest {
         house.clone().door.run(move || {
             let id = link.id;
             let mut agenda = Agenda::default();
-            let seat = join::join(&house, &link, process, terms, wish, &mut agenda);
+            let seat = attach::join(&house, &link, process, terms, wish, &mut agenda);
             house.settle(&mut agenda, None);
             poll.order(|orders| orders.joined.push((id, seat)));
             agenda.flush();
@@ -624,7 +624,7 @@ impl Guest {
     }
 
     /// Goes on with what comes before the greeting. `false`: more must come first.
-    fn enter(&mut self, house: &House) -> Result<bool, String> {
+    fn enter(&mut self, house: &ServerContext) -> Result<bool, String> {
         let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
         if let Entry::Knocking = arrival.entry {
             arrival.entry = match (self.inbox.peek(), &house.tls) {
@@ -671,7 +671,7 @@ impl Guest {
     }
 
     /// One frame of a session. `false`: more must come first, or go out first.
-    fn request(&mut self, house: &Arc<House>, seat: &Arc<Seat>, agenda: &mut Agenda) -> Result<bool, String> {
+    fn request(&mut self, house: &Arc<ServerContext>, seat: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<bool, String> {
         if self.link.is_full() {
             self.link.refresh_interest();
             return Ok(false);
@@ -693,12 +693,12 @@ impl Guest {
 }
 
 fn to_frame(frame: fabric::ReceivedFrame<'_>) -> Result<Frame, dafs::WireError> {
-    let header = Header::parse(frame.header)?;
+    let header = FrameHeader::parse(frame.header)?;
     Ok(Frame { header, message: Bytes::copy_from_slice(frame.message), payload: frame.payload })
 }
 
-fn measure(header: &[u8; Header::BYTES]) -> Result<Extent, &'static str> {
-    match Header::parse(header) {
+fn measure(header: &[u8; FrameHeader::BYTES]) -> Result<Extent, &'static str> {
+    match FrameHeader::parse(header) {
         Ok(header) => Ok(Extent { message: header.message_bytes as usize, payload: header.payload_bytes as usize }),
         Err(error) => {
             tracing::debug!(%error, "malformed header");

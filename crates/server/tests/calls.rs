@@ -331,7 +331,7 @@ fn what_is_executed_late_is_made_stable_in_the_background_too() {
     let mut effects = Vec::new();
     let attached = vice.attach(client::clock::now(), types::ClientId(77), 1, &mut effects).unwrap();
     let before = partition.applied();
-    let origin = types::Origin { session: attached.session, slot: 0, request: 1 };
+    let origin = types::ReplyAddress { session: attached.session, slot: 0, request: 1 };
     let change = types::StatusChange { mode: Some(0o700), ..types::StatusChange::default() };
     let call = Call::SetStatus { fid: dir, change };
     vice.perform(client::clock::now(), types::Timestamp::new(5, 0), &Caller::ROOT, origin, call, &mut effects);

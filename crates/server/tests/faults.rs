@@ -417,11 +417,11 @@ impl login::SigningKeys for BrokenKeys {
 #[derive(Debug)]
 struct AnyToken;
 
-impl dafs::showing::Wallet for AnyToken {
+impl dafs::credentials::Wallet for AnyToken {
     fn changes(&self) -> u64 {
         1
     }
-    fn show(&self, caller: &Caller, _line: &dafs::showing::ProofContext) -> Option<dafs::showing::TokenProof> {
+    fn show(&self, caller: &Caller, _line: &dafs::credentials::ProofContext) -> Option<dafs::credentials::TokenProof> {
         let client = guard::Signer::new(&[3; 32]);
         let token = guard::Token {
             cell: "cell.test".to_owned(),
@@ -435,7 +435,7 @@ impl dafs::showing::Wallet for AnyToken {
             renewable: i64::MAX,
             client: client.public(),
         };
-        let shown = dafs::showing::TokenProof { token: token.sign(&client).into(), proof: [0; 64] };
+        let shown = dafs::credentials::TokenProof { token: token.sign(&client).into(), proof: [0; 64] };
         (caller.uid == 4711).then_some(shown)
     }
 }
@@ -444,7 +444,7 @@ impl dafs::showing::Wallet for AnyToken {
 #[test]
 fn m6_a_panic_costs_one_client_its_connection() {
     let cell = Cell::with(|config| {
-        config.mint = Some(Arc::new(login::Mint::new("cell.test", Arc::new(BrokenKeys))));
+        config.mint = Some(Arc::new(login::TokenIssuer::new("cell.test", Arc::new(BrokenKeys))));
         config.workers = 1;
     });
     let other = connect(cell.unix());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use client::{Endpoint, Session};
 use common::*;
 use dafs::message::{Attach, Message};
-use dafs::{Features, FrameKind, Header, Hello, HelloAnswer, HelloRefusal, Terms};
+use dafs::{Features, FrameKind, FrameHeader, Hello, HelloAnswer, HelloRefusal, Terms};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{Answer, Call, ClientId, Fid, SessionId};
@@ -118,10 +118,10 @@ fn send(stream: &mut TcpStream, session: SessionId, terms: &Terms, message: &Mes
     stream.write_all(&frame.message).unwrap();
 }
 
-fn receive(stream: &mut TcpStream) -> std::io::Result<(Header, Vec<u8>)> {
-    let mut bytes = [0; Header::BYTES];
+fn receive(stream: &mut TcpStream) -> std::io::Result<(FrameHeader, Vec<u8>)> {
+    let mut bytes = [0; FrameHeader::BYTES];
     stream.read_exact(&mut bytes)?;
-    let header = Header::parse(&bytes).unwrap();
+    let header = FrameHeader::parse(&bytes).unwrap();
     let mut rest = vec![0; header.message_bytes as usize + header.payload_bytes as usize];
     stream.read_exact(&mut rest)?;
     Ok((header, rest))
@@ -207,7 +207,7 @@ fn m14_a_newer_client_is_answered_and_not_cut_off() {
     ];
     for (number, (procedure, message, payload)) in (1..).zip(sent) {
         let is_known = procedure == known.procedure && message == known.message;
-        let header = Header { procedure, request: number, credential: 1, ..Header::new(FrameKind::Request, id) };
+        let header = FrameHeader { procedure, request: number, credential: 1, ..FrameHeader::new(FrameKind::Request, id) };
         let frame = dafs::Frame::new(header, message, payload.into()).sealed(terms.features);
         let bytes = [&frame.header.to_bytes()[..], &frame.message, &frame.payload].concat();
         // The same request again is refused in the same way.
@@ -318,7 +318,7 @@ fn ask_for_much(stream: &mut TcpStream, session: SessionId, terms: &Terms, file:
     send(stream, session, terms, &Message::Credential { handle: 1, caller });
     for slot in 0..100 {
         let call = dafs::encode_call(&Call::Read { fid: file, offset: 0, length: 1 << 20 }).unwrap();
-        let mut header = Header::new(FrameKind::Request, session);
+        let mut header = FrameHeader::new(FrameKind::Request, session);
         header.procedure = call.procedure;
         header.slot = slot;
         header.request = 1;

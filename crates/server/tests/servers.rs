@@ -25,7 +25,7 @@ use types::{
 
 const CELL: &str = "cell.test";
 /// How long the tests wait for what must come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server of a cell over TLS, which believes no machine for its address.
 struct Member {
@@ -393,7 +393,7 @@ fn m1_a_renewed_key_replaces_the_old_one_without_a_gap() {
     two.keys.make_next_key().unwrap();
     let next = two.keys.next_key().unwrap().unwrap();
     two.own.want(vec![print(&old), next]);
-    assert!(two.own.may_show(next, PATIENCE), "it is listed beside the old one");
+    assert!(two.own.may_show(next, TIMEOUT), "it is listed beside the old one");
     assert_eq!(first.record(two.id()).unwrap().record.keys, [print(&old), next]);
     assert_eq!(level(&by_old), "server");
     two.keys.take_next_key().unwrap();

@@ -21,13 +21,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Events, Heard, ClientIdentity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Events, BreakAck, ClientIdentity, Remote, Session, SessionConfig};
 use common::{ask, name};
-use dafs::showing::{ProofContext, TokenProof, Wallet};
+use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
-use login::{Mint, SigningKeys};
+use login::{TokenIssuer, SigningKeys};
 use parking_lot::Mutex;
 use rand::Rng;
 use server::{CellPlace, Server, ServerConfig};
@@ -98,7 +98,7 @@ struct Listener {
 }
 
 impl Events for Listener {
-    fn on_break(&self, items: &[BreakItem], _acknowledged: Heard) {
+    fn on_break(&self, items: &[BreakItem], _acknowledged: BreakAck) {
         let mut breaks = self.breaks.lock();
         breaks.extend(items.iter().map(|item| (item.fid, item.reason, item.name.clone())));
         let recalls = items.iter().filter(|item| item.reason == BreakReason::Recall);
@@ -261,7 +261,7 @@ fn configuration(dir: &Path) -> ServerConfig {
     config.tcp_listen = Some("127.0.0.1:0".into());
     config.tls = Some(Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap()));
     config.cell = Some(CellPlace::Here(dir.join("celldb")));
-    config.mint = Some(Arc::new(Mint::new(CELL, Arc::new(TokenKeys::of(dir)))));
+    config.mint = Some(Arc::new(TokenIssuer::new(CELL, Arc::new(TokenKeys::of(dir)))));
     // Believes the superuser's connections from this machine, but not its superuser.
     config.trusted = vec!["127.0.0.0/8".parse().unwrap()];
     config

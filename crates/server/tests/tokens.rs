@@ -11,11 +11,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use client::{ClientIdentity, Remote, Session, SessionConfig};
 use common::*;
-use dafs::showing::{ProofContext, TokenProof, Wallet};
+use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
-use login::{Mint, SigningKeys};
+use login::{TokenIssuer, SigningKeys};
 use parking_lot::Mutex;
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
@@ -58,7 +58,7 @@ impl House {
             config.own_keys = Some(own_keys);
             config.clear = true;
             config.owners.clear();
-            config.mint = Some(Arc::new(Mint::new(CELL, signing)));
+            config.mint = Some(Arc::new(TokenIssuer::new(CELL, signing)));
             change(config);
         });
         let own = connect(cell.unix());

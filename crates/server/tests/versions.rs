@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use client::{CallError, Endpoint, Remote};
 use common::*;
-use dafs::{FaultCode, Frame, FrameKind, Header, Hello, HelloAnswer};
+use dafs::{FaultCode, Frame, FrameKind, FrameHeader, Hello, HelloAnswer};
 use types::{Call, Caller, CreateHow, Fault, NewKind};
 
 /// How replies are changed on their way.
@@ -70,9 +70,9 @@ fn carry(mut client: TcpStream, mut server: TcpStream, newer: &AtomicU8) -> std:
         let _ = asked.shutdown(std::net::Shutdown::Both);
     });
     loop {
-        let mut bytes = [0; Header::BYTES];
+        let mut bytes = [0; FrameHeader::BYTES];
         server.read_exact(&mut bytes)?;
-        let header = Header::parse(&bytes).unwrap();
+        let header = FrameHeader::parse(&bytes).unwrap();
         let mut message = vec![0; header.message_bytes as usize];
         server.read_exact(&mut message)?;
         let mut payload = vec![0; header.payload_bytes as usize];
@@ -80,11 +80,11 @@ fn carry(mut client: TcpStream, mut server: TcpStream, newer: &AtomicU8) -> std:
         let mut frame = Frame { header, message: message.into(), payload: payload.into() };
         let mode = newer.load(Ordering::SeqCst);
         if header.kind == FrameKind::Reply && header.fault.is_none() && mode != Newer::NotAtAll as u8 {
-            let bare = Header { checksum: 0, ..header };
+            let bare = FrameHeader { checksum: 0, ..header };
             frame = if mode == Newer::Field as u8 {
                 Frame::new(bare, [&frame.message[..], &[0; 8]].concat(), frame.payload)
             } else {
-                Frame::plain(Header { procedure: 0, fault: Some(FaultCode::Unknown(60_000)), ..bare }, Vec::new())
+                Frame::plain(FrameHeader { procedure: 0, fault: Some(FaultCode::Unknown(60_000)), ..bare }, Vec::new())
             };
             frame = frame.sealed(terms.features);
         }

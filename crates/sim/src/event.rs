@@ -1,6 +1,6 @@
 //! What can happen next.
 
-use types::{Call, Caller, Origin};
+use types::{Call, Caller, ReplyAddress};
 
 use crate::fault::InjectedFault;
 use crate::net::{ConnId, ConnectionEnd};
@@ -75,7 +75,7 @@ pub enum SimEvent {
         /// Which life of the server.
         life: u64,
         /// Where the answer belongs.
-        origin: Origin,
+        origin: ReplyAddress,
         /// Who asks.
         caller: Caller,
         /// What.

@@ -1,7 +1,7 @@
 //! Frames cut out of a stream of bytes, as a driver over sockets does it.
 
 use bytes::Bytes;
-use dafs::{Frame, Header, WireError};
+use dafs::{Frame, FrameHeader, WireError};
 
 /// Bytes that have come and are not yet taken.
 #[derive(Debug, Default)]
@@ -36,16 +36,16 @@ impl ArrivedBytes {
     /// # Errors
     /// What came is no frame.
     pub fn frame(&mut self) -> Result<Option<Frame>, WireError> {
-        let Some(head) = self.bytes.first_chunk::<{ Header::BYTES }>() else { return Ok(None) };
-        let header = Header::parse(head)?;
+        let Some(head) = self.bytes.first_chunk::<{ FrameHeader::BYTES }>() else { return Ok(None) };
+        let header = FrameHeader::parse(head)?;
         let message = header.message_bytes as usize;
-        let whole = Header::BYTES + message + header.payload_bytes as usize;
+        let whole = FrameHeader::BYTES + message + header.payload_bytes as usize;
         if self.bytes.len() < whole {
             return Ok(None);
         }
         let taken = Bytes::from(self.take(whole));
         let (message, payload) =
-            (taken.slice(Header::BYTES..Header::BYTES + message), taken.slice(Header::BYTES + message..));
+            (taken.slice(FrameHeader::BYTES..FrameHeader::BYTES + message), taken.slice(FrameHeader::BYTES + message..));
         Ok(Some(Frame { header, message, payload }))
     }
 }

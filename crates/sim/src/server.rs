@@ -13,7 +13,7 @@ use rand::Rng;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota, SessionRecord};
 use types::limits::LEASE;
 use types::{
-    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, SessionId, Status, Time,
+    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, ReplyAddress, SessionId, Status, Time,
     Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
@@ -63,7 +63,7 @@ struct Life {
     sessions: BTreeMap<SessionId, ServerSession>,
     conns: BTreeMap<ConnId, Inbound>,
     /// With forgotten replies: what a second execution really answers.
-    second: HashMap<Origin, Origin>,
+    second: HashMap<ReplyAddress, ReplyAddress>,
     seconds: u64,
 }
 
@@ -131,7 +131,7 @@ impl SimServer {
             let name = Name::new(name.as_bytes()).expect("a name");
             let call = Call::Make { dir: root, name, kind, mode: 0o644, how: CreateHow::Guarded };
             let mut out = Vec::new();
-            let origin = Origin { session, slot: 0, request };
+            let origin = ReplyAddress { session, slot: 0, request };
             life.vice.perform(now, wall(ground.now), &Caller::ROOT, origin, call, &mut out);
             match out.pop() {
                 Some(Effect::Reply { result: Ok(Answer::Made { status, .. }), .. }) => status,
@@ -357,7 +357,7 @@ impl SimServer {
             terms,
             resumed: is_resumed,
             renewed,
-            door: std::sync::Arc::new(dafs::showing::Trusting),
+            door: std::sync::Arc::new(dafs::credentials::Trusting),
         };
         self.feed(ground, now, session, input);
         self.work_off(ground, effects);
@@ -440,7 +440,7 @@ impl SimServer {
                     let recalled = items.iter().filter(|item| item.reason == BreakReason::Recall);
                     let fids: Vec<Fid> = recalled.map(|item| item.fid).collect();
                     up.seconds += 1;
-                    let origin = Origin { session: to, slot: SECOND_SLOTS, request: (1 << 41) + up.seconds };
+                    let origin = ReplyAddress { session: to, slot: SECOND_SLOTS, request: (1 << 41) + up.seconds };
                     let mut effects = Vec::new();
                     up.vice.perform(now, wall(ground.now), &Caller::ROOT, origin, Call::Return { fids }, &mut effects);
                     effects.retain(|effect| !matches!(effect, Effect::Reply { origin: of, .. } if *of == origin));
@@ -505,7 +505,7 @@ impl SimServer {
         &mut self,
         ground: &mut Ground,
         life: u64,
-        origin: Origin,
+        origin: ReplyAddress,
         caller: &Caller,
         call: Call,
         repeated: bool,
@@ -516,7 +516,7 @@ impl SimServer {
         let mut origin = origin;
         if repeated && ground.breaks(Mutation::ForgetReplies) {
             up.seconds += 1;
-            let second = Origin { slot: SECOND_SLOTS + origin.slot, request: (1 << 40) + up.seconds, ..origin };
+            let second = ReplyAddress { slot: SECOND_SLOTS + origin.slot, request: (1 << 40) + up.seconds, ..origin };
             up.second.insert(second, origin);
             origin = second;
         }

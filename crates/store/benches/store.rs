@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode, Volume};
-use types::{Fid, Kind, Name, Origin, SessionId, Timestamp, VnodeNo};
+use types::{Fid, Kind, Name, ReplyAddress, SessionId, Timestamp, VnodeNo};
 
 fn file_name(number: usize) -> Name {
     Name::new(format!("file-{number:07}.txt").as_bytes()).expect("a good name")
@@ -28,7 +28,7 @@ fn create(volume: &Volume, number: usize, data: &[u8]) -> Vnode {
     }
     update.put_vnode(&vnode);
     update.put_vnode(&dir);
-    update.reply(Origin { session: SessionId(1), slot: 0, request: number as u64 }, vec![0; 200].into());
+    update.reply(ReplyAddress { session: SessionId(1), slot: 0, request: number as u64 }, vec![0; 200].into());
     volume.commit(update).expect("commit");
     vnode
 }

@@ -15,12 +15,12 @@ use crate::disk::{BodyFile, BodyName, Disk, Stamp, open_body};
 
 /// Which body.
 pub(crate) type BodyId = (VolumeId, VnodeNo);
-pub(crate) type ReadGate = ArcRwLockReadGuard<RawRwLock, Gate>;
-pub(crate) type WriteGate = ArcRwLockWriteGuard<RawRwLock, Gate>;
+pub(crate) type ReadGate = ArcRwLockReadGuard<RawRwLock, BodyState>;
+pub(crate) type WriteGate = ArcRwLockWriteGuard<RawRwLock, BodyState>;
 
 /// The state of one body.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct BodyState {
     file: Mutex<Option<(BodyName, Arc<dyn BodyFile>)>>,
     /// The mark in the log that the file has unstable writes.
     pub(crate) mark: Option<Mark>,
@@ -52,7 +52,7 @@ pub(crate) struct Mark {
     pub(crate) size: u64,
 }
 
-impl Gate {
+impl BodyState {
     /// The open file, opened if need be; `None` if it is not there.
     pub(crate) fn file(&self, disk: &dyn Disk, name: BodyName) -> Result<Option<Arc<dyn BodyFile>>, StoreError> {
         let mut cached = self.file.lock();
@@ -99,7 +99,7 @@ pub(crate) struct Bodies {
 
 #[derive(Default)]
 struct Shard {
-    gates: HashMap<BodyId, Arc<RwLock<Gate>>>,
+    gates: HashMap<BodyId, Arc<RwLock<BodyState>>>,
     /// Number of gates that starts the next clearing.
     clear_at: usize,
 }
@@ -112,7 +112,7 @@ impl Bodies {
     }
 
     /// The gate of a body.
-    pub(crate) fn gate(&self, id: BodyId) -> Arc<RwLock<Gate>> {
+    pub(crate) fn gate(&self, id: BodyId) -> Arc<RwLock<BodyState>> {
         let spread = (id.0.0 ^ (id.1.0 >> 1)) as usize % SHARDS;
         let mut shard = self.shards[spread].lock();
         if let Some(gate) = shard.gates.get(&id) {
@@ -155,7 +155,7 @@ impl Shard {
         });
     }
 
-    fn snapshot(&self) -> Vec<(BodyId, Arc<RwLock<Gate>>)> {
+    fn snapshot(&self) -> Vec<(BodyId, Arc<RwLock<BodyState>>)> {
         self.gates.iter().map(|(id, gate)| (*id, gate.clone())).collect()
     }
 }

@@ -28,7 +28,7 @@ use crate::media::Media;
 use crate::reader::{body_name, damaged_block, open_file, read_exactly};
 use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
-use crate::update::{Made, count, unstable_key};
+use crate::update::{NewBody, count, unstable_key};
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, INLINE_BYTES_MAX, BodyLocation, StoreError, Update, Vnode, Volume};
 
@@ -229,7 +229,7 @@ impl Volume {
         let media = &self.trunk.media;
         let held = update.hold(&self.trunk, vnode.no());
         let earlier = held.gate.mark.take();
-        held.made = Some(Made { name, mark: earlier, backup: held.gate.backup, lent: false });
+        held.made = Some(NewBody { name, mark: earlier, backup: held.gate.backup, lent: false });
         let batch = put_mark(&self.trunk.media, name)?;
         // Or a new life would not know that the file is nobody's.
         media.write_out()?;

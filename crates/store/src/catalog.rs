@@ -13,11 +13,11 @@ use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
 
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::{FIRST_EPOCH, TreeHeader, ViewHeader};
-use crate::info::{VolumeFields, VolumeFacts};
+use crate::volume_facts::{VolumeFields, VolumeFacts};
 use crate::key::{self, kind};
 use crate::partition::which;
-use crate::resident::Residents;
-use crate::trunk::{Trunk, put_header};
+use crate::loaded_volumes::Residents;
+use crate::tree_state::{TreeState, put_header};
 use crate::volume::Result;
 use crate::{NewRoot, Partition, StoreError, Update, Usage, Vnode, Volume, record};
 
@@ -162,7 +162,7 @@ impl Partition {
         update.create_vnode(&vnode);
         let usage = [update.bytes_delta, update.files_delta];
         batch.add(&key::usage(id), &usage);
-        let trunk = Trunk::new(media.clone(), id, header, usage, None);
+        let trunk = TreeState::new(media.clone(), id, header, usage, None);
         update.fill(&trunk.head(), &mut batch)?;
         media.apply(&batch)?;
         let volume = Arc::new(Volume::head(trunk));
@@ -312,12 +312,12 @@ impl Partition {
     }
 
     /// The tree with this number, whatever shows it.
-    pub(crate) fn tree_of(&self, id: VolumeId) -> Result<Option<Arc<Trunk>>> {
+    pub(crate) fn tree_of(&self, id: VolumeId) -> Result<Option<Arc<TreeState>>> {
         self.trunk(id, &mut self.0.residents.lock())
     }
 
     /// A tree that may be in memory.
-    fn trunk(&self, id: VolumeId, residents: &mut Residents) -> Result<Option<Arc<Trunk>>> {
+    fn trunk(&self, id: VolumeId, residents: &mut Residents) -> Result<Option<Arc<TreeState>>> {
         if let Some(trunk) = residents.trunk(id) {
             return Ok(Some(trunk));
         }
@@ -329,7 +329,7 @@ impl Partition {
         let usage = engine.get(&key)?.ok_or_else(|| record::damaged("usage", &key))?;
         let usage = record::decode_usage(&key, &usage)?;
         let origin = self.origin_of(&header)?;
-        let trunk = Trunk::new(self.0.media.clone(), id, header, usage, origin);
+        let trunk = TreeState::new(self.0.media.clone(), id, header, usage, origin);
         residents.add_trunk(&trunk);
         Ok(Some(trunk))
     }

@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use types::{VnodeNo, VolumeId};
 use zeroize::Zeroizing;
 
-use crate::engine::{Batch, Engine, Gathered, prefix_end};
+use crate::engine::{Batch, Engine, WriteCombiner, prefix_end};
 use crate::key::{self, kind};
 use crate::record::{self, GROUP_BLOCKS, Sums, TreeKeyRecord};
 use crate::{Partition, StoreError};
@@ -283,7 +283,7 @@ struct Anew {
 
 /// The keys of a partition's trees.
 pub(crate) struct Ciphers {
-    engine: Arc<Gathered>,
+    engine: Arc<WriteCombiner>,
     keeper: Option<Arc<dyn KeyKeeper>>,
     /// There may be a tree that is encrypted.
     any: AtomicBool,
@@ -291,7 +291,7 @@ pub(crate) struct Ciphers {
 }
 
 impl Ciphers {
-    pub(crate) fn new(engine: Arc<Gathered>, keeper: Option<Arc<dyn KeyKeeper>>) -> Ciphers {
+    pub(crate) fn new(engine: Arc<WriteCombiner>, keeper: Option<Arc<dyn KeyKeeper>>) -> Ciphers {
         Ciphers { engine, keeper, any: AtomicBool::new(true), known: Mutex::default() }
     }
 

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
-use crate::aside::Aside;
+use crate::copy_on_write::Aside;
 use crate::catalog::{FROZEN, put_view};
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::pack::note_epoch;
-use crate::settle::settle_tree;
+use crate::body_sync::settle_tree;
 use crate::stream::{end_progress, orphans_of};
-use crate::trunk::HeaderState;
+use crate::tree_state::HeaderState;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Usage, Volume, key};
 

@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use types::{Name, Timestamp, VnodeNo, VolumeId};
 
-use crate::aside::Aside;
+use crate::copy_on_write::Aside;
 use crate::engine::Batch;
-use crate::header::{FIRST_EPOCH, Origin, TreeHeader};
+use crate::header::{FIRST_EPOCH, ForkOrigin, TreeHeader};
 use crate::key::{self, kind};
 use crate::origin::{ORIGINS_MAX, depth};
 use crate::record;
 use crate::stream::orphans_of;
 use crate::tree::EpochView;
-use crate::trunk::{Trunk, put_header};
+use crate::tree_state::{TreeState, put_header};
 use crate::volume::Result;
 use crate::{Partition, VolumeQuota, StoreError, Usage, Volume};
 
@@ -73,7 +73,7 @@ impl Partition {
             sealed: Vec::new(),
             frozen: false,
             base: None,
-            origin: Some(Origin { tree: trunk.id, epoch }),
+            origin: Some(ForkOrigin { tree: trunk.id, epoch }),
             ..below.clone()
         };
         put_header(id, &fork, &mut batch);
@@ -92,7 +92,7 @@ impl Partition {
         trunk.follow(&header.stored);
         drop(header);
         let origin = Arc::new(EpochView { shown: VolumeId(0), ..trunk.head().at(epoch) });
-        let volume = Arc::new(Volume::head(Trunk::new(media.clone(), id, fork, usage, Some(origin))));
+        let volume = Arc::new(Volume::head(TreeState::new(media.clone(), id, fork, usage, Some(origin))));
         self.0.residents.lock().add(&volume);
         drop(catalog);
         Ok(volume)

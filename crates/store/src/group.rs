@@ -3,7 +3,7 @@
 use types::VolumeId;
 
 use crate::header::ViewHeader;
-use crate::info::VolumeFacts;
+use crate::volume_facts::VolumeFacts;
 use crate::key::{self, kind};
 use crate::partition::which;
 use crate::volume::Result;

@@ -60,18 +60,18 @@ pub(crate) struct TreeHeader {
     /// What is written now.
     pub(crate) epoch: u64,
     /// Epochs that volumes show, ascending.
-    pub(crate) sealed: Vec<Sealed>,
+    pub(crate) sealed: Vec<SealedEpoch>,
     /// The read-write volume shows the newest of them, and counts as one that does, while something comes in over it, or is taken back (`stream/over.rs`).
     pub(crate) frozen: bool,
     /// What the read-write volume, when it is not frozen, is a copy of still.
     pub(crate) base: Option<Base>,
     /// What the tree begins with, if not with nothing.
-    pub(crate) origin: Option<Origin>,
+    pub(crate) origin: Option<ForkOrigin>,
 }
 
 /// A sealed epoch of another tree of the partition, which counts as shown for as long as anything of this tree is (`origin.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct ForkOrigin {
     pub(crate) tree: VolumeId,
     pub(crate) epoch: u64,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Base {
 
 /// A sealed epoch of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sealed {
+pub(crate) struct SealedEpoch {
     pub(crate) epoch: u64,
     /// How many volumes show it.
     pub(crate) volumes: u32,
@@ -129,7 +129,7 @@ impl TreeHeader {
     pub(crate) fn show(&mut self, epoch: u64) {
         match self.sealed.binary_search_by_key(&epoch, |sealed| sealed.epoch) {
             Ok(at) => self.sealed[at].volumes += 1,
-            Err(at) => self.sealed.insert(at, Sealed { epoch, volumes: 1 }),
+            Err(at) => self.sealed.insert(at, SealedEpoch { epoch, volumes: 1 }),
         }
     }
 
@@ -219,7 +219,7 @@ impl TreeHeader {
             sealed: Vec::new(),
         };
         for _ in 0..fields.u32()? {
-            header.sealed.push(Sealed { epoch: fields.u64()?, volumes: fields.u32()? });
+            header.sealed.push(SealedEpoch { epoch: fields.u64()?, volumes: fields.u32()? });
         }
         let mut based = match version {
             TREE_VERSION_BASED => BASES[1],
@@ -227,7 +227,7 @@ impl TreeHeader {
             _ => BASES[0],
         };
         if version == TREE_VERSION_ORIGIN {
-            header.origin = Some(Origin { tree: VolumeId(fields.u64()?), epoch: fields.u64()? });
+            header.origin = Some(ForkOrigin { tree: VolumeId(fields.u64()?), epoch: fields.u64()? });
             based = fields.u8().filter(|based| BASES.contains(based))?;
         }
         if based != BASES[0] {

@@ -8,9 +8,9 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-mod aside;
-mod below;
-mod blank;
+mod copy_on_write;
+mod host_fs;
+mod preallocated;
 mod bodies;
 mod body;
 mod bucket;
@@ -26,9 +26,9 @@ mod format;
 pub mod fuzzing;
 mod group;
 mod header;
-mod info;
+mod volume_facts;
 mod key;
-mod lent;
+mod body_loans;
 mod machine;
 mod media;
 mod origin;
@@ -37,42 +37,42 @@ mod partition;
 mod reader;
 mod record;
 mod removal;
-mod resident;
-mod room;
+mod loaded_volumes;
+mod free_space;
 mod scrub;
 mod sessions;
-mod settle;
-mod strays;
+mod body_sync;
+mod orphan_bodies;
 mod stream;
 mod sums;
 #[cfg(test)]
 mod tests;
-mod tidy;
-mod together;
+mod version_collection;
+mod shared_run;
 mod tree;
-mod trunk;
+mod tree_state;
 mod update;
 mod vnode;
 mod volume;
 
-pub use below::Compression;
-pub use blank::BlankName;
+pub use host_fs::Compression;
+pub use preallocated::BlankName;
 pub use cipher::{KEY_BYTES, KeyKeeper, Rewrapped, TreeKey};
 pub use clone::NewClone;
 pub use error::{OpenError, StoreError};
 pub use fork::NewFork;
 pub use format::{FORMAT_VERSION, Format, check_format};
-pub use info::{VolumeFields, VolumeFacts};
+pub use volume_facts::{VolumeFields, VolumeFacts};
 pub use machine::MemMachine;
-pub use media::Gathering;
+pub use media::CommitScope;
 pub use partition::{OpenOptions, Partition, PartitionConfig, Space};
 pub use reader::BodyReader;
-pub use room::SpaceLevel;
+pub use free_space::SpaceLevel;
 pub use scrub::{FINDINGS_MAX, ScrubFinding, ScrubProgress, ScrubReport};
 pub use sessions::{SessionRecord, StoredReply};
 pub use stream::{FinishAs, IncomingInfo, PART_BYTES_MIN, IncomingState, StreamHead, StreamPart};
 pub use update::Update;
-pub use vnode::{DIRECTORY_BYTES, DirEntry, BodyLocation, EntryTarget, Vnode};
+pub use vnode::{DIRECTORY_BYTES, StoredEntry, BodyLocation, EntryTarget, Vnode};
 pub use volume::{NewRoot, VolumeQuota, Usage, Volume};
 
 /// Bytes of a block: what has one checksum, and the unit in which body files are charged.

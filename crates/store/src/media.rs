@@ -19,8 +19,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::bodies::Bodies;
 use crate::cipher::{Ciphers, KeyKeeper};
 use crate::disk::{Ciphered, Disk};
-use crate::engine::{Batch, Engine, GatherScope, Gathered};
-use crate::room::reserve_bytes;
+use crate::engine::{Batch, Engine, GatherScope, WriteCombiner};
+use crate::free_space::reserve_bytes;
 use crate::{SpaceLevel, Space, StoreError};
 
 /// How long a batch waits for room that the engine is about to give back.
@@ -31,7 +31,7 @@ const TIDYING_STEP: Duration = Duration::from_millis(10);
 const FAR_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Media {
-    pub(crate) engine: Arc<Gathered>,
+    pub(crate) engine: Arc<WriteCombiner>,
     /// Keys of encrypted trees; the disk has them too.
     pub(crate) ciphers: Arc<Ciphers>,
     pub(crate) disk: Box<dyn Disk>,
@@ -67,7 +67,7 @@ impl Media {
         packs: bool,
         keeper: Option<Arc<dyn KeyKeeper>>,
     ) -> Arc<Media> {
-        let engine = Arc::new(Gathered::new(engine));
+        let engine = Arc::new(WriteCombiner::new(engine));
         let ciphers = Arc::new(Ciphers::new(Arc::clone(&engine), keeper));
         Arc::new(Media {
             engine,
@@ -256,14 +256,14 @@ impl Media {
 }
 
 /// A scope in which this thread's changes are gathered: see [`crate::Partition::gather`]. Ends when dropped at the latest.
-pub struct Gathering {
+pub struct CommitScope {
     media: Arc<Media>,
     scope: Option<GatherScope>,
 }
 
-impl Gathering {
-    pub(crate) fn begin(media: &Arc<Media>) -> Gathering {
-        Gathering { media: Arc::clone(media), scope: Some(media.engine.scope()) }
+impl CommitScope {
+    pub(crate) fn begin(media: &Arc<Media>) -> CommitScope {
+        CommitScope { media: Arc::clone(media), scope: Some(media.engine.scope()) }
     }
 
     /// Ends the scope: what was gathered survives the death of the process from now on.
@@ -276,7 +276,7 @@ impl Gathering {
     }
 }
 
-impl Drop for Gathering {
+impl Drop for CommitScope {
     fn drop(&mut self) {
         if self.scope.take().is_some() {
             // The failure stays known to the media, which says it too.

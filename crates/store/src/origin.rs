@@ -20,7 +20,7 @@ use types::{VnodeNo, VolumeId};
 use crate::bodies::ReadGate;
 use crate::disk::{BodyFile, BodyName, Disk, unpack};
 use crate::engine::{Engine, prefix_end};
-use crate::header::{Origin, TreeHeader};
+use crate::header::{ForkOrigin, TreeHeader};
 use crate::key::{self, kind};
 use crate::reader::{body_name, damaged_body, open_file};
 use crate::tree::EpochView;
@@ -204,8 +204,8 @@ impl Partition {
         self.origin_at(header.origin, ORIGINS_MAX)
     }
 
-    fn origin_at(&self, origin: Option<Origin>, left: usize) -> Result<Option<Arc<EpochView>>> {
-        let Some(Origin { tree: id, epoch }) = origin else { return Ok(None) };
+    fn origin_at(&self, origin: Option<ForkOrigin>, left: usize) -> Result<Option<Arc<EpochView>>> {
+        let Some(ForkOrigin { tree: id, epoch }) = origin else { return Ok(None) };
         let damaged = || StoreError::Damaged(format!("tree {}, which another begins as,", id.0));
         let left = left.checked_sub(1).ok_or_else(damaged)?;
         let key = key::volume(id);

@@ -21,9 +21,9 @@ use crate::key::{self, kind};
 use crate::media::Media;
 use crate::reader::open_file;
 use crate::record::GROUP_BLOCKS;
-use crate::settle::{body_of_key, sums_found};
+use crate::body_sync::{body_of_key, sums_found};
 use crate::tree::EpochView;
-use crate::trunk::Trunk;
+use crate::tree_state::TreeState;
 use crate::volume::Result;
 use crate::{Partition, BodyLocation, StoreError, Update, Vnode, Volume, record};
 
@@ -113,7 +113,7 @@ impl Partition {
     }
 }
 
-impl Trunk {
+impl TreeState {
     /// Notes the bodies that the changes of an epoch left.
     fn note_changed(&self, base: u64, epoch: u64) -> Result<()> {
         let mut names = Vec::new();

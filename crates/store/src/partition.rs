@@ -18,15 +18,15 @@ use crate::cipher::KeyKeeper;
 use crate::disk::{Disk, Files, MemDisk};
 use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
 use crate::key;
-use crate::media::{Gathering, Media};
+use crate::media::{CommitScope, Media};
 use crate::removal::Removals;
-use crate::resident::Residents;
+use crate::loaded_volumes::Residents;
 use crate::sessions::Counter;
-use crate::strays::Search;
+use crate::orphan_bodies::Search;
 use crate::stream::Incoming;
-use crate::together::Together;
+use crate::shared_run::Together;
 use crate::volume::Result;
-use crate::{Compression, MemMachine, OpenError, StoreError, format, record, settle};
+use crate::{Compression, MemMachine, OpenError, StoreError, format, record, body_sync};
 
 /// What a new partition is told.
 #[derive(Clone, Debug, Default)]
@@ -182,8 +182,8 @@ impl Partition {
     /// Changes of this thread are gathered from now on, until the scope is ended: everybody sees them, but the death of the process
     /// loses them until they are written out. Whoever opens a scope tells nobody outside of the process what anybody saw meanwhile, before
     /// [`Partition::write_out`]. Near the end of the disk nothing is gathered.
-    pub fn gather(&self) -> Gathering {
-        Gathering::begin(&self.0.media)
+    pub fn gather(&self) -> CommitScope {
+        CommitScope::begin(&self.0.media)
     }
 
     /// What was gathered before the call, by any thread, survives the death of the process. Costs nothing where there is nothing.
@@ -218,7 +218,7 @@ impl Partition {
     /// # Errors
     /// As `sync`.
     pub fn sync_all(&self) -> Result<()> {
-        self.0.syncing.run(|| settle::sync_all(&self.0.media, &|id| self.writer(id)))
+        self.0.syncing.run(|| body_sync::sync_all(&self.0.media, &|id| self.writer(id)))
     }
 
     /// Why it takes no more changes until it is opened again (DU-3); `None`: it takes them.
@@ -233,7 +233,7 @@ impl Partition {
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
-        let swept = settle::sweep(&self.0.media, max)?;
+        let swept = body_sync::sweep(&self.0.media, max)?;
         let swept = if swept > 0 { swept } else { self.sweep_removals(max)? };
         let swept = if swept > 0 { swept } else { self.pack_some()? };
         if swept > 0 { Ok(swept) } else { self.sweep_strays() }
@@ -357,7 +357,7 @@ impl Partition {
         let power_lost = self.recover_verifier()?;
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter::from(next);
-        settle::recall_marks(media, power_lost, &|id| self.writer(id))?;
+        body_sync::recall_marks(media, power_lost, &|id| self.writer(id))?;
         if power_lost {
             self.search_strays();
         }

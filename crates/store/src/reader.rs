@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use types::{PackedRun, SeekWhat, VnodeNo};
 
-use crate::bodies::{Gate, ReadGate};
+use crate::bodies::{BodyState, ReadGate};
 use crate::disk::{BodyFile, BodyName, Frames, unpack_frame};
 use crate::origin::Lender;
 use crate::record::{GROUP_BLOCKS, Sums};
@@ -333,7 +333,7 @@ impl BodyReader {
 }
 
 /// The file of a body that is in one. After a crash it may never have reached the disk: then it is made, empty.
-pub(crate) fn open_file(tree: &EpochView, gate: &Gate, vnode: &Vnode) -> Result<Arc<dyn BodyFile>> {
+pub(crate) fn open_file(tree: &EpochView, gate: &BodyState, vnode: &Vnode) -> Result<Arc<dyn BodyFile>> {
     let name = body_name(tree, vnode).ok_or(StoreError::Misuse("body is in no file"))?;
     if let Some(file) = gate.file(&*tree.media.disk, name)? {
         return Ok(file);

@@ -12,14 +12,14 @@ use std::sync::{Arc, Weak};
 
 use types::{VnodeNo, VolumeId};
 
-use crate::aside::is_named;
+use crate::copy_on_write::is_named;
 use crate::engine::{Batch, Engine, prefix_end};
-use crate::header::{Origin, TreeHeader};
+use crate::header::{ForkOrigin, TreeHeader};
 use crate::key::{self, kind};
 use crate::pack::note_epoch;
-use crate::settle::body_of_key;
+use crate::body_sync::body_of_key;
 use crate::tree::EpochView;
-use crate::trunk::{HeaderState, Trunk, put_header};
+use crate::tree_state::{HeaderState, TreeState, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
@@ -28,26 +28,26 @@ pub(crate) struct Removals {
     /// There may be removals to sweep.
     waiting: bool,
     /// Volumes that were removed in this life, for as long as somebody may have them, and their trees: nothing of those is swept meanwhile.
-    held: Vec<(VolumeId, Held)>,
+    held: Vec<(VolumeId, SweptVolume)>,
     /// How far the sweep of one is: the note of the last change that was looked at.
     reached: Option<(RemovalId, Vec<u8>)>,
 }
 
 /// Who may have what was removed.
-enum Held {
+enum SweptVolume {
     Volume(Weak<Volume>),
     /// Of a tree that nothing shows any more: whoever has any volume of it.
-    Tree(Weak<Trunk>),
+    Tree(Weak<TreeState>),
     /// Of a volume that goes on: whoever reads what it showed.
     Shown(Weak<EpochView>),
 }
 
-impl Held {
+impl SweptVolume {
     fn by_anybody(&self) -> bool {
         match self {
-            Held::Volume(volume) => volume.strong_count() > 0,
-            Held::Tree(trunk) => trunk.strong_count() > 0,
-            Held::Shown(tree) => tree.strong_count() > 0,
+            SweptVolume::Volume(volume) => volume.strong_count() > 0,
+            SweptVolume::Tree(trunk) => trunk.strong_count() > 0,
+            SweptVolume::Shown(tree) => tree.strong_count() > 0,
         }
     }
 }
@@ -79,7 +79,7 @@ struct Removal {
     /// The epoch that the volume showed; [`WHOLE_TREE`]: nothing of the tree is shown any more.
     epoch: u64,
     /// What the tree began with, if nothing of it is shown any more: kept until it is swept.
-    origin: Option<Origin>,
+    origin: Option<ForkOrigin>,
 }
 
 const WHOLE_TREE: u64 = 0;
@@ -108,7 +108,7 @@ impl Removal {
             return Some(Removal { volume, stays, tree: VolumeId(tree), epoch, origin: None });
         }
         let [tree, epoch, origin, of] = record::decode_numbers(key, value).ok()?;
-        let origin = Some(Origin { tree: VolumeId(origin), epoch: of });
+        let origin = Some(ForkOrigin { tree: VolumeId(origin), epoch: of });
         Some(Removal { volume, stays, tree: VolumeId(tree), epoch, origin })
     }
 }
@@ -180,7 +180,7 @@ impl Partition {
     /// Nobody has the tree's head any more; `batch` is applied with that, and `tree` is its header but for this. Nobody writes, and whoever calls holds the catalog.
     pub(crate) fn drop_head(
         &self,
-        trunk: &Arc<Trunk>,
+        trunk: &Arc<TreeState>,
         header: &mut HeaderState,
         tree: TreeHeader,
         mut batch: Batch,
@@ -239,7 +239,7 @@ impl Partition {
     pub(crate) fn is_hidden(&self, tree: VolumeId, shown: Weak<EpochView>) {
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
-        removals.held.push((tree, Held::Shown(shown)));
+        removals.held.push((tree, SweptVolume::Shown(shown)));
     }
 
     /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more. Whoever calls holds the catalog.
@@ -257,9 +257,9 @@ impl Partition {
         drop(residents);
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
-        removals.held.push((volume.tree_id(), Held::Volume(Arc::downgrade(volume))));
+        removals.held.push((volume.tree_id(), SweptVolume::Volume(Arc::downgrade(volume))));
         if whole {
-            removals.held.push((volume.tree_id(), Held::Tree(Arc::downgrade(&volume.trunk))));
+            removals.held.push((volume.tree_id(), SweptVolume::Tree(Arc::downgrade(&volume.trunk))));
         }
     }
 
@@ -330,7 +330,7 @@ impl Partition {
     }
 
     /// A tree that began with this is no more, with the batch.
-    fn leave(&self, origin: Origin, mut batch: Batch) -> Result<()> {
+    fn leave(&self, origin: ForkOrigin, mut batch: Batch) -> Result<()> {
         let Some(trunk) = self.tree_of(origin.tree)? else { return self.0.media.apply(&batch).map(drop) };
         let nobody_writes = trunk.writers.write();
         let catalog = self.0.catalog.lock();
@@ -350,7 +350,7 @@ impl Partition {
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
         if whole {
-            removals.held.push((trunk.id, Held::Tree(Arc::downgrade(&trunk))));
+            removals.held.push((trunk.id, SweptVolume::Tree(Arc::downgrade(&trunk))));
         }
         drop((removals, catalog, nobody_writes));
         Ok(())
@@ -402,7 +402,7 @@ impl Partition {
     }
 
     /// Changes up to the oldest epoch that is shown tell nobody anything.
-    fn forget_changes(&self, trunk: &Trunk, batch: &mut Batch) {
+    fn forget_changes(&self, trunk: &TreeState, batch: &mut Batch) {
         let prefix = key::of_volume(kind::CHANGE, trunk.id);
         let end = match trunk.header.lock().stored.sealed.first() {
             Some(oldest) => key::changes(trunk.id, oldest.epoch + 1).to_vec(),
@@ -412,7 +412,7 @@ impl Partition {
     }
 
     /// What only the head knew of: files of updates that a crash cut off, and orphans.
-    fn drop_leavings(&self, trunk: &Trunk, frozen: bool, batch: &mut Batch) -> Result<()> {
+    fn drop_leavings(&self, trunk: &TreeState, frozen: bool, batch: &mut Batch) -> Result<()> {
         let media = &self.0.media;
         if !frozen {
             let orphans = key::of_volume(kind::ORPHAN, trunk.id);
@@ -437,7 +437,7 @@ impl Partition {
 }
 
 /// What the batch does to a tree's header when less of it is shown than before; says whether nothing is.
-fn put_rest(trunk: &Trunk, tree: &TreeHeader, batch: &mut Batch) -> bool {
+fn put_rest(trunk: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
     let whole = !tree.has_head() && tree.sealed.is_empty();
     if whole {
         batch.delete(&key::volume(trunk.id));
@@ -464,7 +464,7 @@ struct Change {
 /// Up to `max` notes of changes behind `reached`, of vnodes that may have records which only the removed epoch showed. Such a record is hidden
 /// from all that is shown behind it by one that is newer; or nothing is shown behind it.
 fn changes_around(
-    trunk: &Trunk,
+    trunk: &TreeState,
     header: &TreeHeader,
     epoch: u64,
     reached: Option<Vec<u8>>,

@@ -16,10 +16,10 @@ use crate::disk::{self, BodyName};
 use crate::engine::Engine;
 use crate::header::{TreeHeader, ViewHeader};
 use crate::key::{self, kind};
-use crate::settle::sums_found;
+use crate::body_sync::sums_found;
 use crate::update::count;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Partition, BodyLocation, StoreError, Usage, Vnode, Volume, record, strays};
+use crate::{BLOCK_BYTES, Partition, BodyLocation, StoreError, Usage, Vnode, Volume, record, orphan_bodies};
 
 /// How far a scrub is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ pub struct ScrubReport {
 /// Findings after which a scrub stops adding to its list: a broken disk has no end of them.
 pub const FINDINGS_MAX: usize = 10_000;
 /// Looks at what does not add up, while others change it.
-const LOOKS_MAX: u32 = 4;
+const POLLS_MAX: u32 = 4;
 
 impl Partition {
     /// Checks every record and every block of every body, and that they agree. Beside normal work.
@@ -338,7 +338,7 @@ impl Scrub<'_> {
 
     fn belongs(&self, name: BodyName) -> Result<bool> {
         let media = &self.partition.0.media;
-        if strays::belongs(media, name)? {
+        if orphan_bodies::belongs(media, name)? {
             return Ok(true);
         }
         // Swept meanwhile: then it is gone.
@@ -349,7 +349,7 @@ impl Scrub<'_> {
     /// Entries against vnodes, links and counts, and usage.
     fn tree(&mut self, volume: &Volume) -> Result<()> {
         let mut findings = self.look(volume)?;
-        for _ in 1..LOOKS_MAX {
+        for _ in 1..POLLS_MAX {
             if findings.is_empty() {
                 break;
             }

@@ -23,7 +23,7 @@ use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
 use crate::update::unstable_key;
-use crate::{DirEntry, BodyLocation, StoreError, Vnode};
+use crate::{StoredEntry, BodyLocation, StoreError, Vnode};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -360,7 +360,7 @@ impl EpochView {
         &self,
         dir: VnodeNo,
         cookie: u64,
-        visit: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(StoredEntry) -> ControlFlow<()>,
     ) -> Result<()> {
         self.each_bucket(dir, cookie & !0xf, &mut |hash, bucket| {
             bucket
@@ -422,6 +422,6 @@ impl EpochView {
 }
 
 /// An entry of a bucket, with its cookie.
-pub(crate) fn entry(hash: u64, found: BucketEntry) -> DirEntry {
-    DirEntry { cookie: (hash | u64::from(found.index)) + 1, name: found.name, target: found.target }
+pub(crate) fn entry(hash: u64, found: BucketEntry) -> StoredEntry {
+    StoredEntry { cookie: (hash | u64::from(found.index)) + 1, name: found.name, target: found.target }
 }

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use types::{Origin, VnodeNo};
+use types::{ReplyAddress, VnodeNo};
 
 use crate::StoreError;
 use crate::bodies::{Mark, WriteGate};
@@ -18,7 +18,7 @@ use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
 use crate::tree::EpochView;
-use crate::trunk::{Trunk, WriteGuard};
+use crate::tree_state::{TreeState, WriteGuard};
 use crate::vnode::{Vnode, initial_used};
 use crate::volume::VolumeQuota;
 
@@ -37,7 +37,7 @@ pub struct Update {
     cut_sums: Vec<(VnodeNo, u64)>,
     xattrs: Vec<XattrChange>,
     orphans: Vec<(VnodeNo, bool)>,
-    replies: Vec<(Origin, Bytes)>,
+    replies: Vec<(ReplyAddress, Bytes)>,
     /// Body files that nothing names any more.
     garbage: Vec<BodyName>,
     /// Marks of such files.
@@ -45,7 +45,7 @@ pub struct Update {
     pub(crate) quota: Option<VolumeQuota>,
     pub(crate) bytes_delta: i64,
     pub(crate) files_delta: i64,
-    pub(crate) bodies: Vec<Held>,
+    pub(crate) bodies: Vec<BodyInUpdate>,
     /// Let go after the gates.
     writes: Option<WriteGuard>,
 }
@@ -54,13 +54,13 @@ pub struct Update {
 type XattrChange = ((VnodeNo, Vec<u8>), Option<Vec<u8>>);
 
 /// A body that the update changes.
-pub(crate) struct Held {
+pub(crate) struct BodyInUpdate {
     pub(crate) vnode: VnodeNo,
     pub(crate) gate: WriteGate,
     /// Its file was changed.
     pub(crate) touched: bool,
     /// The file that was made for it.
-    pub(crate) made: Option<Made>,
+    pub(crate) made: Option<NewBody>,
     /// Of a lent body: the state of the file that the update brings the records up to.
     pub(crate) settles: Option<Stamp>,
     media: Arc<Media>,
@@ -68,7 +68,7 @@ pub(crate) struct Held {
 }
 
 /// A new body file, and what the gate knew before it.
-pub(crate) struct Made {
+pub(crate) struct NewBody {
     pub(crate) name: BodyName,
     pub(crate) mark: Option<Mark>,
     pub(crate) backup: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Made {
     pub(crate) lent: bool,
 }
 
-impl Drop for Held {
+impl Drop for BodyInUpdate {
     fn drop(&mut self) {
         if self.committed {
             return;
@@ -85,7 +85,7 @@ impl Drop for Held {
             self.gate.suspect = true;
             self.gate.trimmed = false;
         }
-        if let Some(Made { name, mark, backup, lent }) = self.made.take() {
+        if let Some(NewBody { name, mark, backup, lent }) = self.made.take() {
             self.gate.close();
             if lent {
                 self.gate.lent = false;
@@ -143,7 +143,7 @@ impl Update {
     }
 
     /// The reply to the request that is executed, for exactly-once.
-    pub fn reply(&mut self, origin: Origin, reply: Bytes) {
+    pub fn reply(&mut self, origin: ReplyAddress, reply: Bytes) {
         self.replies.push((origin, reply));
     }
 
@@ -169,19 +169,19 @@ impl Update {
     }
 
     /// The gate of a body, taken now if the update does not have it.
-    pub(crate) fn hold(&mut self, trunk: &Trunk, vnode: VnodeNo) -> &mut Held {
+    pub(crate) fn hold(&mut self, trunk: &TreeState, vnode: VnodeNo) -> &mut BodyInUpdate {
         let at = self.bodies.iter().position(|held| held.vnode == vnode).unwrap_or_else(|| {
             self.writes.get_or_insert_with(|| trunk.write());
             let gate = trunk.media.bodies.gate((trunk.id, vnode)).write_arc();
             let media = trunk.media.clone();
-            self.bodies.push(Held { vnode, gate, touched: false, made: None, settles: None, media, committed: false });
+            self.bodies.push(BodyInUpdate { vnode, gate, touched: false, made: None, settles: None, media, committed: false });
             self.bodies.len() - 1
         });
         &mut self.bodies[at]
     }
 
     /// From here on to its end the tree is not sealed.
-    pub(crate) fn enter(&mut self, trunk: &Trunk) {
+    pub(crate) fn enter(&mut self, trunk: &TreeState) {
         self.writes.get_or_insert_with(|| trunk.write());
     }
 

@@ -123,7 +123,7 @@ pub struct EntryTarget {
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
+pub struct StoredEntry {
     /// Its name.
     pub name: types::Name,
     /// What it names.

@@ -11,8 +11,8 @@ use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VnodeSlots, VolumeId, Vol
 use crate::engine::Batch;
 use crate::header::ViewHeader;
 use crate::tree::{EpochView, entry};
-use crate::trunk::Trunk;
-use crate::{DirEntry, IncomingState, StoreError, EntryTarget, Update, Vnode, VolumeFacts, bucket, key, record};
+use crate::tree_state::TreeState;
+use crate::{StoredEntry, IncomingState, StoreError, EntryTarget, Update, Vnode, VolumeFacts, bucket, key, record};
 
 /// Limits of a volume; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 /// One volume of an open partition. Thread-safe. Writers of one vnode are serialised by the caller.
 pub struct Volume {
     id: VolumeId,
-    pub(crate) trunk: Arc<Trunk>,
+    pub(crate) trunk: Arc<TreeState>,
     shows: Shows,
     /// It was removed; only who had it before has it still.
     gone: AtomicBool,
@@ -79,22 +79,22 @@ impl Volume {
     }
 
     /// The volume that writes the tree.
-    pub(crate) fn head(trunk: Arc<Trunk>) -> Volume {
+    pub(crate) fn head(trunk: Arc<TreeState>) -> Volume {
         Volume::new(trunk.id, trunk, Shows::Head)
     }
 
     /// What writes the head of a tree that comes in, whether a read-write volume waits for it or not.
-    pub(crate) fn incoming(trunk: Arc<Trunk>) -> Volume {
+    pub(crate) fn incoming(trunk: Arc<TreeState>) -> Volume {
         Volume::new(trunk.id, trunk, Shows::Incoming)
     }
 
     /// A volume that shows a sealed epoch of the tree.
-    pub(crate) fn view(id: VolumeId, trunk: Arc<Trunk>, header: ViewHeader) -> Volume {
+    pub(crate) fn view(id: VolumeId, trunk: Arc<TreeState>, header: ViewHeader) -> Volume {
         let tree = EpochView { shown: id, ..trunk.head().at(header.epoch) };
         Volume::new(id, trunk, Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) })
     }
 
-    fn new(id: VolumeId, trunk: Arc<Trunk>, shows: Shows) -> Volume {
+    fn new(id: VolumeId, trunk: Arc<TreeState>, shows: Shows) -> Volume {
         Volume { id, trunk, shows, gone: AtomicBool::new(false), asked_for: AtomicBool::new(false) }
     }
 
@@ -256,7 +256,7 @@ impl Volume {
     }
 
     /// One entry.
-    pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<DirEntry>> {
+    pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
         Ok(bucket.into_iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found)))
@@ -264,7 +264,7 @@ impl Volume {
 
     /// As `lookup`, for a change of this entry: what is found stays in the update, so nobody else may change the directory until the commit;
     /// or look again.
-    pub fn look(&self, dir: VnodeNo, name: &[u8], update: &mut Update) -> Result<Option<DirEntry>> {
+    pub fn look(&self, dir: VnodeNo, name: &[u8], update: &mut Update) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
         let found = bucket.iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found.clone()));
@@ -274,7 +274,7 @@ impl Volume {
 
     /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and whether that was the
     /// last. An entry that stays is seen once, whatever comes and goes around it.
-    pub fn read_dir(&self, dir: VnodeNo, cookie: u64, entries_max: usize) -> Result<(Vec<DirEntry>, bool)> {
+    pub fn read_dir(&self, dir: VnodeNo, cookie: u64, entries_max: usize) -> Result<(Vec<StoredEntry>, bool)> {
         let mut entries = Vec::new();
         let mut end = true;
         self.tree().each_entry(dir, cookie, &mut |entry| {
@@ -350,7 +350,7 @@ impl Volume {
     ///
     /// # Errors
     /// As every reading method.
-    pub fn remove_entry(&self, dir: &mut Vnode, name: &[u8], update: &mut Update) -> Result<Option<DirEntry>> {
+    pub fn remove_entry(&self, dir: &mut Vnode, name: &[u8], update: &mut Update) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let mut bucket = self.bucket(dir.no(), hash, update)?;
         let Some(at) = bucket.iter().position(|found| found.name.as_bytes() == name) else { return Ok(None) };

@@ -6,7 +6,7 @@ use store::{
     MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, BodyLocation, VolumeQuota, SessionRecord, StoreError,
     Update, Usage, Vnode, Volume,
 };
-use types::{AllocateMode, ClientId, Fid, Kind, Name, Origin, SeekWhat, SessionId, Timestamp, VnodeNo};
+use types::{AllocateMode, ClientId, Fid, Kind, Name, ReplyAddress, SeekWhat, SessionId, Timestamp, VnodeNo};
 
 const BLOCK: u64 = store::BLOCK_BYTES;
 
@@ -237,7 +237,7 @@ fn sessions_and_replies_survive() {
         partition.put_session(&record).unwrap();
         partition.put_incarnation(client, 3).unwrap();
         let mut update = Update::new();
-        update.reply(Origin { session, slot: 2, request: 9 }, Bytes::from("done"));
+        update.reply(ReplyAddress { session, slot: 2, request: 9 }, Bytes::from("done"));
         update.set_quota(VolumeQuota { bytes: 5, files: 6 });
         volume.commit(update).unwrap();
         drop(volume);
@@ -289,7 +289,7 @@ fn replies_of_sessions_without_a_record_are_removed() {
         let volume = partition.create_volume(&name("root"), &root()).unwrap();
         for session in [5, 6, 7].map(SessionId) {
             let mut update = Update::new();
-            update.reply(Origin { session, slot: 2, request: 9 }, Bytes::from("done"));
+            update.reply(ReplyAddress { session, slot: 2, request: 9 }, Bytes::from("done"));
             volume.commit(update).unwrap();
         }
         partition.forget_replies(&|session| session == SessionId(6)).unwrap();

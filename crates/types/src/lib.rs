@@ -50,7 +50,7 @@ pub use pts::{
     NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,
 };
 pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
-pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
+pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionId};
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};

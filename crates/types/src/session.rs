@@ -12,7 +12,7 @@ pub struct SessionId(pub u64);
 
 /// Where a reply belongs. `request` numbers rise by one within a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct ReplyAddress {
     /// The session that asks.
     pub session: SessionId,
     /// Its slot.

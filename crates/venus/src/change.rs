@@ -6,8 +6,8 @@
 
 use types::{Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status};
 
-use crate::shared::Core;
-use crate::{EntryReply, Error, OpenMode, Opened, RequestContext, Venus};
+use crate::core::Core;
+use crate::{EntryReply, Error, OpenMode, OpenReply, RequestContext, Venus};
 
 /// What a removal knows of its victim.
 struct Victim {
@@ -33,9 +33,9 @@ impl Core {
         request: &RequestContext<'_>,
         dirs: &[Fid],
         mut call: Call,
-        take: impl FnOnce(&mut crate::tables::Tables, lease::CallStart, Answer) -> Result<R, Error>,
+        take: impl FnOnce(&mut crate::node_tables::Tables, lease::CallStart, Answer) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        if let Some((mut tables, snapshot, answer)) = self.answer_delegated(request, &call) {
+        if let Some((mut tables, snapshot, answer)) = self.answer_under_delegation(request, &call) {
             dirs.iter().for_each(|dir| tables.change_begins(*dir));
             dirs.iter().for_each(|dir| tables.change_ends(*dir));
             return take(&mut tables, snapshot, answer);
@@ -100,7 +100,7 @@ impl Core {
     }
 
     /// A file lost a name; if it was the last one it is gone, or held.
-    fn lost_name(&self, tables: &mut crate::tables::Tables, status: &Status, hold: bool) {
+    fn lost_name(&self, tables: &mut crate::node_tables::Tables, status: &Status, hold: bool) {
         if status.links > 0 || status.kind == Kind::Directory {
             return;
         }
@@ -164,7 +164,7 @@ impl Venus {
         mode: u16,
         exclusive: bool,
         open: OpenMode,
-    ) -> Result<(EntryReply, Opened), Error> {
+    ) -> Result<(EntryReply, OpenReply), Error> {
         let how = if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
         let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
         let (entry, existed) = match self.core.made(request, dir, name, call.clone()) {
@@ -192,7 +192,7 @@ impl Venus {
         dir: Fid,
         mode: u16,
         open: OpenMode,
-    ) -> Result<(EntryReply, Opened), Error> {
+    ) -> Result<(EntryReply, OpenReply), Error> {
         let core = &self.core;
         let mut call = Call::MakeUnnamed { dir, mode };
         let _away = core.away(&mut call);
@@ -295,7 +295,7 @@ impl Venus {
                     return Ok(());
                 }
             }
-            let left = |names: &mut crate::names::Names| match (mode, other) {
+            let left = |names: &mut crate::dir_names::Names| match (mode, other) {
                 (RenameMode::Exchange, Some(other)) => names.insert(from.1, other.fid),
                 _ => names.insert_absent(from.1),
             };
@@ -318,7 +318,7 @@ impl Venus {
 impl Core {
     /// As [`Core::mark_victim`], but that there is nothing to replace is the usual case.
     fn mark_replaced(&self, dir: Fid, name: &Name) -> Victim {
-        let absent = matches!(self.tables.lock().lookup(dir, name), crate::tables::Cached::Absent);
+        let absent = matches!(self.tables.lock().lookup(dir, name), crate::node_tables::Cached::Absent);
         if absent { Victim { hold: false, marked: None } } else { self.mark_victim(dir, name) }
     }
 }

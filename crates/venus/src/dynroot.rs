@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use client::{CallError, Cancel, Events, Heard, Remote, Reply, clock};
+use client::{CallError, Cancel, Events, BreakAck, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{
@@ -327,7 +327,7 @@ impl Dynroot {
         for name in broken {
             let reason = if name.is_some() { BreakReason::Data } else { BreakReason::Status };
             let item = BreakItem { fid: root(), reason, name };
-            events.on_break(&[item], Heard::new(|_| ()));
+            events.on_break(&[item], BreakAck::new(|_| ()));
         }
     }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{Events, Heard, Remote};
+use client::{Events, BreakAck, Remote};
 use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 
 use crate::Error;
-use crate::file::File;
-use crate::shared::Core;
-use crate::spare::Spared;
+use crate::file_data::FileBytes;
+use crate::core::Core;
+use crate::entry_invalidation::SparedEntries;
 
 /// How long the end of all promises waits for the kernel.
 const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ fn is_rights(item: &BreakItem) -> bool {
 pub(crate) struct EventListener(pub Weak<Core>);
 
 impl Events for EventListener {
-    fn on_break(&self, items: &[BreakItem], heard: Heard) {
+    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
         if let Some(core) = self.0.upgrade() {
             core.on_break(items, heard);
         }
@@ -76,7 +76,7 @@ impl Events for EventListener {
 }
 
 impl Core {
-    fn on_break(self: &Arc<Self>, items: &[BreakItem], mut heard: Heard) {
+    fn on_break(self: &Arc<Self>, items: &[BreakItem], mut heard: BreakAck) {
         // A recall ends no promise.
         let (recalls, items): (Vec<BreakItem>, Vec<BreakItem>) =
             items.iter().cloned().partition(|item| item.reason == BreakReason::Recall);
@@ -87,13 +87,13 @@ impl Core {
         }
         let items = &items[..];
         let kernel = self.invalidator();
-        let spared: Vec<Spared> = items.iter().filter_map(|item| Spared::of(&*kernel, item)).collect();
+        let spared: Vec<SparedEntries> = items.iter().filter_map(|item| SparedEntries::of(&*kernel, item)).collect();
         {
             let mut tables = self.tables.lock();
             heard.hold(tables.on_break(items));
             *self.gate.write() += 1;
         }
-        let files: Vec<Arc<File>> = items.iter().filter_map(|item| self.file_of(item.fid)).collect();
+        let files: Vec<Arc<FileBytes>> = items.iter().filter_map(|item| self.file_of(item.fid)).collect();
         files.iter().for_each(|file| self.let_writers_go(file));
         if items.iter().any(is_rights) {
             kernel.rights();
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    fn let_writers_go(self: &Arc<Self>, file: &Arc<File>) {
+    fn let_writers_go(self: &Arc<Self>, file: &Arc<FileBytes>) {
         let mut data = file.data.lock();
         data.breaks += 1;
         data.breaking += 1;
@@ -140,18 +140,18 @@ impl Core {
     }
 
     /// Promises are void: nothing is known any more, here and in the kernel.
-    pub fn void(&self, mark: impl FnOnce(&mut crate::tables::Tables)) {
+    pub fn void(&self, mark: impl FnOnce(&mut crate::node_tables::Tables)) {
         self.void_here(mark);
         self.tell_all();
     }
 
     /// After each change of how long the server is trusted.
-    pub fn note_trust(&self, tables: &crate::tables::Tables) {
+    pub fn note_trust(&self, tables: &crate::node_tables::Tables) {
         let until = tables.holder.trusted_until().since_start().as_nanos();
         self.trusted_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    fn void_here(&self, mark: impl FnOnce(&mut crate::tables::Tables)) {
+    fn void_here(&self, mark: impl FnOnce(&mut crate::node_tables::Tables)) {
         let ended = {
             let mut tables = self.tables.lock();
             mark(&mut tables);
@@ -260,7 +260,7 @@ impl Core {
         self.poke.notify_one();
     }
 
-    fn reclaim_locks(&self, file: &File, reclaim: &dyn Remote) {
+    fn reclaim_locks(&self, file: &FileBytes, reclaim: &dyn Remote) {
         let locks = file.data.lock().locks.clone();
         for lock in locks {
             let call = Call::Lock {

@@ -256,7 +256,7 @@ impl Extents {
     }
 
     /// Takes everything out.
-    pub fn drain(&mut self) -> Vec<Chunk> {
+    pub fn flush_all(&mut self) -> Vec<Chunk> {
         self.bytes = 0;
         let map = std::mem::take(&mut self.map);
         map.into_iter()

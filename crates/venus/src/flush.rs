@@ -15,14 +15,14 @@ use smallvec::SmallVec;
 use types::{Answer, Call, Fault, Fid};
 
 use crate::Error;
-use crate::file::File;
+use crate::file_data::FileBytes;
 use crate::journal::{JournalEntry, Take};
-use crate::shared::Core;
-use crate::unsaved::Subject;
+use crate::core::Core;
+use crate::unstable_metadata::MetadataSubject;
 use crate::write::Landed;
 
 /// How long one wait is at most before everything is looked at again.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Before a server that has no room for a chain is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -38,7 +38,7 @@ impl Core {
             }
             match self.journal.take() {
                 Take::Chain(chain) => self.send_chain(chain),
-                Take::Busy => self.journal.wait(LOOK),
+                Take::Busy => self.journal.wait(POLL_INTERVAL),
                 Take::Nothing => return Ok(()),
             }
         }
@@ -86,7 +86,7 @@ impl Core {
             match reply {
                 Ok(reply) => {
                     self.hear(place, &reply);
-                    if let Some(subject) = Subject::of(&entry.call) {
+                    if let Some(subject) = MetadataSubject::of(&entry.call) {
                         self.note(place, &reply, subject);
                     }
                     self.entry_landed(&entry, &reply.answer);
@@ -160,7 +160,7 @@ impl Core {
         self.distrust(entry.fids());
     }
 
-    fn unseal(&self, file: &Arc<File>, number: u64, why: Option<&Error>) {
+    fn unseal(&self, file: &Arc<FileBytes>, number: u64, why: Option<&Error>) {
         let mut data = file.data.lock();
         data.unseal(number);
         if let Some(why) = why {

@@ -1,15 +1,15 @@
 //! What the fuzz targets check of what is read back from the disk cache, so that plain tests run it too (feature `fuzzing`).
 
-use crate::disk::{Map, fid_of, file_name};
+use crate::disk_cache::{CacheMap, fid_of, file_name};
 
 /// A map is refused, or says the same when it is written again. Its sum is made here: it only finds accidents.
 pub fn map(bytes: &[u8]) {
     let summed = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
     for bytes in [bytes, &summed] {
-        let Some(map) = Map::parse(bytes) else { continue };
+        let Some(map) = CacheMap::parse(bytes) else { continue };
         let again = map.to_bytes();
         assert!(again.len() <= bytes.len(), "more pieces than rows");
-        assert_eq!(Map::parse(&again), Some(map));
+        assert_eq!(CacheMap::parse(&again), Some(map));
     }
 }
 

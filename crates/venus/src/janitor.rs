@@ -10,8 +10,8 @@ use types::limits::HOLD_FIDS_MAX;
 use types::{Call, Caller, Fid, Time};
 
 use crate::RequestContext;
-use crate::file::File;
-use crate::shared::{Chores, Core};
+use crate::file_data::FileBytes;
+use crate::core::{Chores, Core};
 
 /// Holds are let go in batches this far apart.
 const BATCH: Duration = Duration::from_millis(50);
@@ -23,7 +23,7 @@ const COMMIT_AGE: Duration = Duration::from_secs(5);
 /// What is due now.
 #[derive(Default)]
 struct Due {
-    aged: Vec<Arc<File>>,
+    aged: Vec<Arc<FileBytes>>,
     unhold: Vec<Fid>,
     hold: Vec<Fid>,
     commit: bool,
@@ -36,7 +36,7 @@ impl Core {
         while let Some(mut due) = self.wait_for_work() {
             self.check_lease();
             for file in &due.aged {
-                self.hurry(file);
+                self.flush_now(file);
                 self.look_at_blank(file);
             }
             if !due.unhold.is_empty() || !due.hold.is_empty() {

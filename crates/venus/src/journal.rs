@@ -19,9 +19,9 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::{SmallVec, smallvec};
 use types::{Answer, Call, Caller, Fid, StatusChange, Timestamp};
 
-use crate::delegate::merged;
+use crate::local_answers::merged;
 use crate::extents::Chunk;
-use crate::file::File;
+use crate::file_data::FileBytes;
 
 /// Calls of one chain, with room for one that asks for more slots.
 const CHAIN_MEMBERS_MAX: usize = 63;
@@ -56,7 +56,7 @@ pub(crate) struct JournalEntry {
     /// What was answered.
     pub expected: Answer,
     /// The file that is written, and what.
-    pub data: Option<(Arc<File>, Chunk)>,
+    pub data: Option<(Arc<FileBytes>, Chunk)>,
     /// What was done to the removed file before is not sent: its status at the server is another.
     pub cut: bool,
 }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use client::Cancel;
 use types::{Answer, ByteRange, Call, Fault, LockConflict, LockFamily, LockMode, LockOwner};
 
-use crate::file::{End, File, Granted};
-use crate::{Error, Handle, RequestContext, Venus};
+use crate::file_data::{End, FileBytes, Granted};
+use crate::{Error, OpenHandle, RequestContext, Venus};
 
 /// How much later than `close` returns the kernel may tell us of it.
 const CLOSING: Duration = Duration::from_millis(50);
 /// How often a waiter looks whether he is interrupted.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Venus {
     /// The lock in the way of one, if any.
@@ -26,7 +26,7 @@ impl Venus {
     pub fn getlk(
         &self,
         request: &RequestContext<'_>,
-        handle: Handle,
+        handle: OpenHandle,
         owner: LockOwner,
         family: LockFamily,
         range: ByteRange,
@@ -54,7 +54,7 @@ impl Venus {
     pub fn setlk(
         &self,
         request: &RequestContext<'_>,
-        handle: Handle,
+        handle: OpenHandle,
         owner: LockOwner,
         pid: u32,
         family: LockFamily,
@@ -92,7 +92,7 @@ impl Venus {
     pub fn unlock(
         &self,
         request: &RequestContext<'_>,
-        handle: Handle,
+        handle: OpenHandle,
         owner: LockOwner,
         family: LockFamily,
         range: ByteRange,
@@ -122,7 +122,7 @@ impl Venus {
 }
 
 /// Waits while a lock of this client is in the way whose file may be closed already.
-fn wait_for_closing(file: &File, wanted: &Granted, cancel: Option<&Cancel>) {
+fn wait_for_closing(file: &FileBytes, wanted: &Granted, cancel: Option<&Cancel>) {
     let until = Instant::now() + CLOSING;
     let mut data = file.data.lock();
     while let Some(lock) = data.conflict(wanted) {
@@ -131,13 +131,13 @@ fn wait_for_closing(file: &File, wanted: &Granted, cancel: Option<&Cancel>) {
         if over || cancel.is_some_and(Cancel::is_cancelled) {
             return;
         }
-        let look = if lock.end == End::Near { until } else { now + LOOK };
+        let look = if lock.end == End::Near { until } else { now + POLL_INTERVAL };
         file.moved.wait_until(&mut data, look);
     }
 }
 
 /// A lock of our own. Nobody has such a file open for writing, so what is exclusive is `flock`'s, which knows no deadlocks.
-fn grant(file: &Arc<File>, lock: Granted, wait: bool, cancel: Option<&Cancel>) -> Result<(), Error> {
+fn grant(file: &Arc<FileBytes>, lock: Granted, wait: bool, cancel: Option<&Cancel>) -> Result<(), Error> {
     let _listening = cancel.map(|cancel| {
         let file = Arc::clone(file);
         cancel.on_cancel(move || {

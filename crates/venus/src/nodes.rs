@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use types::{Fid, Status};
 
-use crate::file::File;
-use crate::lend::{Generation, Lend};
-use crate::names::Names;
-use crate::plain::{NodeIndex, Plain, Plains};
+use crate::file_data::FileBytes;
+use crate::delegation::{Generation, Delegation};
+use crate::dir_names::Names;
+use crate::compact_nodes::{NodeIndex, Plain, Plains};
 
 /// Everything about one file.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub(crate) struct Node {
     /// Removals under way that told the server that it is not open here: opens wait for them.
     pub removing: u32,
     /// Its bytes, while it is open or bytes are still here.
-    pub file: Option<Arc<File>>,
+    pub file: Option<Arc<FileBytes>>,
     pub names: Option<Box<Names>>,
     /// Own changes of this directory under way, and how often one began or ended.
     pub changing: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Node {
     /// There are no attributes beside those in `xattrs`: the file is ours from its first moment. Good as long as `xattrs` is.
     pub bare: bool,
     /// Of a directory that we change: how it stands with its delegation.
-    pub lend: Option<Box<Lend>>,
+    pub lend: Option<Box<Delegation>>,
     /// The delegation that covers it as a sole child.
     pub sole: Option<(Fid, Generation)>,
     /// The youngest entry of the journal about it.

@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 use types::limits::HOLD_FIDS_MAX;
 use types::{ByteRange, Call, Caller, Fault, Fid, Kind, LockFamily, LockOwner, StatusChange};
 
-use crate::ahead::Sequence;
-use crate::file::{End, File};
-use crate::shared::Core;
-use crate::{Error, Handle, OpenMode, Opened, RequestContext, Venus};
+use crate::read_ahead::Sequence;
+use crate::file_data::{End, FileBytes};
+use crate::core::Core;
+use crate::{Error, OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
 
 /// Answers that were broken on their way before an open goes on without a promise.
 const TRIES: usize = 16;
 
 /// One open file.
 pub(crate) struct Open {
-    pub file: Arc<File>,
+    pub file: Arc<FileBytes>,
     pub mode: OpenMode,
     pub caller: Caller,
     /// Failed writes that this handle's user has been told of.
@@ -77,7 +77,7 @@ impl Open {
 
 impl Core {
     /// Counts one more open of `fid`, which is a plain file that exists.
-    fn count_open(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Arc<File>, Error> {
+    fn count_open(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Arc<FileBytes>, Error> {
         for _ in 0..TRIES {
             let mut tables = self.tables.lock();
             while tables.nodes.whole(&fid).is_some_and(|node| node.removing > 0) {
@@ -98,7 +98,7 @@ impl Core {
         Self::count(&mut self.tables.lock(), fid)
     }
 
-    fn count(tables: &mut crate::tables::Tables, fid: Fid) -> Result<Arc<File>, Error> {
+    fn count(tables: &mut crate::node_tables::Tables, fid: Fid) -> Result<Arc<FileBytes>, Error> {
         let node = tables.node(fid);
         match node.status {
             Some(status) if status.kind == Kind::Directory => return Err(Fault::IsDirectory.into()),
@@ -107,15 +107,15 @@ impl Core {
             _ => {}
         }
         node.opens += 1;
-        let file = Arc::clone(node.file.get_or_insert_with(|| Arc::new(File::new(fid))));
+        let file = Arc::clone(node.file.get_or_insert_with(|| Arc::new(FileBytes::new(fid))));
         tables.files.insert(fid, Arc::clone(&file));
         Ok(file)
     }
 
-    fn enter(&self, request: &RequestContext<'_>, file: Arc<File>, mode: OpenMode, made: bool) -> Result<Opened, Error> {
-        let chosen = self.choose(request, &file, mode, made);
+    fn enter(&self, request: &RequestContext<'_>, file: Arc<FileBytes>, mode: OpenMode, made: bool) -> Result<OpenReply, Error> {
+        let chosen = self.select_backing(request, &file, mode, made);
         let backing = chosen.inspect_err(|_| self.count_release(&file))?;
-        let handle = Handle(self.number());
+        let handle = OpenHandle(self.number());
         let errors = {
             let mut data = file.data.lock();
             if mode.read || data.opener.is_none() {
@@ -148,7 +148,7 @@ impl Core {
             made,
         };
         self.opens.lock().insert(handle, Arc::new(open));
-        Ok(Opened { handle, direct, quiet, backing })
+        Ok(OpenReply { handle, direct, quiet, backing })
     }
 
     /// Whether what is written through a new file's handle goes past the kernel's pages. Each write asks us in any case; so the first one need not ask for
@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
-    pub fn open_made(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
+    pub fn open_made(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<OpenReply, Error> {
         let file = Self::count(&mut self.tables.lock(), fid)?;
         self.enter(request, file, mode, true)
     }
@@ -203,7 +203,7 @@ impl Core {
     }
 
     /// One handle less; the last one of a held file lets go of it.
-    pub fn count_release(&self, file: &File) {
+    pub fn count_release(&self, file: &FileBytes) {
         let mut tables = self.tables.lock();
         let Some(node) = tables.nodes.whole_mut(&file.fid) else { return };
         // A shutdown has let go of all of them.
@@ -223,7 +223,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn open(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
+    pub fn open(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<OpenReply, Error> {
         let core = &self.core;
         let file = core.count_open(request, fid)?;
         if mode.truncate {
@@ -237,7 +237,7 @@ impl Venus {
     }
 
     /// Whether the kernel caches nothing of what is written through the handle, and leaves it to us to make stable what must be at once.
-    pub fn is_direct(&self, handle: Handle) -> bool {
+    pub fn is_direct(&self, handle: OpenHandle) -> bool {
         self.core.open_of(handle).is_ok_and(|open| open.direct)
     }
 
@@ -245,14 +245,14 @@ impl Venus {
     ///
     /// # Errors
     /// That of a write in the background, once for each handle.
-    pub fn flush(&self, request: &RequestContext<'_>, handle: Handle, owner: Option<LockOwner>) -> Result<(), Error> {
+    pub fn flush(&self, request: &RequestContext<'_>, handle: OpenHandle, owner: Option<LockOwner>) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         // It may be the last descriptor of this handle.
         open.file.data.lock().ends(End::Near, |lock| lock.handle == handle);
         let gone = || open.file.has_blank() && self.core.is_gone(open.file.fid);
         let sent = if open.mode.write && !gone() { self.core.send_all(&open.file, request.cancel) } else { Ok(()) };
         if let Some(owner) = owner {
-            let held = |lock: &crate::file::Granted| lock.owner == owner && lock.family == LockFamily::Posix;
+            let held = |lock: &crate::file_data::Granted| lock.owner == owner && lock.family == LockFamily::Posix;
             if open.file.data.lock().locks.iter().any(held) {
                 self.unlock(request, handle, owner, LockFamily::Posix, ByteRange::ALL)?;
             }
@@ -264,7 +264,7 @@ impl Venus {
     ///
     /// # Errors
     /// If there is no such handle, or the lock could not be given back; the handle is gone in any case.
-    pub fn release(&self, request: &RequestContext<'_>, handle: Handle, flock_owner: Option<LockOwner>) -> Result<(), Error> {
+    pub fn release(&self, request: &RequestContext<'_>, handle: OpenHandle, flock_owner: Option<LockOwner>) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         let unlocked = match flock_owner {
             Some(owner) => self.unlock(request, handle, owner, LockFamily::Flock, ByteRange::ALL),
@@ -274,15 +274,15 @@ impl Venus {
             return Err(Error::BadHandle);
         }
         if open.quiet {
-            self.core.hurry(&open.file);
+            self.core.flush_now(&open.file);
         }
         if open.made {
             self.core.note_made(open.file.fid);
         }
         let blank = open.file.has_blank();
-        self.core.unchoose(request, &open.file, open.mode);
+        self.core.release_backing(request, &open.file, open.mode);
         if blank {
-            self.core.hurry(&open.file);
+            self.core.flush_now(&open.file);
             self.core.refresh_blanks();
         }
         self.core.count_release(&open.file);

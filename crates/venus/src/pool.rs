@@ -61,16 +61,16 @@ impl Drop for Here<'_> {
     }
 }
 
-pub(crate) struct Pool {
+pub(crate) struct JobPool {
     name: &'static str,
     threads_max: usize,
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Pool {
+impl JobPool {
     pub fn new(name: &'static str, threads_max: usize) -> Self {
-        Pool { name, threads_max: threads_max.max(1), queue: Arc::default(), threads: Mutex::default() }
+        JobPool { name, threads_max: threads_max.max(1), queue: Arc::default(), threads: Mutex::default() }
     }
 
     /// Runs `job` soon; not at all after [`Pool::stop`].
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn threads_come_with_the_jobs_and_no_more_than_may() {
-        let pool = Pool::new("test", 2);
+        let pool = JobPool::new("test", 2);
         assert_eq!(pool.queue.state.lock().threads, 0);
         let (go, wait) = mpsc::channel::<()>();
         let (done, ends) = mpsc::channel();

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use types::{Answer, Call, Status};
 
-use crate::disk::PIECE;
+use crate::disk_cache::PIECE;
 use crate::extents::{CHUNK, overlay};
 use crate::open::Open;
-use crate::shared::Core;
-use crate::{Error, Handle, RequestContext, Venus};
+use crate::core::Core;
+use crate::{Error, OpenHandle, RequestContext, Venus};
 
 /// From this size on a body is read through its descriptor; below, one answer with the bytes is cheaper than one with it.
 const BODY_MIN: u64 = 128 << 10;
@@ -123,7 +123,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn read(&self, request: &RequestContext<'_>, handle: Handle, offset: u64, length: u32) -> Result<Bytes, Error> {
+    pub fn read(&self, request: &RequestContext<'_>, handle: OpenHandle, offset: u64, length: u32) -> Result<Bytes, Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         open.file.note_read();

@@ -49,7 +49,7 @@ pub enum LookupReply {
 
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Handle(pub u64);
+pub struct OpenHandle(pub u64);
 
 /// An open directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,9 +70,9 @@ pub struct OpenMode {
 
 /// What an open says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenReply {
     /// The handle.
-    pub handle: Handle,
+    pub handle: OpenHandle,
     /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an append lands, and of a new file that is only written
     /// it would ask for attributes first.
     pub direct: bool,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use guard::{Acl, Rights};
 use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, Kind, PrincipalId, PtsCall, Status};
 
-use crate::shared::Core;
+use crate::core::Core;
 use crate::{Error, RequestContext, Stamp, Venus};
 
 /// Entries of each table, which are small; beyond that everything is asked for anew.

@@ -3,8 +3,8 @@
 
 use types::{Answer, Call, Fault, Fid, SeekWhat, Status};
 
-use crate::shared::Core;
-use crate::{Error, Handle, RequestContext, Venus};
+use crate::core::Core;
+use crate::{Error, OpenHandle, RequestContext, Venus};
 
 /// The answer for a file of this status, if it can be said without looking: every block that is no hole is charged, so what is
 /// charged for as many bytes as there are has none.
@@ -32,7 +32,7 @@ impl Venus {
     ///
     /// # Errors
     /// [`Fault::NothingThere`] past the end.
-    pub fn lseek(&self, request: &RequestContext<'_>, handle: Handle, offset: u64, what: SeekWhat) -> Result<u64, Error> {
+    pub fn lseek(&self, request: &RequestContext<'_>, handle: OpenHandle, offset: u64, what: SeekWhat) -> Result<u64, Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         self.core.send_all(&open.file, request.cancel)?;

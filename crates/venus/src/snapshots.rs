@@ -11,7 +11,7 @@ use types::{
 };
 
 use crate::result::{Attributes, EntryReply, LookupReply, ListEntry, DirListing};
-use crate::shared::Core;
+use crate::core::Core;
 use crate::{Error, RequestContext};
 
 /// What it is called.

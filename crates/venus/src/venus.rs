@@ -9,10 +9,10 @@ use client::{Remote, clock};
 use parking_lot::Mutex;
 use types::{Caller, Fid, Time};
 
-use crate::common::MountShared;
+use crate::mount_shared::MountShared;
 use crate::events::EventListener;
-use crate::shared::Core;
-use crate::{Error, Invalidate, RequestContext, Stamp, VenusConfig};
+use crate::core::Core;
+use crate::{Error, KernelPort, RequestContext, Stamp, VenusConfig};
 
 /// A file system in fids. Blocks the calling thread; any number of threads may call.
 pub struct Venus {
@@ -50,7 +50,7 @@ impl Venus {
     }
 
     /// Who hears what the kernel must forget. Set before the first request of the kernel.
-    pub fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
+    pub fn set_invalidate(&self, invalidate: Arc<dyn KernelPort>) {
         *self.core.invalidate.write() = invalidate;
     }
 

@@ -10,8 +10,8 @@ use client::{Cell, Remote, Reply, EffectiveIdentity, TokenWallet, RemoteVolume};
 use parking_lot::Mutex;
 use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, VolumeId, RequestIdentity};
 
-use crate::common::MountShared;
-use crate::neighbours::Neighbours;
+use crate::mount_shared::MountShared;
+use crate::other_cells::Neighbours;
 use crate::{Error, CellOpener, RequestContext, Venus, VenusConfig};
 
 /// What released volumes' names end with. Source: AFS.
@@ -82,12 +82,12 @@ impl Volumes {
     fn learn_standing(&self) {
         let Some(tokens) = self.tokens().filter(|_| self.counts.get().is_none()) else { return };
         let counts_of = |caller: &Caller| match self.cell.home().call(caller, Call::ServerReport, None) {
-            Ok(Reply { answer: Answer::Report(report), .. }) => EffectiveIdentity::of(&report).map(|you| you.counts()),
+            Ok(Reply { answer: Answer::Report(report), .. }) => EffectiveIdentity::of(&report).map(|you| you.is_trusted()),
             _ => None,
         };
         // A server that believes this machine may take its superuser for nobody all the same.
         let counts = counts_of(&Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: None, who: RequestIdentity::NAMED });
-        tokens.set_doubted(!counts.unwrap_or(false));
+        tokens.set_untrusted_host(!counts.unwrap_or(false));
         tokens.set_squashed(counts == Some(true) && counts_of(&Caller::ROOT) != Some(true));
         if let Some(counts) = counts {
             let _ = self.counts.set(counts);

@@ -17,14 +17,14 @@ use client::Cancel;
 use types::{AllocateMode, Answer, BootVerifier, Call, Caller, Fault, Fid, Status, limits};
 
 use crate::extents::{CHUNK, Chunk};
-use crate::file::File;
-use crate::kept::Cut;
+use crate::file_data::FileBytes;
+use crate::unstable_writes::Cut;
 use crate::open::Open;
-use crate::shared::{Core, as_caller};
-use crate::{Error, Handle, RequestContext, Venus, Wrote};
+use crate::core::{Core, as_caller};
+use crate::{Error, OpenHandle, RequestContext, Venus, Wrote};
 
 /// How long one wait is at most before everything is looked at again; waits are woken, this is for cancellation.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Landed {
     pub count: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Landed {
 
 impl Core {
     /// Sends `chunk`, which flies, and takes it in.
-    fn send(&self, file: &Arc<File>, chunk: &Chunk, cancel: Option<&Cancel>) {
+    fn send(&self, file: &Arc<FileBytes>, chunk: &Chunk, cancel: Option<&Cancel>) {
         let (caller, kill_privileges) = {
             let mut data = file.data.lock();
             (data.writer.clone().unwrap_or(Caller::ROOT), std::mem::take(&mut data.kill))
@@ -86,7 +86,7 @@ impl Core {
         }
     }
 
-    pub fn landed(&self, file: &Arc<File>, data: &mut crate::file::Data, chunk: &Chunk, landed: &Landed) {
+    pub fn landed(&self, file: &Arc<FileBytes>, data: &mut crate::file_data::Data, chunk: &Chunk, landed: &Landed) {
         let count = (landed.count as usize).min(chunk.data.len());
         if count < chunk.data.len() {
             let rest =
@@ -117,7 +117,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::Interrupted`] only; what failed is remembered for the handles.
-    pub fn send_all(&self, file: &Arc<File>, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn send_all(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
         self.settle_passed(file, cancel)?;
         if file.is_clean() || self.seal(file) {
             return Ok(());
@@ -130,19 +130,19 @@ impl Core {
     }
 
     /// Waits until the sender threads have sent what is not newer than `until`, unless a break of the file comes.
-    fn wait_until_sent(self: &Arc<Self>, file: &Arc<File>, until: u64, breaks: u64, cancel: Option<&Cancel>) {
+    fn wait_until_sent(self: &Arc<Self>, file: &Arc<FileBytes>, until: u64, breaks: u64, cancel: Option<&Cancel>) {
         loop {
-            self.hurry(file);
+            self.flush_now(file);
             let mut data = file.data.lock();
             let leave = data.breaks != breaks || data.breaking > 0 || cancel.is_some_and(Cancel::is_cancelled);
             if leave || !data.holds(until) {
                 return;
             }
-            file.moved.wait_for(&mut data, LOOK);
+            file.moved.wait_for(&mut data, POLL_INTERVAL);
         }
     }
 
-    pub fn send_until(&self, file: &Arc<File>, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn send_until(&self, file: &Arc<FileBytes>, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
         loop {
             let mut data = file.data.lock();
             if !data.holds(until) {
@@ -157,14 +157,14 @@ impl Core {
                     self.send(file, &chunk, cancel);
                 }
                 None => {
-                    file.moved.wait_for(&mut data, LOOK);
+                    file.moved.wait_for(&mut data, POLL_INTERVAL);
                 }
             }
         }
     }
 
     /// Puts a sender thread on the file, unless enough are.
-    pub fn send_soon(self: &Arc<Self>, file: &Arc<File>) {
+    pub fn send_soon(self: &Arc<Self>, file: &Arc<FileBytes>) {
         let mut data = file.data.lock();
         if data.workers < self.config.flusher_threads && !data.dirty.is_empty() {
             data.workers += 1;
@@ -175,7 +175,7 @@ impl Core {
     }
 
     /// One sender thread on one file: full chunks, and all of what is urgent.
-    fn work(self: &Arc<Self>, file: &Arc<File>) {
+    fn work(self: &Arc<Self>, file: &Arc<FileBytes>) {
         loop {
             let mut data = file.data.lock();
             let urgent = data.dirty.oldest().is_some_and(|oldest| oldest <= data.urgent);
@@ -191,7 +191,7 @@ impl Core {
     }
 
     /// What is dirty now is to be sent when it is old enough.
-    pub fn age(&self, file: &Arc<File>, data: &mut crate::file::Data) {
+    pub fn age(&self, file: &Arc<FileBytes>, data: &mut crate::file_data::Data) {
         if data.dirty.is_empty() {
             return;
         }
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// Waits until `length` more bytes may be written to the file.
-    fn make_room(self: &Arc<Self>, file: &Arc<File>, length: usize, cancel: Option<&Cancel>) -> Result<(), Error> {
+    fn make_room(self: &Arc<Self>, file: &Arc<FileBytes>, length: usize, cancel: Option<&Cancel>) -> Result<(), Error> {
         let (all_max, file_max) = (self.config.dirty_bytes_max, self.config.file_dirty_bytes_max);
         let fits = || {
             let here = file.unsent.load(Ordering::Acquire);
@@ -231,12 +231,12 @@ impl Core {
                 self.send_soon(file);
                 data = file.data.lock();
                 if !fits() && data.breaks == breaks {
-                    file.moved.wait_for(&mut data, LOOK);
+                    file.moved.wait_for(&mut data, POLL_INTERVAL);
                 }
             } else {
                 drop(data);
                 self.hurry_all();
-                self.unsent.wait(LOOK);
+                self.unsent.wait(POLL_INTERVAL);
             }
         }
         Ok(())
@@ -245,11 +245,11 @@ impl Core {
     /// Everything dirty starts now.
     pub fn hurry_all(self: &Arc<Self>) {
         for file in self.files() {
-            self.hurry(&file);
+            self.flush_now(&file);
         }
     }
 
-    pub fn hurry(self: &Arc<Self>, file: &Arc<File>) {
+    pub fn flush_now(self: &Arc<Self>, file: &Arc<FileBytes>) {
         if file.is_clean() || self.seal(file) {
             return;
         }
@@ -363,7 +363,7 @@ impl Venus {
     pub fn write(
         &self,
         request: &RequestContext<'_>,
-        handle: Handle,
+        handle: OpenHandle,
         offset: u64,
         data: Bytes,
         kill_privileges: bool,
@@ -389,7 +389,7 @@ impl Venus {
     ///
     /// # Errors
     /// Its own, or that of an earlier write in the background, once for each handle.
-    pub fn fsync(&self, request: &RequestContext<'_>, handle: Handle) -> Result<(), Error> {
+    pub fn fsync(&self, request: &RequestContext<'_>, handle: OpenHandle) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         let committed = self.core.commit(request, &open.file);
@@ -404,7 +404,7 @@ impl Venus {
     pub fn fallocate(
         &self,
         request: &RequestContext<'_>,
-        handle: Handle,
+        handle: OpenHandle,
         offset: u64,
         length: u64,
         mode: AllocateMode,

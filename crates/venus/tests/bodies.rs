@@ -10,7 +10,7 @@ use common::{Client, House, Kernel, RO, RW, Told, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{Fid, StatusChange};
-use venus::{Invalidate, VenusConfig};
+use venus::{KernelPort, VenusConfig};
 
 fn random_bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
@@ -228,7 +228,7 @@ fn readers_beside_a_writer_elsewhere_never_see_a_mixture_of_old_blocks() {
 /// A kernel that passes bodies, though it happens to take none.
 struct Passing(Arc<Kernel>);
 
-impl Invalidate for Passing {
+impl KernelPort for Passing {
     fn inode_data(&self, fid: Fid) {
         self.0.inode_data(fid);
     }

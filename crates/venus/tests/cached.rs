@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{AllocateMode, Call, Fid, StatusChange};
-use venus::{Backing, Handle, Invalidate, OpenMode, Opened, VenusConfig};
+use venus::{Backing, OpenHandle, KernelPort, OpenMode, OpenReply, VenusConfig};
 
 /// A kernel that takes backing files.
 #[derive(Default)]
@@ -28,7 +28,7 @@ struct Kernel {
     dropped: Mutex<Vec<Fid>>,
 }
 
-impl Invalidate for Kernel {
+impl KernelPort for Kernel {
     fn inode_data(&self, fid: Fid) {
         self.dropped.lock().push(fid);
     }
@@ -71,13 +71,13 @@ impl Machine {
         Machine { client, kernel, dir }
     }
 
-    fn try_open(&self, path: &str, mode: OpenMode) -> Opened {
+    fn try_open(&self, path: &str, mode: OpenMode) -> OpenReply {
         let fid = self.client.find(path).unwrap().status.fid;
         self.client.venus.open(&me(), fid, mode).unwrap()
     }
 
     /// Opens it so that it is passed, after as many readings as that takes; and what the kernel opens then.
-    fn open_passed(&self, path: &str) -> (Handle, File) {
+    fn open_passed(&self, path: &str) -> (OpenHandle, File) {
         let began = Instant::now();
         loop {
             let opened = self.try_open(path, RO);

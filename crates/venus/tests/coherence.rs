@@ -15,15 +15,15 @@ use common::{APPEND, Client, House, RO, RW, Told, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{ByteRange, Call, Fault, LockFamily, LockMode, LockOwner, NewKind, RenameMode, StatusChange};
-use venus::{Error, Handle, RequestContext};
+use venus::{Error, OpenHandle, RequestContext};
 
 const MINE: LockOwner = LockOwner(11);
 
-fn lock(client: &Client, handle: Handle, wait: bool) -> Result<(), Error> {
+fn lock(client: &Client, handle: OpenHandle, wait: bool) -> Result<(), Error> {
     client.venus.setlk(&me(), handle, MINE, 1, LockFamily::Posix, ByteRange::ALL, LockMode::Exclusive, wait)
 }
 
-fn unlock(client: &Client, handle: Handle) {
+fn unlock(client: &Client, handle: OpenHandle) {
     client.venus.unlock(&me(), handle, MINE, LockFamily::Posix, ByteRange::ALL).unwrap();
 }
 

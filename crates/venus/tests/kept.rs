@@ -285,7 +285,7 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
 }
 
 /// One application, which knows what it wrote.
-fn write_and_compare(seed: u64, venus: &Venus, lossy: &Lossy, (fid, handle): (Fid, venus::Handle)) {
+fn write_and_compare(seed: u64, venus: &Venus, lossy: &Lossy, (fid, handle): (Fid, venus::OpenHandle)) {
     let mut random = SmallRng::seed_from_u64(seed);
     let (mut model, mut compared): (Vec<u8>, u32) = Default::default();
     for step in 0..400 {

@@ -21,7 +21,7 @@ use server::{Server, ServerConfig};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota, Volume};
 use tempfile::TempDir;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp};
-use venus::{Error, LookupReply, Handle, Venus, VenusConfig};
+use venus::{Error, LookupReply, OpenHandle, Venus, VenusConfig};
 use vice::Partitions;
 
 /// What a server runs on.
@@ -110,7 +110,7 @@ struct Application<'a> {
     random: SmallRng,
     belief: Belief,
     /// The one file that is open.
-    open: Option<(Fid, Handle)>,
+    open: Option<(Fid, OpenHandle)>,
     /// How many syncs said yes, and how many of a loss.
     stable: u32,
     told: u32,
@@ -157,7 +157,7 @@ impl Application<'_> {
         flushed.and(released)
     }
 
-    fn opened(&mut self) -> Result<Option<(Fid, Handle)>, Error> {
+    fn opened(&mut self) -> Result<Option<(Fid, OpenHandle)>, Error> {
         if self.open.is_none() || self.random.random_bool(0.3) {
             self.close()?;
             let Some((_, fid)) = self.any_file() else { return Ok(None) };

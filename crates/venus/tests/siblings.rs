@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Client, House, RO, RW, me, name};
 use parking_lot::{Condvar, Mutex};
 use types::{Fid, StatusChange};
-use venus::{Invalidate, OpenMode};
+use venus::{KernelPort, OpenMode};
 
 const WO: OpenMode = OpenMode { read: false, write: true, append: false, truncate: false };
 
@@ -140,7 +140,7 @@ struct Pages {
     go: Condvar,
 }
 
-impl Invalidate for Pages {
+impl KernelPort for Pages {
     fn inode_data(&self, fid: Fid) {
         self.here.lock().remove(&fid);
     }

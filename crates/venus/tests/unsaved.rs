@@ -10,7 +10,7 @@ use client::CallError;
 use common::history::only;
 use common::{Client, House, RO, RW, me, name};
 use types::{Call, Fault, Fid, NewKind, RenameMode, StatusChange};
-use venus::{Error, Handle, VenusConfig};
+use venus::{Error, OpenHandle, VenusConfig};
 
 /// With a directory of its own, which is delegated to it if there are delegations.
 fn far(house: &House, delegations: bool) -> Client {
@@ -45,7 +45,7 @@ fn sync_names(client: &Client) -> Result<(), Error> {
     client.venus.fsyncdir(&me(), client.root)
 }
 
-fn sync(client: &Client, handle: Handle) -> Result<(), Error> {
+fn sync(client: &Client, handle: OpenHandle) -> Result<(), Error> {
     client.venus.fsync(&me(), handle)
 }
 

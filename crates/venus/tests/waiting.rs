@@ -11,7 +11,7 @@ use bytes::Bytes;
 use common::{Client, House, RW, me};
 use parking_lot::{Condvar, Mutex};
 use types::{Call, Fid};
-use venus::{Handle, Invalidate, VenusConfig};
+use venus::{OpenHandle, KernelPort, VenusConfig};
 
 /// Holds calls up until it is opened.
 #[derive(Default)]
@@ -70,11 +70,11 @@ fn what_is_on_its_way_to_the_server_is_read_here() {
 /// A kernel that writes a mapped page back before it lets go of it, and waits for that.
 struct Mapped {
     client: Arc<Client>,
-    handle: Handle,
+    handle: OpenHandle,
     told: AtomicBool,
 }
 
-impl Invalidate for Mapped {
+impl KernelPort for Mapped {
     fn inode_data(&self, _: Fid) {
         let (client, handle) = (self.client.clone(), self.handle);
         let page = std::thread::spawn(move || {
@@ -118,7 +118,7 @@ fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
 /// A kernel that never finishes.
 struct Stuck;
 
-impl Invalidate for Stuck {
+impl KernelPort for Stuck {
     fn inode_data(&self, _: Fid) {}
     fn directory(&self, _: Fid) {}
     fn all(&self) {

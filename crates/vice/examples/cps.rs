@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use celldb::{CellDb, Embedded};
-use guard::{Acl, Asker, Cps, Rights};
+use guard::{Acl, PtsAsker, Cps, Rights};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, ClientId, AuthLevel, Name, NewPrincipal, Origin, PrincipalId, PrincipalKind, PtsCall, Time,
+    Answer, Call, Caller, ClientId, AuthLevel, Name, NewPrincipal, ReplyAddress, PrincipalId, PrincipalKind, PtsCall, Time,
     Timestamp, RequestIdentity,
 };
 use vice::{Effect, Vice, ViceConfig};
@@ -39,7 +39,7 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     let db = Arc::new(Embedded::open(dir.path()).unwrap());
     let (joe, groups) = populate(&db, principals, groups);
-    vice.has_cell(db);
+    vice.set_cell_database(db);
 
     let who = RequestIdentity { principal: joe, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
     let caller = Caller { uid: 1, gid: 1, groups: None, who };
@@ -85,7 +85,7 @@ fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
     let mut request = 0;
     let mut call = |caller: &Caller, call: Call| {
         request += 1;
-        let origin = Origin { session, slot: 0, request };
+        let origin = ReplyAddress { session, slot: 0, request };
         vice.perform(Time::ZERO, Timestamp::new(2, 0), caller, origin, call, &mut out);
         loop {
             match out.pop() {
@@ -117,7 +117,7 @@ fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
 /// Users, and one of them in many groups.
 fn populate(db: &Embedded, principals: usize, groups: usize) -> (PrincipalId, Vec<PrincipalId>) {
     let cps = Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]);
-    let root = Asker { principal: PrincipalId::ANONYMOUS, cps };
+    let root = PtsAsker { principal: PrincipalId::ANONYMOUS, cps };
     let pts = |call| db.access().pts(&root, &call).unwrap();
     let make = |kind, name: String| {
         let new = NewPrincipal { kind, name, id: None, owner: None, uid: None, gid: None };

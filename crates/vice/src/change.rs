@@ -22,7 +22,7 @@ use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId, Timesta
 use crate::Vice;
 use crate::access::{self, Right};
 use crate::calls::CallOutcome;
-use crate::service::{Ask, Pending};
+use crate::service::{CallContext, PendingChange};
 use crate::volumes::{QuotaReservation, ViceVolume};
 
 /// See the head of the file.
@@ -134,7 +134,7 @@ impl<'v> Change<'v> {
 
 impl Vice {
     /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the stripes.
-    pub(crate) fn commit(&self, ask: &mut Ask<'_>, mut change: Change<'_>, answer: Answer) -> Result<CallOutcome, Fault> {
+    pub(crate) fn commit(&self, ask: &mut CallContext<'_>, mut change: Change<'_>, answer: Answer) -> Result<CallOutcome, Fault> {
         self.adopt(ask, change.made);
         self.promise(ask, change.volume, &change.promised)?;
         let removed = self.place_removed(ask, &mut change)?;
@@ -171,7 +171,7 @@ impl Vice {
     /// # Errors
     /// `NotDelegated` for a delegated change of what is not covered; `Busy`, which only says that the call waits, for what
     /// others have to themselves.
-    pub(crate) fn need_back(&self, ask: &mut Ask<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
+    pub(crate) fn need_back(&self, ask: &mut CallContext<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
         ask.models = volume.lists.models();
         let mut core = self.core.lock();
         ask.rights_changes = core.leases.rights_changes();
@@ -192,7 +192,7 @@ impl Vice {
     /// # Errors
     /// `Expired` if the session is over; as [`Vice::need_back`], for what came between; `Busy` with `ask.again`, if lists
     /// began to decide in the volume since then, or ended: what was read may be untrue, and nobody would be told.
-    pub(crate) fn promise(&self, ask: &mut Ask<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
+    pub(crate) fn promise(&self, ask: &mut CallContext<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
         let names: SmallVec<[bool; 4]> = fids.iter().map(|fid| self.may_see_names(ask, volume, *fid)).collect();
         let mut core = self.core.lock();
         let session = ask.origin.session;
@@ -226,7 +226,7 @@ impl Vice {
     }
 
     /// Whether it is a directory whose names the caller may see; known already for most that are promised.
-    fn may_see_names(&self, ask: &Ask<'_>, volume: &ViceVolume, fid: Fid) -> bool {
+    fn may_see_names(&self, ask: &CallContext<'_>, volume: &ViceVolume, fid: Fid) -> bool {
         if !fid.vnode.is_directory() || self.core.lock().leases.shows_names(ask.origin.session, fid) {
             return fid.vnode.is_directory();
         }
@@ -235,14 +235,14 @@ impl Vice {
     }
 
     /// A new file goes with its directory, if that is delegated.
-    fn adopt(&self, ask: &mut Ask<'_>, made: Option<(Fid, Fid)>) {
+    fn adopt(&self, ask: &mut CallContext<'_>, made: Option<(Fid, Fid)>) {
         let Some((dir, fid)) = made else { return };
         let at_once = ask.delegated.is_some() && fid.vnode.is_directory();
         self.core.lock().leases.adopt(ask.now, ask.origin.session, dir, fid, at_once, &mut ask.events);
     }
 
     /// Decides what becomes of a file without names.
-    fn place_removed(&self, ask: &Ask<'_>, change: &mut Change<'_>) -> Result<Option<Removed>, Fault> {
+    fn place_removed(&self, ask: &CallContext<'_>, change: &mut Change<'_>) -> Result<Option<Removed>, Fault> {
         let Some((vnode, hold)) = change.removed.take() else { return Ok(None) };
         let fid = vnode.status.fid;
         let session = ask.origin.session;
@@ -264,7 +264,7 @@ impl Vice {
     }
 
     /// After the commit, or after its failure; the orphan, if there is one now.
-    fn settle_removed(&self, ask: &mut Ask<'_>, removed: Option<Removed>, committed: bool) -> Option<Fid> {
+    fn settle_removed(&self, ask: &mut CallContext<'_>, removed: Option<Removed>, committed: bool) -> Option<Fid> {
         let Removed { fid, hold, orphan } = removed?;
         if !committed && hold {
             self.core.lock().leases.unhold(ask.origin.session, fid);
@@ -276,7 +276,7 @@ impl Vice {
 
     fn break_promises(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         breaks: &[BreakItem],
         except: SessionId,
         removed: Option<Fid>,
@@ -288,30 +288,30 @@ impl Vice {
         if let Some(fid) = removed {
             *core.removing.entry(fid).or_insert(0) += 1;
         }
-        core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed });
+        core.pending.insert(ticket, PendingChange { origin: ask.origin, answer, removed });
         CallOutcome::Waits
     }
 
     /// Who is in which groups is another from now on, so everybody may do something else wherever lists decide (AC-2). The answer comes when all who were told of
     /// rights know.
-    pub(crate) fn break_rights(&self, ask: &mut Ask<'_>, answer: Answer) -> CallOutcome {
+    pub(crate) fn break_rights(&self, ask: &mut CallContext<'_>, answer: Answer) -> CallOutcome {
         let mut core = self.core.lock();
         match core.break_rights(ask.now, &mut ask.events) {
             None => CallOutcome::Answer(answer),
             Some(ticket) => {
-                core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed: None });
+                core.pending.insert(ticket, PendingChange { origin: ask.origin, answer, removed: None });
                 CallOutcome::Waits
             }
         }
     }
 
     /// All that was promised of the volume is not true any more: the answer comes when everybody knows.
-    pub(crate) fn break_volume(&self, ask: &mut Ask<'_>, volume: VolumeId, answer: Answer) -> CallOutcome {
+    pub(crate) fn break_volume(&self, ask: &mut CallContext<'_>, volume: VolumeId, answer: Answer) -> CallOutcome {
         let mut core = self.core.lock();
         match core.leases.break_volume(ask.now, volume, &mut ask.events) {
             None => CallOutcome::Answer(answer),
             Some(ticket) => {
-                core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed: None });
+                core.pending.insert(ticket, PendingChange { origin: ask.origin, answer, removed: None });
                 CallOutcome::Waits
             }
         }

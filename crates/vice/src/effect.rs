@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use types::{Answer, BreakId, BreakItem, Fault, Origin, SessionId};
+use types::{Answer, BreakId, BreakItem, Fault, ReplyAddress, SessionId};
 
 /// One thing for the driver to send or to forget. Effects of one call of the service are in the order in which they must go out.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub enum Effect {
     /// The answer to a request; every request gets exactly one, unless its session ended before.
     Reply {
         /// Which request.
-        origin: Origin,
+        origin: ReplyAddress,
         /// What came of it.
         result: Result<Answer, Fault>,
         /// With [`Answer::Body`]: a read-only descriptor of the body.

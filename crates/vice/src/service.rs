@@ -19,24 +19,24 @@ use lease::{KnownSession, Leases, Output, RenewalOutcome, Restart, BreakTicket};
 use parking_lot::Mutex;
 use store::{Partition, Rewrapped, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, ClientId, Fault, Fid, Origin, PartitionNo,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, ClientId, Fault, Fid, ReplyAddress, PartitionNo,
     ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
 };
 
 use crate::access::{CallerView, Principals};
 use crate::calls::auth::AuthDesk;
-use crate::calls::{Blanks, Counters, Lends};
-use crate::guarded::Guarded;
-use crate::lookups::LookupHook;
-use crate::opened::Opened;
-use crate::rules::Ruled;
-use crate::slots::{Begin, SlotTable};
-use crate::stripes::Stripes;
-use crate::volumes::{Known, Moves, ViceVolume};
-use crate::waiting::{CallQueue, Parked, Waiting, Waits};
-use crate::whose::Whose;
-use crate::witness::{Refusals, Witness};
-use crate::{Effect, Errands, Partitions, ViceConfig};
+use crate::calls::{Blanks, CallCounters, Lends};
+use crate::unpoisoned::Guarded;
+use crate::principal_lookups::LookupHook;
+use crate::open_rights::OpenRights;
+use crate::fences::FenceEpoch;
+use crate::reply_cache::{Begin, SlotTable};
+use crate::lock_stripes::Stripes;
+use crate::volumes::{VolumesInUse, Moves, ViceVolume};
+use crate::waiting_calls::{CallQueue, Parked, Waiting, Waits};
+use crate::identity_cache::IdentityCache;
+use crate::audit_events::{Refusals, AuditLog};
+use crate::{Effect, TransferAgent, Partitions, ViceConfig};
 
 /// What a client learns when it attaches or resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,31 +64,31 @@ pub struct Vice {
     pub(crate) lookups: OnceLock<LookupHook>,
     pub(crate) partitions: Partitions,
     pub(crate) stripes: Stripes,
-    pub(crate) core: Guarded<Core>,
-    pub(crate) counters: Counters,
+    pub(crate) core: Guarded<ServiceTables>,
+    pub(crate) counters: CallCounters,
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
-    pub(crate) volumes: Known,
+    pub(crate) volumes: VolumesInUse,
     pub(crate) principals: OnceLock<Arc<dyn Principals>>,
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
     pub(crate) desk: OnceLock<AuthDesk>,
-    pub(crate) errands: OnceLock<Arc<dyn Errands>>,
+    pub(crate) errands: OnceLock<Arc<dyn TransferAgent>>,
     pub(crate) moves: Mutex<Moves>,
     /// Counts holds that ended.
     pub(crate) holds_ended: AtomicU64,
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
-    pub(crate) whose: Whose,
-    pub(crate) ruled: Ruled,
-    pub(crate) witness: OnceLock<Arc<dyn Witness>>,
+    pub(crate) whose: IdentityCache,
+    pub(crate) ruled: FenceEpoch,
+    pub(crate) witness: OnceLock<Arc<dyn AuditLog>>,
     pub(crate) refusals: Refusals,
     pub(crate) attaching: Mutex<()>,
     pub(crate) marking: Mutex<()>,
 }
 
 /// Everything in memory that calls share.
-pub(crate) struct Core {
+pub(crate) struct ServiceTables {
     pub leases: Leases,
     pub slots: SlotTable,
     /// Calls that wait for the grace period.
@@ -102,7 +102,7 @@ pub(crate) struct Core {
     /// They are hearing that this is another, because principals changed elsewhere.
     pub rights_ticket: Option<BreakTicket>,
     /// Changes that are done but not acknowledged.
-    pub pending: HashMap<BreakTicket, Pending>,
+    pub pending: HashMap<BreakTicket, PendingChange>,
     /// How many of them took the last name of a file.
     pub removing: HashMap<Fid, u32>,
     /// Whose kernels write into which bodies.
@@ -110,11 +110,11 @@ pub(crate) struct Core {
     /// Blank bodies that sessions have.
     pub blanks: Blanks,
     /// Who waits for locks, and whether a fence came between.
-    pub lock_waits: HashMap<Origin, (Caller, bool)>,
-    pub opened: Opened,
+    pub lock_waits: HashMap<ReplyAddress, (Caller, bool)>,
+    pub opened: OpenRights,
 }
 
-impl Core {
+impl ServiceTables {
     fn enqueue(&mut self, waiting: Waiting) -> Result<(), Fault> {
         let of_nobody = self.leases.is_stranger(waiting.origin().session);
         self.queue.push(waiting, of_nobody)
@@ -131,20 +131,20 @@ impl Core {
 }
 
 /// A change that waits for acknowledgements.
-pub(crate) struct Pending {
-    pub origin: Origin,
+pub(crate) struct PendingChange {
+    pub origin: ReplyAddress,
     pub answer: Answer,
     /// The file that lost its last name.
     pub removed: Option<Fid>,
 }
 
 /// Where a call comes from, and what came of it beside the answer.
-pub(crate) struct Ask<'a> {
+pub(crate) struct CallContext<'a> {
     pub now: Time,
     pub wall: Timestamp,
     pub caller: &'a Caller,
     pub principals: &'a dyn Principals,
-    pub origin: Origin,
+    pub origin: ReplyAddress,
     /// To be settled once no lock is held.
     pub events: Vec<Output>,
     /// The change was answered by the session itself, with this slot for its new file (0: none).
@@ -160,7 +160,7 @@ pub(crate) struct Ask<'a> {
     pub again: bool,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> CallContext<'a> {
     /// Who asks.
     pub fn asker(&self) -> CallerView<'a> {
         CallerView { caller: self.caller, principals: self.principals }
@@ -180,7 +180,7 @@ impl Vice {
         for record in &records {
             slots.add_session(record.session);
             for reply in partitions.replies(record.session)? {
-                let origin = Origin { session: record.session, slot: reply.slot, request: reply.request };
+                let origin = ReplyAddress { session: record.session, slot: reply.slot, request: reply.request };
                 slots.add_record(origin, reply.reply);
             }
             known.push(KnownSession {
@@ -209,7 +209,7 @@ impl Vice {
         let last = partitions.allocate_session()?;
         let vice = Vice {
             stripes: Stripes::new(),
-            core: Guarded::new(Core {
+            core: Guarded::new(ServiceTables {
                 leases: Leases::new(config.lease, Some(&restart), SessionId(last.0 + 1), now),
                 slots,
                 queue: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
@@ -222,11 +222,11 @@ impl Vice {
                 lends: Lends::default(),
                 blanks,
                 lock_waits: HashMap::new(),
-                opened: Opened::default(),
+                opened: OpenRights::default(),
             }),
-            counters: Counters::default(),
+            counters: CallCounters::default(),
             scrub: Mutex::new(None),
-            volumes: Known::default(),
+            volumes: VolumesInUse::default(),
             principals: OnceLock::new(),
             cell: OnceLock::new(),
             expects_cell: AtomicBool::new(false),
@@ -236,9 +236,9 @@ impl Vice {
             moves: Mutex::default(),
             holds_ended: AtomicU64::new(0),
             naming: Mutex::new(()),
-            whose: Whose::default(),
+            whose: IdentityCache::default(),
             lookups: OnceLock::new(),
-            ruled: Ruled::default(),
+            ruled: FenceEpoch::default(),
             witness: OnceLock::new(),
             refusals: Refusals::default(),
             attaching: Mutex::new(()),
@@ -405,7 +405,7 @@ impl Vice {
     }
 
     /// The client takes a waiting request back; it is answered with `Cancelled` unless it is done already.
-    pub fn cancel(&self, now: Time, origin: Origin, out: &mut Vec<Effect>) {
+    pub fn cancel(&self, now: Time, origin: ReplyAddress, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         let mut core = self.core.lock();
         core.leases.cancel(origin, &mut events);
@@ -436,7 +436,7 @@ impl Vice {
         now: Time,
         wall: Timestamp,
         caller: &Caller,
-        origin: Origin,
+        origin: ReplyAddress,
         call: Call,
         out: &mut Vec<Effect>,
     ) {
@@ -540,7 +540,7 @@ impl Vice {
 
 /// Whether the earlier life is settled far enough for this call: changes wait for all of it (CB-5), whoever looks at files for those that may have
 /// changed them on their own, and those may say so at any time.
-pub(crate) fn may_run(leases: &Leases, origin: Origin, call: &Call) -> bool {
+pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> bool {
     match call {
         Call::Delegated { .. } | Call::AdoptBody { .. } if leases.reclaims_delegations(origin.session) => true,
         call if call.changes() => leases.may_change(),

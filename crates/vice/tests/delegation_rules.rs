@@ -10,7 +10,7 @@ use common::{Ground, Rig, VOLUME, name, remove, write};
 use store::VolumeQuota;
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
-    Origin, RemoveWhat, RenameMode, StatusChange, Timestamp, VnodeSlots,
+    ReplyAddress, RemoveWhat, RenameMode, StatusChange, Timestamp, VnodeSlots,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -315,7 +315,7 @@ fn a_directory_in_use_is_not_delegated_until_its_users_have_left() {
 fn calls_that_waited_go_on_in_the_order_in_which_they_came() {
     let (mut rig, mut own) = alone();
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
-    let origins: Vec<Origin> = (0..20_u8)
+    let origins: Vec<ReplyAddress> = (0..20_u8)
         .map(|number| {
             rig.start_in(1 + usize::from(number % 2), 10 + u32::from(number), &ROOT, write(file, None, &[number]))
         })

@@ -16,7 +16,7 @@ use common::{Ground, Rig, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, Origin, SessionId, Time, Timestamp, VnodeSlots,
+    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, ReplyAddress, SessionId, Time, Timestamp, VnodeSlots,
 };
 use vice::{Effect, Vice};
 
@@ -85,7 +85,7 @@ impl Client<'_> {
     fn start(&mut self, slot: u32, call: Call) -> (SessionId, u64) {
         self.requests += 1;
         let session = self.crowd.sessions[self.number];
-        let origin = Origin { session, slot, request: self.requests };
+        let origin = ReplyAddress { session, slot, request: self.requests };
         self.crowd.clock.fetch_add(15, Ordering::SeqCst);
         let mut out = Vec::new();
         self.crowd.vice.perform(self.crowd.now(), Timestamp::new(5, 0), &ROOT, origin, call, &mut out);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Ground, Rig, config, name, remove, write};
 use types::{
-    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind, Origin,
+    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind, ReplyAddress,
     RemoveWhat,
 };
 
@@ -89,7 +89,7 @@ fn a_refusal_that_comes_again_is_the_same_refusal() {
     let origin = rig.start(0, &ROOT, make(root, "f"));
     assert_eq!(rig.reply(origin), Some(Err(Fault::Exists)));
     let other = rig.origin(0);
-    rig.perform(Origin { slot: 5, ..other }, &ROOT, remove(root, "f"));
+    rig.perform(ReplyAddress { slot: 5, ..other }, &ROOT, remove(root, "f"));
     rig.perform(origin, &ROOT, make(root, "f"));
     assert_eq!(rig.reply(origin), Some(Err(Fault::Exists)));
     assert_eq!(entries(&mut rig, root), 0);

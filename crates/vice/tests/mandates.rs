@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celldb::{CellDb, Embedded};
-use guard::{Asker, Cps};
+use guard::{PtsAsker, Cps};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, AuthLevel, Name, NewPrincipal, Origin, PartitionNo,
+    Answer, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, AuthLevel, Name, NewPrincipal, ReplyAddress, PartitionNo,
     PrincipalId, PrincipalKind, PtsCall, Pull, Realm, Revision, ServerId, Site, SiteKind, Time, Timestamp, VolumeCall,
     VolumeChange, VolumeGroup, VolumeId, VolumeKind, RequestIdentity,
 };
@@ -47,7 +47,7 @@ impl House {
         let vice = Vice::open(partition, config, Time::ZERO).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
-        vice.has_cell(Arc::clone(&db) as Arc<dyn CellDb>);
+        vice.set_cell_database(Arc::clone(&db) as Arc<dyn CellDb>);
         let mut house =
             House { vice, db, clients: 0, home, other, elsewhere: VolumeId(60), partition: String::new(), _dir: dir };
         let Ok(Answer::Partitions(partitions)) = house.call(&Caller::ROOT, Call::Volume(VolumeCall::Partitions)) else {
@@ -69,7 +69,7 @@ impl House {
     }
 
     fn user(&self, name: &str) -> PrincipalId {
-        let superuser = Asker {
+        let superuser = PtsAsker {
             principal: PrincipalId::ANONYMOUS,
             cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };
@@ -86,7 +86,7 @@ impl House {
         let now = Time::from_start(Duration::from_secs(100));
         let mut out = Vec::new();
         let session = self.vice.attach(now, ClientId(self.clients), 1, &mut out).unwrap().session;
-        let origin = Origin { session, slot: 0, request: 1 };
+        let origin = ReplyAddress { session, slot: 0, request: 1 };
         self.vice.perform(now, Timestamp::new(1000, 0), caller, origin, call, &mut out);
         let result = out.into_iter().find_map(|effect| match effect {
             Effect::Reply { origin: of, result, .. } if of == origin => Some(result),
@@ -190,7 +190,7 @@ fn a_delegate_may_what_his_realms_have_and_nothing_else() {
     for bits in 0_u8..16 {
         let mut house = House::new();
         let (joe, staff) = (house.user("joe"), house.user("groupies"));
-        let superuser = Asker {
+        let superuser = PtsAsker {
             principal: PrincipalId::ANONYMOUS,
             cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };

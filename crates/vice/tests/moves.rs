@@ -198,7 +198,7 @@ fn a_hold_that_nobody_ends_asks_whose_the_volume_is() {
         assert!(rig.clients[1].broken.iter().any(|item| item.fid == file), "CB-1");
         assert_eq!(rig.status(1, file), Err(Fault::NoVolume));
         assert_eq!(rig.reply(writing), Some(Err(Fault::NoVolume)));
-        rig.vice().has_cell(db);
+        rig.vice().set_cell_database(db);
         settle(&mut rig);
         assert_eq!(rig.status(1, file).is_ok(), ours);
         rig.wait(Duration::from_secs(2));
@@ -270,8 +270,8 @@ fn who_dies_in_a_move_asks_before_it_serves() {
     let db = database(&dir.path().join("db"), here);
     for (rig, id) in [(&mut from, ServerId(1)), (&mut to, here)] {
         rig.restart();
-        rig.vice().is_called(ServerInfo { id, name: "one".into(), addresses: Vec::new(), keys: Vec::new() });
-        rig.vice().has_cell(Arc::clone(&db));
+        rig.vice().set_server_info(ServerInfo { id, name: "one".into(), addresses: Vec::new(), keys: Vec::new() });
+        rig.vice().set_cell_database(Arc::clone(&db));
         rig.reclaim(0);
         assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
         settle(rig);

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use celldb::{CellDb, Embedded};
 use dafs::Procedure;
-use guard::{Asker, Cps};
+use guard::{PtsAsker, Cps};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, AuthLevel, Name, NewPrincipal, Origin,
+    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, AuthLevel, Name, NewPrincipal, ReplyAddress,
     PrincipalId, PrincipalKind, PtsCall, Realm, Revision, ServerId, ServerInfo, Time, Timestamp, RequestIdentity, Whom,
 };
 use vice::{Effect, Vice, ViceConfig};
@@ -197,7 +197,7 @@ impl House {
         let vice = Vice::open(partition, config, Time::ZERO).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
-        let superuser = Asker {
+        let superuser = PtsAsker {
             principal: PrincipalId::ANONYMOUS,
             cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };
@@ -229,7 +229,7 @@ impl House {
         rule(GuardCall::WithdrawKeys { server: ServerId(2) });
         // The one of a name that no call has.
         rule(GuardCall::AddMandate { principal: delegate, realm: Realm::Volumes("nobody.has.this".into()) });
-        vice.has_cell(db);
+        vice.set_cell_database(db);
         (House { vice, clients: 0, _dir: dir }, callers(joe, member, foreign, chief, [fenced, delegate]))
     }
 
@@ -239,7 +239,7 @@ impl House {
         let now = Time::from_start(Duration::from_secs(100));
         let mut out = Vec::new();
         let session = self.vice.attach(now, ClientId(self.clients), 1, &mut out).unwrap().session;
-        let origin = Origin { session, slot: 0, request: 1 };
+        let origin = ReplyAddress { session, slot: 0, request: 1 };
         self.vice.perform(now, Timestamp::new(1000, 0), caller, origin, call.clone(), &mut out);
         let result = out.into_iter().find_map(|effect| match effect {
             Effect::Reply { origin: of, result, .. } if of == origin => Some(result),

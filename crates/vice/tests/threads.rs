@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::VolumeQuota;
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, Origin, RemoveWhat, RenameMode, SessionId, Time,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, ReplyAddress, RemoveWhat, RenameMode, SessionId, Time,
     Timestamp,
 };
 use vice::{Effect, Vice};
@@ -52,7 +52,7 @@ impl Crowd<'_> {
 
     fn call(&self, thread: usize, request: &mut u64, call: Call) -> Result<Answer, Fault> {
         *request += 1;
-        let origin = Origin { session: self.sessions[thread], slot: 1, request: *request };
+        let origin = ReplyAddress { session: self.sessions[thread], slot: 1, request: *request };
         let mut out = Vec::new();
         self.vice.perform(Crowd::now(), Timestamp::new(5, 0), &ROOT, origin, call, &mut out);
         self.deliver(out);

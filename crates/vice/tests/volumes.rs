@@ -111,7 +111,7 @@ fn a_change_is_answered_from_the_record_of_the_partition_that_was_changed() {
         let session = rig.clients[0].session;
         rig.restart();
         assert!(rig.resume(0).unwrap().recorded.contains(&(0, last)));
-        let origin = types::Origin { session, slot: 0, request: last };
+        let origin = types::ReplyAddress { session, slot: 0, request: last };
         rig.perform(origin, &Caller::ROOT, call);
         rig.reclaim(0);
         assert!(matches!(rig.reply(origin), Some(Ok(Answer::Made { existed: false, .. }))), "EO-1");

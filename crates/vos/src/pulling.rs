@@ -8,7 +8,7 @@ use types::{Answer, Fault, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskSt
 use crate::{VosError, Servers, JobEvent};
 
 /// Between looks at a pull: short at first, for the small ones.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(500);
 /// A pull that brings nothing for so long has failed: its server would have said so, if it knew.
 const STALLED: Duration = Duration::from_secs(120);
@@ -48,7 +48,7 @@ pub(crate) fn finished(
 ) -> Result<TaskInfo, VosError> {
     let mut task = one_task(servers, by, begin(servers, by, call)?, None)?;
     let name = servers.name(by);
-    let (mut pause, mut silent) = (LOOK, Duration::ZERO);
+    let (mut pause, mut silent) = (POLL_INTERVAL, Duration::ZERO);
     loop {
         match task.state {
             TaskState::Done => return Ok(task),
@@ -67,7 +67,7 @@ pub(crate) fn finished(
 
 /// Waits until nothing of a tree comes in at a server: what somebody who was stopped began ends first.
 pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<(), VosError> {
-    let (mut pause, mut waited) = (LOOK, Duration::ZERO);
+    let (mut pause, mut waited) = (POLL_INTERVAL, Duration::ZERO);
     loop {
         let Answer::Tasks(tasks) = servers.call(server, VolumeCall::Tasks)? else {
             return Err(VosError::Odd(servers.name(server)));
@@ -87,7 +87,7 @@ pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId)
 
 /// What somebody who was stopped began may still run: it ends first.
 fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answer, VosError> {
-    let (mut pause, mut waited) = (LOOK, Duration::ZERO);
+    let (mut pause, mut waited) = (POLL_INTERVAL, Duration::ZERO);
     loop {
         match servers.call(by, call.clone()) {
             Err(VosError::Refused { fault: Fault::Busy, .. }) if waited < STALLED => {}

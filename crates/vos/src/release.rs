@@ -38,7 +38,7 @@ const AT_ONCE: usize = 256;
 /// Relays that a site tries to fetch from.
 const TRIED_MAX: usize = 8;
 /// Between looks whether somebody can serve.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
 /// How a release ended.
@@ -326,7 +326,7 @@ impl Relay {
 
     /// Waits until somebody can serve a site that shows this epoch; 0: none.
     fn choose(&self, base: u64, servers: &dyn Servers) -> (ServerId, VolumeId) {
-        let mut pause = LOOK;
+        let mut pause = POLL_INTERVAL;
         loop {
             if let Some(chosen) = self.choose_now(base) {
                 return chosen;

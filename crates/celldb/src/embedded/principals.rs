@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use guard::{Asker, Book, Edit, Highest, Link, Rules, Write};
+use guard::{PtsAsker, Book, Edit, Highest, Membership, Rules, Write};
 use rocksdb::WriteBatch;
 use types::{
     Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Revised,
@@ -63,14 +63,14 @@ impl Embedded {
                         batch.delete(key::secret(*id));
                     }
                     Write::Join { group, member } => {
-                        for (link, of, to) in [(Link::Member, *group, *member), (Link::Group, *member, *group)] {
+                        for (link, of, to) in [(Membership::Member, *group, *member), (Membership::Group, *member, *group)] {
                             let key = key::link(link, of, to);
                             batch.put(&key, record::encode_id(&key, to));
                         }
                     }
                     Write::Leave { group, member } => {
-                        batch.delete(key::link(Link::Member, *group, *member));
-                        batch.delete(key::link(Link::Group, *member, *group));
+                        batch.delete(key::link(Membership::Member, *group, *member));
+                        batch.delete(key::link(Membership::Group, *member, *group));
                     }
                     Write::Highest(highest) => batch.put(key::HIGHEST, record::encode_highest(key::HIGHEST, *highest)),
                 }
@@ -98,7 +98,7 @@ fn put(batch: &mut WriteBatch, revision: Revision, before: Option<&Principal>, o
     for key in [key::principal_name(&one.name)].into_iter().chain(uid) {
         batch.put(&key, record::encode_id(&key, one.id));
     }
-    let key = key::link(Link::Owned, one.owner, one.id);
+    let key = key::link(Membership::Owned, one.owner, one.id);
     batch.put(&key, record::encode_id(&key, one.id));
 }
 
@@ -106,7 +106,7 @@ fn put(batch: &mut WriteBatch, revision: Revision, before: Option<&Principal>, o
 fn forget(batch: &mut WriteBatch, before: &Principal) {
     batch.delete(key::principal_name(&before.name));
     before.uid.iter().for_each(|uid| batch.delete(key::uid(*uid)));
-    batch.delete(key::link(Link::Owned, before.owner, before.id));
+    batch.delete(key::link(Membership::Owned, before.owner, before.id));
 }
 
 impl Book for Embedded {
@@ -124,7 +124,7 @@ impl Book for Embedded {
 
     fn linked(
         &self,
-        link: Link,
+        link: Membership,
         of: PrincipalId,
         after: PrincipalId,
         max: usize,
@@ -179,7 +179,7 @@ impl Access for Embedded {
         Ok((at, guard::subdomain(self, principal, host).map_err(CellError::Away)?))
     }
 
-    fn pts(&self, asker: &Asker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
+    fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
         if !call.changes() {
             return guard::perform(self, asker, call).map(|(answer, _)| answer);
         }

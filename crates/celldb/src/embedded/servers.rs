@@ -11,7 +11,7 @@ use types::limits::{SERVER_KEYS_MAX, SERVERS_MAX};
 use types::{Answer, Changed, Fault, KeyPrint, Revision, Revised, ServerId, ServerInfo};
 
 use super::{Embedded, Result, need_seen, revision_of};
-use crate::record::{self, Counters, Past};
+use crate::record::{self, CellCounters, Past};
 use crate::{CellError, key};
 
 impl Embedded {
@@ -136,7 +136,7 @@ impl Embedded {
     /// The keys of `gone` count no more, in one batch with what `fill` does.
     fn withdraw(
         &self,
-        counters: &mut Counters,
+        counters: &mut CellCounters,
         id: ServerId,
         gone: Option<&ServerInfo>,
         fill: impl FnOnce(Revision, &mut WriteBatch),

@@ -303,13 +303,13 @@ fn a_damaged_record_is_not_believed() {
 /// What the obvious book says, the database says, also when it was opened again.
 #[test]
 fn principals_are_kept_as_in_memory() {
-    use guard::{Asker, Cps, MemBook, perform};
+    use guard::{PtsAsker, Cps, MemBook, perform};
     use types::{AuthLevel, NewPrincipal, PrincipalId, PrincipalKind, PtsCall};
 
     let dir = tempfile::tempdir().unwrap();
     let mut db = Embedded::open(dir.path()).unwrap();
     let mut book = MemBook::new();
-    let root = Asker {
+    let root = PtsAsker {
         principal: PrincipalId::ANONYMOUS,
         cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
     };

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use types::{Answer, Call, Caller, Fault};
 
-use super::credentials::Handle;
-use super::queue::{Ready, Unit};
+use super::credentials::CallerHandle;
+use super::queue::{ReadyCall, Unit};
 use super::session::{SessionConnection, check_credits, fail, ids};
 use super::{CallFailure, CallId, ClientOutput, ClientSession};
 use crate::codec::{AnswerKind, Procedure, check_payload, decode_answer, encode_call, resolve_current};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
 use crate::message::Message;
-use crate::{Features, Flags, Frame, FrameKind, Header, PeerError, WireError};
+use crate::{Features, Flags, Frame, FrameKind, FrameHeader, PeerError, WireError};
 
 impl ClientSession {
-    pub(super) fn on_submit(&mut self, id: CallId, ready: Result<Ready, WireError>, out: &mut Vec<ClientOutput>) {
+    pub(super) fn on_submit(&mut self, id: CallId, ready: Result<ReadyCall, WireError>, out: &mut Vec<ClientOutput>) {
         if self.queue.len() >= self.config.queue_max {
             return fail(&[id], &CallFailure::QueueFull, out);
         }
@@ -39,7 +39,7 @@ impl ClientSession {
         if self.queue.len() + members.len() > self.config.queue_max {
             return fail(&ids, &CallFailure::QueueFull, out);
         }
-        let ready = |(index, (id, call))| Ready::new(id, caller.clone(), call, None, index == 0);
+        let ready = |(index, (id, call))| ReadyCall::new(id, caller.clone(), call, None, index == 0);
         match members.into_iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>() {
             Ok(mut one) if one.len() == 1 => self.queue.push(one.remove(0)),
             Ok(members) if !members.is_empty() => self.queue.push_chain(members),
@@ -117,7 +117,7 @@ impl ClientSession {
         }
     }
 
-    fn launch(&mut self, line: SessionConnection, ready: Ready, out: &mut Vec<ClientOutput>) {
+    fn launch(&mut self, line: SessionConnection, ready: ReadyCall, out: &mut Vec<ClientOutput>) {
         if let Err(error) = check_payload(&ready.call, line.terms.payload_bytes_max) {
             return fail(&[ready.id], &CallFailure::Unsendable(error), out);
         }
@@ -125,12 +125,12 @@ impl ClientSession {
         self.send_request(line, slot, Flags::NONE, out);
     }
 
-    fn launch_chain(&mut self, line: SessionConnection, members: Vec<Ready>, out: &mut Vec<ClientOutput>) {
+    fn launch_chain(&mut self, line: SessionConnection, members: Vec<ReadyCall>, out: &mut Vec<ClientOutput>) {
         let ids: Vec<CallId> = members.iter().map(|ready| ready.id).collect();
         if members.len() > self.flights.chain_max() {
             return fail(&ids, &CallFailure::BadChain, out);
         }
-        let fits = |ready: &Ready| check_payload(&ready.call, line.terms.payload_bytes_max);
+        let fits = |ready: &ReadyCall| check_payload(&ready.call, line.terms.payload_bytes_max);
         if let Err(error) = members.iter().try_for_each(fits) {
             return fail(&ids, &CallFailure::Unsendable(error), out);
         }
@@ -189,8 +189,8 @@ impl ClientSession {
         let wanted = self.queue.len() + self.flights.len();
         let (flight, request) = self.flights.get(slot).expect("callers name a slot with a call");
         let credential = match self.credentials.handle(&flight.ready.caller) {
-            Handle::Known(handle) => handle,
-            Handle::New(handle) => {
+            CallerHandle::Known(handle) => handle,
+            CallerHandle::New(handle) => {
                 let caller = flight.ready.caller.clone();
                 let message = match self.credentials.show(&caller) {
                     Some(shown) => Message::Token { handle, shown },
@@ -204,7 +204,7 @@ impl ClientSession {
         let region = flight.ready.region.filter(|_| line.terms.features.has(Features::DIRECT));
         let bit = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
         let packed = flight.ready.may_be_packed() && line.terms.features.has(Features::PACKED_READS);
-        let header = Header {
+        let header = FrameHeader {
             procedure: if packed { Procedure::ReadPacked as u16 } else { flight.ready.number },
             flags: flags.with(bit(failed, Flags::ABORTED)).with(bit(region.is_some(), Flags::DIRECT)),
             credits: u16::try_from(wanted).unwrap_or(u16::MAX),
@@ -212,7 +212,7 @@ impl ClientSession {
             slot,
             credential,
             region: region.unwrap_or_default(),
-            ..Header::new(FrameKind::Request, session)
+            ..FrameHeader::new(FrameKind::Request, session)
         };
         let frame = Frame::new(header, flight.ready.message.clone(), flight.ready.payload.clone());
         out.push(ClientOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
@@ -252,7 +252,7 @@ impl ClientSession {
 
 /// The answer of a reply to `asked`. One that cannot be read ends the call and not the connection:
 /// asked again, a newer server would only say the same.
-fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, CallFailure>, PeerError> {
+fn read_reply(frame: Frame, asked: &ReadyCall) -> Result<Result<Answer, CallFailure>, PeerError> {
     let Frame { header, message, payload } = frame;
     if let Some(code) = header.fault {
         let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use types::Caller;
 
 use crate::limits::CREDENTIALS_MAX;
-use crate::showing::{ProofContext, TokenProof, Wallet};
+use crate::credentials::{ProofContext, TokenProof, Wallet};
 
 /// The handles of one connection.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Credentials {
 
 /// A caller's handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handle {
+pub(super) enum CallerHandle {
     /// The server knows it.
     Known(u32),
     /// The server is to be told first.
@@ -48,16 +48,16 @@ impl Credentials {
     }
 
     /// The handle of `caller` from now on.
-    pub fn handle(&mut self, caller: &Caller) -> Handle {
+    pub fn handle(&mut self, caller: &Caller) -> CallerHandle {
         self.forget_changed();
         self.uses += 1;
         if let Some(handle) = self.handles.get(caller) {
             self.used[*handle as usize - 1].1 = self.uses;
-            return Handle::Known(*handle);
+            return CallerHandle::Known(*handle);
         }
         let handle = self.take_handle(caller);
         self.handles.insert(caller.clone(), handle);
-        Handle::New(handle)
+        CallerHandle::New(handle)
     }
 
     /// Who has another token now, or none, is another one to the server. Frames keep their order, so the handles begin anew.
@@ -95,13 +95,13 @@ mod tests {
     fn the_handle_that_was_unused_longest_is_given_away() {
         let mut credentials = Credentials::new(None);
         for uid in 1..=CREDENTIALS_MAX as u32 {
-            assert_eq!(credentials.handle(&caller(uid)), Handle::New(uid));
+            assert_eq!(credentials.handle(&caller(uid)), CallerHandle::New(uid));
         }
-        assert_eq!(credentials.handle(&caller(1)), Handle::Known(1));
-        assert_eq!(credentials.handle(&caller(1000)), Handle::New(2));
-        assert_eq!(credentials.handle(&caller(2)), Handle::New(3));
-        assert_eq!(credentials.handle(&caller(1000)), Handle::Known(2));
+        assert_eq!(credentials.handle(&caller(1)), CallerHandle::Known(1));
+        assert_eq!(credentials.handle(&caller(1000)), CallerHandle::New(2));
+        assert_eq!(credentials.handle(&caller(2)), CallerHandle::New(3));
+        assert_eq!(credentials.handle(&caller(1000)), CallerHandle::Known(2));
         credentials.clear(credentials.line);
-        assert_eq!(credentials.handle(&caller(1000)), Handle::New(1));
+        assert_eq!(credentials.handle(&caller(1000)), CallerHandle::New(1));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use types::limits::SLOTS_MAX;
 use types::{Answer, Fid};
 
-use super::queue::Ready;
+use super::queue::ReadyCall;
 use super::{CallFailure, CallId};
 use crate::PeerError;
 use crate::limits::CHAIN_MAX;
@@ -16,14 +16,14 @@ use crate::limits::CHAIN_MAX;
 /// A call on its way.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub ready: Ready,
+    pub ready: ReadyCall,
     pub chain: Option<u64>,
     /// The caller took it back.
     pub cancelled: bool,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct CallSlot {
     last: u64,
     flight: Option<Flight>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Rest {
 /// See the head of the file.
 #[derive(Debug)]
 pub(super) struct Flights {
-    slots: Vec<Slot>,
+    slots: Vec<CallSlot>,
     chains: BTreeMap<u64, Rest>,
     chains_begun: u64,
     flying: usize,
@@ -56,7 +56,7 @@ pub(super) struct Flights {
 impl Flights {
     pub fn new() -> Flights {
         Flights {
-            slots: (0..SLOTS_MAX).map(|_| Slot::default()).collect(),
+            slots: (0..SLOTS_MAX).map(|_| CallSlot::default()).collect(),
             chains: BTreeMap::new(),
             chains_begun: 0,
             flying: 0,
@@ -123,7 +123,7 @@ impl Flights {
     // Flights.
 
     /// Gives a call a slot and a number. There must be room.
-    pub fn launch(&mut self, ready: Ready, chain: Option<u64>) -> u32 {
+    pub fn launch(&mut self, ready: ReadyCall, chain: Option<u64>) -> u32 {
         let slots = self.slots.iter_mut().take(self.credits as usize);
         let (index, slot) =
             slots.enumerate().find(|(_, slot)| slot.flight.is_none()).expect("DA-1: callers look for room first");
@@ -156,7 +156,7 @@ impl Flights {
 
     /// Where a call is.
     pub fn find(&self, id: CallId) -> Option<u32> {
-        let same = |slot: &Slot| slot.flight.as_ref().is_some_and(|flight| flight.ready.id == id);
+        let same = |slot: &CallSlot| slot.flight.as_ref().is_some_and(|flight| flight.ready.id == id);
         self.slots.iter().position(same).map(|index| index as u32)
     }
 

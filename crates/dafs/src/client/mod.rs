@@ -27,7 +27,7 @@ use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, ClientId, Fa
 
 pub use session::ClientSession;
 
-use crate::showing::{Hash, Wallet};
+use crate::credentials::{Hash, Wallet};
 use crate::{ChannelId, Frame, Region, Terms, WireError};
 
 /// What a session begins with.

@@ -15,7 +15,7 @@ use crate::{Region, WireError};
 
 /// A call that can be sent.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadyCall {
     pub id: CallId,
     pub caller: Caller,
     pub call: Call,
@@ -29,7 +29,7 @@ pub(super) struct Ready {
     pub payload: Bytes,
 }
 
-impl Ready {
+impl ReadyCall {
     /// Checks a call, and makes its bytes. `first`: nothing runs before it, so it cannot name its chain's file.
     pub fn new(
         id: CallId,
@@ -37,7 +37,7 @@ impl Ready {
         mut call: Call,
         region: Option<Region>,
         first: bool,
-    ) -> Result<Ready, WireError> {
+    ) -> Result<ReadyCall, WireError> {
         let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. } | Call::Return { .. });
         if (first || listed) && uses_current(&mut call) {
             return Err(WireError::BadValue { what: "fid", value: u64::MAX });
@@ -45,7 +45,7 @@ impl Ready {
         let procedure = Procedure::of(&call);
         let EncodedCall { procedure: number, message, payload } = encode_call(&call)?;
         let urgent = is_urgent(&call);
-        Ok(Ready { id, caller, call, region, urgent, procedure, number, message: message.into(), payload })
+        Ok(ReadyCall { id, caller, call, region, urgent, procedure, number, message: message.into(), payload })
     }
 
     /// The kind of answer that belongs to it.
@@ -82,8 +82,8 @@ fn is_urgent(call: &Call) -> bool {
 #[allow(clippy::large_enum_variant)] // nearly all are single
 #[derive(Debug)]
 pub(super) enum Unit {
-    Single(Ready),
-    Chain(Vec<Ready>),
+    Single(ReadyCall),
+    Chain(Vec<ReadyCall>),
 }
 
 /// What is left of a delegated chain.
@@ -91,15 +91,15 @@ pub(super) enum Unit {
 struct Rest {
     /// The member that was sent alone, and is not answered.
     led_by: Option<CallId>,
-    members: VecDeque<Ready>,
+    members: VecDeque<ReadyCall>,
 }
 
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pub urgent: VecDeque<Ready>,
+    pub urgent: VecDeque<ReadyCall>,
     delegated: VecDeque<Rest>,
-    pub locks: VecDeque<Ready>,
+    pub locks: VecDeque<ReadyCall>,
     pub others: VecDeque<Unit>,
     len: usize,
 }
@@ -110,7 +110,7 @@ impl Queue {
         self.len
     }
 
-    pub fn push(&mut self, ready: Ready) {
+    pub fn push(&mut self, ready: ReadyCall) {
         self.len += 1;
         match ready {
             ready if ready.urgent => self.urgent.push_back(ready),
@@ -119,17 +119,17 @@ impl Queue {
         }
     }
 
-    pub fn push_chain(&mut self, mut members: Vec<Ready>) {
+    pub fn push_chain(&mut self, mut members: Vec<ReadyCall>) {
         self.len += members.len();
         let delegated =
-            |ready: &mut Ready| matches!(ready.call, Call::Delegated { .. }) && !uses_current(&mut ready.call);
+            |ready: &mut ReadyCall| matches!(ready.call, Call::Delegated { .. }) && !uses_current(&mut ready.call);
         if members.iter_mut().all(delegated) {
             return self.delegated.push_back(Rest { led_by: None, members: members.into() });
         }
         self.others.push_back(Unit::Chain(members));
     }
 
-    pub fn pop_urgent(&mut self) -> Option<Ready> {
+    pub fn pop_urgent(&mut self) -> Option<ReadyCall> {
         self.urgent.pop_front().inspect(|_| self.len -= 1)
     }
 
@@ -139,14 +139,14 @@ impl Queue {
     }
 
     /// All of it.
-    pub fn pop_delegated(&mut self) -> Vec<Ready> {
-        let members: Vec<Ready> = self.delegated.pop_front().map_or_else(Vec::new, |rest| rest.members.into());
+    pub fn pop_delegated(&mut self) -> Vec<ReadyCall> {
+        let members: Vec<ReadyCall> = self.delegated.pop_front().map_or_else(Vec::new, |rest| rest.members.into());
         self.len -= members.len();
         members
     }
 
     /// Its first member, which the rest follows when it is answered.
-    pub fn lead_delegated(&mut self) -> Option<Ready> {
+    pub fn lead_delegated(&mut self) -> Option<ReadyCall> {
         let rest = self.delegated.front_mut()?;
         let ready = rest.members.pop_front()?;
         self.len -= 1;
@@ -167,7 +167,7 @@ impl Queue {
         self.pop_delegated().iter().map(|ready| ready.id).collect()
     }
 
-    pub fn pop_lock(&mut self) -> Option<Ready> {
+    pub fn pop_lock(&mut self) -> Option<ReadyCall> {
         self.locks.pop_front().inspect(|_| self.len -= 1)
     }
 
@@ -182,7 +182,7 @@ impl Queue {
 
     /// Takes out a call, with its whole chain.
     pub fn remove(&mut self, id: CallId) -> Vec<CallId> {
-        let same = |ready: &Ready| ready.id == id;
+        let same = |ready: &ReadyCall| ready.id == id;
         if let Some(at) = self.delegated.iter().position(|rest| rest.members.iter().any(same)) {
             let gone = self.delegated.remove(at).map_or_else(VecDeque::new, |rest| rest.members);
             self.len -= gone.len();

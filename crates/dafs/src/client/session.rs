@@ -9,11 +9,11 @@ use types::{Answer, BreakId, Call, Fault, Fid, SessionId, Time};
 use super::credentials::Credentials;
 use super::flight::{Flight, Flights};
 use super::keepalive::{Pulse, period};
-use super::queue::{Queue, Ready};
+use super::queue::{Queue, ReadyCall};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ConnectionRole};
 use crate::limits::{BREAKS_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
 use crate::message::{Attach, AttachAnswer, Bind, Message, cut};
-use crate::showing::{self, Hash};
+use crate::credentials::{self, Hash};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 
 /// How soon to ask again for a renewal that was withheld, because a break is overdue or no user has called through the session yet: soon after
@@ -31,7 +31,7 @@ pub(super) struct SessionConnection {
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Link {
+pub(super) enum ConnectionState {
     /// Not wanted now.
     Off,
     /// The driver was asked for it.
@@ -42,17 +42,17 @@ pub(super) enum Link {
     Up(SessionConnection),
 }
 
-impl Link {
+impl ConnectionState {
     fn line(&self) -> Option<SessionConnection> {
         match self {
-            Link::Joining { line, .. } | Link::Up(line) => Some(*line),
-            Link::Off | Link::Wanted => None,
+            ConnectionState::Joining { line, .. } | ConnectionState::Up(line) => Some(*line),
+            ConnectionState::Off | ConnectionState::Wanted => None,
         }
     }
 
     pub fn up(&self) -> Option<SessionConnection> {
         match self {
-            Link::Up(line) => Some(*line),
+            ConnectionState::Up(line) => Some(*line),
             _ => None,
         }
     }
@@ -63,14 +63,14 @@ impl Link {
 
     fn overdue(&self, now: Time) -> Option<ChannelId> {
         match self {
-            Link::Joining { line, sent_at } if now >= *sent_at + RENEWAL_TIME => Some(line.channel),
+            ConnectionState::Joining { line, sent_at } if now >= *sent_at + RENEWAL_TIME => Some(line.channel),
             _ => None,
         }
     }
 
     fn wake_at(&self) -> Time {
         match self {
-            Link::Joining { sent_at, .. } => *sent_at + RENEWAL_TIME,
+            ConnectionState::Joining { sent_at, .. } => *sent_at + RENEWAL_TIME,
             _ => Time::NEVER,
         }
     }
@@ -89,8 +89,8 @@ struct Known {
 #[derive(Debug)]
 pub struct ClientSession {
     pub(super) config: ClientConfig,
-    pub(super) operations: Link,
-    back: Link,
+    pub(super) operations: ConnectionState,
+    back: ConnectionState,
     known: Option<Known>,
     pub(super) queue: Queue,
     pub(super) flights: Flights,
@@ -113,8 +113,8 @@ impl ClientSession {
         let credentials = Credentials::new(config.wallet.clone());
         ClientSession {
             config,
-            operations: Link::Wanted,
-            back: Link::Off,
+            operations: ConnectionState::Wanted,
+            back: ConnectionState::Off,
             known: None,
             queue: Queue::default(),
             flights: Flights::new(),
@@ -180,8 +180,8 @@ impl ClientSession {
             ClientInput::Arrived { channel, frame } => return self.on_arrived(now, channel, frame, out),
             ClientInput::Lost { channel } => self.on_lost(now, channel, out),
             ClientInput::Submit { id, caller, call, region, urgent } => {
-                let ready = Ready::new(id, caller, call, region, true);
-                self.on_submit(id, ready.map(|ready| Ready { urgent: ready.urgent || urgent, ..ready }), out);
+                let ready = ReadyCall::new(id, caller, call, region, true);
+                self.on_submit(id, ready.map(|ready| ReadyCall { urgent: ready.urgent || urgent, ..ready }), out);
             }
             ClientInput::SubmitChain { caller, members } => self.on_submit_chain(&caller, members, out),
             ClientInput::Cancel(id) => self.on_cancel(id, out),
@@ -212,8 +212,8 @@ impl ClientSession {
 
     fn on_connected(&mut self, now: Time, role: ConnectionRole, line: SessionConnection, out: &mut Vec<ClientOutput>) {
         match (role, self.operations, self.back, self.known) {
-            (ConnectionRole::Operations, Link::Wanted, _, _) => {
-                self.operations = Link::Joining { line, sent_at: now };
+            (ConnectionRole::Operations, ConnectionState::Wanted, _, _) => {
+                self.operations = ConnectionState::Joining { line, sent_at: now };
                 let attach = Attach {
                     client: self.config.client,
                     incarnation: self.config.incarnation,
@@ -223,14 +223,14 @@ impl ClientSession {
                 };
                 self.send(line, &Message::Attach(attach), out);
             }
-            (ConnectionRole::Back, Link::Up(_), Link::Wanted, Some(known)) => {
-                self.back = Link::Joining { line, sent_at: now };
+            (ConnectionRole::Back, ConnectionState::Up(_), ConnectionState::Wanted, Some(known)) => {
+                self.back = ConnectionState::Joining { line, sent_at: now };
                 self.send(line, &Message::Bind(Bind { session: known.id, key: known.bind_key }), out);
             }
             _ => {
                 out.push(ClientOutput::Close { channel: line.channel });
-                if role == ConnectionRole::Back && matches!(self.back, Link::Wanted) {
-                    self.back = Link::Off;
+                if role == ConnectionRole::Back && matches!(self.back, ConnectionState::Wanted) {
+                    self.back = ConnectionState::Off;
                 }
             }
         }
@@ -238,8 +238,8 @@ impl ClientSession {
 
     fn on_connect_failed(&mut self, now: Time, role: ConnectionRole, out: &mut Vec<ClientOutput>) {
         match role {
-            ConnectionRole::Operations if matches!(self.operations, Link::Wanted) => self.want(now, role, out),
-            ConnectionRole::Back if matches!(self.back, Link::Wanted) => self.want(now, role, out),
+            ConnectionRole::Operations if matches!(self.operations, ConnectionState::Wanted) => self.want(now, role, out),
+            ConnectionRole::Back if matches!(self.back, ConnectionState::Wanted) => self.want(now, role, out),
             _ => {}
         }
     }
@@ -247,13 +247,13 @@ impl ClientSession {
     /// Asks for a connection after a pause that doubles until something good comes.
     fn want(&mut self, now: Time, role: ConnectionRole, out: &mut Vec<ClientOutput>) {
         match role {
-            ConnectionRole::Operations => self.operations = Link::Wanted,
+            ConnectionRole::Operations => self.operations = ConnectionState::Wanted,
             // Without operations there is nothing to join; it is asked for after the attach.
             ConnectionRole::Back if self.operations.up().is_none() => {
-                self.back = Link::Off;
+                self.back = ConnectionState::Off;
                 return;
             }
-            ConnectionRole::Back => self.back = Link::Wanted,
+            ConnectionRole::Back => self.back = ConnectionState::Wanted,
         }
         out.push(ClientOutput::Connect { role, at: now + self.pause });
         self.pause = (self.pause * 2).min(RECONNECT_LAST);
@@ -276,7 +276,7 @@ impl ClientSession {
     /// What comes over it yet is of a session that is over.
     fn drop_back(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
         if let Some(back) = self.back.line() {
-            self.back = Link::Off;
+            self.back = ConnectionState::Off;
             self.renewal.on_lost(now, back.channel);
             out.push(ClientOutput::Close { channel: back.channel });
         }
@@ -316,15 +316,15 @@ impl ClientSession {
             return self.on_reply(frame, out);
         }
         match (Message::of_frame(&frame)?, role, link) {
-            (Some(Message::Attached(attached)), ConnectionRole::Operations, Link::Joining { line, sent_at }) => {
+            (Some(Message::Attached(attached)), ConnectionRole::Operations, ConnectionState::Joining { line, sent_at }) => {
                 self.on_attached(now, line, sent_at, &attached, out)?;
             }
-            (Some(Message::Bound), ConnectionRole::Back, Link::Joining { line, .. }) => {
-                self.back = Link::Up(line);
+            (Some(Message::Bound), ConnectionRole::Back, ConnectionState::Joining { line, .. }) => {
+                self.back = ConnectionState::Up(line);
                 self.probe.set_due(now + self.period());
                 self.pulse(now, out);
             }
-            (Some(Message::Break { id, items }), _, Link::Up(_)) => {
+            (Some(Message::Break { id, items }), _, ConnectionState::Up(_)) => {
                 if self.breaks.insert(id, channel).is_none() {
                     out.push(ClientOutput::Break { id, items });
                 }
@@ -332,14 +332,14 @@ impl ClientSession {
                     return Err(PeerError::Unasked);
                 }
             }
-            (Some(Message::Renewed { number, renewed }), _, Link::Up(_)) => {
+            (Some(Message::Renewed { number, renewed }), _, ConnectionState::Up(_)) => {
                 self.on_renewed(now, channel, number, renewed, out)?;
             }
-            (Some(Message::Probed(number)), _, Link::Up(_)) => {
+            (Some(Message::Probed(number)), _, ConnectionState::Up(_)) => {
                 let asked = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
                 self.probe.set_due(asked.at + self.period());
             }
-            (Some(Message::Credits { credits, grant }), ConnectionRole::Operations, Link::Up(line)) => {
+            (Some(Message::Credits { credits, grant }), ConnectionRole::Operations, ConnectionState::Up(line)) => {
                 self.on_credits(line, credits, grant)?;
                 self.pump(out);
             }
@@ -366,14 +366,14 @@ impl ClientSession {
         let before = self.known;
         let resumed = attached.resumed && before.is_some_and(|known| known.id == attached.session);
         let restarted = before.is_some_and(|known| known.server != attached.server);
-        self.operations = Link::Up(line);
+        self.operations = ConnectionState::Up(line);
         self.known = Some(Known {
             id: attached.session,
             server: attached.server,
             bind_key: attached.bind_key,
             lease: attached.lease,
         });
-        self.credentials.clear(showing::ProofContext { certificate: line.certificate, challenge: attached.challenge });
+        self.credentials.clear(credentials::ProofContext { certificate: line.certificate, challenge: attached.challenge });
         if !resumed || restarted {
             self.breaks.clear();
             self.drop_back(now, out);
@@ -400,8 +400,8 @@ impl ClientSession {
         }
         self.resend(line, out);
         self.pump(out);
-        if self.config.back_channel && matches!(self.back, Link::Off) {
-            self.back = Link::Wanted;
+        if self.config.back_channel && matches!(self.back, ConnectionState::Off) {
+            self.back = ConnectionState::Wanted;
             out.push(ClientOutput::Connect { role: ConnectionRole::Back, at: now });
         }
         Ok(())
@@ -423,18 +423,18 @@ impl ClientSession {
         &mut self,
         now: Time,
         role: ConnectionRole,
-        link: Link,
+        link: ConnectionState,
         fault: Option<Fault>,
         reason: String,
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
         match (role, link, fault) {
             // Told so when attaching: another life of this client has taken over, for good (EO-2).
-            (ConnectionRole::Operations, Link::Joining { .. }, Some(fault @ Fault::Expired)) => {
+            (ConnectionRole::Operations, ConnectionState::Joining { .. }, Some(fault @ Fault::Expired)) => {
                 out.push(ClientOutput::Refused(fault));
                 self.close_all(out);
             }
-            (ConnectionRole::Operations, Link::Up(_), Some(Fault::Expired)) => {
+            (ConnectionRole::Operations, ConnectionState::Up(_), Some(Fault::Expired)) => {
                 self.known = None;
                 self.breaks.clear();
                 self.drop_back(now, out);
@@ -556,7 +556,7 @@ impl ClientSession {
                 out.push(ClientOutput::Close { channel: line.channel });
             }
         }
-        (self.back, self.operations) = (Link::Off, Link::Off);
+        (self.back, self.operations) = (ConnectionState::Off, ConnectionState::Off);
         let lost = self.flights.lose_all();
         fail(&lost, &CallFailure::SessionLost, out);
         let unsent = self.queue.drain();

@@ -10,7 +10,7 @@ use types::{
 use super::*;
 use crate::limits::{RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
 use crate::message::{Attach, AttachAnswer, Bind, Message};
-use crate::{Features, Flags, FrameKind, Header, PeerError, WireError, decode_call, encode_answer};
+use crate::{Features, Flags, FrameKind, FrameHeader, PeerError, WireError, decode_call, encode_answer};
 
 const SESSION: SessionId = SessionId(7);
 const FID: Fid = Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
@@ -119,12 +119,12 @@ impl Rig {
         request: u64,
         result: Result<Answer, Fault>,
     ) -> Result<Vec<ClientOutput>, PeerError> {
-        let header = Header { slot, request, ..Header::new(FrameKind::Reply, SESSION) };
+        let header = FrameHeader { slot, request, ..FrameHeader::new(FrameKind::Reply, SESSION) };
         let frame = match result {
-            Err(fault) => Frame::plain(Header { fault: Some(fault.into()), ..header }, Bytes::new()),
+            Err(fault) => Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Bytes::new()),
             Ok(answer) => {
                 let encoded = encode_answer(&answer).unwrap();
-                Frame::new(Header { procedure: encoded.procedure, ..header }, encoded.message, encoded.payload)
+                Frame::new(FrameHeader { procedure: encoded.procedure, ..header }, encoded.message, encoded.payload)
             }
         };
         let frame = frame.sealed(self.terms.features);
@@ -570,7 +570,7 @@ fn m14_an_unreadable_answer_ends_the_call_alone() {
     {
         let slot = slot as u32;
         let procedure = if fault.is_some() { 0 } else { encoded.procedure };
-        let header = Header { slot, request: 1, procedure, fault, ..Header::new(FrameKind::Reply, SESSION) };
+        let header = FrameHeader { slot, request: 1, procedure, fault, ..FrameHeader::new(FrameKind::Reply, SESSION) };
         let frame = Frame::plain(header, message).sealed(rig.terms.features);
         let out = rig.step(ClientInput::Arrived { channel: rig.channel, frame }).unwrap();
         match &done(&out)[..] {
@@ -833,16 +833,16 @@ struct Purse {
     changes: std::sync::atomic::AtomicU64,
 }
 
-impl crate::showing::Wallet for Purse {
+impl crate::credentials::Wallet for Purse {
     fn changes(&self) -> u64 {
         self.changes.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn show(&self, caller: &Caller, line: &crate::showing::ProofContext) -> Option<crate::showing::TokenProof> {
+    fn show(&self, caller: &Caller, line: &crate::credentials::ProofContext) -> Option<crate::credentials::TokenProof> {
         let token = Bytes::from(format!("{} {}", caller.uid, self.changes()));
         let mut proof = [0; 64];
         proof[..32].copy_from_slice(&line.challenge);
-        (caller.uid == 5 && self.changes() > 0).then_some(crate::showing::TokenProof { token, proof })
+        (caller.uid == 5 && self.changes() > 0).then_some(crate::credentials::TokenProof { token, proof })
     }
 }
 

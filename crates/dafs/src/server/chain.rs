@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use types::{Answer, Call, Caller, Fault, Fid};
 
-use super::slot::{Arrival, Done, Slot};
+use super::slot::{Arrival, SlotReply, Slot};
 use crate::PeerError;
 use crate::codec::{resolve_current, uses_current};
 use crate::limits::CHAIN_MAX;
@@ -110,9 +110,9 @@ impl Chain {
         let slot = member.slot;
         let turn = match (member.arrival, slots[slot as usize].done) {
             (Arrival::InProgress, _) => Turn::Await,
-            (Arrival::Repeat, Done::Refused(fault)) => Turn::Refuse { slot, fault },
-            (Arrival::Repeat, Done::Executed { resolved }) => run(member, resolved),
-            (Arrival::Repeat, Done::Unknown) => {
+            (Arrival::Repeat, SlotReply::Refused(fault)) => Turn::Refuse { slot, fault },
+            (Arrival::Repeat, SlotReply::Executed { resolved }) => run(member, resolved),
+            (Arrival::Repeat, SlotReply::Unknown) => {
                 let current = self.current.unwrap_or_default();
                 run(member, Some(current))
             }

@@ -21,11 +21,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, Origin, SessionId};
+use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, SessionId};
 
 pub use session::ServerSession;
 
-use crate::showing::CredentialVerifier;
+use crate::credentials::CredentialVerifier;
 use crate::{ChannelId, Frame, Terms};
 
 /// What a session begins with.
@@ -89,7 +89,7 @@ pub enum ServerInput {
     /// The service answered an [`ServerOutput::Execute`].
     Answered {
         /// Which one.
-        origin: Origin,
+        origin: ReplyAddress,
         /// With what.
         result: Result<Answer, Fault>,
         /// A descriptor goes with it: the driver attaches it to the frame that this step sends, if any.
@@ -136,7 +136,7 @@ pub enum ServerOutput {
     /// Execute a call and come back with [`ServerInput::Answered`]. `repeated`: it came before, and its reply may be recorded.
     Execute {
         /// Where the answer belongs.
-        origin: Origin,
+        origin: ReplyAddress,
         /// Who asks.
         caller: Caller,
         /// What.
@@ -147,7 +147,7 @@ pub enum ServerOutput {
         chained: bool,
     },
     /// The client takes back a call in progress, which is answered all the same (with `Cancelled` if that came in time).
-    Cancel(Origin),
+    Cancel(ReplyAddress),
     /// The client worked off a break.
     Acknowledged {
         /// Which one.

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use types::limits::SLOTS_MAX;
-use types::{Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, Origin, SessionId, Time};
+use types::{Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time};
 
 use super::breaks::{Breaks, Overrun};
 use super::chain::{Chain, ChainNo, Member, Turn};
-use super::slot::{Arrival, Done, Progress, Slot};
+use super::slot::{Arrival, SlotReply, SlotProgress, Slot};
 use super::{ServerInput, ServerOutput, SessionSetup};
 use crate::codec::{AnswerKind, check_payload, decode_call, encode_answer, uses_current};
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{AttachAnswer, Message};
-use crate::showing::{CredentialVerifier, Trusting};
-use crate::{ChannelId, Features, Flags, Frame, FrameKind, Header, PeerError, Terms, WireError};
+use crate::credentials::{CredentialVerifier, Trusting};
+use crate::{ChannelId, Features, Flags, Frame, FrameKind, FrameHeader, PeerError, Terms, WireError};
 
 /// A connection of the session.
 #[derive(Clone, Copy, Debug)]
@@ -227,8 +227,8 @@ impl ServerSession {
                 let slot = &mut self.slots[member.slot as usize];
                 slot.chain = None;
                 match member.arrival {
-                    Arrival::New => (slot.progress, slot.last) = (Progress::Idle, member.before),
-                    Arrival::Repeat => slot.progress = Progress::Idle,
+                    Arrival::New => (slot.progress, slot.last) = (SlotProgress::Idle, member.before),
+                    Arrival::Repeat => slot.progress = SlotProgress::Idle,
                     Arrival::InProgress => {}
                 }
             }
@@ -316,7 +316,7 @@ impl ServerSession {
         let member = self.check_request(line, frame, chain.is_some())?;
         let slot = &mut self.slots[header.slot as usize];
         if member.arrival != Arrival::InProgress {
-            slot.progress = Progress::Held;
+            slot.progress = SlotProgress::Held;
             slot.last = Some(header.request);
         }
         slot.came_on = line.channel;
@@ -394,11 +394,11 @@ impl ServerSession {
         let slot = &self.slots[index as usize];
         match (member.arrival, slot.done, member.refuse) {
             (Arrival::InProgress, _, _) => {}
-            (Arrival::Repeat, Done::Refused(fault), _) | (Arrival::New, _, Some(fault)) => {
+            (Arrival::Repeat, SlotReply::Refused(fault), _) | (Arrival::New, _, Some(fault)) => {
                 self.refuse(index, fault, out);
             }
-            (Arrival::Repeat, Done::Executed { resolved }, _) => self.run(member, resolved, out),
-            (Arrival::Repeat, Done::Unknown, _) | (Arrival::New, _, None) => self.run(member, None, out),
+            (Arrival::Repeat, SlotReply::Executed { resolved }, _) => self.run(member, resolved, out),
+            (Arrival::Repeat, SlotReply::Unknown, _) | (Arrival::New, _, None) => self.run(member, None, out),
         }
     }
 
@@ -418,10 +418,10 @@ impl ServerSession {
 
     fn run(&mut self, member: Member, resolved: Option<Fid>, out: &mut Vec<ServerOutput>) {
         let slot = &mut self.slots[member.slot as usize];
-        slot.progress = Progress::Running;
-        slot.done = Done::Executed { resolved };
+        slot.progress = SlotProgress::Running;
+        slot.done = SlotReply::Executed { resolved };
         let request = slot.last.expect("a request that came has set its slot's number");
-        let origin = Origin { session: self.setup.session, slot: member.slot, request };
+        let origin = ReplyAddress { session: self.setup.session, slot: member.slot, request };
         let repeated = member.arrival == Arrival::Repeat;
         let chained = slot.chain.is_some();
         out.push(ServerOutput::Execute { origin, caller: member.caller, call: member.call, repeated, chained });
@@ -430,31 +430,31 @@ impl ServerSession {
     /// Answers a request that is not executed.
     fn refuse(&mut self, index: u32, fault: Fault, out: &mut Vec<ServerOutput>) {
         let slot = &mut self.slots[index as usize];
-        slot.progress = Progress::Idle;
-        slot.done = Done::Refused(fault);
+        slot.progress = SlotProgress::Idle;
+        slot.done = SlotReply::Refused(fault);
         slot.chain = None;
         self.reply(index, Err(fault), false, out);
     }
 
     fn on_answered(
         &mut self,
-        origin: Origin,
+        origin: ReplyAddress,
         result: Result<Answer, Fault>,
         descriptor: bool,
         out: &mut Vec<ServerOutput>,
     ) {
         let Some(slot) = self.slots.get_mut(origin.slot as usize) else { return };
-        let expected = slot.progress == Progress::Running && slot.last == Some(origin.request);
+        let expected = slot.progress == SlotProgress::Running && slot.last == Some(origin.request);
         if origin.session != self.setup.session || !expected {
             return;
         }
-        slot.progress = Progress::Idle;
+        slot.progress = SlotProgress::Idle;
         let Some(number) = slot.chain else {
             return self.reply(origin.slot, result, descriptor, out);
         };
         let chain = self.chains.get_mut(&number).expect("a slot in a chain names one that is there");
         if chain.active != Some(origin.slot) {
-            slot.progress = Progress::Held;
+            slot.progress = SlotProgress::Held;
             return chain.on_early_answer(origin.slot);
         }
         slot.chain = None;
@@ -467,7 +467,7 @@ impl ServerSession {
         let slot = &self.slots[index as usize];
         // Where the request has not come (again), its reply is not expected: the client is about to ask again.
         let Some(line) = self.operations.filter(|line| line.channel == slot.came_on) else { return };
-        let mut header = Header::new(FrameKind::Reply, self.setup.session);
+        let mut header = FrameHeader::new(FrameKind::Reply, self.setup.session);
         header.slot = index;
         header.request = slot.last.expect("an answered request has set its slot's number");
         let encoded = result.and_then(|answer| encode_answer(&answer).map_err(|error| unsendable(&answer, &error)));
@@ -483,7 +483,7 @@ impl ServerSession {
                 }
                 Frame::new(header, encoded.message, encoded.payload)
             }
-            Err(fault) => Frame::plain(Header { fault: Some(fault.into()), ..header }, Vec::new()),
+            Err(fault) => Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Vec::new()),
         };
         out.push(ServerOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
     }
@@ -497,11 +497,11 @@ impl ServerSession {
             Some(last) if request == last => {
                 let chain = slot.chain.and_then(|number| self.chains.get_mut(&number));
                 match slot.progress {
-                    Progress::Running => {
-                        out.push(ServerOutput::Cancel(Origin { session: self.setup.session, slot: index, request }));
+                    SlotProgress::Running => {
+                        out.push(ServerOutput::Cancel(ReplyAddress { session: self.setup.session, slot: index, request }));
                     }
-                    Progress::Held => drop(chain.map(|chain| chain.cancel(index))),
-                    Progress::Idle => {}
+                    SlotProgress::Held => drop(chain.map(|chain| chain.cancel(index))),
+                    SlotProgress::Idle => {}
                 }
                 Ok(())
             }

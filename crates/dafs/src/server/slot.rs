@@ -20,7 +20,7 @@ pub(super) enum Arrival {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum SlotProgress {
     /// Nothing waits for an answer.
     Idle,
     /// Waits in a chain.
@@ -31,7 +31,7 @@ pub(super) enum Progress {
 
 /// What became of a slot's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum SlotReply {
     /// Not known: it is of an earlier life of the server, or there was none.
     Unknown,
     /// The service executed it; `resolved` is what [`Fid::CURRENT`] stood for.
@@ -45,8 +45,8 @@ pub(super) struct Slot {
     pub last: Option<u64>,
     /// The number of its durable reply record; 0: none.
     pub recorded: u64,
-    pub progress: Progress,
-    pub done: Done,
+    pub progress: SlotProgress,
+    pub done: SlotReply,
     /// The connection that the last request came over.
     pub came_on: ChannelId,
     /// Where its answer's payload belongs.
@@ -60,8 +60,8 @@ impl Slot {
         Slot {
             last,
             recorded,
-            progress: Progress::Idle,
-            done: Done::Unknown,
+            progress: SlotProgress::Idle,
+            done: SlotReply::Unknown,
             came_on: ChannelId(u64::MAX),
             region: None,
             chain: None,
@@ -75,10 +75,10 @@ impl Slot {
         let next = number.checked_sub(1) == Some(last) || (self.last.is_none() && number > last);
         match self.progress {
             _ if number == 0 => Err(wrong),
-            Progress::Idle if next => Ok(Arrival::New),
-            Progress::Idle if number == last => Ok(Arrival::Repeat),
-            Progress::Running if number == last && self.came_on != channel => Ok(Arrival::InProgress),
-            Progress::Held | Progress::Running if next || number == last => Err(PeerError::SlotBusy(index)),
+            SlotProgress::Idle if next => Ok(Arrival::New),
+            SlotProgress::Idle if number == last => Ok(Arrival::Repeat),
+            SlotProgress::Running if number == last && self.came_on != channel => Ok(Arrival::InProgress),
+            SlotProgress::Held | SlotProgress::Running if next || number == last => Err(PeerError::SlotBusy(index)),
             _ => Err(wrong),
         }
     }
@@ -91,13 +91,13 @@ mod tests {
     const OLD: ChannelId = ChannelId(1);
     const NEW: ChannelId = ChannelId(2);
 
-    fn slot(last: Option<u64>, recorded: u64, progress: Progress) -> Slot {
+    fn slot(last: Option<u64>, recorded: u64, progress: SlotProgress) -> Slot {
         Slot { progress, came_on: OLD, ..Slot::new(last, recorded) }
     }
 
     #[test]
     fn the_next_number_is_new_the_last_a_repeat_all_others_are_wrong() {
-        let slot = slot(Some(7), 0, Progress::Idle);
+        let slot = slot(Some(7), 0, SlotProgress::Idle);
         assert_eq!(slot.arrival(0, 8, OLD), Ok(Arrival::New));
         assert_eq!(slot.arrival(0, 7, OLD), Ok(Arrival::Repeat));
         for number in [0, 1, 6, 9, u64::MAX] {
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn nothing_is_a_repeat_in_a_slot_that_was_never_used() {
-        let slot = slot(Some(0), 0, Progress::Idle);
+        let slot = slot(Some(0), 0, SlotProgress::Idle);
         assert!(matches!(slot.arrival(0, 0, OLD), Err(PeerError::WrongNumber { .. })));
         assert_eq!(slot.arrival(0, 1, OLD), Ok(Arrival::New));
     }
 
     #[test]
     fn a_request_in_progress_may_come_again_over_a_newer_connection_only() {
-        let slot = slot(Some(7), 0, Progress::Running);
+        let slot = slot(Some(7), 0, SlotProgress::Running);
         assert_eq!(slot.arrival(3, 7, NEW), Ok(Arrival::InProgress));
         assert_eq!(slot.arrival(3, 7, OLD), Err(PeerError::SlotBusy(3)));
         assert_eq!(slot.arrival(3, 8, NEW), Err(PeerError::SlotBusy(3)));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn after_a_restart_the_durable_record_bounds_what_may_come() {
-        let slot = slot(None, 7, Progress::Idle);
+        let slot = slot(None, 7, SlotProgress::Idle);
         assert_eq!(slot.arrival(0, 7, NEW), Ok(Arrival::Repeat));
         assert_eq!(slot.arrival(0, 8, NEW), Ok(Arrival::New));
         assert_eq!(slot.arrival(0, 900, NEW), Ok(Arrival::New));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_largest_number_does_not_wrap() {
-        let slot = slot(Some(u64::MAX), 0, Progress::Idle);
+        let slot = slot(Some(u64::MAX), 0, SlotProgress::Idle);
         assert!(slot.arrival(0, 0, OLD).is_err());
         assert_eq!(slot.arrival(0, u64::MAX, OLD), Ok(Arrival::Repeat));
     }

@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, Fault, Fid, Kind, Origin, SessionId, Status,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, Fault, Fid, Kind, ReplyAddress, SessionId, Status,
     Time, Timestamp,
 };
 
 use super::*;
 use crate::limits::{BREAKS_MAX, CHAIN_MAX, CREDENTIALS_MAX};
 use crate::message::Message;
-use crate::{Features, Flags, FrameKind, Header, PeerError, WireError, decode_answer, encode_call};
+use crate::{Features, Flags, FrameKind, FrameHeader, PeerError, WireError, decode_answer, encode_call};
 
 const SESSION: SessionId = SessionId(7);
 const KEY: u128 = 99;
@@ -54,7 +54,7 @@ impl Rig {
             terms: self.terms,
             resumed: true,
             renewed: true,
-            door: std::sync::Arc::new(crate::showing::Trusting),
+            door: std::sync::Arc::new(crate::credentials::Trusting),
         });
         self.say(Message::Credential { handle: 1, caller: Caller::ROOT });
         out.unwrap()
@@ -77,13 +77,13 @@ impl Rig {
 
     fn frame(&self, slot: u32, request: u64, flags: Flags, call: &Call) -> Frame {
         let encoded = encode_call(call).unwrap();
-        let header = Header {
+        let header = FrameHeader {
             slot,
             request,
             flags,
             procedure: encoded.procedure,
             credential: 1,
-            ..Header::new(FrameKind::Request, SESSION)
+            ..FrameHeader::new(FrameKind::Request, SESSION)
         };
         Frame::new(header, encoded.message, encoded.payload).sealed(self.terms.features)
     }
@@ -102,8 +102,8 @@ impl Rig {
     }
 }
 
-fn origin(slot: u32, request: u64) -> Origin {
-    Origin { session: SESSION, slot, request }
+fn origin(slot: u32, request: u64) -> ReplyAddress {
+    ReplyAddress { session: SESSION, slot, request }
 }
 
 fn get(fid: Fid) -> Call {
@@ -293,7 +293,7 @@ fn a_request_without_a_known_credential_is_refused_every_time() {
         terms: rig.terms,
         resumed: true,
         renewed: true,
-        door: std::sync::Arc::new(crate::showing::Trusting),
+        door: std::sync::Arc::new(crate::credentials::Trusting),
     })
     .unwrap();
     for _ in 0..2 {
@@ -390,7 +390,7 @@ fn damaged_oversized_and_foreign_frames_end_the_connection() {
 fn newer(rig: &Rig, slot: u32, request: u64, flags: Flags) -> Vec<Frame> {
     let frame = rig.frame(slot, request, flags, &Call::Seek { fid: FID, offset: 0, what: types::SeekWhat::Hole });
     let with = |procedure: u16, message: Vec<u8>| {
-        let header = Header { procedure, message_bytes: 0, checksum: 0, ..frame.header };
+        let header = FrameHeader { procedure, message_bytes: 0, checksum: 0, ..frame.header };
         Frame::new(header, message, Bytes::new()).sealed(rig.terms.features)
     };
     let (procedure, message) = (frame.header.procedure, frame.message.to_vec());
@@ -791,7 +791,7 @@ fn a_grant_stays_within_the_sessions_bounds() {
 #[derive(Debug)]
 struct Strict;
 
-impl crate::showing::CredentialVerifier for Strict {
+impl crate::credentials::CredentialVerifier for Strict {
     fn challenge(&self) -> [u8; 32] {
         [8; 32]
     }
@@ -800,7 +800,7 @@ impl crate::showing::CredentialVerifier for Strict {
         Caller { who: types::RequestIdentity::NOBODY, ..caller }
     }
 
-    fn shown(&self, shown: &crate::showing::TokenProof) -> Result<Caller, Fault> {
+    fn shown(&self, shown: &crate::credentials::TokenProof) -> Result<Caller, Fault> {
         match &shown.token[..] {
             b"good" => Ok(Caller { uid: 42, gid: 42, groups: None, who: types::RequestIdentity::NAMED }),
             _ => Err(Fault::TokenExpired),
@@ -830,7 +830,7 @@ fn who_asks_is_whom_the_door_says() {
     assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));
     rig.say(Message::Credential { handle: 1, caller: Caller::ROOT });
     assert_eq!(asks(&mut rig, 2), Ok((0, types::AuthLevel::Nobody)));
-    let shown = |token: &'static [u8]| crate::showing::TokenProof { token: Bytes::from_static(token), proof: [0; 64] };
+    let shown = |token: &'static [u8]| crate::credentials::TokenProof { token: Bytes::from_static(token), proof: [0; 64] };
     rig.say(Message::Token { handle: 1, shown: shown(b"good") });
     assert_eq!(asks(&mut rig, 3), Ok((42, types::AuthLevel::Named)));
     rig.say(Message::Token { handle: 1, shown: shown(b"old") });

@@ -148,7 +148,7 @@ fn through(sealer: &mut Sealer, opener: &mut Opener, content: &[u8]) {
     let mut records = Vec::new();
     sealer.seal(&[content], &mut records).expect("it can be sealed");
     assert_eq!(records.len(), 1);
-    assert_eq!(opener.open(&mut records[0]), Ok(Opened::Content(content)));
+    assert_eq!(opener.open(&mut records[0]), Ok(TlsRecord::Content(content)));
 }
 
 /// Of a record only the true form is opened, and what was refused disturbs nothing.

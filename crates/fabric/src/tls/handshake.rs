@@ -12,7 +12,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
 use super::config::Current;
-use super::records::{HEAD_BYTES, Kernel, Keys, record_bytes};
+use super::records::{HEAD_BYTES, Kernel, TrafficKeys, record_bytes};
 use super::{ClientTls, Fingerprint, Opener, Sealer, ServerTls, ClientCertificate, TlsError};
 use crate::Connection;
 
@@ -130,7 +130,7 @@ impl Handshake {
             }
         };
         let server = server.ok_or_else(|| TlsError("the server showed no certificate".to_owned()))?;
-        let keys = Arc::new(Keys::new(kernel, suite)?);
+        let keys = Arc::new(TrafficKeys::new(kernel, suite)?);
         let sealer = Sealer::new(secrets.tx, Arc::clone(&keys))?;
         Ok(Secured { sealer, opener: Opener::new(secrets.rx, keys)?, server, shown })
     }

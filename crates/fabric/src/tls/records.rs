@@ -41,7 +41,7 @@ pub(super) enum Kernel {
     Server(KernelConnection<ServerConnectionData>),
 }
 
-pub(super) struct Keys {
+pub(super) struct TrafficKeys {
     kernel: Mutex<Kernel>,
     suite: &'static Tls13CipherSuite,
     /// The other side asked for a new key of ours.
@@ -49,15 +49,15 @@ pub(super) struct Keys {
 }
 
 /// One direction's key and the number of its next record.
-pub(super) type Secret = (u64, ConnectionTrafficSecrets);
+pub(super) type TrafficSecret = (u64, ConnectionTrafficSecrets);
 
-impl Keys {
-    pub fn new(kernel: Kernel, suite: SupportedCipherSuite) -> Result<Keys, TlsError> {
+impl TrafficKeys {
+    pub fn new(kernel: Kernel, suite: SupportedCipherSuite) -> Result<TrafficKeys, TlsError> {
         let suite = suite.tls13().ok_or_else(|| TlsError("an old version was agreed".to_owned()))?;
-        Ok(Keys { kernel: Mutex::new(kernel), suite, owed: AtomicBool::new(false) })
+        Ok(TrafficKeys { kernel: Mutex::new(kernel), suite, owed: AtomicBool::new(false) })
     }
 
-    fn next_sending(&self) -> Result<Secret, TlsError> {
+    fn next_sending(&self) -> Result<TrafficSecret, TlsError> {
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match &mut *kernel {
             Kernel::Client(kernel) => kernel.update_tx_secret(),
@@ -65,7 +65,7 @@ impl Keys {
         }?)
     }
 
-    fn next_receiving(&self) -> Result<Secret, TlsError> {
+    fn next_receiving(&self) -> Result<TrafficSecret, TlsError> {
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match &mut *kernel {
             Kernel::Client(kernel) => kernel.update_rx_secret(),
@@ -79,11 +79,11 @@ pub struct Sealer {
     cipher: Box<dyn MessageEncrypter>,
     next: u64,
     records_max: u64,
-    keys: Arc<Keys>,
+    keys: Arc<TrafficKeys>,
 }
 
 impl Sealer {
-    pub(super) fn new(secret: Secret, keys: Arc<Keys>) -> Result<Sealer, TlsError> {
+    pub(super) fn new(secret: TrafficSecret, keys: Arc<TrafficKeys>) -> Result<Sealer, TlsError> {
         let (key, iv) = key_of(secret.1)?;
         Ok(Sealer {
             cipher: keys.suite.aead_alg.encrypter(key, iv),
@@ -124,7 +124,7 @@ impl Sealer {
 
 /// What a record held.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Opened<'a> {
+pub(crate) enum TlsRecord<'a> {
     /// Bytes of the stream.
     Content(&'a [u8]),
     /// Something of the protocol, which is done.
@@ -137,17 +137,17 @@ pub(crate) enum Opened<'a> {
 pub struct Opener {
     cipher: Box<dyn MessageDecrypter>,
     next: u64,
-    keys: Arc<Keys>,
+    keys: Arc<TrafficKeys>,
 }
 
 impl Opener {
-    pub(super) fn new(secret: Secret, keys: Arc<Keys>) -> Result<Opener, TlsError> {
+    pub(super) fn new(secret: TrafficSecret, keys: Arc<TrafficKeys>) -> Result<Opener, TlsError> {
         let (key, iv) = key_of(secret.1)?;
         Ok(Opener { cipher: keys.suite.aead_alg.decrypter(key, iv), next: secret.0, keys })
     }
 
     /// Opens a whole record where it lies.
-    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Opened<'a>, TlsError> {
+    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<TlsRecord<'a>, TlsError> {
         let (head, body) = record.split_at_mut(HEAD_BYTES);
         if head[0] != u8::from(ContentType::ApplicationData) {
             return Err(TlsError("a record that is not sealed".to_owned()));
@@ -156,7 +156,7 @@ impl Opener {
         let opened = self.cipher.decrypt(message, self.next)?;
         self.next += 1;
         match (opened.typ, opened.payload) {
-            (ContentType::ApplicationData, content) => Ok(Opened::Content(content)),
+            (ContentType::ApplicationData, content) => Ok(TlsRecord::Content(content)),
             (ContentType::Handshake, [a, b, c, d, asks @ (0 | 1)]) if [*a, *b, *c, *d] == KEY_UPDATE => {
                 let (next, secret) = self.keys.next_receiving()?;
                 let (key, iv) = key_of(secret)?;
@@ -165,9 +165,9 @@ impl Opener {
                 if *asks == 1 {
                     self.keys.owed.store(true, Ordering::Relaxed);
                 }
-                Ok(Opened::Nothing)
+                Ok(TlsRecord::Nothing)
             }
-            (ContentType::Alert, [_, CLOSE_NOTIFY]) => Ok(Opened::End),
+            (ContentType::Alert, [_, CLOSE_NOTIFY]) => Ok(TlsRecord::End),
             (ContentType::Alert, _) => Err(TlsError("the other side gave up".to_owned())),
             _ => Err(TlsError("a message that has no place here".to_owned())),
         }

@@ -37,7 +37,7 @@ fn both_ends_know_the_server_and_what_one_seals_the_other_opens() {
         for text in [&b"first"[..], b"second", &[7; CONTENT_BYTES_MAX]] {
             let mut records = sealed(from, text);
             assert_eq!(records.len(), 1);
-            assert_eq!(to.open(&mut records[0]), Ok(Opened::Content(text)));
+            assert_eq!(to.open(&mut records[0]), Ok(TlsRecord::Content(text)));
         }
     }
 }
@@ -50,10 +50,10 @@ fn keys_are_renewed_on_the_way_and_the_old_ones_open_nothing() {
     for number in 0..20_u8 {
         let mut records = sealed(&mut client.sealer, &[number]);
         if let [update, _] = &mut records[..] {
-            assert_eq!(server.opener.open(update), Ok(Opened::Nothing));
+            assert_eq!(server.opener.open(update), Ok(TlsRecord::Nothing));
             renewed += 1;
         }
-        assert_eq!(server.opener.open(records.last_mut().unwrap()), Ok(Opened::Content(&[number])));
+        assert_eq!(server.opener.open(records.last_mut().unwrap()), Ok(TlsRecord::Content(&[number])));
     }
     assert!(renewed >= 5, "{renewed}");
     // A change that is lost leaves the rest unreadable.

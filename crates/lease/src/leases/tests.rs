@@ -44,8 +44,8 @@ fn data(fid: Fid) -> BreakItem {
     BreakItem { fid, reason: BreakReason::Data, name: None }
 }
 
-fn origin(session: SessionId) -> Origin {
-    Origin { session, slot: 0, request: 1 }
+fn origin(session: SessionId) -> ReplyAddress {
+    ReplyAddress { session, slot: 0, request: 1 }
 }
 
 fn exclusive(session: SessionId) -> LockRequest {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::table::Wait;
-use super::{Key, LockFamilyOrd, Locks, Owner};
+use super::{Key, LockFamilyOrd, LockTable, SessionOwner};
 
-impl Locks {
+impl LockTable {
     /// Whether `wanted` would wait for itself, through owners that are blocked by each other's locks.
     pub(super) fn is_deadlock(&self, key: Key, wanted: &Wait) -> bool {
         wanted.owner.family == LockFamilyOrd::Posix
@@ -28,7 +28,7 @@ impl Locks {
 
     /// Whether one of `from` is `target` or waits for it, through any number of others; `queues`: being queued counts
     /// as waiting. `None`: unknown after [`STEPS_MAX`] steps.
-    fn reaches(&self, from: Vec<Owner>, target: Owner, queues: bool) -> Option<bool> {
+    fn reaches(&self, from: Vec<SessionOwner>, target: SessionOwner, queues: bool) -> Option<bool> {
         if from.contains(&target) {
             return Some(true);
         }
@@ -44,7 +44,7 @@ impl Locks {
     }
 
     /// The owner, and all for whom it waits or is queued, through any number of others; of very many the first.
-    pub(super) fn reached_by(&self, owner: Owner) -> Vec<Owner> {
+    pub(super) fn reached_by(&self, owner: SessionOwner) -> Vec<SessionOwner> {
         let mut search = Search::from(vec![owner]);
         while let Some(owner) = search.next() {
             if search.add(self.waits_for(owner, true)).is_none() {
@@ -54,7 +54,7 @@ impl Locks {
         search.seen.into_iter().collect()
     }
 
-    fn waits_for(&self, owner: Owner, queues: bool) -> Vec<Owner> {
+    fn waits_for(&self, owner: SessionOwner, queues: bool) -> Vec<SessionOwner> {
         let mut owners = Vec::new();
         for (key, turn) in self.waiting.get(&owner).into_iter().flatten() {
             let Some(table) = self.tables.get(key) else { continue };
@@ -74,22 +74,22 @@ impl Locks {
 const STEPS_MAX: usize = 1 << 14;
 
 struct Search {
-    seen: BTreeSet<Owner>,
-    next: Vec<Owner>,
+    seen: BTreeSet<SessionOwner>,
+    next: Vec<SessionOwner>,
     steps: usize,
 }
 
 impl Search {
-    fn from(first: Vec<Owner>) -> Search {
+    fn from(first: Vec<SessionOwner>) -> Search {
         Search { seen: first.iter().copied().collect(), next: first, steps: 0 }
     }
 
-    fn next(&mut self) -> Option<Owner> {
+    fn next(&mut self) -> Option<SessionOwner> {
         self.next.pop()
     }
 
     /// `None`: these are too many.
-    fn add(&mut self, owners: Vec<Owner>) -> Option<()> {
+    fn add(&mut self, owners: Vec<SessionOwner>) -> Option<()> {
         self.steps += owners.len();
         self.next.extend(owners.into_iter().filter(|owner| self.seen.insert(*owner)));
         (self.steps <= STEPS_MAX).then_some(())

@@ -120,13 +120,13 @@ mod tests {
     use proptest::prelude::*;
     use types::{LockMode, LockOwner, SessionId};
 
-    use super::super::table::Held;
-    use super::super::{LockFamilyOrd, Owner};
+    use super::super::table::HeldLock;
+    use super::super::{LockFamilyOrd, SessionOwner};
     use super::*;
 
-    fn held(owner: u64, start: u64, end: u64) -> Held {
-        let owner = Owner { session: SessionId(1), owner: LockOwner(owner), family: LockFamilyOrd::Posix };
-        Held { owner, pid: 1, range: ByteRange { start, end }, mode: LockMode::Shared }
+    fn held(owner: u64, start: u64, end: u64) -> HeldLock {
+        let owner = SessionOwner { session: SessionId(1), owner: LockOwner(owner), family: LockFamilyOrd::Posix };
+        HeldLock { owner, pid: 1, range: ByteRange { start, end }, mode: LockMode::Shared }
     }
 
     fn edge() -> impl Strategy<Value = u64> {
@@ -140,7 +140,7 @@ mod tests {
             gone in prop::collection::vec(any::<bool>(), 60),
             (from, to) in (edge(), edge()),
         ) {
-            let all: Vec<Held> = (0..).zip(&ranges).map(|(owner, (a, b))| held(owner, *a.min(b), *a.max(b))).collect();
+            let all: Vec<HeldLock> = (0..).zip(&ranges).map(|(owner, (a, b))| held(owner, *a.min(b), *a.max(b))).collect();
             let mut intervals = Intervals::default();
             all.iter().for_each(|held| intervals.insert(*held));
             let mut left = Vec::new();

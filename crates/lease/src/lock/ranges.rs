@@ -2,29 +2,29 @@
 
 use types::{ByteRange, LockMode};
 
-use super::table::Held;
+use super::table::HeldLock;
 
 /// Gives the bytes of `new.range` the mode `mode`, or none, and leaves all others as they are.
-pub(super) fn set(mine: Vec<Held>, new: Held, mode: Option<LockMode>) -> Vec<Held> {
-    let mut ranges: Vec<Held> = mine.into_iter().flat_map(|held| outside(held, new.range)).collect();
-    ranges.extend(mode.map(|mode| Held { mode, ..new }));
+pub(super) fn set(mine: Vec<HeldLock>, new: HeldLock, mode: Option<LockMode>) -> Vec<HeldLock> {
+    let mut ranges: Vec<HeldLock> = mine.into_iter().flat_map(|held| outside(held, new.range)).collect();
+    ranges.extend(mode.map(|mode| HeldLock { mode, ..new }));
     ranges.sort_unstable_by_key(|held| held.range.start);
     ranges.dedup_by(|next, last| join(last, next));
     ranges
 }
 
 /// What is left of a lock when the bytes of `cut` are taken out.
-fn outside(held: Held, cut: ByteRange) -> impl Iterator<Item = Held> {
+fn outside(held: HeldLock, cut: ByteRange) -> impl Iterator<Item = HeldLock> {
     let ByteRange { start, end } = held.range;
     let overlaps = held.range.overlaps(cut);
     let whole = (!overlaps).then_some(held.range);
     let before = (overlaps && start < cut.start).then(|| ByteRange { start, end: cut.start - 1 });
     let after = (overlaps && cut.end < end).then(|| ByteRange { start: cut.end + 1, end });
-    [whole, before, after].into_iter().flatten().map(move |range| Held { range, ..held })
+    [whole, before, after].into_iter().flatten().map(move |range| HeldLock { range, ..held })
 }
 
 /// Makes `last` cover `next` too if they touch and have one mode.
-fn join(last: &mut Held, next: &Held) -> bool {
+fn join(last: &mut HeldLock, next: &HeldLock) -> bool {
     let touch = last.mode == next.mode && last.range.end.checked_add(1) == Some(next.range.start);
     if touch {
         last.range.end = next.range.end;
@@ -37,16 +37,16 @@ fn join(last: &mut Held, next: &Held) -> bool {
 mod tests {
     use types::{LockOwner, SessionId};
 
-    use super::super::{LockFamilyOrd, Owner};
+    use super::super::{LockFamilyOrd, SessionOwner};
     use super::*;
 
-    const OWNER: Owner = Owner { session: SessionId(1), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+    const OWNER: SessionOwner = SessionOwner { session: SessionId(1), owner: LockOwner(1), family: LockFamilyOrd::Posix };
 
-    fn held(start: u64, end: u64, mode: LockMode) -> Held {
-        Held { owner: OWNER, pid: 1, range: ByteRange { start, end }, mode }
+    fn held(start: u64, end: u64, mode: LockMode) -> HeldLock {
+        HeldLock { owner: OWNER, pid: 1, range: ByteRange { start, end }, mode }
     }
 
-    fn after(mine: &[Held], start: u64, end: u64, mode: Option<LockMode>) -> Vec<Held> {
+    fn after(mine: &[HeldLock], start: u64, end: u64, mode: Option<LockMode>) -> Vec<HeldLock> {
         set(mine.to_vec(), held(start, end, LockMode::Shared), mode)
     }
 

@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use types::{ByteRange, LockFamily, LockMode, LockOwner, Origin, SessionId};
+use types::{ByteRange, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId};
 
 use super::intervals::{Intervals, Ranged};
 use super::ranges;
-use super::{LockFamilyOrd, LockRequest, Owner};
+use super::{LockFamilyOrd, LockRequest, SessionOwner};
 
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
-    pub owner: Owner,
+pub(super) struct HeldLock {
+    pub owner: SessionOwner,
     pub pid: u32,
     pub range: ByteRange,
     pub mode: LockMode,
 }
 
-impl Ranged for Held {
-    type Key = Owner;
-    const FIRST: Owner = Owner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
-    const LAST: Owner =
-        Owner { session: SessionId(u64::MAX), owner: LockOwner(u64::MAX), family: LockFamilyOrd::Flock };
+impl Ranged for HeldLock {
+    type Key = SessionOwner;
+    const FIRST: SessionOwner = SessionOwner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
+    const LAST: SessionOwner =
+        SessionOwner { session: SessionId(u64::MAX), owner: LockOwner(u64::MAX), family: LockFamilyOrd::Flock };
 
-    fn key(&self) -> Owner {
+    fn key(&self) -> SessionOwner {
         self.owner
     }
 
@@ -39,18 +39,18 @@ pub(super) struct Turn(pub u64);
 /// A request that waits, or is about to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
-    pub origin: Origin,
+    pub origin: ReplyAddress,
     /// Given when it begins to wait.
     pub turn: Turn,
-    pub owner: Owner,
+    pub owner: SessionOwner,
     pub pid: u32,
     pub range: ByteRange,
     pub mode: LockMode,
 }
 
 impl Wait {
-    pub fn new(origin: Origin, request: &LockRequest) -> Self {
-        let owner = Owner { session: request.session, owner: request.owner, family: request.family.into() };
+    pub fn new(origin: ReplyAddress, request: &LockRequest) -> Self {
+        let owner = SessionOwner { session: request.session, owner: request.owner, family: request.family.into() };
         let range = match request.family {
             LockFamily::Posix => request.range,
             LockFamily::Flock => ByteRange::ALL,
@@ -59,13 +59,13 @@ impl Wait {
     }
 
     /// Whether the two cannot both be held.
-    pub fn conflicts(&self, owner: Owner, range: ByteRange, mode: LockMode) -> bool {
+    pub fn conflicts(&self, owner: SessionOwner, range: ByteRange, mode: LockMode) -> bool {
         let shared = self.mode == LockMode::Shared && mode == LockMode::Shared;
         self.owner != owner && !shared && self.range.overlaps(range)
     }
 
     /// Whether both are of one process, as far as one can tell.
-    pub fn is_same_process(&self, held: &Held) -> bool {
+    pub fn is_same_process(&self, held: &HeldLock) -> bool {
         self.pid != 0 && self.pid == held.pid && self.owner.session == held.owner.session
     }
 }
@@ -87,16 +87,16 @@ impl Ranged for Wait {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// Of each owner: disjoint, in order, and neighbours have different modes.
-    owners: BTreeMap<Owner, Vec<Held>>,
-    exclusive: Intervals<Held>,
-    shared: Intervals<Held>,
+    owners: BTreeMap<SessionOwner, Vec<HeldLock>>,
+    exclusive: Intervals<HeldLock>,
+    shared: Intervals<HeldLock>,
     waits: BTreeMap<Turn, Wait>,
     waiting: Intervals<Wait>,
 }
 
 impl Table {
     /// The locks in the way. Those of others that are not are not looked at.
-    pub fn blockers<'a>(&'a self, wanted: &'a Wait) -> impl Iterator<Item = &'a Held> + 'a {
+    pub fn blockers<'a>(&'a self, wanted: &'a Wait) -> impl Iterator<Item = &'a HeldLock> + 'a {
         let excludes = (wanted.mode == LockMode::Exclusive).then(|| self.shared.overlapping(wanted.range));
         let all = self.exclusive.overlapping(wanted.range).chain(excludes.into_iter().flatten());
         all.filter(|held| wanted.conflicts(held.owner, held.range, held.mode))
@@ -153,17 +153,17 @@ impl Table {
     }
 
     /// What a session holds here.
-    pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = &Held> {
+    pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = &HeldLock> {
         let (first, last) = (LockOwner(0), LockOwner(u64::MAX));
         let (posix, flock) = (LockFamilyOrd::Posix, LockFamilyOrd::Flock);
-        let from = Owner { session, owner: first, family: posix };
-        let owners = self.owners.range(from..=Owner { session, owner: last, family: flock });
+        let from = SessionOwner { session, owner: first, family: posix };
+        let owners = self.owners.range(from..=SessionOwner { session, owner: last, family: flock });
         owners.flat_map(|(_, held)| held)
     }
 
     /// Takes away all that a session holds here; how many locks those were.
     pub fn drop_session(&mut self, session: SessionId) -> usize {
-        let held: Vec<Held> = self.of_session(session).copied().collect();
+        let held: Vec<HeldLock> = self.of_session(session).copied().collect();
         for held in &held {
             self.of_mode(held.mode).remove(held);
             self.owners.remove(&held.owner);
@@ -172,12 +172,12 @@ impl Table {
     }
 
     /// Gives an owner's bytes a mode, or none. How many locks the owner had, and has.
-    pub fn set(&mut self, owner: Owner, pid: u32, range: ByteRange, mode: Option<LockMode>) -> (usize, usize) {
+    pub fn set(&mut self, owner: SessionOwner, pid: u32, range: ByteRange, mode: Option<LockMode>) -> (usize, usize) {
         let before = self.owners.remove(&owner).unwrap_or_default();
         let count = before.len();
-        let after = ranges::set(before.clone(), Held { owner, pid, range, mode: LockMode::Shared }, mode);
+        let after = ranges::set(before.clone(), HeldLock { owner, pid, range, mode: LockMode::Shared }, mode);
         // Most stay as they are.
-        let unchanged = |one: &Held, all: &[Held]| {
+        let unchanged = |one: &HeldLock, all: &[HeldLock]| {
             all.binary_search_by_key(&one.range.start, |held| held.range.start).is_ok_and(|at| all[at] == *one)
         };
         for held in before.iter().filter(|held| !unchanged(held, &after)) {
@@ -193,7 +193,7 @@ impl Table {
         (count, has)
     }
 
-    fn of_mode(&mut self, mode: LockMode) -> &mut Intervals<Held> {
+    fn of_mode(&mut self, mode: LockMode) -> &mut Intervals<HeldLock> {
         match mode {
             LockMode::Exclusive => &mut self.exclusive,
             LockMode::Shared => &mut self.shared,

@@ -95,7 +95,7 @@ fn helper_process() {
     let (Ok(task), Some(file)) = (std::env::var(TASK), std::env::var_os(FILE)) else { return };
     let open = || File::options().read(true).write(true).open(&file).unwrap();
     match task.as_str() {
-        "forerunner" => mount::forerunner::run(Path::new(&file)).unwrap(),
+        "forerunner" => mount::readdir_helper::run(Path::new(&file)).unwrap(),
         "lock" => {
             let file = open();
             say("asks");

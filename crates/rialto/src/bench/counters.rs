@@ -23,7 +23,7 @@ const SYSTEM_CALLS: &str = "raw_syscalls:sys_enter";
 const SWITCHES: &str = "context-switches";
 const REQUESTS: &str = "fuse:fuse_request_send";
 /// `perf` answers within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kinds of requests that file systems see, by number. Forgets are not asked and wait for nothing, and are left out.
 const KINDS: [(u32, &str); 27] = [
@@ -212,7 +212,7 @@ impl Perf {
     /// Gives one order and waits for its acknowledgement.
     fn tell(&mut self, order: &str) -> io::Result<()> {
         writeln!(self.orders, "{order}")?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let mut answer = Vec::new();
         while !answer.ends_with(b"\n") {
             let nap = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

@@ -27,7 +27,7 @@ pub fn kill_clients(processes: &[Watched]) {
 }
 
 /// How often the clock is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a side may take to come back by itself when the end is asked for, and until it is broken again.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -47,7 +47,7 @@ impl Limit {
         let look = move |breaker: Breaker| {
             let mut next = within.map(|within| Instant::now() + within);
             let mut asked = false;
-            while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            while end.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let now = Instant::now();
                 if !asked && interrupts::check().is_err() {
                     asked = true;

@@ -20,7 +20,7 @@ use crate::failure::{Doing, Failure};
 /// How long a script may take: the slowest servers need two minutes to find their quorum.
 const VERB_MAX: Duration = Duration::from_secs(300);
 /// How often is looked whether it is done.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One peer.
 pub struct Peer {
@@ -82,7 +82,7 @@ fn run_verb(script: &Path, verb: &str, dir: &Path) -> Result<String, Failure> {
             let _ = child.wait();
             return Err(Failure::new(what(), if interrupted { "interrupted" } else { "it takes too long" }));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let text = |path: &Path| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned()).doing(what);
     if status.success() {

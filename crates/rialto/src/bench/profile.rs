@@ -15,7 +15,7 @@ use crate::failure::{Doing, Failure};
 /// Samples a second: not a divisor of the timers that other things run by.
 const FREQUENCY: &str = "997";
 /// How long it may take to attach.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the files go.
 pub struct Profile(PathBuf);
@@ -37,7 +37,7 @@ impl Profile {
         perf.args(["record", "-q", "-F", FREQUENCY, "--call-graph", "fp", "-p", &pids.join(","), "-o"]).arg(&data);
         let process = perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut process = process.map_err(|error| Failure::new(what(), error).mend("install linux-perf"))?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         // Its file has its header once it is attached.
         while !fs::metadata(&data).is_ok_and(|meta| meta.len() > 0) {
             if process.try_wait().doing(what)?.is_some() || Instant::now() > end {

@@ -16,7 +16,7 @@ pub struct Forerunner {
 
 impl Forerunner {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        mount::forerunner::run(&self.mount_point).doing(|| format!("finding {}", self.mount_point.display()))?;
+        mount::readdir_helper::run(&self.mount_point).doing(|| format!("finding {}", self.mount_point.display()))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -28,8 +28,8 @@ const ATTRIBUTE: &str = "system.rialto.kerberos";
 const CACHE: &str = "KRB5CCNAME";
 const CONFIG: &str = "KRB5_CONFIG";
 /// A realm that does not answer is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize)]
 struct Offer {
@@ -115,7 +115,7 @@ pub fn renew_ticket() {
 /// Has all of them log in again to the tree at `at`, each in a process of his own.
 pub fn log_in_again(sources: &[TicketSource], at: &Path) {
     let running: Vec<_> = sources.iter().filter_map(|source| Some((source, start(source, at)?))).collect();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     for (source, child) in running {
         if wait(child, until) {
             tracing::info!(uid = source.uid, "a newer ticket made a newer token");
@@ -167,7 +167,7 @@ fn wait(mut child: Child, until: Instant) -> bool {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),
-            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+            Ok(None) if Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
             Ok(None) | Err(_) => break,
         }
     }

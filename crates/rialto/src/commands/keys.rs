@@ -11,7 +11,7 @@ use types::{Answer, GuardCall};
 use super::rules::{Common, Desk, confirmed, odd};
 use crate::cell::{CellDir, Where};
 use crate::failure::{Doing, Failure};
-use crate::keeping::LOOK;
+use crate::keeping::POLL_INTERVAL;
 use crate::show;
 
 const AFTER_HELP: &str = "\
@@ -161,7 +161,7 @@ fn retire(cell: &CellDir) -> Result<(), Failure> {
         0 => println!("there is one authority alone"),
         ended => println!(
             "{ended} before the present one count no more, here within {} s: clients that have not connected since must be told of the present one",
-            LOOK.as_secs()
+            POLL_INTERVAL.as_secs()
         ),
     }
     Ok(())
@@ -188,7 +188,7 @@ fn withdraw(name: &str, common: Common) -> Result<ExitCode, Failure> {
 
 fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
     let making = || "making a new key".to_owned();
-    let soon = LOOK.as_secs();
+    let soon = POLL_INTERVAL.as_secs();
     match what {
         What::AtRest if cell.config.at_rest.is_some() => {
             let why = "the cell's keys are a key server's, which makes them itself";

@@ -418,7 +418,7 @@ fn end_sessions(sessions: &Sessions) {
 const SESSION_CACHE_MAX: u64 = 1 << 30;
 
 /// How often tokens are looked at.
-const LOOK: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -431,7 +431,7 @@ fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
     let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
     let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
         loop {
-            tokens.wait_for_change(tokens.next_look(now(), LOOK));
+            tokens.wait_for_change(tokens.next_look(now(), POLL_INTERVAL));
             let Some(volumes) = volumes.upgrade() else { return };
             renew_tokens(&volumes, now());
             let sources = tokens.to_get_anew(now());

@@ -23,7 +23,7 @@ const FREE_PERCENT_MIN: u64 = 5;
 /// How far in the future a file's time may be before it is the clock that is suspected.
 const FUTURE_MAX: Duration = Duration::from_secs(60);
 /// How long a mount may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Looks at `cell`.
 pub fn examine(cell: &CellDir) -> Vec<Finding> {
@@ -249,7 +249,7 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
         (true, false) => {
             Finding::warn(check, format!("{place}: its process runs but nothing is mounted"), "wait, or stop it")
         }
-        (true, true) => match mounts::health(at, PATIENCE) {
+        (true, true) => match mounts::health(at, TIMEOUT) {
             Health::Answers => Finding::ok(check, format!("{place} answers")),
             Health::Stale => Finding::fail(
                 check,
@@ -258,7 +258,7 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
             ),
             Health::Silent => Finding::fail(
                 check,
-                format!("{place} did not answer within {} seconds", PATIENCE.as_secs()),
+                format!("{place} did not answer within {} seconds", TIMEOUT.as_secs()),
                 "see whether the server runs; the mount goes on by itself once it is back",
             ),
         },

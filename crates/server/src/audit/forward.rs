@@ -27,7 +27,7 @@ use time::OffsetDateTime;
 /// Lines that wait to be sent: as many as may wait to be written.
 const QUEUE_MAX: usize = super::QUEUE_MAX;
 /// A receiver that takes nothing for so long is tried again later.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Between attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Facility and severities of RFC 5424: private messages of authorisation; warnings and notices.
@@ -267,13 +267,13 @@ impl Socket {
         match to {
             ForwardTo::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
-                socket.set_write_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(TIMEOUT))?;
                 socket.connect(path)?;
                 Ok(Socket::Unix(socket))
             }
             ForwardTo::Udp(address) => {
                 let socket = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
-                socket.set_write_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(TIMEOUT))?;
                 socket.connect(address)?;
                 Ok(Socket::Udp(socket))
             }
@@ -350,8 +350,8 @@ mod tests {
         let there = listener(&dir.path().join("log"));
         let forward = Forward::start(ForwardTo::Unix(dir.path().join("log")), "a.cell").unwrap();
         let (audit, thread) = Audit::start(&dir.path().join("audit"), KEPT_IN_TESTS, Some(forward)).unwrap();
-        vice::Witness::saw(&*audit, event("administration", "a volume"));
-        vice::Witness::saw(&*audit, event("denied", "a file"));
+        vice::AuditLog::saw(&*audit, event("administration", "a volume"));
+        vice::AuditLog::saw(&*audit, event("denied", "a file"));
         audit.stop();
         thread.join().unwrap();
         let state = audit.forwarded().unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use celldb::{Access, CellError, News};
 use client::clock;
-use guard::{Asker, Rules};
+use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Revised,
     ServerId, WhichPrincipal,
@@ -34,7 +34,7 @@ impl Access for RemoteCell {
         }
     }
 
-    fn pts(&self, asker: &Asker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
+    fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
         // Who is nobody in the cell and yet an administrator is the superuser here, as this server is there.
         let superuser = asker.principal == PrincipalId::ANONYMOUS && asker.cps.is_administrator();
         let on_behalf = (!superuser).then_some(asker.principal);

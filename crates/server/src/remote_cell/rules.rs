@@ -28,7 +28,7 @@ const AT_ONCE: u32 = 1000;
 
 /// See the head of the file. Revision 0: they were never fetched.
 #[derive(Default)]
-pub(super) struct Ruled {
+pub(super) struct FetchedRules {
     rules: RwLock<Arc<Revised<Rules>>>,
     at: AtomicU64,
     /// By this process: what is here is not only what the file had.
@@ -36,7 +36,7 @@ pub(super) struct Ruled {
     file: Option<PathBuf>,
 }
 
-impl Ruled {
+impl FetchedRules {
     pub fn at(&self) -> Revision {
         Revision(self.at.load(Ordering::Acquire))
     }
@@ -229,11 +229,11 @@ mod tests {
     fn what_was_kept_is_there_in_the_next_life_and_what_is_damaged_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("rules");
-        let mut first = Ruled::default();
+        let mut first = FetchedRules::default();
         first.keep_in(file.clone());
         assert_eq!(first.at(), Revision(0));
         first.renew(rules(250), Revision(9));
-        let mut next = Ruled::default();
+        let mut next = FetchedRules::default();
         next.keep_in(file.clone());
         assert_eq!((next.at(), next.rules().record.fences.len()), (Revision(9), 250));
         assert_eq!(next.rules().record.mandates, rules(250).mandates);

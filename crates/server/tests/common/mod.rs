@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Events, Heard, ClientIdentity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Events, BreakAck, ClientIdentity, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use server::{Server, ServerConfig, StartError};
 use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, VolumeQuota};
@@ -204,7 +204,7 @@ impl Recorder {
 }
 
 impl Events for Recorder {
-    fn on_break(&self, items: &[BreakItem], mut heard: Heard) {
+    fn on_break(&self, items: &[BreakItem], mut heard: BreakAck) {
         let pause = *self.break_pause.lock();
         std::thread::sleep(pause);
         self.breaks.lock().extend_from_slice(items);

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
 use dafs::message::{Attach, Message};
-use dafs::showing::{ProofContext, TokenProof, Wallet};
-use dafs::{Features, FrameKind, Header, Hello, HelloAnswer, Terms};
+use dafs::credentials::{ProofContext, TokenProof, Wallet};
+use dafs::{Features, FrameKind, FrameHeader, Hello, HelloAnswer, Terms};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
-use login::{Mint, SigningKeys};
+use login::{TokenIssuer, SigningKeys};
 use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
@@ -91,7 +91,7 @@ pub fn serve(dir: &Path) {
     config.clear = true;
     config.cell = Some(CellPlace::Here(dir.join("celldb")));
     config.audit = Some(dir.join("audit"));
-    config.mint = Some(Arc::new(Mint::new(CELL, tokens)));
+    config.mint = Some(Arc::new(TokenIssuer::new(CELL, tokens)));
     let server = Server::start(&config).unwrap();
     let tcp = server.endpoints().iter().find_map(|endpoint| match endpoint {
         Endpoint::Tcp(address) => Some(address.clone()),
@@ -482,10 +482,10 @@ impl<'a> Stranger<'a> {
         self.stream.write_all(&[&frame.header.to_bytes()[..], &frame.message[..]].concat())
     }
 
-    fn hear(&mut self) -> std::io::Result<(Header, Vec<u8>)> {
-        let mut bytes = [0; Header::BYTES];
+    fn hear(&mut self) -> std::io::Result<(FrameHeader, Vec<u8>)> {
+        let mut bytes = [0; FrameHeader::BYTES];
         self.stream.read_exact(&mut bytes)?;
-        let header = Header::parse(&bytes).map_err(other)?;
+        let header = FrameHeader::parse(&bytes).map_err(other)?;
         let mut rest = vec![0; header.message_bytes as usize + header.payload_bytes as usize];
         self.stream.read_exact(&mut rest)?;
         Ok((header, rest))
@@ -493,7 +493,7 @@ impl<'a> Stranger<'a> {
 
     fn frame(&self, call: &Call, slot: u32, credential: u32) -> std::io::Result<Vec<u8>> {
         let call = dafs::encode_call(call).map_err(other)?;
-        let mut header = Header::new(FrameKind::Request, self.session);
+        let mut header = FrameHeader::new(FrameKind::Request, self.session);
         (header.procedure, header.slot, header.request) = (call.procedure, slot, self.requests);
         header.credential = credential;
         let frame = dafs::Frame::new(header, call.message, call.payload).sealed(self.terms.features);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use celldb::{Access, CellDb, CellError, News};
-use guard::Asker;
+use guard::PtsAsker;
 use parking_lot::Mutex;
 use types::{
     Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revision, Revised, ServerId, ServerInfo, VolumeGroup,
@@ -155,7 +155,7 @@ impl Access for KnowsRootOnly {
     ) -> Result<(Revision, Vec<PrincipalId>)> {
         Ok((Revision(0), Vec::new()))
     }
-    fn pts(&self, _asker: &Asker, _call: &PtsCall) -> std::result::Result<Answer, Fault> {
+    fn pts(&self, _asker: &PtsAsker, _call: &PtsCall) -> std::result::Result<Answer, Fault> {
         Err(Fault::Unsupported)
     }
     fn rules_at(&self) -> Revision {

@@ -9,14 +9,14 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use store::{MemMachine, OpenOptions, Partition};
 use types::{Answer, Fault, Pull, ServerId, ServerInfo, TaskInfo, Time};
-use vice::{Errands, Fetch, Partitions, Tasks, Vice, ViceConfig};
+use vice::{TransferAgent, Fetch, Partitions, Tasks, Vice, ViceConfig};
 
 use super::database::{Database, HOST, DatabaseLink};
 use super::wires::Wires;
 use crate::clock::Clock;
 
 /// See the head of the file.
-pub struct House {
+pub struct SimHouse {
     /// What the database calls it.
     pub info: ServerInfo,
     /// Its steady clock.
@@ -26,11 +26,11 @@ pub struct House {
     /// Its disks.
     pub machines: Vec<MemMachine>,
     /// What is gone when the process dies.
-    pub up: Option<Life>,
+    pub up: Option<ServerLife>,
 }
 
 /// One life of a server.
-pub struct Life {
+pub struct ServerLife {
     /// The service.
     pub vice: Arc<Vice>,
     /// Its pulls, and what was ordered since somebody last looked.
@@ -50,7 +50,7 @@ pub struct Pulls {
 
 struct Orders(Arc<Pulls>);
 
-impl Errands for Orders {
+impl TransferAgent for Orders {
     fn pull(&self, pull: &Pull) -> Result<TaskInfo, Fault> {
         let (task, is_new) = self.0.tasks.lock().begin(pull)?;
         if is_new {
@@ -76,7 +76,7 @@ pub fn partition_name(no: usize) -> String {
     format!("/vicep{}", char::from(b'a' + no as u8))
 }
 
-impl House {
+impl SimHouse {
     /// A server that has never run.
     pub fn new(no: usize, partitions: usize, rng: &mut SmallRng) -> Self {
         let address = std::net::SocketAddr::from(([10, 0, 0, no as u8], 7620));
@@ -87,7 +87,7 @@ impl House {
             keys: Vec::new(),
         };
         let machines = (0..partitions).map(|_| MemMachine::new()).collect();
-        House { info, clock: Clock::random(rng), life: 0, machines, up: None }
+        SimHouse { info, clock: Clock::random(rng), life: 0, machines, up: None }
     }
 
     /// Its process starts.
@@ -98,17 +98,17 @@ impl House {
         };
         let partitions = Partitions::new(self.machines.iter().enumerate().map(open).collect());
         let vice = Vice::open(partitions, config(), self.clock.read(now)).expect("what was written can be read");
-        vice.is_called(self.info.clone());
+        vice.set_server_info(self.info.clone());
         let db: Arc<dyn CellDb> = if no == HOST {
             Arc::clone(database) as _
         } else {
             Arc::new(DatabaseLink { database: Arc::clone(database), wires: wires.clone() })
         };
-        vice.has_cell(db);
+        vice.set_cell_database(db);
         let pulls = Arc::new(Pulls::default());
-        vice.has_errands(Arc::new(Orders(Arc::clone(&pulls))));
+        vice.set_transfer_agent(Arc::new(Orders(Arc::clone(&pulls))));
         self.life += 1;
-        self.up = Some(Life { vice: Arc::new(vice), pulls, fetches: BTreeMap::new() });
+        self.up = Some(ServerLife { vice: Arc::new(vice), pulls, fetches: BTreeMap::new() });
         wires.set_up(no, true);
     }
 }

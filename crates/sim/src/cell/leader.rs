@@ -33,12 +33,12 @@ pub struct Leader<'w> {
     line: DatabaseLink,
     left: Mutex<Left>,
     /// Of those who lead at the same time.
-    seat: Option<Seat<'w>>,
+    seat: Option<LeaderSeat<'w>>,
 }
 
 /// One of those who lead at the same time, each in a thread: one of them goes on at a time, and at each call of his anybody may be the next. So a seed replays.
 #[derive(Clone, Copy)]
-pub struct Seat<'w> {
+pub struct LeaderSeat<'w> {
     /// They have this in common.
     pub table: &'w Table,
     /// His place at it.
@@ -59,7 +59,7 @@ impl Table {
     }
 }
 
-impl Seat<'_> {
+impl LeaderSeat<'_> {
     /// Waits for his first turn.
     pub fn wait(&self) {
         let mut turn = self.table.turn.lock();
@@ -110,7 +110,7 @@ enum Go {
 
 impl<'w> Leader<'w> {
     /// Somebody new.
-    pub fn new(world: &'w Mutex<World>, left: Left, seat: Option<Seat<'w>>) -> Self {
+    pub fn new(world: &'w Mutex<World>, left: Left, seat: Option<LeaderSeat<'w>>) -> Self {
         let mut at = world.lock();
         at.leaders += 1;
         let number = at.leaders;
@@ -173,7 +173,7 @@ impl<'w> Leader<'w> {
     fn ask(&self, world: &mut World, no: usize, call: &VolumeCall) -> Result<Result<Answer, Fault>, String> {
         let until = world.now + CALL_WITHIN;
         let who = SessionUser::Leader(self.number);
-        let mut sent: Option<types::Origin> = None;
+        let mut sent: Option<types::ReplyAddress> = None;
         loop {
             let way = world.upto(WAY_MAX);
             world.pass(way);

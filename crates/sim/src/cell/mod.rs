@@ -34,7 +34,7 @@ use vos::{VosError, Job, JobLeader};
 
 pub use mutation::StepMutation;
 
-use leader::{Leader, Left, Seat, Table};
+use leader::{Leader, Left, LeaderSeat, Table};
 use order::Order;
 use world::World;
 
@@ -110,7 +110,7 @@ struct Run<'w> {
     /// Operations that were begun and not ended.
     left: Vec<Order>,
     /// Others lead at the same time.
-    seat: Option<Seat<'w>>,
+    seat: Option<LeaderSeat<'w>>,
 }
 
 impl Run<'_> {
@@ -172,7 +172,7 @@ impl Run<'_> {
     fn at_once(&mut self, orders: &[Order]) {
         let (world, table) = (self.world, Table::new(orders.len()));
         let done = std::thread::scope(|scope| {
-            let seats = (0..orders.len()).map(|at| Seat { table: &table, at });
+            let seats = (0..orders.len()).map(|at| LeaderSeat { table: &table, at });
             let lead = |(order, seat)| scope.spawn(move || lead_beside_others(world, order, seat));
             let all: Vec<_> = orders.iter().zip(seats).map(lead).collect();
             all.into_iter().map(|one| one.join().expect("who leads does not panic")).collect::<Vec<_>>()
@@ -321,7 +321,7 @@ impl Run<'_> {
 }
 
 /// What came of an order, and the order if it is not through.
-fn lead_beside_others(world: &Mutex<World>, order: &Order, seat: Seat<'_>) -> (VolumeTally, Vec<Order>) {
+fn lead_beside_others(world: &Mutex<World>, order: &Order, seat: LeaderSeat<'_>) -> (VolumeTally, Vec<Order>) {
     let mut run = Run { world, tally: VolumeTally::default(), left: Vec::new(), seat: Some(seat) };
     seat.wait();
     let _leaves = Leaves { world, seat };
@@ -334,7 +334,7 @@ fn lead_beside_others(world: &Mutex<World>, order: &Order, seat: Seat<'_>) -> (V
 /// Gives his turn away, however he ends.
 struct Leaves<'w> {
     world: &'w Mutex<World>,
-    seat: Seat<'w>,
+    seat: LeaderSeat<'w>,
 }
 
 impl Drop for Leaves<'_> {
@@ -347,7 +347,7 @@ impl Drop for Leaves<'_> {
 fn lead<T>(
     world: &Mutex<World>,
     tally: &mut VolumeTally,
-    (left, seat): (Left, Option<Seat<'_>>),
+    (left, seat): (Left, Option<LeaderSeat<'_>>),
     act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
 ) -> Result<T, VosError> {
     tally.attempts += 1;

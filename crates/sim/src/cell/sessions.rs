@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use celldb::CellDb;
 use types::{
-    Answer, Call, Caller, ClientId, Fault, Finish, Origin, SessionId, Time, VolumeCall, VolumeId, VolumeInfo,
+    Answer, Call, Caller, ClientId, Fault, Finish, ReplyAddress, SessionId, Time, VolumeCall, VolumeId, VolumeInfo,
     VolumeKind,
 };
 use vice::Effect;
@@ -29,12 +29,12 @@ pub enum SessionUser {
 pub(super) struct SessionPeer {
     client: ClientId,
     incarnation: u64,
-    pub(super) seats: BTreeMap<usize, Seat>,
+    pub(super) seats: BTreeMap<usize, SimSeat>,
 }
 
 /// A session at a server.
 #[derive(Clone, Copy)]
-pub(super) struct Seat {
+pub(super) struct SimSeat {
     pub(super) session: SessionId,
     request: u64,
 }
@@ -72,7 +72,7 @@ impl World {
         match vice.resume(now, session, client, incarnation, &mut effects) {
             Ok(_) => {
                 seat.request += 1;
-                let origin = Origin { session, slot: 1, request: seat.request };
+                let origin = ReplyAddress { session, slot: 1, request: seat.request };
                 vice.perform(now, wall(self.now), &Caller::ROOT, origin, Call::ReclaimDone, &mut effects);
             }
             Err(_) => drop(peer.seats.remove(&no)),
@@ -84,7 +84,7 @@ impl World {
     ///
     /// # Errors
     /// Why there is no session.
-    pub fn put(&mut self, who: SessionUser, no: usize, call: &Call) -> Result<Origin, Fault> {
+    pub fn put(&mut self, who: SessionUser, no: usize, call: &Call) -> Result<ReplyAddress, Fault> {
         self.enter(who);
         let (vice, now) = self.service(no).ok_or(Fault::Expired)?;
         let mut effects = Vec::new();
@@ -94,17 +94,17 @@ impl World {
             None => {
                 peer.incarnation += 1;
                 let attached = vice.attach(now, peer.client, peer.incarnation, &mut effects)?;
-                peer.seats.entry(no).or_insert(Seat { session: attached.session, request: 0 })
+                peer.seats.entry(no).or_insert(SimSeat { session: attached.session, request: 0 })
             }
         };
         seat.request += 1;
-        let origin = Origin { session: seat.session, slot: 0, request: seat.request };
+        let origin = ReplyAddress { session: seat.session, slot: 0, request: seat.request };
         self.deliver(no, effects);
         self.perform(no, origin, call.clone());
         Ok(origin)
     }
 
-    pub(super) fn perform(&mut self, no: usize, origin: Origin, call: Call) {
+    pub(super) fn perform(&mut self, no: usize, origin: ReplyAddress, call: Call) {
         let Some((vice, now)) = self.service(no) else { return };
         self.calls += 1;
         let mut effects = Vec::new();
@@ -152,12 +152,12 @@ impl World {
     }
 
     /// The reply, if it is there.
-    pub fn reply(&mut self, no: usize, origin: Origin) -> Option<Result<Answer, Fault>> {
+    pub fn reply(&mut self, no: usize, origin: ReplyAddress) -> Option<Result<Answer, Fault>> {
         self.replies.remove(&(no, origin))
     }
 
     /// If the call waits, what it seals is what the volume holds when it is answered.
-    pub fn seals_later(&mut self, no: usize, origin: Origin, of: VolumeId) {
+    pub fn seals_later(&mut self, no: usize, origin: ReplyAddress, of: VolumeId) {
         if !self.replies.contains_key(&(no, origin)) && self.houses[no].up.is_some() {
             self.sealing.insert((no, origin), of);
         }
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// Lets things happen until the reply is there, the server is gone, or it is too late.
-    pub fn wait_for(&mut self, no: usize, origin: Origin, until: Time) -> Option<Result<Answer, Fault>> {
+    pub fn wait_for(&mut self, no: usize, origin: ReplyAddress, until: Time) -> Option<Result<Answer, Fault>> {
         loop {
             let reply = self.reply(no, origin);
             if reply.is_some() || self.houses[no].up.is_none() || !self.happens_by(until) {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use celldb::CellDb;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Answer, Call, Fault, Name, Origin, Pull, Revision, Time, VolumeId};
+use types::{Answer, Call, Fault, Name, ReplyAddress, Pull, Revision, Time, VolumeId};
 
 use super::database::Database;
-use super::house::House;
+use super::house::SimHouse;
 use super::mutation::StepMutation;
 use super::reference::{Reference, Sealed};
 use super::servers::Death;
@@ -36,7 +36,7 @@ pub struct World {
     /// Where every choice comes from.
     pub rng: SmallRng,
     /// The servers.
-    pub houses: Vec<House>,
+    pub houses: Vec<SimHouse>,
     /// The database.
     pub database: Arc<Database>,
     /// Between machines.
@@ -64,14 +64,14 @@ pub struct World {
     /// Servers that die in the middle of the next change that an administrator or a pull makes there.
     pub armed: Vec<Option<Death>>,
     /// What clients wait for.
-    pub(super) waiting: HashMap<(usize, Origin), (usize, VolumeId, Call)>,
+    pub(super) waiting: HashMap<(usize, ReplyAddress), (usize, VolumeId, Call)>,
     pub(super) clients: usize,
     pub(super) quiet: bool,
     /// What services put out is lost.
     pub(super) muted: bool,
-    pub(super) replies: HashMap<(usize, Origin), Result<Answer, Fault>>,
+    pub(super) replies: HashMap<(usize, ReplyAddress), Result<Answer, Fault>>,
     /// Volumes that are to be sealed by calls that wait.
-    pub(super) sealing: HashMap<(usize, Origin), VolumeId>,
+    pub(super) sealing: HashMap<(usize, ReplyAddress), VolumeId>,
     pub(super) peers: BTreeMap<SessionUser, SessionPeer>,
     /// Its power was lost since it last ran.
     pub(super) powerless: Vec<bool>,
@@ -130,7 +130,7 @@ impl World {
         };
         for no in 0..servers {
             let partitions = world.rng.random_range(1..=2);
-            let house = House::new(no, partitions, &mut world.rng);
+            let house = SimHouse::new(no, partitions, &mut world.rng);
             world.database.put_server(&house.info, Revision(0)).expect("a new server");
             world.houses.push(house);
             world.start(no);

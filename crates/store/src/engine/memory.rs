@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Batch, Change, Engine, Visit, add_numbers};
+use super::{Batch, EngineChange, Engine, Visit, add_numbers};
 use crate::StoreError;
 use crate::machine::{MemMachineState, Shared};
 
@@ -69,13 +69,13 @@ impl MemLog {
 fn apply_to(map: &mut BTreeMap<Vec<u8>, Vec<u8>>, batch: &Batch) {
     for change in batch.changes() {
         match change {
-            Change::Put(key, value) => {
+            EngineChange::Put(key, value) => {
                 map.insert(key.to_vec(), value.to_vec());
             }
-            Change::Delete(key) => {
+            EngineChange::Delete(key) => {
                 map.remove(key);
             }
-            Change::DeleteRange(from, end) => {
+            EngineChange::DeleteRange(from, end) => {
                 if from < end {
                     let keys: Vec<_> = map.range(from.to_vec()..end.to_vec()).map(|(key, _)| key.clone()).collect();
                     for key in keys {
@@ -83,7 +83,7 @@ fn apply_to(map: &mut BTreeMap<Vec<u8>, Vec<u8>>, batch: &Batch) {
                     }
                 }
             }
-            Change::Add(key, by) => add_numbers(map.entry(key.to_vec()).or_default(), by),
+            EngineChange::Add(key, by) => add_numbers(map.entry(key.to_vec()).or_default(), by),
         }
     }
 }

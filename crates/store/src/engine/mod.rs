@@ -4,7 +4,7 @@
 //! which they were applied: what is found after a crash is the effect of the first n batches, with n at least what
 //! the last sync covered.
 
-mod gathered;
+mod write_combiner;
 mod memory;
 mod rocks;
 #[cfg(test)]
@@ -12,7 +12,7 @@ mod suite;
 
 use std::ops::ControlFlow;
 
-pub(crate) use gathered::{GatherScope, Gathered};
+pub(crate) use write_combiner::{GatherScope, WriteCombiner};
 pub(crate) use memory::{MemEngine, MemLog};
 pub(crate) use rocks::RocksEngine;
 
@@ -66,7 +66,7 @@ enum What {
 
 /// One change of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change<'a> {
+pub(crate) enum EngineChange<'a> {
     /// Sets a value.
     Put(&'a [u8], &'a [u8]),
     /// Removes a key.
@@ -112,17 +112,17 @@ impl Batch {
     }
 
     /// The changes, in order.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = EngineChange<'_>> {
         let mut rest = &self.bytes[..];
         self.changes.iter().map(move |&(what, key, value)| {
             let (key, after) = rest.split_at(key as usize);
             let (value, after) = after.split_at(value as usize);
             rest = after;
             match what {
-                What::Put => Change::Put(key, value),
-                What::Delete => Change::Delete(key),
-                What::DeleteRange => Change::DeleteRange(key, value),
-                What::Add => Change::Add(key, value),
+                What::Put => EngineChange::Put(key, value),
+                What::Delete => EngineChange::Delete(key),
+                What::DeleteRange => EngineChange::DeleteRange(key, value),
+                What::Add => EngineChange::Add(key, value),
             }
         })
     }

@@ -16,7 +16,7 @@ use rocksdb::{
 };
 use waldb::Synced;
 
-use super::{Batch, Change, Engine, Visit, add_numbers};
+use super::{Batch, EngineChange, Engine, Visit, add_numbers};
 use crate::StoreError;
 use crate::key::{self, Key};
 
@@ -167,10 +167,10 @@ impl Engine for RocksEngine {
         let mut write = WriteBatch::default();
         for change in batch.changes() {
             match change {
-                Change::Put(key, value) => write.put_cf(self.family(key), key, value),
-                Change::Delete(key) => write.delete_cf(self.family(key), key),
-                Change::DeleteRange(from, end) => write.delete_range_cf(self.family(from), from, end),
-                Change::Add(key, by) => write.merge_cf(self.family(key), key, by),
+                EngineChange::Put(key, value) => write.put_cf(self.family(key), key, value),
+                EngineChange::Delete(key) => write.delete_cf(self.family(key), key),
+                EngineChange::DeleteRange(from, end) => write.delete_range_cf(self.family(from), from, end),
+                EngineChange::Add(key, by) => write.merge_cf(self.family(key), key, by),
             }
         }
         self.db.write(write).map_err(|e| sorted(&e))

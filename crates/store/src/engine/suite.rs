@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Batch, Engine, GatherScope, Gathered, MemEngine, RocksEngine};
+use super::{Batch, Engine, GatherScope, WriteCombiner, MemEngine, RocksEngine};
 use crate::MemMachine;
 
 fn collect(engine: &dyn Engine, from: &[u8], end: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -154,8 +154,8 @@ fn on_disk() -> (tempfile::TempDir, RocksEngine) {
 }
 
 /// An engine in which this thread gathers.
-fn gathered<D>(dir: D, below: impl Engine + 'static) -> ((GatherScope, D), Gathered) {
-    let engine = Gathered::new(Box::new(below));
+fn gathered<D>(dir: D, below: impl Engine + 'static) -> ((GatherScope, D), WriteCombiner) {
+    let engine = WriteCombiner::new(Box::new(below));
     let scope = engine.scope();
     assert!(engine.gathers(|| Ok(true)).unwrap());
     ((scope, dir), engine)

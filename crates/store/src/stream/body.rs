@@ -12,7 +12,7 @@ use std::sync::Arc;
 use types::AllocateMode;
 use types::limits::FILE_BYTES_MAX;
 
-use super::codec::{Form, Run};
+use super::codec::{BodyForm, Run};
 use crate::disk::{BodyFile, CHUNK_BYTES, open_body, unpack_frame};
 use crate::reader::{body_name, damaged_block, read_exactly};
 use crate::record::GROUP_BLOCKS;
@@ -43,19 +43,19 @@ pub(super) struct Building<'a> {
 
 impl Building<'_> {
     /// Gives the vnode the body's place and size; says how the rest is done.
-    pub(super) fn begin(&self, vnode: &mut Vnode, form: Form<'_>, size: u64, update: &mut Update) -> Result<Mode> {
+    pub(super) fn begin(&self, vnode: &mut Vnode, form: BodyForm<'_>, size: u64, update: &mut Update) -> Result<Mode> {
         let volume = self.volume;
         match form {
-            Form::None => {
+            BodyForm::None => {
                 if vnode.place != BodyLocation::None {
                     self.empty(vnode, update)?;
                 }
             }
-            Form::Inline(bytes) => {
+            BodyForm::Inline(bytes) => {
                 self.empty(vnode, update)?;
                 volume.write(vnode, 0, bytes, update)?;
             }
-            Form::File => {
+            BodyForm::File => {
                 if size > 0 && self.shares_file(vnode)? && (!self.over || vnode.status.size == size) {
                     if self.over {
                         return Ok(Mode::Patch);

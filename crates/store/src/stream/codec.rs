@@ -63,7 +63,7 @@ pub struct StreamPart {
 
 /// Where a body is, and all of it if that is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form<'a> {
+pub(super) enum BodyForm<'a> {
     None,
     Inline(&'a [u8]),
     File,
@@ -82,7 +82,7 @@ pub(super) enum Run {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item<'a> {
     /// What follows belongs to this vnode. Its place and what comes of it mean nothing; `size` and `used` are those of the end.
-    Vnode(Box<Vnode>, Form<'a>),
+    Vnode(Box<Vnode>, BodyForm<'a>),
     /// There is no such vnode (any more).
     Gone(VnodeNo),
     Xattr(&'a [u8], &'a [u8]),
@@ -151,7 +151,7 @@ impl PartOut {
         self.room() < ITEM_BYTES_MAX
     }
 
-    pub(super) fn vnode(&mut self, vnode: &Vnode, form: Form<'_>) {
+    pub(super) fn vnode(&mut self, vnode: &Vnode, form: BodyForm<'_>) {
         self.run = None;
         put_vnode(&mut self.out, vnode, form);
     }
@@ -336,16 +336,16 @@ fn get_bytes<'a>(from: &mut In<'a>) -> Option<&'a [u8]> {
     from.bytes(length as usize)
 }
 
-fn put_vnode(out: &mut Out, vnode: &Vnode, form: Form<'_>) {
+fn put_vnode(out: &mut Out, vnode: &Vnode, form: BodyForm<'_>) {
     let status = &vnode.status;
     out.u8(tag::VNODE);
     out.u64(status.fid.vnode.0);
     out.u64(status.fid.unique.0);
     out.u8(status.kind as u8);
     let form_flag = match form {
-        Form::None => 0,
-        Form::Inline(_) => IS_INLINE,
-        Form::File => IN_FILE,
+        BodyForm::None => 0,
+        BodyForm::Inline(_) => IS_INLINE,
+        BodyForm::File => IN_FILE,
     };
     out.u8(form_flag | if vnode.has_xattr { HAS_XATTR } else { 0 });
     out.u16(status.mode);
@@ -363,12 +363,12 @@ fn put_vnode(out: &mut Out, vnode: &Vnode, form: Form<'_>) {
     out.u64(vnode.exclusive);
     out.u64(vnode.parent.0);
     out.u64(vnode.entries);
-    if let Form::Inline(bytes) = form {
+    if let BodyForm::Inline(bytes) = form {
         put_bytes(out, bytes);
     }
 }
 
-fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, Form<'a>)> {
+fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, BodyForm<'a>)> {
     let (vnode, unique) = (VnodeNo(from.u64()?), Uniquifier(from.u64()?));
     let (kind, flags) = (Kind::from_wire(from.u8()?)?, from.u8()?);
     let status = Status {
@@ -393,15 +393,15 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, Form<'a>)> {
     let (exclusive, parent, entries) = (from.u64()?, VnodeNo(from.u64()?), from.u64()?);
     let has_xattr = flags & HAS_XATTR != 0;
     let form = match flags & !HAS_XATTR {
-        0 => Form::None,
-        IN_FILE => Form::File,
-        IS_INLINE => Form::Inline(get_bytes(from)?),
+        0 => BodyForm::None,
+        IN_FILE => BodyForm::File,
+        IS_INLINE => BodyForm::Inline(get_bytes(from)?),
         _ => return None,
     };
     let body_fits = match form {
-        Form::Inline(bytes) => status.size == bytes.len() as u64 && (1..=INLINE_BYTES_MAX).contains(&status.size),
-        Form::None => kind == Kind::Directory || status.size == 0,
-        Form::File => kind == Kind::File && status.size <= types::limits::FILE_BYTES_MAX,
+        BodyForm::Inline(bytes) => status.size == bytes.len() as u64 && (1..=INLINE_BYTES_MAX).contains(&status.size),
+        BodyForm::None => kind == Kind::Directory || status.size == 0,
+        BodyForm::File => kind == Kind::File && status.size <= types::limits::FILE_BYTES_MAX,
     };
     let is_good = body_fits && vnode.0 > 0 && vnode.is_directory() == (kind == Kind::Directory);
     let vnode = Vnode {

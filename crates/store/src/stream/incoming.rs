@@ -18,10 +18,10 @@ use super::outgoing::stage;
 use crate::engine::{Batch, Engine};
 use crate::header::{Base, TreeHeader};
 use crate::key::{self, kind};
-use crate::media::Gathering;
+use crate::media::CommitScope;
 use crate::record::{self, BucketEntry, In, Out};
-use crate::settle::settle_tree;
-use crate::trunk::{Trunk, put_header};
+use crate::body_sync::settle_tree;
+use crate::tree_state::{TreeState, put_header};
 use crate::vnode::initial_used;
 use crate::volume::Result;
 use crate::{NewClone, Partition, VolumeQuota, StoreError, Update, Usage, Vnode, Volume};
@@ -170,7 +170,7 @@ impl Partition {
     }
 
     /// The head of a tree that is there, and that no volume shows, is where the epoch is put together.
-    fn open_head(&self, trunk: &Arc<Trunk>, head: &StreamHead, batch: Batch) -> Result<()> {
+    fn open_head(&self, trunk: &Arc<TreeState>, head: &StreamHead, batch: Batch) -> Result<()> {
         if !trunk.header.lock().stored.headless {
             return Err(StoreError::Taken("number"));
         }
@@ -180,7 +180,7 @@ impl Partition {
         self.change_head(trunk, head, batch)
     }
 
-    fn change_head(&self, trunk: &Trunk, head: &StreamHead, batch: Batch) -> Result<()> {
+    fn change_head(&self, trunk: &TreeState, head: &StreamHead, batch: Batch) -> Result<()> {
         let nobody_writes = trunk.writers.write();
         let mut header = trunk.header.lock();
         let stored = &header.stored;
@@ -222,7 +222,7 @@ impl Partition {
         if part.from > state.cursor {
             return Err(StoreError::NoStream("a part is missing before this one"));
         }
-        let gathering = Gathering::begin(&self.0.media);
+        let gathering = CommitScope::begin(&self.0.media);
         let applied = incoming.apply(&mut state, &part);
         let ended = gathering.end();
         applied?;
@@ -294,7 +294,7 @@ impl Partition {
         Ok(volume)
     }
 
-    fn give_head(&self, trunk: &Arc<Trunk>, usage: Usage, fields: &dyn Fn(&mut TreeHeader)) -> Result<Arc<Volume>> {
+    fn give_head(&self, trunk: &Arc<TreeState>, usage: Usage, fields: &dyn Fn(&mut TreeHeader)) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
         let mut header = trunk.header.lock();
         let mut new = TreeHeader { headless: false, offline: false, ..header.stored.clone() };
@@ -441,7 +441,7 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
 }
 
 /// What the batch that makes a volume of an incoming tree does beside.
-pub(crate) fn end_progress(trunk: &Trunk, header: &mut TreeHeader, usage: Usage, batch: &mut Batch) {
+pub(crate) fn end_progress(trunk: &TreeState, header: &mut TreeHeader, usage: Usage, batch: &mut Batch) {
     header.incoming = false;
     batch.delete(&key::progress(trunk.id));
     let numbers = [usage.bytes as i64, usage.files as i64];
@@ -598,7 +598,7 @@ impl Applying<'_> {
     }
 
     /// A vnode as it is to be, but for what follows.
-    fn begin(&mut self, wanted: Vnode, form: super::codec::Form<'_>) -> Result<()> {
+    fn begin(&mut self, wanted: Vnode, form: super::codec::BodyForm<'_>) -> Result<()> {
         let volume = self.building.volume;
         let (size, no) = (wanted.status.size, wanted.no());
         let fid = Fid { volume: volume.id(), ..wanted.status.fid };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use types::{Kind, StreamCursor, VnodeNo};
 
-use super::codec::{CHUNK_BLOCKS, Form, PartOut, Run, StreamHead};
+use super::codec::{CHUNK_BLOCKS, BodyForm, PartOut, Run, StreamHead};
 use crate::disk::CHUNK_BYTES;
 use crate::engine::{Engine, prefix_end};
 use crate::key;
@@ -213,13 +213,13 @@ impl Sender<'_> {
 
     fn head_of(&mut self, vnode: &Vnode) -> Result<()> {
         match vnode.place {
-            BodyLocation::None => self.out.vnode(vnode, Form::None),
-            BodyLocation::File { .. } | BodyLocation::Origin => self.out.vnode(vnode, Form::File),
+            BodyLocation::None => self.out.vnode(vnode, BodyForm::None),
+            BodyLocation::File { .. } | BodyLocation::Origin => self.out.vnode(vnode, BodyForm::File),
             BodyLocation::Inline => {
                 let bytes = self.now.inline(vnode.no())?;
                 let whole = bytes.filter(|bytes| bytes.len() as u64 == vnode.status.size);
                 let damaged = || StoreError::Damaged(format!("inline body of {}", vnode.status.fid));
-                self.out.vnode(vnode, Form::Inline(&whole.ok_or_else(damaged)?));
+                self.out.vnode(vnode, BodyForm::Inline(&whole.ok_or_else(damaged)?));
             }
         }
         Ok(())

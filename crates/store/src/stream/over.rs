@@ -28,8 +28,8 @@ use crate::catalog::FROZEN;
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::{Base, TreeHeader};
 use crate::key::{self, kind};
-use crate::settle::settle_tree;
-use crate::trunk::Trunk;
+use crate::body_sync::settle_tree;
+use crate::tree_state::TreeState;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
@@ -163,7 +163,7 @@ impl Partition {
     }
 
     /// The volume does not show the sealed epoch any more, and nobody else ever did.
-    pub(crate) fn thaw(&self, trunk: &Trunk, new: &mut TreeHeader, batch: &mut Batch) {
+    pub(crate) fn thaw(&self, trunk: &TreeState, new: &mut TreeHeader, batch: &mut Batch) {
         let frozen = new.floor();
         if new.hide(frozen) {
             self.put_hidden(trunk.id, frozen, batch);
@@ -171,7 +171,7 @@ impl Partition {
     }
 
     /// What the batch does to take back what came in over the volume; the volume stays frozen until that is swept.
-    pub(crate) fn take_back(&self, trunk: &Trunk, under: &Under, new: &TreeHeader, batch: &mut Batch) {
+    pub(crate) fn take_back(&self, trunk: &TreeState, under: &Under, new: &TreeHeader, batch: &mut Batch) {
         let orphans = key::of_volume(kind::ORPHAN, trunk.id);
         batch.delete_range(&orphans, &prefix_end(&orphans));
         for no in &under.orphans {
@@ -182,7 +182,7 @@ impl Partition {
     }
 
     /// What was taken back is swept: the volume goes on where it was.
-    pub(crate) fn unfreeze(&self, trunk: &Trunk, batch: Batch) -> Result<()> {
+    pub(crate) fn unfreeze(&self, trunk: &TreeState, batch: Batch) -> Result<()> {
         let nobody_writes = trunk.writers.write();
         let mut header = trunk.header.lock();
         let mut new = TreeHeader { frozen: false, epoch: header.stored.floor(), ..header.stored.clone() };
@@ -198,7 +198,7 @@ impl Partition {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn base_epoch(&self, tree: VolumeId) -> Result<Option<u64>> {
-        let base = |trunk: Arc<Trunk>| trunk.header.lock().stored.base.map(|base| base.epoch);
+        let base = |trunk: Arc<TreeState>| trunk.header.lock().stored.base.map(|base| base.epoch);
         Ok(self.tree_of(tree)?.and_then(base))
     }
 }
@@ -209,7 +209,7 @@ fn may_change_key(stored: &TreeHeader, head: &StreamHead) -> bool {
 }
 
 /// The vnodes of a tree that have no name and that somebody has open.
-pub(crate) fn orphans_of(trunk: &Trunk) -> Result<Vec<VnodeNo>> {
+pub(crate) fn orphans_of(trunk: &TreeState) -> Result<Vec<VnodeNo>> {
     let prefix = key::of_volume(kind::ORPHAN, trunk.id);
     let mut found = Vec::new();
     trunk.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {

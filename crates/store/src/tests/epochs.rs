@@ -6,8 +6,8 @@ use types::{Fid, Kind, Timestamp, VnodeNo, VolumeId};
 
 use super::world::{World, name};
 use crate::engine::Batch;
-use crate::header::{Sealed, TreeHeader};
-use crate::trunk::Trunk;
+use crate::header::{SealedEpoch, TreeHeader};
+use crate::tree_state::TreeState;
 use crate::{Update, Vnode, Volume};
 
 /// The world's volume as one that sealed epoch 1 and now writes epoch 2.
@@ -16,11 +16,11 @@ fn sealed(world: &World) -> Arc<Volume> {
     let header = TreeHeader {
         next_slot: 1000,
         epoch: 2,
-        sealed: vec![Sealed { epoch: 1, volumes: 1 }],
+        sealed: vec![SealedEpoch { epoch: 1, volumes: 1 }],
         ..old.header.lock().stored.clone()
     };
     let usage = *old.usage.lock();
-    Arc::new(Volume::head(Trunk::new(old.media.clone(), old.id, header, usage, None)))
+    Arc::new(Volume::head(TreeState::new(old.media.clone(), old.id, header, usage, None)))
 }
 
 fn create(volume: &Volume, number: u8, no: u64, bytes: &[u8]) -> Vnode {

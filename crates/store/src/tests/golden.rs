@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
 
-use crate::header::{Base, Origin, Sealed, TreeHeader, ViewHeader};
+use crate::header::{Base, ForkOrigin, SealedEpoch, TreeHeader, ViewHeader};
 use crate::record::{self, BucketEntry};
 use crate::{BodyLocation, VolumeQuota, SessionRecord, StoredReply, EntryTarget, Usage, Vnode};
 
@@ -155,7 +155,7 @@ fn header() -> TreeHeader {
         held: false,
         next_slot: 5,
         epoch: 9,
-        sealed: vec![Sealed { epoch: 1, volumes: 1 }, Sealed { epoch: 8, volumes: 3 }],
+        sealed: vec![SealedEpoch { epoch: 1, volumes: 1 }, SealedEpoch { epoch: 8, volumes: 3 }],
         frozen: false,
         base: None,
         origin: None,
@@ -187,7 +187,7 @@ fn trees() {
     check(golden, &value);
     assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), header);
     no_part_of(&value, |value| TreeHeader::decode(KEY, value).is_ok());
-    for wrong in [Sealed { epoch: 9, volumes: 1 }, Sealed { epoch: 8, volumes: 0 }] {
+    for wrong in [SealedEpoch { epoch: 9, volumes: 1 }, SealedEpoch { epoch: 8, volumes: 0 }] {
         let wrong = TreeHeader { sealed: vec![wrong], ..header.clone() }.encode(KEY);
         assert!(TreeHeader::decode(KEY, &wrong).is_err());
     }
@@ -195,7 +195,7 @@ fn trees() {
 
 #[test]
 fn trees_with_an_origin() {
-    let origin = Some(Origin { tree: VolumeId(7), epoch: 8 });
+    let origin = Some(ForkOrigin { tree: VolumeId(7), epoch: 8 });
     let header = TreeHeader { origin, ..header() };
     let value = header.encode(KEY);
     assert_eq!(value[0], 4);

@@ -11,7 +11,7 @@ use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId,
 use super::world::{Op, World, make_file, new_root, op, options};
 use crate::key::kind;
 use crate::{
-    BLOCK_BYTES, DirEntry, ScrubFinding, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, StoreError,
+    BLOCK_BYTES, StoredEntry, ScrubFinding, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, StoreError,
     StreamPart, Update, Usage, Vnode, Volume,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Seen {
     pub(crate) status: Status,
     parent: VnodeNo,
     exclusive: u64,
-    entries: Vec<DirEntry>,
+    entries: Vec<StoredEntry>,
     xattrs: Vec<(Bytes, Bytes)>,
     bytes: Bytes,
     blocks: Vec<u32>,

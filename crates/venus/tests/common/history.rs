@@ -6,7 +6,7 @@ use guard::{Acl, Rights};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use types::{Caller, Fid, Kind, Name, NewKind, PrincipalId, RenameMode, SetTime, StatusChange, Timestamp};
-use venus::{Error, LookupReply, Handle, OpenMode, RequestContext, Venus};
+use venus::{Error, LookupReply, OpenHandle, OpenMode, RequestContext, Venus};
 
 use super::name;
 
@@ -156,7 +156,7 @@ pub fn draw_listed(random: &mut SmallRng) -> Op {
 pub struct Machine<'a> {
     pub venus: &'a Venus,
     root: Fid,
-    open: Vec<Handle>,
+    open: Vec<OpenHandle>,
     written: u8,
 }
 

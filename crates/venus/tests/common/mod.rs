@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use client::{CallError, Cancel, Events, Heard, Remote, Reply, Session, clock};
+use client::{CallError, Cancel, Events, BreakAck, Remote, Reply, Session, clock};
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
-use venus::{EntryReply, LookupReply, Handle, Invalidate, OpenMode, RequestContext, Venus, VenusConfig};
+use venus::{EntryReply, LookupReply, OpenHandle, KernelPort, OpenMode, RequestContext, Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
 pub const ROOT: Caller = Caller::ROOT;
@@ -111,7 +111,7 @@ pub enum Told {
     All,
 }
 
-impl Invalidate for Kernel {
+impl KernelPort for Kernel {
     fn inode_data(&self, fid: Fid) {
         self.0.lock().push(Told::Data(fid));
     }
@@ -148,7 +148,7 @@ struct Ear {
 }
 
 impl Events for Ear {
-    fn on_break(&self, items: &[BreakItem], heard: Heard) {
+    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
         self.events.on_break(items, heard);
     }
     fn on_renewed(&self, sent_at: Time) {
@@ -308,7 +308,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn create(&self, path: &str) -> (Fid, Handle) {
+    pub fn create(&self, path: &str) -> (Fid, OpenHandle) {
         let (entry, opened) = self.venus.create(&me(), self.root, &name(path), 0o644, false, RW).unwrap();
         (entry.status.fid, opened.handle)
     }
@@ -320,21 +320,21 @@ impl Client {
         }
     }
 
-    pub fn open(&self, path: &str, mode: OpenMode) -> Handle {
+    pub fn open(&self, path: &str, mode: OpenMode) -> OpenHandle {
         let fid = self.find(path).unwrap().status.fid;
         self.venus.open(&me(), fid, mode).unwrap().handle
     }
 
-    pub fn write(&self, handle: Handle, offset: u64, data: &[u8]) {
+    pub fn write(&self, handle: OpenHandle, offset: u64, data: &[u8]) {
         let wrote = self.venus.write(&me(), handle, offset, Bytes::copy_from_slice(data), false).unwrap();
         assert_eq!(wrote.count as usize, data.len());
     }
 
-    pub fn read(&self, handle: Handle, offset: u64, length: u32) -> Bytes {
+    pub fn read(&self, handle: OpenHandle, offset: u64, length: u32) -> Bytes {
         self.venus.read(&me(), handle, offset, length).unwrap()
     }
 
-    pub fn close(&self, handle: Handle) {
+    pub fn close(&self, handle: OpenHandle) {
         self.venus.flush(&me(), handle, None).unwrap();
         self.venus.release(&me(), handle, None).unwrap();
     }

@@ -36,7 +36,7 @@ pub(crate) struct Ruling {
 
 /// A volume's lists.
 #[derive(Default)]
-pub(crate) struct Lists {
+pub(crate) struct VolumeAcls {
     decide: AtomicBool,
     /// How often that changed.
     models: AtomicU64,
@@ -50,13 +50,13 @@ struct Remembered {
     lists: HashMap<Fid, Arc<Ruling>>,
 }
 
-impl Lists {
+impl VolumeAcls {
     /// Of a volume as it is stored.
     ///
     /// # Errors
     /// The store's.
     pub fn of(store: &store::Volume) -> Result<Self, StoreError> {
-        let lists = Lists::default();
+        let lists = VolumeAcls::default();
         let root = store.vnode(VnodeNo::ROOT)?;
         let has = root.map_or(Ok(None), |root| store.xattr(&root, ATTRIBUTE))?.is_some();
         lists.decide.store(has, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use types::{Caller, Fault, Status};
 
 use crate::volumes::ViceVolume;
 
-pub(crate) use acl::{ATTRIBUTE, Lists};
+pub(crate) use acl::{ATTRIBUTE, VolumeAcls};
 pub(crate) use posix::{GROUP_EXECUTE, SET_GID, in_group, is_sticky, owns, without_privileges};
 pub use principals::Principals;
 

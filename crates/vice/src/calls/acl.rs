@@ -8,11 +8,11 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, ATTRIBUTE, Right};
 use crate::change::{Change, touch_status};
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 impl Vice {
-    pub(super) fn get_acl(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn get_acl(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -28,7 +28,7 @@ impl Vice {
 
     pub(super) fn set_acl(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         fid: Fid,
         list: Option<&[u8]>,
         instead_of: Option<&[u8; 32]>,
@@ -64,7 +64,7 @@ impl Vice {
     /// From now on lists decide, or mode bits do. Whatever clients know of the volume was said under the other rule.
     fn set_model(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         volume: &ViceVolume,
         root: Fid,
         list: Option<Acl>,
@@ -87,11 +87,11 @@ impl Vice {
         let mut change = put_list(ask, volume, vnode, list)?;
         change.change_model(by_list);
         let outcome = self.commit(ask, change, Answer::Done);
-        volume.hush(types::Time::ZERO);
+        volume.block_delegations(types::Time::ZERO);
         outcome
     }
 
-    pub(super) fn tell_rights(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn tell_rights(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -120,7 +120,7 @@ fn need_seen(volume: &ViceVolume, vnode: &Vnode, seen: Option<&[u8; 32]>) -> Res
 
 /// The change of one list. The caller holds the vnode's stripe.
 fn put_list<'v>(
-    ask: &Ask<'_>,
+    ask: &CallContext<'_>,
     volume: &'v ViceVolume,
     mut vnode: Vnode,
     list: Option<Acl>,

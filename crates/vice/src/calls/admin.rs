@@ -7,7 +7,7 @@ use types::{Answer, Caller, Fault, Fid, PrincipalId, SessionId, VolumeId, Volume
 use super::CallOutcome;
 use crate::Vice;
 use crate::change::Change;
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 /// Volumes that a report shows at most: it is one message.
@@ -35,7 +35,7 @@ impl Vice {
     }
 
     /// A quota below the usage is allowed: nothing more grows then.
-    pub(super) fn set_quota(&self, ask: &mut Ask<'_>, fid: Fid, bytes: u64, files: u64) -> Result<CallOutcome, Fault> {
+    pub(super) fn set_quota(&self, ask: &mut CallContext<'_>, fid: Fid, bytes: u64, files: u64) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         self.need_all_back(ask, fid.volume)?;
@@ -53,7 +53,7 @@ impl Vice {
     }
 
     /// Sizes of tables and counts of calls, as JSON.
-    pub(super) fn report(&self, ask: &Ask<'_>) -> Result<String, Fault> {
+    pub(super) fn report(&self, ask: &CallContext<'_>) -> Result<String, Fault> {
         let Caller { uid, gid, who, groups } = ask.caller;
         let you = json!({ "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() });
         if !who.level.is_proved() {

@@ -1,8 +1,8 @@
 //! Who shows who he is, and gets a token for it (`docs/access.md`). What is kept of passwords lies in the cell's database, so who has none asks who has it.
 
 use celldb::CellDb;
-use guard::{Asker, Cps};
-use login::{Mint, Passwords, TokenRequest, Service};
+use guard::{PtsAsker, Cps};
+use login::{TokenIssuer, Passwords, TokenRequest, Service};
 use std::sync::Arc;
 use types::{
     Answer, AuthCall, Behalf, Fault, AuthLevel, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
@@ -11,25 +11,25 @@ use types::{
 
 use super::CallOutcome;
 use crate::Vice;
-use crate::service::Ask;
+use crate::service::CallContext;
 
 /// What a server needs for it.
 #[derive(Debug)]
 pub(crate) struct AuthDesk {
-    mint: Arc<Mint>,
+    mint: Arc<TokenIssuer>,
     passwords: Passwords,
     kerberos: Option<Arc<Service>>,
 }
 
 impl Vice {
     /// Who makes tokens, and who looks at tickets. Once, before anybody asks.
-    pub fn has_mint(&self, mint: Arc<Mint>, kerberos: Option<Arc<Service>>) {
+    pub fn set_token_issuer(&self, mint: Arc<TokenIssuer>, kerberos: Option<Arc<Service>>) {
         if self.desk.set(AuthDesk { mint, passwords: Passwords::default(), kerberos }).is_err() {
             tracing::error!("a second mint is not used");
         }
     }
 
-    pub(crate) fn ask_auth(&self, ask: &Ask<'_>, behalf: Option<Behalf>, call: &AuthCall) -> Result<CallOutcome, Fault> {
+    pub(crate) fn ask_auth(&self, ask: &CallContext<'_>, behalf: Option<Behalf>, call: &AuthCall) -> Result<CallOutcome, Fault> {
         // Passwords and tokens are of use to whoever reads along, also from a trusted host.
         if ask.caller.who.overheard {
             let host = ask.caller.who.host;
@@ -68,7 +68,7 @@ impl Vice {
     /// `asker`: `None` is the superuser.
     fn with_password(
         &self,
-        ask: &Ask<'_>,
+        ask: &CallContext<'_>,
         db: &dyn CellDb,
         desk: &AuthDesk,
         asker: Option<Behalf>,
@@ -144,13 +144,13 @@ impl AuthDesk {
         self.mint.believes(key)
     }
 
-    fn token(&self, ask: &Ask<'_>, who: &Principal, level: AuthLevel, client: [u8; 32]) -> Result<Answer, Fault> {
+    fn token(&self, ask: &CallContext<'_>, who: &Principal, level: AuthLevel, client: [u8; 32]) -> Result<Answer, Fault> {
         Ok(Answer::Token(self.issue(ask, who, level, client, None)?.into()))
     }
 
     fn issue(
         &self,
-        ask: &Ask<'_>,
+        ask: &CallContext<'_>,
         who: &Principal,
         level: AuthLevel,
         client: [u8; 32],
@@ -162,7 +162,7 @@ impl AuthDesk {
     }
 
     /// A token that ends with the ticket at the latest.
-    fn with_ticket(&self, ask: &Ask<'_>, db: &dyn CellDb, request: &[u8], client: [u8; 32]) -> Result<Answer, Fault> {
+    fn with_ticket(&self, ask: &CallContext<'_>, db: &dyn CellDb, request: &[u8], client: [u8; 32]) -> Result<Answer, Fault> {
         let service = self.kerberos.as_ref().ok_or(Fault::Unsupported)?;
         let host = ask.caller.who.host;
         let vouched = service.accept(request, &client).map_err(|error| {
@@ -186,7 +186,7 @@ impl AuthDesk {
         Ok(Answer::Ticket { token: token.into(), reply: vouched.reply.into() })
     }
 
-    fn renewed(&self, ask: &Ask<'_>, bytes: &[u8]) -> Result<Answer, Fault> {
+    fn renewed(&self, ask: &CallContext<'_>, bytes: &[u8]) -> Result<Answer, Fault> {
         let token = self.mint.verify(bytes, ask.wall).map_err(|_| Fault::TokenExpired)?;
         // It was shown with its proof for this very request.
         if token.number != ask.caller.who.token {
@@ -238,7 +238,7 @@ fn make_user(db: &dyn CellDb, name: &str) -> Result<Option<Principal>, Fault> {
     let new =
         NewPrincipal { kind: PrincipalKind::User, name: name.to_owned(), id: None, owner: None, uid: None, gid: None };
     let cps = Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Server, [PrincipalId::ADMINISTRATORS]);
-    let superuser = Asker { principal: PrincipalId::ANONYMOUS, cps };
+    let superuser = PtsAsker { principal: PrincipalId::ANONYMOUS, cps };
     match db.access().pts(&superuser, &PtsCall::Create { new: Box::new(new) }) {
         Ok(_) => tracing::info!(name, "made a user at the first login with Kerberos"),
         Err(Fault::Exists) => {}

@@ -69,15 +69,15 @@ call_names! {
 }
 
 /// Calls begun, by kind; repetitions count too.
-pub(crate) struct Counters(Box<[AtomicU64]>);
+pub(crate) struct CallCounters(Box<[AtomicU64]>);
 
-impl Default for Counters {
+impl Default for CallCounters {
     fn default() -> Self {
-        Counters(NAMES.iter().map(|_| AtomicU64::new(0)).collect())
+        CallCounters(NAMES.iter().map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Counters {
+impl CallCounters {
     pub fn count(&self, call: &Call) {
         let wanted = name(call);
         if let Some(at) = NAMES.iter().position(|name| std::ptr::eq(*name, wanted) || *name == wanted) {

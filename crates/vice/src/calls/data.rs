@@ -9,15 +9,15 @@ use super::status::written_by;
 use crate::Vice;
 use crate::access::Right;
 use crate::change::{Change, touch_data};
-use crate::growth;
-use crate::service::Ask;
+use crate::quota_charge;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 /// Sums of one answer: they have to fit into a message.
 const SUMS_MAX: u32 = (limits::MESSAGE_BYTES_MAX / 8) as u32;
 
 impl Vice {
-    pub(super) fn read(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
+    pub(super) fn read(&self, ask: &mut CallContext<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let (status, data) = self.with_body(ask, &volume, fid, |reader| {
             let length = (length as usize).min(limits::PAYLOAD_BYTES_MAX);
@@ -28,7 +28,7 @@ impl Vice {
     }
 
     /// Packed chunks leave as they lie, with the sums of what is in them, if they are fewer bytes than were asked for.
-    pub(super) fn read_packed(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
+    pub(super) fn read_packed(&self, ask: &mut CallContext<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let length = length.min(limits::PAYLOAD_BYTES_MAX as u32);
         let answer = self.with_body(ask, &volume, fid, |reader| {
@@ -46,7 +46,7 @@ impl Vice {
         Ok(CallOutcome::Answer(answer))
     }
 
-    pub(super) fn seek(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<CallOutcome, Fault> {
+    pub(super) fn seek(&self, ask: &mut CallContext<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let found = self.with_body(ask, &volume, fid, |reader| {
             if offset >= reader.vnode().status.size {
@@ -57,7 +57,7 @@ impl Vice {
         found.map(|at| CallOutcome::Answer(Answer::Offset(at))).ok_or(Fault::NothingThere)
     }
 
-    pub(super) fn open_body(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn open_body(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         if volume.need_writable().is_err() {
             // As for kernels: see `lend_body`.
@@ -69,7 +69,7 @@ impl Vice {
         Ok(CallOutcome::Body(Answer::Body { status }, body))
     }
 
-    pub(super) fn read_sums(&self, ask: &mut Ask<'_>, fid: Fid, first: u64, count: u32) -> Result<CallOutcome, Fault> {
+    pub(super) fn read_sums(&self, ask: &mut CallContext<'_>, fid: Fid, first: u64, count: u32) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let (version, sums) = self.with_body(ask, &volume, fid, |reader| {
             Ok((reader.vnode().status.data_version, reader.sums(first, count.min(SUMS_MAX))?))
@@ -79,7 +79,7 @@ impl Vice {
 
     fn with_body<T>(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         volume: &ViceVolume,
         fid: Fid,
         look: impl FnOnce(&store::BodyReader) -> Result<T, Fault>,
@@ -98,7 +98,7 @@ impl Vice {
 
     pub(super) fn write(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         fid: Fid,
         offset: Option<u64>,
         data: &Bytes,
@@ -127,7 +127,7 @@ impl Vice {
         let mut offset = offset.unwrap_or(vnode.status.size);
         let end = check_end(offset, data.len() as u64)?;
         let size = vnode.status.size.max(end);
-        let grows = |free| growth::of_range(&volume, &vnode, offset, end, size, free);
+        let grows = |free| quota_charge::of_range(&volume, &vnode, offset, end, size, free);
         change.take_room(self.room_for(ask, &volume, 0, grows)?);
         written_by(ask.caller, kill, &mut vnode, &mut change)?;
         if appends {
@@ -146,7 +146,7 @@ impl Vice {
 
     pub(super) fn allocate(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         fid: Fid,
         offset: u64,
         length: u64,
@@ -169,7 +169,7 @@ impl Vice {
         if mode != AllocateMode::PunchHole {
             let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
             let size = if grows { vnode.status.size.max(end) } else { vnode.status.size };
-            let growth = |free| growth::of_range(&volume, &vnode, offset, end, size, free);
+            let growth = |free| quota_charge::of_range(&volume, &vnode, offset, end, size, free);
             change.take_room(self.room_for(ask, &volume, 0, growth)?);
         }
         written_by(ask.caller, false, &mut vnode, &mut change)?;

@@ -8,7 +8,7 @@ use types::{Answer, Call, Fault, Fid, Timestamp, VnodeSlots};
 use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
-use crate::service::{Ask, HAD_DELEGATIONS};
+use crate::service::{CallContext, HAD_DELEGATIONS};
 use crate::volumes::ViceVolume;
 
 /// Runs of slots that a session may have of one volume.
@@ -19,10 +19,10 @@ const RUNS_MAX: usize = 4096;
 const APART_MAX: Duration = Duration::from_secs(60);
 
 impl Vice {
-    pub(super) fn delegate(&self, ask: &mut Ask<'_>, dir: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn delegate(&self, ask: &mut CallContext<'_>, dir: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
-        volume.need_unhushed(ask.now)?;
+        volume.need_delegations_allowed(ask.now)?;
         // Whoever changes the directory or looks at it is done, or sees the delegation.
         let _held = self.stripes.write(&[dir]);
         let vnode = volume.directory(dir)?;
@@ -42,7 +42,7 @@ impl Vice {
     }
 
     /// Before a session has its first delegation, its durable record says so: after a restart only it knows what it has changed.
-    fn mark(&self, ask: &Ask<'_>) -> Result<(), Fault> {
+    fn mark(&self, ask: &CallContext<'_>) -> Result<(), Fault> {
         let _one_at_a_time = self.marking.lock();
         let session = ask.origin.session;
         let core = self.core.lock();
@@ -59,7 +59,7 @@ impl Vice {
         Ok(())
     }
 
-    fn give_slots(&self, ask: &Ask<'_>, volume: &ViceVolume) -> Result<VnodeSlots, Fault> {
+    fn give_slots(&self, ask: &CallContext<'_>, volume: &ViceVolume) -> Result<VnodeSlots, Fault> {
         let slots = volume.store.allocate_run()?;
         let mut core = self.core.lock();
         let given = core.given.entry((ask.origin.session, volume.store.id())).or_default();
@@ -75,7 +75,7 @@ impl Vice {
     }
 
     /// A slot that the session was given and has not used. Which those of an earlier life were, is not known; that they were given is.
-    pub(super) fn given_slot(&self, ask: &Ask<'_>, volume: &ViceVolume, slot: u64) -> Result<u64, Fault> {
+    pub(super) fn given_slot(&self, ask: &CallContext<'_>, volume: &ViceVolume, slot: u64) -> Result<u64, Fault> {
         let core = self.core.lock();
         let session = ask.origin.session;
         let given = core.given.get(&(session, volume.store.id()));
@@ -85,14 +85,14 @@ impl Vice {
         if good && volume.store.is_given_slot(slot)? { Ok(slot) } else { Err(Fault::NotDelegated) }
     }
 
-    pub(super) fn give_back(&self, ask: &mut Ask<'_>, dirs: &[Fid]) -> Result<CallOutcome, Fault> {
+    pub(super) fn give_back(&self, ask: &mut CallContext<'_>, dirs: &[Fid]) -> Result<CallOutcome, Fault> {
         self.core.lock().leases.give_back(ask.now, ask.origin.session, dirs, &mut ask.events);
         Ok(CallOutcome::Answer(Answer::Done))
     }
 
     /// A change that the session has answered itself: as any other, but at its own time, and only of what the session has to itself. Each file
     /// that it touches is looked at for that when it is promised ([`Vice::promise`]).
-    pub(super) fn delegated(&self, ask: &mut Ask<'_>, at: Timestamp, slot: u64, call: &Call) -> Result<CallOutcome, Fault> {
+    pub(super) fn delegated(&self, ask: &mut CallContext<'_>, at: Timestamp, slot: u64, call: &Call) -> Result<CallOutcome, Fault> {
         if !call.delegable() || ask.delegated.is_some() {
             return Err(Fault::Invalid);
         }
@@ -132,7 +132,7 @@ impl Vice {
 
 /// A directory is delegated for a caller that may change what is in it: the directory's status is the answer, and others
 /// wait for what is covered. Where mode bits decide, a believed host judges its users itself, as with data.
-fn need_to_change(ask: &Ask<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<(), Fault> {
+fn need_to_change(ask: &CallContext<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<(), Fault> {
     if !volume.lists.decide() && ask.caller.who.level.is_trusted() {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 /// What an entry takes of a message, beside its name: fid, kind, cookie and lengths. No less than of a kernel's listing, padding included.
@@ -23,12 +23,12 @@ const ENTRIES_AT_ONCE: usize = 256;
 const LISTING_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - (4 << 10);
 
 impl Vice {
-    pub(super) fn root(&self, ask: &mut Ask<'_>, name: &Name) -> Result<CallOutcome, Fault> {
+    pub(super) fn root(&self, ask: &mut CallContext<'_>, name: &Name) -> Result<CallOutcome, Fault> {
         let id = self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?;
         self.get_status(ask, Fid::root(id))
     }
 
-    pub(super) fn get_status(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn get_status(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -38,7 +38,7 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Status(vnode.status)))
     }
 
-    pub(super) fn read_link(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn read_link(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -51,7 +51,7 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
     }
 
-    pub(super) fn lookup(&self, ask: &mut Ask<'_>, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
+    pub(super) fn lookup(&self, ask: &mut CallContext<'_>, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let _seen = self.stripes.read(dir);
         self.need_back(ask, &volume, &[dir])?;
@@ -67,7 +67,7 @@ impl Vice {
 
     pub(super) fn read_dir(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         dir: Fid,
         cookie: u64,
         bytes_max: u32,
@@ -97,7 +97,7 @@ impl Vice {
     /// Entries that others have to themselves are left without a status, instead of waiting for each of them.
     fn add_status(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         volume: &ViceVolume,
         dir: Fid,
         entries: &mut [DirEntry],

@@ -7,13 +7,13 @@ use types::{Answer, ByteRange, Call, Fault, Fid, LockFamily, LockMode, LockOwner
 use super::CallOutcome;
 use crate::Vice;
 use crate::access::Right;
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 const DONE: CallOutcome = CallOutcome::Answer(Answer::Done);
 
 impl Vice {
-    pub(super) fn lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<CallOutcome, Fault> {
+    pub(super) fn lock(&self, ask: &mut CallContext<'_>, call: &Call) -> Result<CallOutcome, Fault> {
         let Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } = *call else {
             return Err(Fault::Invalid);
         };
@@ -40,7 +40,7 @@ impl Vice {
 
     pub(super) fn unlock(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         fid: Fid,
         owner: LockOwner,
         family: LockFamily,
@@ -50,7 +50,7 @@ impl Vice {
         Ok(DONE)
     }
 
-    pub(super) fn test_lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<CallOutcome, Fault> {
+    pub(super) fn test_lock(&self, ask: &mut CallContext<'_>, call: &Call) -> Result<CallOutcome, Fault> {
         let Call::TestLock { fid, owner, family, range, mode } = *call else { return Err(Fault::Invalid) };
         self.check_lock(ask, fid, range, |_| Right::See)?;
         let request = LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
@@ -60,7 +60,7 @@ impl Vice {
     /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is to wait for that.
     fn check_lock(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         fid: Fid,
         range: ByteRange,
         right: impl Fn(&ViceVolume) -> Right,
@@ -77,7 +77,7 @@ impl Vice {
 
     /// Files that are gone, or that the caller may neither read nor write, cannot be held: whoever has them open finds out
     /// when using them.
-    pub(super) fn hold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
+    pub(super) fn hold(&self, ask: &mut CallContext<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
         for fid in fids {
             let Ok(volume) = self.volume(fid.volume) else { continue };
             let _seen = self.stripes.read(*fid);
@@ -91,7 +91,7 @@ impl Vice {
     }
 
     /// A session that was promised the file was let see it, and may have opened it then.
-    fn may_hold(&self, ask: &Ask<'_>, volume: &ViceVolume, vnode: &Vnode) -> Result<bool, Fault> {
+    fn may_hold(&self, ask: &CallContext<'_>, volume: &ViceVolume, vnode: &Vnode) -> Result<bool, Fault> {
         if self.core.lock().leases.is_promised(ask.origin.session, vnode.status.fid) {
             return Ok(true);
         }
@@ -105,7 +105,7 @@ impl Vice {
         Ok(false)
     }
 
-    pub(super) fn unhold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
+    pub(super) fn unhold(&self, ask: &mut CallContext<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
         for fid in fids {
             let mut core = self.core.lock();
             core.opened.forget(ask.origin.session, *fid);
@@ -118,7 +118,7 @@ impl Vice {
         Ok(DONE)
     }
 
-    pub(super) fn reclaim_done(&self, ask: &mut Ask<'_>) -> Result<CallOutcome, Fault> {
+    pub(super) fn reclaim_done(&self, ask: &mut CallContext<'_>) -> Result<CallOutcome, Fault> {
         self.core.lock().leases.reclaim_done(ask.now, ask.origin.session, &mut ask.events);
         Ok(DONE)
     }

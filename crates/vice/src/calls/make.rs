@@ -8,13 +8,13 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, ATTRIBUTE, GROUP_EXECUTE, Right, SET_GID, SET_IDS, in_group, owns};
 use crate::change::{Change, touch_data, touch_status};
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 impl Vice {
     pub(super) fn make(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         dir: Fid,
         name: &Name,
         kind: &NewKind,
@@ -64,7 +64,7 @@ impl Vice {
     }
 
     /// A file that has no name and is held by the caller's session.
-    pub(super) fn make_unnamed(&self, ask: &mut Ask<'_>, dir: Fid, mode: u16) -> Result<CallOutcome, Fault> {
+    pub(super) fn make_unnamed(&self, ask: &mut CallContext<'_>, dir: Fid, mode: u16) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[dir]);
@@ -86,7 +86,7 @@ impl Vice {
         made
     }
 
-    pub(super) fn link(&self, ask: &mut Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
+    pub(super) fn link(&self, ask: &mut CallContext<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
         if fid.volume != dir.volume {
             return Err(Fault::CrossVolume);
         }
@@ -135,7 +135,7 @@ impl Vice {
     /// A file gets one more name from its owner, or from a caller that may read and write it, as Linux has it
     /// (`protected_hardlinks`); believed hosts judge that themselves. One without any name gets the first likewise, judged
     /// where it was: in another directory another list decides.
-    fn need_to_name(&self, ask: &Ask<'_>, volume: &ViceVolume, vnode: &Vnode) -> Result<(), Fault> {
+    fn need_to_name(&self, ask: &CallContext<'_>, volume: &ViceVolume, vnode: &Vnode) -> Result<(), Fault> {
         let is_judged_there = !volume.lists.decide() && ask.caller.who.level.is_trusted();
         if is_judged_there || owns(ask.caller, &vnode.status) {
             return Ok(());
@@ -148,7 +148,7 @@ impl Vice {
     /// The entry is there: it is the answer if the caller does not mind, or if it was the caller who made it.
     fn existing(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         volume: &ViceVolume,
         fid: Fid,
         parent: &Vnode,
@@ -174,7 +174,7 @@ impl Vice {
     /// Puts the new vnode into the change, under the quota.
     fn add<'v>(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         volume: &'v ViceVolume,
         change: &mut Change<'v>,
         vnode: &mut Vnode,
@@ -193,7 +193,7 @@ impl Vice {
 
     fn new_vnode(
         &self,
-        ask: &Ask<'_>,
+        ask: &CallContext<'_>,
         volume: &ViceVolume,
         parent: &Vnode,
         new: &NewKind,
@@ -224,7 +224,7 @@ impl Vice {
 
 /// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
 /// bit on, and a program does not get to run as a group that its maker is not in.
-fn inherit(ask: &Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> Result<(u16, u32), Fault> {
+fn inherit(ask: &CallContext<'_>, dir: &Status, kind: Kind, mode: u16) -> Result<(u16, u32), Fault> {
     let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {
         return Ok((mode, ask.caller.gid));

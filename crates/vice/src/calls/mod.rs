@@ -3,12 +3,12 @@
 mod acl;
 mod admin;
 pub(crate) mod auth;
-mod blank;
+mod preallocated;
 mod counters;
 mod data;
 mod delegate;
 mod entries;
-mod lend;
+mod body_loan;
 mod lock;
 mod make;
 mod remove;
@@ -20,12 +20,12 @@ use std::os::fd::OwnedFd;
 
 use types::{Answer, Call, Fault};
 
-pub(crate) use blank::Blanks;
-pub(crate) use counters::Counters;
-pub(crate) use lend::Lends;
+pub(crate) use preallocated::Blanks;
+pub(crate) use counters::CallCounters;
+pub(crate) use body_loan::Lends;
 
 use crate::Vice;
-use crate::service::Ask;
+use crate::service::CallContext;
 
 /// What came of a call that was not refused.
 pub(crate) enum CallOutcome {
@@ -38,7 +38,7 @@ pub(crate) enum CallOutcome {
 }
 
 impl Vice {
-    pub(crate) fn execute(&self, ask: &mut Ask<'_>, call: &Call) -> Result<CallOutcome, Fault> {
+    pub(crate) fn execute(&self, ask: &mut CallContext<'_>, call: &Call) -> Result<CallOutcome, Fault> {
         match call {
             Call::Root { volume } => self.root(ask, volume),
             Call::Lookup { dir, name } => self.lookup(ask, *dir, name),

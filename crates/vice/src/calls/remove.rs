@@ -8,13 +8,13 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
 use crate::change::{Change, touch_data, touch_status};
-use crate::service::Ask;
-use crate::stripes::Held;
+use crate::service::CallContext;
+use crate::lock_stripes::StripeGuards;
 
 impl Vice {
     pub(super) fn remove(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         dir: Fid,
         name: &Name,
         what: RemoveWhat,
@@ -58,7 +58,7 @@ impl Vice {
         &self,
         change: &mut Change<'_>,
         names: [(Fid, &Name); N],
-    ) -> Result<(Held<'_>, [Option<Fid>; N]), Fault> {
+    ) -> Result<(StripeGuards<'_>, [Option<Fid>; N]), Fault> {
         let volume = change.volume;
         let mut look = || -> Result<[Option<Fid>; N], Fault> {
             let mut found = [None; N];
@@ -106,7 +106,7 @@ pub(super) fn counted(links: u32, came: u32, went: u32) -> Result<u32, Fault> {
 /// # Errors
 /// `Damaged`: it had none.
 pub(super) fn lose_name(
-    ask: &Ask<'_>,
+    ask: &CallContext<'_>,
     change: &mut Change<'_>,
     vnode: &mut Vnode,
     hold: bool,

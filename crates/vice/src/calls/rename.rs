@@ -9,7 +9,7 @@ use super::remove::{counted, lose_name};
 use crate::Vice;
 use crate::access::{self, Right};
 use crate::change::{Change, touch_data, touch_status};
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 /// The vnodes of a rename. In one directory `to_dir` is `None`.
@@ -23,7 +23,7 @@ struct Scene {
 impl Vice {
     pub(super) fn rename(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         from: (Fid, &Name),
         to: (Fid, &Name),
         mode: RenameMode,
@@ -84,7 +84,7 @@ impl Vice {
     }
 
     /// Both names name the same file already: POSIX wants nothing to happen.
-    fn nothing_to_do(&self, ask: &mut Ask<'_>, volume: &ViceVolume, scene: &Scene) -> Result<CallOutcome, Fault> {
+    fn nothing_to_do(&self, ask: &mut CallContext<'_>, volume: &ViceVolume, scene: &Scene) -> Result<CallOutcome, Fault> {
         let (from_dir, to_dir) = (scene.from_dir.status, scene.to_dir_status());
         let status = scene.moved.status;
         self.promise(ask, volume, &[status.fid, from_dir.fid, to_dir.fid])?;
@@ -92,7 +92,7 @@ impl Vice {
     }
 }
 
-fn searched(ask: &Ask<'_>, volume: &ViceVolume, dir: Fid) -> Result<Vnode, Fault> {
+fn searched(ask: &CallContext<'_>, volume: &ViceVolume, dir: Fid) -> Result<Vnode, Fault> {
     let vnode = volume.directory(dir)?;
     access::need(ask.asker(), volume, &vnode, Right::Search)?;
     Ok(vnode)
@@ -139,7 +139,7 @@ impl Scene {
         self.to_dir.as_ref().unwrap_or(&self.from_dir).status
     }
 
-    fn check(&self, ask: &Ask<'_>, volume: &ViceVolume, mode: RenameMode) -> Result<(), Fault> {
+    fn check(&self, ask: &CallContext<'_>, volume: &ViceVolume, mode: RenameMode) -> Result<(), Fault> {
         let asker = ask.asker();
         let is_directory = |vnode: &Vnode| vnode.status.kind == Kind::Directory;
         let moves_directory = is_directory(&self.moved);
@@ -204,7 +204,7 @@ impl Scene {
 
     fn act(
         mut self,
-        ask: &Ask<'_>,
+        ask: &CallContext<'_>,
         change: &mut Change<'_>,
         from: &Name,
         to: &Name,
@@ -243,7 +243,7 @@ impl Scene {
     ///
     /// # Errors
     /// `Damaged`.
-    fn settle(&mut self, ask: &Ask<'_>, change: &mut Change<'_>, mode: RenameMode) -> Result<(), Fault> {
+    fn settle(&mut self, ask: &CallContext<'_>, change: &mut Change<'_>, mode: RenameMode) -> Result<(), Fault> {
         touch_status(&mut self.moved, ask.wall);
         let links = |vnode: &Vnode| u32::from(vnode.status.kind == Kind::Directory);
         let comes = links(&self.moved);
@@ -262,7 +262,7 @@ impl Scene {
         Ok(())
     }
 
-    fn put_directories(&mut self, ask: &Ask<'_>, change: &mut Change<'_>, from: &Name, to: &Name) {
+    fn put_directories(&mut self, ask: &CallContext<'_>, change: &mut Change<'_>, from: &Name, to: &Name) {
         touch_data(&mut self.from_dir, ask.wall);
         match &mut self.to_dir {
             None => change.put_directory(&self.from_dir, None),

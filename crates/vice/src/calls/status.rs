@@ -7,16 +7,16 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, CallerView, Right, SET_GID, SET_IDS, in_group, owns, without_privileges};
 use crate::change::{Change, touch_data, touch_status};
-use crate::growth;
-use crate::opened::ModeRights;
-use crate::service::Ask;
+use crate::quota_charge;
+use crate::open_rights::ModeRights;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 /// File capabilities: privileges that are kept as an attribute.
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vice {
-    pub(super) fn set_status(&self, ask: &mut Ask<'_>, fid: Fid, wanted: &StatusChange) -> Result<CallOutcome, Fault> {
+    pub(super) fn set_status(&self, ask: &mut CallContext<'_>, fid: Fid, wanted: &StatusChange) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
@@ -44,7 +44,7 @@ impl Vice {
         vnode.status.gid = wanted.gid.unwrap_or(vnode.status.gid);
         vnode.status.mode = mode.unwrap_or(vnode.status.mode);
         if let Some(size) = wanted.size {
-            change.take_room(self.room(ask, &volume, growth::of_resize(&vnode, size), 0)?);
+            change.take_room(self.room(ask, &volume, quota_charge::of_resize(&vnode, size), 0)?);
             volume.store.truncate(&mut vnode, size, &mut change.update)?;
             touch_data(&mut vnode, ask.wall);
             set_times(ask, &mut vnode, wanted);
@@ -64,7 +64,7 @@ impl Vice {
     /// Everything is checked before anything is changed.
     fn check_change(
         &self,
-        ask: &Ask<'_>,
+        ask: &CallContext<'_>,
         volume: &ViceVolume,
         vnode: &Vnode,
         wanted: &StatusChange,
@@ -189,7 +189,7 @@ fn drop_capabilities(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), F
     Ok(())
 }
 
-fn set_times(ask: &Ask<'_>, vnode: &mut Vnode, wanted: &StatusChange) {
+fn set_times(ask: &CallContext<'_>, vnode: &mut Vnode, wanted: &StatusChange) {
     let at = |time| match time {
         SetTime::Now => ask.wall,
         SetTime::To(time) => time,

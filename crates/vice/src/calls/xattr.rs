@@ -9,7 +9,7 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, ATTRIBUTE, CallerView, Right, is_sticky, owns};
 use crate::change::{Change, touch_status};
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const SPACES: [(&[u8], Space); 3] =
     [(b"user.", Space::User), (TRUSTED, Space::Trusted), (b"security.", Space::Security)];
 
 impl Vice {
-    pub(super) fn xattr_get(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
+    pub(super) fn xattr_get(&self, ask: &mut CallContext<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -44,7 +44,7 @@ impl Vice {
 
     pub(super) fn xattr_set(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         fid: Fid,
         name: &[u8],
         value: &[u8],
@@ -80,7 +80,7 @@ impl Vice {
         self.commit(ask, change, Answer::Status(vnode.status))
     }
 
-    pub(super) fn xattr_list(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn xattr_list(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -94,7 +94,7 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::XattrNames(names)))
     }
 
-    pub(super) fn xattr_remove(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
+    pub(super) fn xattr_remove(&self, ask: &mut CallContext<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);

@@ -15,7 +15,7 @@ use types::{
 use super::ViceVolume;
 use crate::Vice;
 use crate::calls::CallOutcome;
-use crate::service::Ask;
+use crate::service::CallContext;
 
 /// How long a volume that is brought in gives nothing away: longer than clients take to hand in, and over by itself if the call never comes back.
 const HUSH: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const ROOT_MODE: u16 = 0o755;
 const LISTED_MAX: u32 = 3000;
 
 impl Vice {
-    pub(crate) fn administer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
+    pub(crate) fn administer(&self, ask: &mut CallContext<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
         let answer = match call {
             VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner, encrypt } => {
                 let quota = VolumeQuota { bytes: *quota_bytes, files: *quota_files };
@@ -73,7 +73,7 @@ impl Vice {
         Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
     }
 
-    fn remove_volume(&self, ask: &mut Ask<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
+    fn remove_volume(&self, ask: &mut CallContext<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         self.bring_in(ask, &volume)?;
         volume.partition.remove_volume(id)?;
@@ -86,7 +86,7 @@ impl Vice {
     /// Seals what the volume shows now; a read-write clone begins so.
     fn clone_volume(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         id: Option<VolumeId>,
         of: VolumeId,
         (name, kind): (&Name, VolumeKind),
@@ -114,7 +114,7 @@ impl Vice {
             _ => volume.partition.clone_volume(of, &NewClone { id, name, kind, now, replaces }),
         };
         drop(naming);
-        volume.hush(Time::ZERO);
+        volume.block_delegations(Time::ZERO);
         let clone = cloned?;
         let answer = Answer::Volumes { volumes: vec![info(volume.no, clone.info())], end: true };
         let Some(replaced) = replaces else { return Ok(CallOutcome::Answer(answer)) };
@@ -136,7 +136,7 @@ impl Vice {
         if replace && same { Ok(Some(id)) } else { Err(Fault::Exists) }
     }
 
-    fn rename_volume(&self, ask: &Ask<'_>, id: VolumeId, name: &Name) -> Result<Answer, Fault> {
+    fn rename_volume(&self, ask: &CallContext<'_>, id: VolumeId, name: &Name) -> Result<Answer, Fault> {
         let volume = self.any_volume(id)?;
         let _naming = self.naming.lock();
         if volume.store.name() != *name {
@@ -146,7 +146,7 @@ impl Vice {
         Ok(Answer::Done)
     }
 
-    fn set_volume_fields(&self, ask: &mut Ask<'_>, id: VolumeId, change: &VolumeChange) -> Result<CallOutcome, Fault> {
+    fn set_volume_fields(&self, ask: &mut CallContext<'_>, id: VolumeId, change: &VolumeChange) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         let known = volume.store.quota();
         let wanted = VolumeQuota {
@@ -162,7 +162,7 @@ impl Vice {
         }
         volume.partition.set_fields(id, VolumeFields { quota, offline, arriving: None }, ask.wall)?;
         volume.set_offline(offline.unwrap_or(volume.is_offline()));
-        volume.hush(Time::ZERO);
+        volume.block_delegations(Time::ZERO);
         if goes_off { Ok(self.break_volume(ask, id, Answer::Done)) } else { Ok(CallOutcome::Answer(Answer::Done)) }
     }
 
@@ -194,8 +194,8 @@ impl Vice {
     ///
     /// # Errors
     /// `Busy`, which only says that the call waits.
-    pub(crate) fn bring_in(&self, ask: &mut Ask<'_>, volume: &ViceVolume) -> Result<(), Fault> {
-        volume.hush(ask.now + HUSH);
+    pub(crate) fn bring_in(&self, ask: &mut CallContext<'_>, volume: &ViceVolume) -> Result<(), Fault> {
+        volume.block_delegations(ask.now + HUSH);
         self.need_all_back(ask, volume.store.id())
     }
 

@@ -15,7 +15,7 @@ use types::{
 
 use crate::Vice;
 use crate::calls::CallOutcome;
-use crate::service::Ask;
+use crate::service::CallContext;
 
 /// The twin of a volume that shows a sealed epoch.
 struct Twin<'t> {
@@ -29,7 +29,7 @@ struct Twin<'t> {
 impl Vice {
     pub(super) fn beside(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         id: VolumeId,
         no: PartitionNo,
         what: Beside,
@@ -41,7 +41,7 @@ impl Vice {
     }
 
     /// Begins to copy, or finds that it goes on.
-    fn copy_beside(&self, ask: &Ask<'_>, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<CallOutcome, Fault> {
+    fn copy_beside(&self, ask: &CallContext<'_>, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<CallOutcome, Fault> {
         let errands = self.errands.get().ok_or(Fault::Unsupported)?;
         self.partitions.get(no)?;
         let volume = self.any_volume(id)?;
@@ -128,7 +128,7 @@ impl Vice {
         make_twin(partition, &twin, Some(pull.tree), wall)
     }
 
-    fn leave_beside(&self, ask: &mut Ask<'_>, tree: VolumeId, no: PartitionNo) -> Result<CallOutcome, Fault> {
+    fn leave_beside(&self, ask: &mut CallContext<'_>, tree: VolumeId, no: PartitionNo) -> Result<CallOutcome, Fault> {
         let partition = self.partitions.get(no)?;
         if partition.tree_standing(tree)?.is_none() {
             return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
@@ -157,7 +157,7 @@ impl Vice {
         }
     }
 
-    fn leave_head(&self, ask: &mut Ask<'_>, tree: VolumeId, no: PartitionNo) -> Result<(), Fault> {
+    fn leave_head(&self, ask: &mut CallContext<'_>, tree: VolumeId, no: PartitionNo) -> Result<(), Fault> {
         let volume = self.any_volume(tree)?;
         let partition = self.partitions.get(no)?;
         if volume.no == no {

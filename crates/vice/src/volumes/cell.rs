@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use celldb::{CellDb, CellError};
-use guard::Asker;
+use guard::PtsAsker;
 use types::{
     Answer, Caller, CellCall, Fault, AuthLevel, Name, PrincipalId, PtsCall, Revision, Revised, ServerId, ServerInfo, VolumeId,
     WhichVolume, RequestIdentity,
@@ -12,7 +12,7 @@ use types::{
 
 use crate::Vice;
 use crate::calls::CallOutcome;
-use crate::service::Ask;
+use crate::service::CallContext;
 
 /// Records in one answer at most; fewer where they do not fit.
 const RECORDS_MAX: usize = 1000;
@@ -26,7 +26,7 @@ impl Vice {
     }
 
     /// Who has the cell's database. Once.
-    pub fn has_cell(&self, db: Arc<dyn CellDb>) {
+    pub fn set_cell_database(&self, db: Arc<dyn CellDb>) {
         self.expects_cell();
         if self.cell.set(db).is_err() {
             tracing::error!("a second database of the cell is not used");
@@ -58,7 +58,7 @@ impl Vice {
     }
 
     /// What others may know of this server. Once, before anybody asks.
-    pub fn is_called(&self, me: ServerInfo) {
+    pub fn set_server_info(&self, me: ServerInfo) {
         if self.me.set(me).is_err() {
             tracing::error!("a second name of the server is not used");
         }
@@ -85,7 +85,7 @@ impl Vice {
         Ok(self.partitions.name_of(volume.no).map(|partition| (id, partition.to_owned())))
     }
 
-    pub(crate) fn ask_cell(&self, ask: &Ask<'_>, call: &CellCall) -> Result<CallOutcome, Fault> {
+    pub(crate) fn ask_cell(&self, ask: &CallContext<'_>, call: &CellCall) -> Result<CallOutcome, Fault> {
         if *call == CellCall::Me {
             let me = Revised { record: self.me(), revision: Revision(0) };
             return Ok(CallOutcome::Answer(Answer::Servers(vec![me])));
@@ -116,7 +116,7 @@ impl Vice {
     /// Users and groups. Who has no database asks who has it, in the name of who asks.
     pub(crate) fn ask_pts(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         on_behalf: Option<PrincipalId>,
         call: &PtsCall,
     ) -> Result<CallOutcome, Fault> {
@@ -125,7 +125,7 @@ impl Vice {
             None => ask.caller.clone(),
             Some(principal) => behalf_of(principal),
         };
-        let asker = Asker { principal: self.vouched(&caller)?, cps: self.cps(&caller)? };
+        let asker = PtsAsker { principal: self.vouched(&caller)?, cps: self.cps(&caller)? };
         let answer = db.access().pts(&asker, call)?;
         Ok(if call.changes() { self.break_rights(ask, answer) } else { CallOutcome::Answer(answer) })
     }

@@ -14,11 +14,11 @@ use types::{
 
 use super::admin::info;
 use crate::calls::CallOutcome;
-use crate::service::Ask;
+use crate::service::CallContext;
 use crate::{Effect, Vice};
 
 /// Who fetches from other servers, in the background.
-pub trait Errands: Send + Sync {
+pub trait TransferAgent: Send + Sync {
     /// Begins, or finds the same pull that runs already.
     ///
     /// # Errors
@@ -31,14 +31,14 @@ pub trait Errands: Send + Sync {
 
 impl Vice {
     /// Who fetches from other servers. Once, before anybody asks.
-    pub fn has_errands(&self, errands: Arc<dyn Errands>) {
+    pub fn set_transfer_agent(&self, errands: Arc<dyn TransferAgent>) {
         if self.errands.set(errands).is_err() {
             tracing::error!("a second one that fetches volumes is not used");
         }
     }
 
     /// The calls of this file.
-    pub(super) fn transfer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
+    pub(super) fn transfer(&self, ask: &mut CallContext<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
         let errands = || self.errands.get().ok_or(Fault::Unsupported);
         Ok(CallOutcome::Answer(match call {
             VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
@@ -86,7 +86,7 @@ impl Vice {
     /// The first part begins, or says where the same stream goes on.
     fn apply_part(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut CallContext<'_>,
         no: PartitionNo,
         tree: VolumeId,
         bytes: &Bytes,
@@ -109,7 +109,7 @@ impl Vice {
     }
 
     /// Everything that clients have of the volume to themselves comes back before it is frozen.
-    fn begin_over(&self, ask: &mut Ask<'_>, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor, Fault> {
+    fn begin_over(&self, ask: &mut CallContext<'_>, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor, Fault> {
         let volume = self.any_volume(tree)?;
         if volume.store.is_arriving() || volume.is_away() {
             return Err(Fault::Offline);
@@ -120,7 +120,7 @@ impl Vice {
             self.end_idle_lends(&volume)?;
         }
         let begun = volume.partition.begin_over(tree, head);
-        volume.hush(Time::ZERO);
+        volume.block_delegations(Time::ZERO);
         Ok(begun?)
     }
 

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
 use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
-use crate::access::{self, CallerView, Lists, Right};
+use crate::access::{self, CallerView, VolumeAcls, Right};
 
 /// One volume.
 pub(crate) struct ViceVolume {
@@ -17,7 +17,7 @@ pub(crate) struct ViceVolume {
     /// That partition's number.
     pub no: PartitionNo,
     /// Its access lists, if they decide.
-    pub lists: Lists,
+    pub lists: VolumeAcls,
     /// Held by moves of directories between directories: nobody else moves the ancestors while one looks for a loop.
     pub moves: Mutex<()>,
     /// Held from the look at the usage to the commit, by everything that grows a volume that has a quota. Makes the quota exact.
@@ -38,7 +38,7 @@ impl ViceVolume {
     /// The store's.
     pub fn new(store: Arc<store::Volume>, no: PartitionNo, partition: Partition) -> Result<Self, StoreError> {
         let offline = store.is_offline();
-        let lists = Lists::of(&store)?;
+        let lists = VolumeAcls::of(&store)?;
         Ok(ViceVolume {
             store,
             partition,
@@ -91,7 +91,7 @@ impl ViceVolume {
     }
 
     /// Nobody gets anything of it to himself until then.
-    pub fn hush(&self, until: Time) {
+    pub fn block_delegations(&self, until: Time) {
         *self.hushed.lock() = until;
     }
 
@@ -99,7 +99,7 @@ impl ViceVolume {
     ///
     /// # Errors
     /// `Busy`.
-    pub fn need_unhushed(&self, now: Time) -> Result<(), Fault> {
+    pub fn need_delegations_allowed(&self, now: Time) -> Result<(), Fault> {
         if now < *self.hushed.lock() || self.store.is_held() || self.store.is_frozen() {
             Err(Fault::Busy)
         } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
-    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, RemoveWhat,
+    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, ReplyAddress, RemoveWhat,
     SessionId, Status, Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
@@ -78,7 +78,7 @@ pub struct Rig {
     pub wall: i64,
     pub clients: Vec<Client>,
     /// Replies that nobody has asked for yet.
-    pub replies: Vec<(Origin, Result<Answer, Fault>, bool)>,
+    pub replies: Vec<(ReplyAddress, Result<Answer, Fault>, bool)>,
 }
 
 pub const VOLUME: &[u8] = b"root.cell";
@@ -195,14 +195,14 @@ impl Rig {
     }
 
     /// The next request of a client.
-    pub fn origin(&mut self, who: usize) -> Origin {
+    pub fn origin(&mut self, who: usize) -> ReplyAddress {
         let client = &mut self.clients[who];
         client.requests += 1;
-        Origin { session: client.session, slot: 0, request: client.requests }
+        ReplyAddress { session: client.session, slot: 0, request: client.requests }
     }
 
     /// Puts a request; its reply is in `replies` when it is there.
-    pub fn perform(&mut self, origin: Origin, caller: &Caller, call: Call) {
+    pub fn perform(&mut self, origin: ReplyAddress, caller: &Caller, call: Call) {
         self.wall += 1;
         let wall = self.clock();
         let mut out = Vec::new();
@@ -216,7 +216,7 @@ impl Rig {
     }
 
     /// The reply to a request, if it is there.
-    pub fn reply(&mut self, origin: Origin) -> Option<Result<Answer, Fault>> {
+    pub fn reply(&mut self, origin: ReplyAddress) -> Option<Result<Answer, Fault>> {
         let at = self.replies.iter().position(|(of, ..)| *of == origin)?;
         Some(self.replies.remove(at).1)
     }
@@ -230,15 +230,15 @@ impl Rig {
     }
 
     /// A call whose answer may take its time; its origin.
-    pub fn start(&mut self, who: usize, caller: &Caller, call: Call) -> Origin {
+    pub fn start(&mut self, who: usize, caller: &Caller, call: Call) -> ReplyAddress {
         let origin = self.origin(who);
         self.perform(origin, caller, call);
         origin
     }
 
     /// The same over another slot than 0.
-    pub fn start_in(&mut self, who: usize, slot: u32, caller: &Caller, call: Call) -> Origin {
-        let origin = Origin { slot, ..self.origin(who) };
+    pub fn start_in(&mut self, who: usize, slot: u32, caller: &Caller, call: Call) -> ReplyAddress {
+        let origin = ReplyAddress { slot, ..self.origin(who) };
         self.perform(origin, caller, call);
         origin
     }

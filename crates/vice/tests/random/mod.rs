@@ -339,7 +339,7 @@ impl World {
         used
     }
 
-    fn compare_content(&mut self, model: Fid, ours: Fid, node: &model::Node) {
+    fn compare_content(&mut self, model: Fid, ours: Fid, node: &model::ModelNode) {
         match &node.content {
             Content::File(body) => {
                 for at in op::windows(body.size()) {

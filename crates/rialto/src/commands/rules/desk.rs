@@ -14,7 +14,7 @@ use crate::cell::Where;
 use crate::failure::Failure;
 
 /// How long a change may take: servers that are silent are waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Rules in one answer.
 pub const AT_ONCE: u32 = 1000;
 
@@ -44,7 +44,7 @@ pub struct Desk {
 impl Desk {
     pub fn open(common: Common) -> Result<Desk, Failure> {
         let cell = Where { dir: common.dir.clone(), clear: false }.cell()?;
-        let asking = Asking::within(Endpoint::Unix(cell.socket()), ClientOptions::default(), PATIENCE)?;
+        let asking = Asking::within(Endpoint::Unix(cell.socket()), ClientOptions::default(), TIMEOUT)?;
         let caller = match common.as_uid {
             Some(uid) => Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED },
             None => Caller::ROOT,

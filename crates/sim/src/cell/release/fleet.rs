@@ -11,11 +11,11 @@ use std::time::Duration;
 use celldb::CellDb;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Answer, Call, Caller, ClientId, Fault, Origin, Pull, Revision, ServerId, TaskState, Time, VolumeCall};
+use types::{Answer, Call, Caller, ClientId, Fault, ReplyAddress, Pull, Revision, ServerId, TaskState, Time, VolumeCall};
 use vice::{Effect, Fetch, Unanswered, Work};
 
 use super::super::database::Database;
-use super::super::house::House;
+use super::super::house::SimHouse;
 use super::super::wires::Wires;
 use crate::server::wall;
 
@@ -50,7 +50,7 @@ pub(super) struct Fleet {
     pub(super) now: Time,
     pub(super) rng: SmallRng,
     /// The first is the source, and has the database.
-    pub(super) houses: Vec<House>,
+    pub(super) houses: Vec<SimHouse>,
     pub(super) database: Arc<Database>,
     wires: Wires,
     /// When each line is free.
@@ -91,7 +91,7 @@ impl Fleet {
             rng,
         };
         for no in 0..servers {
-            let house = House::new(no, 1, &mut fleet.rng);
+            let house = SimHouse::new(no, 1, &mut fleet.rng);
             fleet.database.put_server(&house.info, Revision(0)).expect("a new server");
             fleet.houses.push(house);
             fleet.start(no);
@@ -180,7 +180,7 @@ impl Fleet {
             Ok(attached) => attached.session,
             Err(fault) => return Some(Err(fault)),
         };
-        let origin = Origin { session, slot: 0, request: 1 };
+        let origin = ReplyAddress { session, slot: 0, request: 1 };
         vice.perform(now, wall, &Caller::ROOT, origin, call.clone(), &mut effects);
         let reply = effects.into_iter().find_map(|effect| match effect {
             Effect::Reply { origin: of, result, .. } if of == origin => Some(result),

@@ -1,0 +1,122 @@
+//! Who receives: of all threads that wait for an answer, one leads and the others follow.
+//!
+//! The leader blocks in the receive on the operations connection, feeds what comes to the machine (which finishes other
+//! threads' calls and wakes them), and gives the role back when its own answer is there, waking one follower for it. So a
+//! lone call costs one wake-up, that of its own thread by the kernel, and no thread of ours stands between.
+//!
+//! Roles change under the lock of [`Lead`]: a thread either finds the role free and takes it, or is in the list of sleepers
+//! before anyone can give the role back without seeing it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabric::WaitFor;
+
+use crate::channel::FrameChannel;
+use crate::core::SessionPhase;
+use crate::pending::PendingCall;
+use crate::shared::{On, Shared};
+
+/// The reader's role.
+#[derive(Default)]
+pub(crate) struct Lead {
+    pub taken: bool,
+    pub sleepers: VecDeque<Arc<PendingCall>>,
+}
+
+/// How often a leader with a deadline, or one with unsent bytes, looks around.
+const LOOK_AROUND: Duration = Duration::from_millis(50);
+
+impl Shared {
+    /// Takes part until `pending` is done, or `give_up` says so (asked whenever something happened).
+    pub fn take_part(self: &Arc<Self>, pending: &Arc<PendingCall>, until: Option<Instant>, give_up: &dyn Fn() -> bool) {
+        while !pending.is_done() && !give_up() && !is_past(until) {
+            let Some(channel) = self.take_role(pending) else {
+                pending.sleep(until);
+                self.leave_sleepers(pending);
+                continue;
+            };
+            self.pump(&channel, until, &|| pending.is_done() || give_up(), On::Leader);
+            self.resign();
+        }
+    }
+
+    /// Leads the given channel until it is over or `enough` says so; for a session's own thread.
+    pub fn lead_until(self: &Arc<Self>, until: Option<Instant>, enough: &dyn Fn() -> bool) -> bool {
+        {
+            let mut lead = self.lead.lock();
+            if lead.taken {
+                return false;
+            }
+            lead.taken = true;
+        }
+        let channel = self.core.lock().operations();
+        if let Some(channel) = channel {
+            self.pump(&channel, until, enough, On::Leader);
+        }
+        self.resign();
+        true
+    }
+
+    /// The channel to lead, or none: then the thread is among the sleepers.
+    fn take_role(&self, pending: &Arc<PendingCall>) -> Option<Arc<FrameChannel>> {
+        let mut lead = self.lead.lock();
+        let attached = || {
+            let core = self.core.lock();
+            // Until then the connector receives, who does not wait for ever for a server that says nothing.
+            if core.phase == SessionPhase::Attached { core.operations() } else { None }
+        };
+        if !lead.taken
+            && let Some(channel) = attached()
+        {
+            lead.taken = true;
+            return Some(channel);
+        }
+        lead.sleepers.push_back(Arc::clone(pending));
+        None
+    }
+
+    fn leave_sleepers(&self, pending: &Arc<PendingCall>) {
+        self.lead.lock().sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, pending));
+    }
+
+    fn resign(&self) {
+        let mut lead = self.lead.lock();
+        lead.taken = false;
+        let next = lead.sleepers.iter().find(|sleeper| !sleeper.is_done()).cloned();
+        drop(lead);
+        if let Some(next) = next {
+            next.nudge();
+        }
+    }
+
+    /// Receives over a channel, and sends what could not be sent before, until it is over or `enough` says so.
+    pub fn pump(self: &Arc<Self>, channel: &FrameChannel, until: Option<Instant>, enough: &dyn Fn() -> bool, on: On) {
+        let mut inbox = channel.inbox.lock();
+        while !enough() && !is_past(until) {
+            let blocked = channel.is_blocked();
+            let wait = until.is_none() && !blocked;
+            if !wait {
+                let want = if blocked { WaitFor::Both } else { WaitFor::Receive };
+                let soon = Instant::now() + LOOK_AROUND;
+                let ready = channel.connection.wait(want, Some(until.map_or(soon, |until| until.min(soon))));
+                // No memory to poll with: look around.
+                let Ok(ready) = ready else { continue };
+                if blocked && ready.send {
+                    channel.flush();
+                }
+                if !ready.receive {
+                    continue;
+                }
+            }
+            if !self.receive(channel, &mut inbox, wait, on) {
+                return;
+            }
+        }
+    }
+}
+
+fn is_past(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}

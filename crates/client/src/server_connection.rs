@@ -1,0 +1,326 @@
+//! One session, and all the volumes whose cache managers hear of it.
+//!
+//! A server that is not heard for [`TIMEOUT`] counts as *gone*: who can ask another one then does. The session itself goes on trying, and volumes that are nowhere else wait for it.
+//!
+//! A break goes to those whose volumes it names, each with its own part, and is acknowledged once: when the last of them has dropped what it was given. Renewals, losses and
+//! restarts go to all. After a restart they claim one after the other, and the session says once that all is claimed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use types::{
+    Answer, BreakItem, Call, Caller, CellCall, Fault, ServerId, Time, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
+};
+
+use crate::{CallError, Cancel, Cell, Events, BreakAck, Remote};
+
+/// How long a server may be away before others are asked what they know too: one that is killed and starts again is back by then.
+const TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Between two questions where a server is that is gone.
+const LOOK_FOR: Duration = Duration::from_secs(1);
+
+/// A session with a server.
+pub(crate) struct ServerConnection {
+    /// Which one; not known of a server that says nothing about it.
+    pub server: OnceLock<ServerId>,
+    pub remote: Arc<dyn Remote>,
+    pub ears: Arc<EventFanout>,
+    /// Fires when the server is gone.
+    gone: Mutex<Cancel>,
+    /// The shortest that was seen when the session began.
+    round_trip: OnceLock<Duration>,
+    cell: Weak<Cell>,
+}
+
+impl ServerConnection {
+    /// Hears of the session from now on.
+    pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<ServerConnection> {
+        let (server, ears, gone, round_trip) = Default::default();
+        let line = ServerConnection { server, remote, ears, gone, round_trip, cell: Weak::clone(cell) };
+        let line = Arc::new(line);
+        let _ = line.ears.line.set(Arc::downgrade(&line));
+        line.remote.set_events(Arc::clone(&line.ears) as _);
+        line
+    }
+
+    /// Fires when the server is gone; has fired if it is.
+    pub fn gone(&self) -> Cancel {
+        let mut gone = self.gone.lock();
+        if gone.is_cancelled() && self.remote.stands() {
+            *gone = Cancel::new();
+        }
+        gone.clone()
+    }
+
+    /// A question that ends with [`CallError::Cancelled`] when the server is gone, and when `cancel` fires.
+    pub fn ask(&self, call: Call, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
+        let either = Cancel::new();
+        let _listening = [Some(&self.gone()), cancel].map(|one| {
+            let either = either.clone();
+            one.map(|one| one.on_cancel(move || either.cancel()))
+        });
+        self.remote.call(&Caller::ROOT, call, Some(&either)).map(|reply| reply.answer)
+    }
+
+    /// What the server says about a volume.
+    pub fn examine(&self, volume: WhichVolume, cancel: Option<&Cancel>) -> Result<VolumeInfo, CallError> {
+        match self.ask(Call::Volume(VolumeCall::Examine { volume }), cancel)? {
+            // The others of its group are behind it.
+            Answer::Volumes { volumes, .. } => volumes.into_iter().next().ok_or(CallError::Fault(Fault::NoVolume)),
+            _ => Err(CallError::Fault(Fault::Invalid)),
+        }
+    }
+
+    /// How far the server is; measured once.
+    pub fn round_trip(&self) -> Duration {
+        const TRIES: u32 = 3;
+        let try_once = |_| {
+            let asked = Instant::now();
+            // Whatever it says to that.
+            let _ = self.ask(Call::Cell(CellCall::Me), None);
+            asked.elapsed()
+        };
+        *self.round_trip.get_or_init(|| (0..TRIES).map(try_once).min().unwrap_or_default())
+    }
+
+    /// In a thread of its own, when the session lost its connection.
+    fn wait_for_server(&self) {
+        let end = Instant::now() + TIMEOUT;
+        while !self.remote.stands() {
+            if Instant::now() >= end {
+                tracing::warn!("a server is not heard any more");
+                self.gone.lock().clone().cancel();
+                return self.look_for_server();
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// It may come back elsewhere, and then the cell is told where.
+    fn look_for_server(&self) {
+        let Some(server) = self.server.get() else { return };
+        while !self.remote.stands() {
+            let Some(cell) = self.cell.upgrade().filter(|cell| cell.has_others()) else { return };
+            let addresses = cell.addresses_of(*server);
+            drop(cell);
+            self.remote.found_at(*server, &addresses);
+            std::thread::sleep(LOOK_FOR);
+        }
+    }
+}
+
+/// What a session tells, told on.
+#[derive(Default)]
+pub(crate) struct EventFanout {
+    state: Mutex<State>,
+    line: OnceLock<Weak<ServerConnection>>,
+}
+
+#[derive(Default)]
+struct State {
+    volumes: Vec<(VolumeId, Weak<dyn Events>)>,
+    /// When the renewal was sent that the lease runs from.
+    renewed: Option<Time>,
+}
+
+impl EventFanout {
+    /// One more; the lease that runs already is told at once.
+    pub fn join(&self, volume: VolumeId, events: &Arc<dyn Events>) {
+        let mut state = self.state.lock();
+        state.volumes.retain(|(_, ear)| ear.strong_count() > 0);
+        state.volumes.push((volume, Arc::downgrade(events)));
+        // Under the lock, so that no later renewal is told before.
+        if let Some(sent_at) = state.renewed {
+            events.on_renewed(sent_at);
+        }
+    }
+
+    /// It hears no more.
+    pub fn leave(&self, events: &Arc<dyn Events>) {
+        self.state.lock().volumes.retain(|(_, ear)| !std::ptr::addr_eq(ear.as_ptr(), Arc::as_ptr(events)));
+    }
+
+    /// No lock is held while they are told: that may take time.
+    fn all(&self) -> Vec<Arc<dyn Events>> {
+        self.state.lock().volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect()
+    }
+
+    fn of(&self, volume: VolumeId) -> Vec<Arc<dyn Events>> {
+        let state = self.state.lock();
+        state.volumes.iter().filter(|(its, _)| *its == volume).filter_map(|(_, ear)| ear.upgrade()).collect()
+    }
+
+    fn tell(&self, volume: VolumeId, items: &[BreakItem], heard: BreakAck) {
+        let mut ears = self.of(volume);
+        match (ears.pop(), ears.is_empty()) {
+            // Nobody caches any of it.
+            (None, _) => drop(heard),
+            (Some(only), true) => only.on_break(items, heard),
+            (Some(last), false) => {
+                let parts = Parts::of(heard);
+                ears.iter().for_each(|ear| ear.on_break(items, parts.part()));
+                last.on_break(items, parts.part());
+            }
+        }
+    }
+}
+
+impl Events for EventFanout {
+    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
+        let Some(first) = items.first().map(|item| item.fid.volume) else { return };
+        if items.iter().all(|item| item.fid.volume == first) {
+            return self.tell(first, items, heard);
+        }
+        let mut volumes: BTreeMap<VolumeId, Vec<BreakItem>> = BTreeMap::new();
+        items.iter().for_each(|item| volumes.entry(item.fid.volume).or_default().push(item.clone()));
+        let parts = Parts::of(heard);
+        volumes.iter().for_each(|(volume, items)| self.tell(*volume, items, parts.part()));
+    }
+
+    fn on_renewed(&self, sent_at: Time) {
+        let ears = {
+            let mut state = self.state.lock();
+            state.renewed = Some(sent_at);
+            state.volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect::<Vec<_>>()
+        };
+        ears.iter().for_each(|ear| ear.on_renewed(sent_at));
+    }
+
+    fn on_parted(&self) {
+        let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
+        let waiting = std::thread::Builder::new().name("cell-parted".into()).spawn(move || line.wait_for_server());
+        if let Err(error) = waiting {
+            tracing::error!(%error, "nobody finds out whether a server is gone");
+        }
+    }
+
+    fn on_lease_lost(&self) {
+        self.state.lock().renewed = None;
+        self.all().iter().for_each(|ear| ear.on_lease_lost());
+    }
+
+    fn on_server_restarted(&self, reclaim: &dyn Remote) {
+        self.all().iter().for_each(|ear| ear.on_server_restarted(reclaim));
+    }
+}
+
+/// One acknowledgement, shared by several.
+struct Parts(Arc<Mutex<BreakAck>>);
+
+impl Parts {
+    fn of(heard: BreakAck) -> Parts {
+        Parts(Arc::new(Mutex::new(heard)))
+    }
+
+    fn part(&self) -> BreakAck {
+        let whole = Arc::clone(&self.0);
+        BreakAck::new(move |held| whole.lock().hold(held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{BreakReason, Fid};
+
+    use super::*;
+
+    /// Writes down what it hears, and keeps what is to be acknowledged.
+    #[derive(Default)]
+    struct Ear {
+        items: Mutex<Vec<BreakItem>>,
+        heard: Mutex<Vec<BreakAck>>,
+        said: Mutex<Vec<String>>,
+    }
+
+    impl Events for Ear {
+        fn on_break(&self, items: &[BreakItem], mut heard: BreakAck) {
+            self.items.lock().extend_from_slice(items);
+            heard.hold(items.iter().map(|item| item.fid));
+            self.heard.lock().push(heard);
+        }
+
+        fn on_renewed(&self, sent_at: Time) {
+            self.said.lock().push(format!("{sent_at:?}"));
+        }
+
+        fn on_lease_lost(&self) {
+            self.said.lock().push("lost".to_owned());
+        }
+
+        fn on_server_restarted(&self, _: &dyn Remote) {}
+    }
+
+    fn item(volume: u64, vnode: u64) -> BreakItem {
+        BreakItem { fid: Fid::new(volume, vnode, 1), reason: BreakReason::Data, name: None }
+    }
+
+    /// An ear for each of these volumes, and what is acknowledged.
+    fn ears(volumes: &[u64]) -> (EventFanout, Vec<Arc<Ear>>) {
+        let ears = EventFanout::default();
+        let all: Vec<Arc<Ear>> = volumes.iter().map(|_| Arc::default()).collect();
+        for (volume, ear) in volumes.iter().zip(&all) {
+            ears.join(VolumeId(*volume), &(Arc::clone(ear) as Arc<dyn Events>));
+        }
+        (ears, all)
+    }
+
+    fn acknowledged() -> (Arc<Mutex<Vec<Fid>>>, BreakAck) {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (there, count) = (Arc::clone(&said), Arc::new(Mutex::new(0)));
+        let heard = BreakAck::new(move |held| {
+            *count.lock() += 1;
+            assert_eq!(*count.lock(), 1, "acknowledged once");
+            *there.lock() = held;
+            there.lock().push(Fid::CURRENT);
+        });
+        (said, heard)
+    }
+
+    #[test]
+    fn a_break_goes_to_its_volumes_and_is_acknowledged_when_all_of_them_are_through() {
+        let (ears, all) = ears(&[7, 8, 9]);
+        let (said, heard) = acknowledged();
+        ears.on_break(&[item(7, 2), item(8, 2), item(7, 4), item(99, 2)], heard);
+        assert_eq!(*all[0].items.lock(), [item(7, 2), item(7, 4)]);
+        assert_eq!(*all[1].items.lock(), [item(8, 2)]);
+        assert!(all[2].items.lock().is_empty());
+        all[0].heard.lock().clear();
+        assert!(said.lock().is_empty(), "the other one has not heard yet");
+        all[1].heard.lock().clear();
+        let mut held = said.lock().clone();
+        assert_eq!(held.pop(), Some(Fid::CURRENT));
+        held.sort_unstable();
+        assert_eq!(held, [Fid::new(7, 2, 1), Fid::new(7, 4, 1), Fid::new(8, 2, 1)]);
+    }
+
+    #[test]
+    fn what_nobody_caches_is_acknowledged_at_once() {
+        let (ears, mut all) = ears(&[7]);
+        for items in [&[item(8, 2)][..], &[item(8, 2), item(9, 2)], &[]] {
+            let (said, heard) = acknowledged();
+            ears.on_break(items, heard);
+            assert_eq!(*said.lock(), [Fid::CURRENT]);
+        }
+        all.clear();
+        let (said, heard) = acknowledged();
+        ears.on_break(&[item(7, 2)], heard);
+        assert_eq!(*said.lock(), [Fid::CURRENT], "its cache is gone");
+    }
+
+    #[test]
+    fn who_comes_later_hears_of_the_lease_that_runs_and_of_no_lost_one() {
+        let (ears, all) = ears(&[7]);
+        ears.on_renewed(Time::ZERO);
+        let late = Arc::new(Ear::default());
+        ears.join(VolumeId(8), &(Arc::clone(&late) as Arc<dyn Events>));
+        assert_eq!(*late.said.lock(), *all[0].said.lock());
+        ears.on_lease_lost();
+        let later = Arc::new(Ear::default());
+        ears.join(VolumeId(9), &(Arc::clone(&later) as Arc<dyn Events>));
+        assert!(later.said.lock().is_empty());
+        assert_eq!(late.said.lock().last().unwrap(), "lost");
+    }
+}

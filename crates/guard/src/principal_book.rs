@@ -1,0 +1,241 @@
+//! Where the records of principals are: the database of the cell, or, for tests, memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use types::{Fault, Principal, PrincipalId, PrincipalKind, Privacy};
+
+use crate::names::{Network, realm_group};
+
+/// One thing leading to many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Membership {
+    /// From a group to its members.
+    Member,
+    /// From a member to the groups that it is in.
+    Group,
+    /// From an owner to what it owns; from [`PrincipalId::NONE`] to what nobody owns.
+    Owned,
+}
+
+/// The numbers that were given last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Highest {
+    /// The highest of a user.
+    pub user: PrincipalId,
+    /// The lowest of a group or a set of hosts.
+    pub group: PrincipalId,
+}
+
+impl Default for Highest {
+    /// Of a cell where nobody was given any.
+    fn default() -> Self {
+        Highest { user: PrincipalId(0), group: PrincipalId::ADMINISTRATORS }
+    }
+}
+
+/// The records, as they are at one moment. Faults are those of the medium.
+pub trait Book {
+    /// Somebody's record.
+    ///
+    /// # Errors
+    /// Those of the medium, as for all.
+    fn get(&self, id: PrincipalId) -> Result<Option<Principal>, Fault>;
+
+    /// Who is called so.
+    ///
+    /// # Errors
+    /// As `get`.
+    fn named(&self, name: &str) -> Result<Option<PrincipalId>, Fault>;
+
+    /// The user with this uid.
+    ///
+    /// # Errors
+    /// As `get`.
+    fn with_uid(&self, uid: u32) -> Result<Option<PrincipalId>, Fault>;
+
+    /// Up to `max` of what `of` leads to, in the order of numbers, after `after`.
+    ///
+    /// # Errors
+    /// As `get`.
+    fn linked(&self, link: Membership, of: PrincipalId, after: PrincipalId, max: usize) -> Result<Vec<PrincipalId>, Fault>;
+
+    /// Up to `max` principals after `after`.
+    ///
+    /// # Errors
+    /// As `get`.
+    fn entries(&self, after: PrincipalId, max: usize) -> Result<Vec<Principal>, Fault>;
+
+    /// The numbers that were given last.
+    ///
+    /// # Errors
+    /// As `get`.
+    fn highest(&self) -> Result<Highest, Fault>;
+}
+
+/// Before the first number.
+pub const FIRST: PrincipalId = PrincipalId(i32::MIN);
+
+/// One part of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // a field is named for what it is
+pub enum Write {
+    /// A new record, or one in place of that with the same number.
+    Put(Principal),
+    /// Nothing leads to it any more.
+    Remove(PrincipalId),
+    /// `member` is in `group`.
+    Join { group: PrincipalId, member: PrincipalId },
+    /// It is not.
+    Leave { group: PrincipalId, member: PrincipalId },
+    /// Numbers were given.
+    Highest(Highest),
+}
+
+/// What every cell has from its beginning.
+pub fn system_principals() -> Vec<Principal> {
+    let one = |id, name: &str, kind, privacy| Principal {
+        id,
+        kind,
+        name: name.to_owned(),
+        owner: PrincipalId::ADMINISTRATORS,
+        creator: PrincipalId::ADMINISTRATORS,
+        privacy,
+        group_quota: 0,
+        uid: None,
+        gid: None,
+        tokens_after: 0,
+        locked: false,
+    };
+    let group = |id, name| one(id, name, PrincipalKind::Group, Privacy::GROUP);
+    vec![
+        group(PrincipalId::ADMINISTRATORS, "system:administrators"),
+        group(PrincipalId::VIEWERS, "system:ptsviewers"),
+        group(PrincipalId::PROVED, "system:authuser"),
+        group(PrincipalId::ANYBODY, "system:anyuser"),
+        one(PrincipalId::ANONYMOUS, "anonymous", PrincipalKind::User, Privacy::USER),
+    ]
+}
+
+/// Whether a principal is one of those.
+pub fn is_system(id: PrincipalId) -> bool {
+    [
+        PrincipalId::ADMINISTRATORS,
+        PrincipalId::VIEWERS,
+        PrincipalId::PROVED,
+        PrincipalId::ANYBODY,
+        PrincipalId::ANONYMOUS,
+    ]
+    .contains(&id)
+}
+
+/// The group of everybody who has shown a proof, as far as this principal is in one:
+/// `system:authuser` for a user of this cell, `system:authuser@REALM` for a user of another realm,
+/// if administrators have made that. The name alone says so.
+fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<PrincipalId>, Fault> {
+    let is_user = |one: &Principal| one.kind == PrincipalKind::User && one.id != PrincipalId::ANONYMOUS;
+    let Some(user) = book.get(principal)?.filter(is_user) else { return Ok(None) };
+    match realm_group(&user.name) {
+        None => Ok(Some(PrincipalId::PROVED)),
+        Some(group) => book.named(&group),
+    }
+}
+
+/// Every group that a principal is in who has shown a proof: directly, through groups, or by its
+/// realm ([`proved_group`]); and what the host brings: the sets that it is in, and their groups,
+/// but none that gives power over the cell, since an address proves little. In no order, each once,
+/// without the principal.
+///
+/// # Errors
+/// The book's.
+pub fn subdomain(book: &dyn Book, principal: PrincipalId, host: Option<IpAddr>) -> Result<Vec<PrincipalId>, Fault> {
+    let mut all = BTreeSet::new();
+    let proved = proved_group(book, principal)?;
+    all.extend(proved);
+    reach(book, proved.into_iter().chain([principal]).collect(), &mut all)?;
+    if let Some(host) = host {
+        let mut hosts = Vec::new();
+        for network in Network::around(host) {
+            hosts.extend(book.named(&network.to_string())?);
+        }
+        let mut through_host: BTreeSet<PrincipalId> = hosts.iter().copied().collect();
+        reach(book, hosts, &mut through_host)?;
+        let is_power = |id: &PrincipalId| [PrincipalId::ADMINISTRATORS, PrincipalId::VIEWERS].contains(id);
+        all.extend(through_host.into_iter().filter(|id| !is_power(id)));
+    }
+    all.remove(&principal);
+    Ok(all.into_iter().collect())
+}
+
+/// Adds every group that `from` are in, and those are in. Circles end where they meet what was seen.
+fn reach(book: &dyn Book, mut from: Vec<PrincipalId>, seen: &mut BTreeSet<PrincipalId>) -> Result<(), Fault> {
+    while let Some(id) = from.pop() {
+        let groups = book.linked(Membership::Group, id, FIRST, usize::MAX)?;
+        from.extend(groups.into_iter().filter(|group| seen.insert(*group)));
+    }
+    Ok(())
+}
+
+/// A book in memory.
+#[derive(Clone, Debug, Default)]
+pub struct MemBook {
+    records: BTreeMap<PrincipalId, Principal>,
+    /// Member and group.
+    memberships: BTreeSet<(PrincipalId, PrincipalId)>,
+    highest: Highest,
+}
+
+impl MemBook {
+    /// Of a new cell.
+    pub fn new() -> Self {
+        let records = system_principals().into_iter().map(|one| (one.id, one)).collect();
+        MemBook { records, ..MemBook::default() }
+    }
+
+    /// Makes a change.
+    pub fn apply(&mut self, writes: &[Write]) {
+        for write in writes {
+            match write {
+                Write::Put(record) => drop(self.records.insert(record.id, record.clone())),
+                Write::Remove(id) => drop(self.records.remove(id)),
+                Write::Join { group, member } => drop(self.memberships.insert((*member, *group))),
+                Write::Leave { group, member } => drop(self.memberships.remove(&(*member, *group))),
+                Write::Highest(highest) => self.highest = *highest,
+            }
+        }
+    }
+}
+
+impl Book for MemBook {
+    fn get(&self, id: PrincipalId) -> Result<Option<Principal>, Fault> {
+        Ok(self.records.get(&id).cloned())
+    }
+
+    fn named(&self, name: &str) -> Result<Option<PrincipalId>, Fault> {
+        Ok(self.records.values().find(|record| record.name == name).map(|record| record.id))
+    }
+
+    fn with_uid(&self, uid: u32) -> Result<Option<PrincipalId>, Fault> {
+        Ok(self.records.values().find(|record| record.uid == Some(uid)).map(|record| record.id))
+    }
+
+    fn linked(&self, link: Membership, of: PrincipalId, after: PrincipalId, max: usize) -> Result<Vec<PrincipalId>, Fault> {
+        let mut all: Vec<PrincipalId> = match link {
+            Membership::Member => self.memberships.iter().filter(|(_, group)| *group == of).map(|(one, _)| *one).collect(),
+            Membership::Group => self.memberships.iter().filter(|(member, _)| *member == of).map(|(_, one)| *one).collect(),
+            Membership::Owned => self.records.values().filter(|one| one.owner == of).map(|one| one.id).collect(),
+        };
+        all.retain(|id| *id > after);
+        all.sort_unstable();
+        all.truncate(max);
+        Ok(all)
+    }
+
+    fn entries(&self, after: PrincipalId, max: usize) -> Result<Vec<Principal>, Fault> {
+        Ok(self.records.values().filter(|record| record.id > after).take(max).cloned().collect())
+    }
+
+    fn highest(&self) -> Result<Highest, Fault> {
+        Ok(self.highest)
+    }
+}

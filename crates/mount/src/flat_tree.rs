@@ -1,0 +1,380 @@
+//! All volumes in one mount, for who cannot have a mount for each (`edges.rs`): users who are not root, and namespaces that mounts below do not come to.
+//!
+//! Model. Every volume that somebody came by has a dispatch of its own, with its cache manager, and a [`Slot`]: the upper bits of all its nodes' numbers. The mount's handler
+//! is the first volume's dispatch; what concerns another slot is done by that one's, on the same channel.
+//!
+//! - Looking a mount point up answers with the root of the volume that it leads to. The name is kept as the directory above promises, the root's status as its own volume
+//!   does. What leads nowhere is answered as the mount point itself, of which nothing is kept: a *dead end*, which says why when it is looked at.
+//! - Where a mount point leads is found out once, and kept until its volume is closed or somebody wants it asked anew.
+//! - A volume has one place, as everywhere: a directory has one place in the kernel. It is free for another when its mount point is gone, or the kernel has nothing of the volume.
+//! - A volume keeps its slot, so that numbers of files stay what they are. It is closed when nobody asked anything of it for [`Plan::idle`] and the kernel has forgotten all its nodes;
+//!   newer kernels can be asked to forget what nobody uses.
+//! - What is read-only for the kernel is the mount, so changes of read-only volumes are refused here.
+//! - Epochs (`notify.rs`) are the mount's: a break of a directory in one volume has the names of all looked up again.
+//!
+//! Only the first volume's dispatch holds nothing here: the others refer to this file's state and it to them, until the mount's end takes them apart.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use client::RemoteVolume;
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+use types::{Caller, Fault, Fid, VolumeId};
+use venus::{Error, RequestContext, Venus, Volumes};
+
+use crate::channel::Channel;
+use crate::dispatch::{Dispatch, Task};
+use crate::submounts::MountPlan;
+use crate::errno;
+use crate::readdir_helper::{Forerunner, Root};
+use crate::init::Agreement;
+use crate::interrupts::Interrupts;
+use crate::nodes::{KernelNodes, Slot};
+use crate::invalidation::Notifier;
+
+/// How long who comes second waits for the first, who may be asking for the way to another cell.
+const MAKING: Duration = Duration::from_secs(10);
+/// How long a volume may take to be closed that nobody uses any more.
+const ENDING: Duration = Duration::from_secs(1);
+/// Volumes of one mount. Each has two threads that sleep.
+const VOLUMES_MAX: usize = 2048;
+
+/// The volumes of one mount.
+pub struct Flat {
+    plan: MountPlan,
+    first: Arc<Venus>,
+    channel: Arc<dyn Channel>,
+    agreement: Agreement,
+    pub(crate) interrupts: Arc<Interrupts>,
+    /// Who lists ahead, in all of them.
+    ahead: OnceLock<(Arc<Forerunner>, Root)>,
+    rows: RwLock<HashMap<Slot, Arc<Row>>>,
+    places: Mutex<Places>,
+    /// Nodes of mount points that lead nowhere.
+    dead_ends: Mutex<HashSet<u64>>,
+    any_dead_end: AtomicBool,
+}
+
+/// A volume that is shown.
+struct Row {
+    dispatch: Arc<Dispatch>,
+    /// Who is about to tell the kernel of it.
+    visitors: AtomicUsize,
+}
+
+/// Somebody who comes by: the volume stays shown meanwhile.
+pub struct Visit(Arc<Row>);
+
+impl Visit {
+    pub(crate) fn dispatch(&self) -> &Dispatch {
+        &self.0.dispatch
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.visitors.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[derive(Default)]
+struct Places {
+    /// Volumes that have had a slot. Their cells' are kept, so that an address names one of them for ever.
+    slots: Vec<(Arc<Volumes>, VolumeId)>,
+    of: HashMap<Slot, Place>,
+    points: HashMap<u64, Arc<Point>>,
+}
+
+/// Where a volume is.
+#[derive(Clone)]
+struct Place {
+    /// Its mount point; none of the first.
+    point: Option<(Slot, Fid)>,
+    /// The volumes on the way, its own last, in its cell.
+    way: Vec<VolumeId>,
+    /// All of them are read-only.
+    read_only: bool,
+}
+
+/// A mount point that somebody came by, and where it leads.
+struct Point {
+    fid: Fid,
+    leads: Mutex<Option<Slot>>,
+}
+
+impl Flat {
+    /// For a mount that begins with this volume.
+    pub fn new(
+        plan: MountPlan,
+        first: &Arc<Venus>,
+        (way, read_only): (Vec<VolumeId>, bool),
+        channel: &Arc<dyn Channel>,
+        agreement: Agreement,
+    ) -> Arc<Self> {
+        let place = Place { point: None, way, read_only };
+        let places = Places { of: HashMap::from([(Slot::FIRST, place)]), ..Places::default() };
+        Arc::new(Flat {
+            plan,
+            first: Arc::clone(first),
+            channel: Arc::clone(channel),
+            agreement,
+            interrupts: Arc::default(),
+            ahead: OnceLock::new(),
+            rows: RwLock::default(),
+            places: Mutex::new(places),
+            dead_ends: Mutex::default(),
+            any_dead_end: AtomicBool::new(false),
+        })
+    }
+
+    /// Has directories of volumes that are shown from now on listed ahead.
+    pub fn goes_ahead(&self, forerunner: &Arc<Forerunner>, root: Root) {
+        // Said once, when the mount is there.
+        let _ = self.ahead.set((Arc::clone(forerunner), root));
+    }
+
+    /// Who answers for this slot, which is not the first.
+    pub(crate) fn dispatch(&self, slot: Slot) -> Option<Arc<Dispatch>> {
+        self.rows.read().get(&slot).map(|row| Arc::clone(&row.dispatch))
+    }
+
+    fn all(&self) -> Vec<Arc<Row>> {
+        self.rows.read().values().cloned().collect()
+    }
+
+    /// Every volume but the first.
+    pub(crate) fn dispatches(&self) -> Vec<Arc<Dispatch>> {
+        self.all().iter().map(|row| Arc::clone(&row.dispatch)).collect()
+    }
+
+    /// Volumes that are shown below the first.
+    pub fn count(&self) -> usize {
+        self.rows.read().len()
+    }
+
+    /// Whether mount points in this volume prefer read-only ones.
+    pub fn is_read_only(&self, slot: Slot) -> bool {
+        self.places.lock().of.get(&slot).is_some_and(|place| place.read_only)
+    }
+
+    /// The volume that the mount point `fid` of the task's volume leads to.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn enter(self: &Arc<Self>, task: &Task<'_>, fid: Fid) -> Result<Visit, Errno> {
+        let point = self.point(task.on.nodes.number(fid), fid);
+        let mut leads = point.leads.try_lock_for(MAKING).ok_or(Errno::AGAIN)?;
+        if let Some(visit) = leads.and_then(|slot| self.visit(slot)) {
+            return Ok(visit);
+        }
+        let visit = self.follow(task, fid)?;
+        *leads = Some(visit.dispatch().nodes.slot());
+        Ok(visit)
+    }
+
+    fn point(&self, node: u64, fid: Fid) -> Arc<Point> {
+        let new = || Arc::new(Point { fid, leads: Mutex::new(None) });
+        let mut places = self.places.lock();
+        let point = places.points.entry(node).or_insert_with(new);
+        if point.fid != fid {
+            *point = new();
+        }
+        Arc::clone(point)
+    }
+
+    fn visit(&self, slot: Slot) -> Option<Visit> {
+        let rows = self.rows.read();
+        let row = rows.get(&slot)?;
+        row.visitors.fetch_add(1, Ordering::AcqRel);
+        Some(Visit(Arc::clone(row)))
+    }
+
+    fn follow(self: &Arc<Self>, task: &Task<'_>, fid: Fid) -> Result<Visit, Errno> {
+        let (request, from) = (task.request(), task.on.nodes.slot());
+        let above = self.places.lock().of.get(&from).cloned().ok_or(Errno::STALE)?;
+        let point = task.venus().mount_point(&request, fid).map_err(|error| errno::of(&error))?;
+        let volumes = task.on.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
+        let abroad = !Arc::ptr_eq(&volumes, &task.on.volumes);
+        // As in `edges.rs`.
+        let read_only = above.read_only || abroad;
+        let to = volumes.follow(&request, &point, read_only).map_err(|error| errno::of(&error))?;
+        if !abroad && above.way.contains(&to.id()) {
+            return Err(Errno::LOOP);
+        }
+        let way = if abroad { vec![to.id()] } else { [&above.way[..], &[to.id()]].concat() };
+        let place = Place { point: Some((from, fid)), way, read_only: read_only && to.is_read_only() };
+        self.show(task, &volumes, &to, place)
+    }
+
+    /// Shows the volume there, if it is nowhere else. One that was closed a moment ago may be ending.
+    fn show(
+        self: &Arc<Self>,
+        task: &Task<'_>,
+        volumes: &Arc<Volumes>,
+        to: &Arc<RemoteVolume>,
+        place: Place,
+    ) -> Result<Visit, Errno> {
+        let slot = self.slot_of(volumes, to.id()).ok_or(Errno::MFILE)?;
+        let end = Instant::now() + ENDING;
+        loop {
+            if let Some(visit) = self.visit(slot) {
+                return self.take_place(task, &visit, place).map(|()| visit);
+            }
+            if self.count() >= VOLUMES_MAX {
+                tracing::warn!("{VOLUMES_MAX} volumes are shown in one mount: no more");
+                return Err(Errno::MFILE);
+            }
+            match volumes.open(to) {
+                Ok(venus) => {
+                    let visit = self.add((slot, place), volumes, to, venus);
+                    return visit.inspect_err(|_| volumes.close(to.id())).map_err(|error| errno::of(&error));
+                }
+                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => std::thread::sleep(ENDING / 100),
+                Err(error) => return Err(errno::of(&error)),
+            }
+        }
+    }
+
+    fn slot_of(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> Option<Slot> {
+        let mut places = self.places.lock();
+        let known = places.slots.iter().position(|(whose, id)| *id == volume && Arc::ptr_eq(whose, volumes));
+        let count = known.unwrap_or(places.slots.len());
+        let slot = Slot::new(count)?;
+        if known.is_none() {
+            places.slots.push((Arc::clone(volumes), volume));
+        }
+        Some(slot)
+    }
+
+    /// The volume is shown; it is here from now on if it was, or if its place is free.
+    fn take_place(&self, task: &Task<'_>, visit: &Visit, place: Place) -> Result<(), Errno> {
+        let nodes = &visit.dispatch().nodes;
+        let old = self.places.lock().of.get(&nodes.slot()).and_then(|old| old.point);
+        let is_here = old == place.point;
+        if !is_here && !nodes.is_empty() && old.is_some_and(|old| self.is_there(task, old)) {
+            tracing::warn!(volume = nodes.root().volume.0, "the volume is shown elsewhere in this mount");
+            return Err(Errno::BUSY);
+        }
+        self.places.lock().of.insert(nodes.slot(), place);
+        Ok(())
+    }
+
+    /// Whether this is a mount point still.
+    fn is_there(&self, task: &Task<'_>, (slot, fid): (Slot, Fid)) -> bool {
+        let shown = self.dispatch(slot).map(|dispatch| Arc::clone(&dispatch.venus));
+        let venus = if slot == Slot::FIRST { Some(Arc::clone(&self.first)) } else { shown };
+        venus.is_some_and(|venus| venus.getattr(&task.request(), fid).is_ok())
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        (slot, place): (Slot, Place),
+        volumes: &Arc<Volumes>,
+        to: &RemoteVolume,
+        venus: Arc<Venus>,
+    ) -> Result<Visit, Error> {
+        let root = venus.root(&RequestContext::of(&Caller::ROOT), to.name())?.status;
+        let nodes = Arc::new(KernelNodes::in_slot(root.fid, slot));
+        let notifier = Arc::new(Notifier::new(Arc::clone(&self.channel), Arc::clone(&nodes), self.agreement));
+        notifier.try_passthrough();
+        if let Some((forerunner, root)) = self.ahead.get() {
+            notifier.send_ahead(forerunner, *root);
+        }
+        venus.set_invalidate(Arc::clone(&notifier) as _);
+        let dispatch = Arc::new(Dispatch {
+            venus,
+            nodes,
+            interrupts: Arc::clone(&self.interrupts),
+            notifier,
+            listings: Default::default(),
+            locks: Default::default(),
+            agreement: self.agreement,
+            volumes: Arc::clone(volumes),
+            edges: None,
+            flat: Some(Arc::clone(self)),
+            refuses_changes: to.is_read_only(),
+            sysnames: Arc::clone(&self.plan.sysnames),
+            devices: self.plan.devices,
+            used: AtomicBool::new(true),
+        });
+        let row = Arc::new(Row { dispatch, visitors: AtomicUsize::new(1) });
+        self.places.lock().of.insert(slot, place);
+        self.rows.write().insert(slot, Arc::clone(&row));
+        tracing::info!(volume = to.id().0, "volume shown below its mount point");
+        Ok(Visit(row))
+    }
+
+    /// The kernel is given a mount point that leads nowhere.
+    pub(crate) fn is_dead_end(&self, node: u64) {
+        self.dead_ends.lock().insert(node);
+        self.any_dead_end.store(true, Ordering::Release);
+    }
+
+    /// Whether the node is one.
+    pub(crate) fn ends_at(&self, node: u64) -> bool {
+        self.any_dead_end.load(Ordering::Acquire) && self.dead_ends.lock().contains(&node)
+    }
+
+    /// The kernel gave a node back.
+    pub(crate) fn forget(&self, node: u64) {
+        if self.any_dead_end.load(Ordering::Acquire) {
+            self.dead_ends.lock().remove(&node);
+        }
+    }
+
+    /// Where this mount point leads is asked anew by who comes next.
+    pub(crate) fn leave(&self, node: u64) {
+        self.places.lock().points.remove(&node);
+    }
+
+    /// So is where all in this mount lead.
+    pub(crate) fn leave_all(&self) {
+        self.places.lock().points.clear();
+    }
+
+    /// Closes the volumes that nobody used since the last time, as far as the kernel has forgotten them, and asks it to forget.
+    fn sweep(&self) {
+        let unused: Vec<Arc<Row>> = self.all().into_iter().filter(|row| !row.dispatch.was_used()).collect();
+        for row in &unused {
+            row.dispatch.notifier.prune();
+        }
+        for row in unused {
+            self.close(row.dispatch.nodes.slot());
+        }
+    }
+
+    /// Nobody can name any of its files, unless somebody is just being told of them.
+    fn close(&self, slot: Slot) {
+        let mut rows = self.rows.write();
+        let is_free = |row: &Arc<Row>| row.visitors.load(Ordering::Acquire) == 0 && row.dispatch.nodes.is_empty();
+        let Some(row) = rows.get(&slot).filter(|row| is_free(row)).cloned() else { return };
+        rows.remove(&slot);
+        drop(rows);
+        self.places.lock().of.remove(&slot);
+        row.dispatch.volumes.close(row.dispatch.nodes.root().volume);
+    }
+
+    /// The mount is gone, and every request was seen through.
+    pub fn end(&self) {
+        self.rows.write().clear();
+    }
+}
+
+/// Sweeps now and then, until the mount is gone.
+///
+/// # Errors
+/// If there is no thread to be had.
+pub fn look_after(flat: &Arc<Flat>) -> std::io::Result<()> {
+    let (flat, idle): (Weak<Flat>, _) = (Arc::downgrade(flat), flat.plan.idle);
+    std::thread::Builder::new().name("mount-flat".into()).spawn(move || {
+        loop {
+            std::thread::sleep(idle);
+            let Some(flat) = flat.upgrade() else { return };
+            flat.sweep();
+        }
+    })?;
+    Ok(())
+}

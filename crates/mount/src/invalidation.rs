@@ -1,0 +1,459 @@
+//! Taking back what the kernel caches, when venus says so.
+//!
+//! Model. What the kernel keeps of us ends in three ways.
+//! - *Attributes and pages* of an inode, of a directory what was listed: `INVAL_INODE`. The kernel may not know the inode *yet*: a lookup's reply is on its way
+//!   through the requester. So "no such inode" counts only once our own count of its references is 0 too; until then
+//!   the notification is repeated. A reply that was sent before the notification and is taken in after it is refused by
+//!   the kernel itself (it compares attribute versions).
+//! - *Names* of a directory: never by name, because that takes the directory's lock, which a request that waits for us may hold
+//!   (two clients could block each other through it). Instead the mount's epoch advances: every cached name of
+//!   the mount is looked up again at its next use. A kernel without epochs is given no name to keep in the first place.
+//!   A mount with others below it (`edges.rs`) is told of one name where that is enough, because an epoch detaches them: that does take the directory's lock, so it happens
+//!   in a thread of its own, which is not waited for beyond [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings bring no names.
+//! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use types::{Fid, Name};
+use venus::{Backing, KernelPort};
+use zerocopy::IntoBytes;
+
+use crate::abi::{self, notify};
+use crate::channel::Channel;
+use crate::directories::OFFSET_OF_FIRST;
+use crate::readdir_helper::{Forerunner, ListOrder, Root};
+use crate::init::Agreement;
+use crate::nodes::KernelNodes;
+
+/// How long an inode that the kernel was given may stay unknown to it. A requester takes microseconds to take a reply in,
+/// unless the machine is so loaded that it does not run; and it cannot use what it did not take in.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a break waits for the forerunner to take in a page that it was given: a millisecond, on a machine that is not busy.
+const TAKING_IN: Duration = Duration::from_millis(200);
+/// Nodes that the kernel is asked to forget at once.
+const PRUNED_MAX: usize = 512;
+/// How long a break waits for one name to end.
+const NAME_PATIENCE: Duration = Duration::from_millis(50);
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+/// Tells one mount's kernel.
+pub struct Notifier {
+    channel: Arc<dyn Channel>,
+    nodes: Arc<KernelNodes>,
+    agreement: Agreement,
+    /// The kernel took no backing file.
+    refused: AtomicBool,
+    /// Breaks of directories.
+    breaks: AtomicU64,
+    forerunner: Mutex<Option<(Arc<Forerunner>, Root)>>,
+    /// Something is, or was, mounted below.
+    below: AtomicBool,
+    /// The kernel has nothing of the mount any more.
+    over: AtomicBool,
+    /// To the thread that ends single names, once there is one.
+    ending: Mutex<Option<mpsc::Sender<Ending>>>,
+}
+
+/// A name to end, and who waits for it.
+struct Ending {
+    parent: u64,
+    name: Name,
+    done: mpsc::Sender<()>,
+}
+
+impl Notifier {
+    /// For the mount behind `channel`.
+    pub fn new(channel: Arc<dyn Channel>, nodes: Arc<KernelNodes>, agreement: Agreement) -> Self {
+        let (refused, breaks, forerunner, below, over, ending) = Default::default();
+        Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, over, ending }
+    }
+
+    /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names. The mount is `root`.
+    pub fn send_ahead(&self, forerunner: &Arc<Forerunner>, root: Root) {
+        if self.agreement.has_epochs() {
+            *self.forerunner.lock() = Some((Arc::clone(forerunner), root));
+        }
+    }
+
+    /// Something is mounted below from now on: names end one by one, and none come with listings.
+    pub fn has_below(&self) {
+        self.below.store(true, Ordering::Release);
+        self.call_back();
+    }
+
+    /// Whether listings may bring names that the kernel keeps.
+    pub fn lists_names(&self) -> bool {
+        self.agreement.has_epochs() && !self.below.load(Ordering::Acquire)
+    }
+
+    /// A name that was changed here, past the kernel, ends: at once if that takes no lock, otherwise when who changed it lets go of the directory.
+    pub fn name_changed(&self, dir: Fid, name: &Name) {
+        if !self.below.load(Ordering::Acquire) {
+            return self.names();
+        }
+        let (done, _) = mpsc::channel();
+        if self.end(Ending { parent: self.nodes.number(dir), name: name.clone(), done }).is_err() {
+            self.names();
+        }
+    }
+
+    fn end(&self, ending: Ending) -> Result<(), Errno> {
+        let mut thread = self.ending.lock();
+        let sender = match &*thread {
+            Some(sender) => sender,
+            None => {
+                let (sender, endings) = mpsc::channel::<Ending>();
+                let channel = Arc::clone(&self.channel);
+                let work = move || endings.iter().for_each(|ending| end_name(&*channel, &ending));
+                std::thread::Builder::new().name("mount-names".into()).spawn(work).map_err(|_| Errno::AGAIN)?;
+                thread.insert(sender)
+            }
+        };
+        sender.send(ending).map_err(|_| Errno::AGAIN)
+    }
+
+    /// A page of `dir` is about to be answered with names.
+    pub fn gives(&self, dir: Fid) {
+        if let Some((forerunner, root)) = self.forerunner() {
+            forerunner.gives(root, self.nodes.number(dir));
+        }
+    }
+
+    fn forerunner(&self) -> Option<(Arc<Forerunner>, Root)> {
+        self.forerunner.lock().clone()
+    }
+
+    /// Ends the names that the forerunner was given of `dir` before its break. Who is slow to take them in (because others look the same names up, and
+    /// wait for the server) is not waited for here, since the server may be waiting for us.
+    fn end_given(&self, dir: Fid) {
+        let Some((forerunner, root)) = self.forerunner() else { return };
+        let node = self.nodes.number(dir);
+        match forerunner.taken_in(root, node, TAKING_IN) {
+            None => {}
+            Some(true) => self.names(),
+            Some(false) => {
+                let (channel, agreement) = (Arc::clone(&self.channel), self.agreement);
+                let later = move || {
+                    while forerunner.taken_in(root, node, TIMEOUT) == Some(false) {}
+                    end_names(&*channel, agreement);
+                };
+                if let Err(error) = std::thread::Builder::new().name("mount-names".into()).spawn(later) {
+                    tracing::error!(%error, "names of a listing may stay");
+                }
+            }
+        }
+    }
+
+    /// Nothing is listed ahead any more.
+    pub fn call_back(&self) {
+        let forerunner = self.forerunner.lock().take();
+        drop(forerunner);
+    }
+
+    /// Finds out whether we may give the kernel backing files.
+    pub fn try_passthrough(&self) {
+        if self.agreement.has_passthrough()
+            && let Ok(file) = rustix::fs::memfd_create("rialto", MemfdFlags::CLOEXEC)
+            && let Some(backing) = self.pass(file.as_fd())
+        {
+            self.unpass(backing);
+        }
+    }
+
+    /// Has the kernel forget what nobody uses. One that cannot forgets when it wants the room.
+    pub fn prune(&self) {
+        if !self.agreement.has_prune() {
+            return;
+        }
+        let mut numbers: Vec<u64> = self.nodes.all().into_iter().map(|fid| self.nodes.number(fid)).collect();
+        // What is below was mostly made later; a directory can go only after what is in it.
+        numbers.sort_unstable_by(|one, other| other.cmp(one));
+        for some in numbers.chunks(PRUNED_MAX) {
+            let out = abi::NotifyPrune { count: some.len() as u32, ..Default::default() };
+            log(
+                self.channel.notify(notify::PRUNE, &[IoSlice::new(out.as_bytes()), IoSlice::new(some.as_bytes())]),
+                "nodes",
+            );
+        }
+    }
+
+    /// How many breaks of directories there were. One that is counted may still be on its way into the kernel.
+    pub fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Acquire)
+    }
+
+    /// The mount is gone: a file that the kernel does not know is none that it will know soon.
+    pub fn ended(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Takes back its attributes and pages.
+    fn inode(&self, fid: Fid) {
+        self.inode_from(fid, FIRST_PAGE, Instant::now());
+    }
+
+    /// Takes back its attributes, and its pages from this offset on; none of them below 0. It was given to the kernel before `began`, if it was.
+    fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
+        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
+        let mut pause = FIRST_PAUSE;
+        while self.nodes.knows(fid) && !self.over.load(Ordering::Acquire) {
+            match self.channel.notify(notify::INVAL_INODE, &[IoSlice::new(out.as_bytes())]) {
+                Err(Errno::NOENT) if began.elapsed() < TIMEOUT => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(Errno::NOENT) => return tracing::warn!(%fid, "kernel does not know an inode that it was given"),
+                result => return log(result, "inode"),
+            }
+        }
+    }
+
+    fn names(&self) {
+        self.breaks.fetch_add(1, Ordering::AcqRel);
+        self.end_names();
+    }
+
+    /// Ends every name that the kernel has taken in so far, though nothing broke now.
+    pub fn end_names(&self) {
+        end_names(&*self.channel, self.agreement);
+    }
+}
+
+fn end_names(channel: &dyn Channel, agreement: Agreement) {
+    if agreement.has_epochs() {
+        log(channel.notify(notify::INC_EPOCH, &[]), "names");
+    }
+}
+
+fn end_name(channel: &dyn Channel, ending: &Ending) {
+    let name = ending.name.as_bytes();
+    let out = abi::NotifyInvalEntry { parent: ending.parent, namelen: name.len() as u32, flags: 0 };
+    match channel.notify(notify::INVAL_ENTRY, &[IoSlice::new(out.as_bytes()), IoSlice::new(name), IoSlice::new(&[0])]) {
+        // It has no such name.
+        Err(Errno::NOENT) => {}
+        result => log(result, "name"),
+    }
+    // Nobody listens any more if it took too long.
+    let _ = ending.done.send(());
+}
+
+fn log(result: Result<(), Errno>, what: &str) {
+    match result {
+        // An unmounted file system caches nothing.
+        Ok(()) | Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {}
+        Err(error) => tracing::error!(%error, what, "kernel does not take a notification"),
+    }
+}
+
+/// From the first page on; with length 0: to the last.
+const FIRST_PAGE: i64 = 0;
+/// None of them: attributes and access lists only.
+const NO_PAGE: i64 = -1;
+
+impl KernelPort for Notifier {
+    fn inode_data(&self, fid: Fid) {
+        self.inode(fid);
+    }
+
+    fn directory(&self, fid: Fid) {
+        if self.nodes.knows(fid) {
+            self.names();
+            self.inode(fid);
+            self.end_given(fid);
+        }
+    }
+
+    fn by_name(&self, dir: Fid) -> bool {
+        self.below.load(Ordering::Acquire) && self.nodes.knows(dir)
+    }
+
+    fn name(&self, dir: Fid, name: &Name) -> bool {
+        if !self.nodes.knows(dir) {
+            return true;
+        }
+        self.breaks.fetch_add(1, Ordering::AcqRel);
+        let (done, through) = mpsc::channel();
+        let ending = Ending { parent: self.nodes.number(dir), name: name.clone(), done };
+        self.end(ending).is_ok() && through.recv_timeout(NAME_PATIENCE).is_ok()
+    }
+
+    fn passes(&self) -> Result<(), &'static str> {
+        if !self.agreement.has_passthrough() {
+            return Err("the kernel does not offer it: Linux 6.14 or newer is needed");
+        }
+        if self.refused.load(Ordering::Relaxed) {
+            return Err("the kernel takes no backing file: it needs root, and a partition that is on no overlay");
+        }
+        Ok(())
+    }
+
+    fn pass(&self, body: BorrowedFd<'_>) -> Option<Backing> {
+        match self.channel.open_backing(body) {
+            Ok(number) => Some(Backing(number)),
+            Err(error) => {
+                // The next body fares no better.
+                if !self.refused.swap(true, Ordering::Relaxed) {
+                    tracing::info!(%error, "no passthrough: the kernel takes no backing file");
+                }
+                None
+            }
+        }
+    }
+
+    fn unpass(&self, backing: Backing) {
+        log(self.channel.close_backing(backing.0), "backing file");
+    }
+
+    fn list(&self, dir: Fid, cookie: u64) -> bool {
+        let Some((forerunner, root)) = self.forerunner().filter(|_| self.nodes.knows(dir)) else { return false };
+        let node = self.nodes.number(dir);
+        // The kernel gave the root its generation itself.
+        let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
+        let offset = if cookie == 0 { 0 } else { cookie.saturating_add(OFFSET_OF_FIRST) };
+        forerunner.order(&ListOrder { root, node, generation, offset })
+    }
+
+    fn fill(&self, fid: Fid, data: &[u8]) -> bool {
+        let Ok(size) = u32::try_from(data.len()) else { return false };
+        let out = abi::NotifyStore { ino: self.nodes.number(fid), off: 0, size, padding: 0 };
+        // It may have no room, or have forgotten the file: then it asks for what it needs.
+        self.channel.notify(notify::STORE, &[IoSlice::new(out.as_bytes()), IoSlice::new(data)]).is_ok()
+    }
+
+    fn rights(&self) {
+        let began = Instant::now();
+        for fid in self.nodes.all() {
+            self.inode_from(fid, NO_PAGE, began);
+        }
+    }
+
+    fn all(&self) {
+        self.names();
+        let began = Instant::now();
+        for fid in self.nodes.all() {
+            self.inode_from(fid, FIRST_PAGE, began);
+            if fid.vnode.is_directory() {
+                self.end_given(fid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::{Received, Requester};
+
+    /// A kernel that knows one node only after a few notifications, and writes down what it hears.
+    struct Kernel {
+        unknown_for: Mutex<u32>,
+        heard: Mutex<Vec<(i32, Vec<u8>)>>,
+    }
+
+    impl Requester for Kernel {
+        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+            Ok(())
+        }
+    }
+
+    impl Channel for Kernel {
+        fn receive(&self, _: &mut Vec<u8>) -> Result<Received, Errno> {
+            Ok(Received::End)
+        }
+
+        fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+            let mut unknown_for = self.unknown_for.lock();
+            if code == notify::INVAL_INODE && *unknown_for > 0 {
+                *unknown_for -= 1;
+                return Err(Errno::NOENT);
+            }
+            self.heard.lock().push((code, parts.iter().flat_map(|part| part.to_vec()).collect()));
+            Ok(())
+        }
+
+        fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+            Err(Errno::NOSYS)
+        }
+    }
+
+    const FILE: Fid = Fid::new(1, 4, 2);
+    const DIR: Fid = Fid::new(1, 5, 2);
+
+    fn notifier(unknown_for: u32, minor: u32) -> (Arc<Kernel>, Arc<KernelNodes>, Notifier) {
+        let kernel = Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), heard: Mutex::default() });
+        let nodes = Arc::new(KernelNodes::new(Fid::new(1, 1, 1)));
+        nodes.remember(FILE, 1);
+        nodes.remember(DIR, 1);
+        let notifier = Notifier::new(Arc::clone(&kernel) as _, Arc::clone(&nodes), Agreement { minor, flags: 0 });
+        (kernel, nodes, notifier)
+    }
+
+    fn inode(ino: u64) -> (i32, Vec<u8>) {
+        (notify::INVAL_INODE, abi::NotifyInvalInode { ino, off: 0, len: 0 }.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn an_inode_that_is_on_its_way_into_the_kernel_is_invalidated_when_it_is_there() {
+        let (kernel, _, notifier) = notifier(5, 45);
+        notifier.inode_data(FILE);
+        assert_eq!(*kernel.heard.lock(), [inode(4)]);
+    }
+
+    #[test]
+    fn what_the_kernel_never_had_or_gave_back_is_not_waited_for() {
+        let (kernel, nodes, notifier) = notifier(u32::MAX, 45);
+        notifier.inode_data(Fid::new(1, 400, 2));
+        notifier.inode_data(Fid { unique: types::Uniquifier(3), ..FILE });
+        let forgetting = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            nodes.forget(4, 1)
+        });
+        let began = Instant::now();
+        notifier.inode_data(FILE);
+        assert!(began.elapsed() < TIMEOUT / 2);
+        assert_eq!(forgetting.join().unwrap(), Some(FILE));
+        assert_eq!(*kernel.heard.lock(), []);
+    }
+
+    #[test]
+    fn nothing_is_waited_for_when_the_mount_is_gone() {
+        let (_, nodes, notifier) = notifier(u32::MAX, 45);
+        (6..1000).for_each(|vnode| nodes.remember(Fid::new(1, vnode, 1), 1));
+        let notifier = Arc::new(notifier);
+        let (began, telling) = (Instant::now(), Arc::clone(&notifier));
+        let all = std::thread::spawn(move || telling.all());
+        std::thread::sleep(Duration::from_millis(50));
+        notifier.ended();
+        all.join().unwrap();
+        assert!(began.elapsed() < TIMEOUT / 2);
+    }
+
+    #[test]
+    fn names_end_by_the_epoch_where_there_is_one() {
+        let (kernel, _, new) = notifier(0, 45);
+        new.directory(DIR);
+        new.directory(Fid::new(1, 77, 1));
+        assert_eq!(*kernel.heard.lock(), [(notify::INC_EPOCH, vec![]), inode(5)]);
+        let (kernel, _, old) = notifier(0, 43);
+        old.directory(DIR);
+        assert_eq!(*kernel.heard.lock(), [inode(5)]);
+    }
+
+    #[test]
+    fn everything_is_names_and_all_inodes() {
+        let (kernel, _, notifier) = notifier(0, 45);
+        notifier.all();
+        let mut heard = kernel.heard.lock().clone();
+        assert_eq!(heard.remove(0), (notify::INC_EPOCH, vec![]));
+        heard.sort();
+        assert_eq!(heard, [inode(1), inode(4), inode(5)]);
+    }
+}

@@ -1,0 +1,526 @@
+//! Mount points in a mount: every volume is a file system of its own, mounted below its mount point when somebody comes by (`docs/volumes.md`).
+//!
+//! Model. A mount point is a directory in the kernel, and nothing about it may be kept until something is mounted upon it. So whoever comes by looks its name up (LOOKUP), and that
+//! request makes the mount: a FUSE mount of its own, with a cache manager of its own, which is attached to the directory before the answer goes out. The kernel goes on from the answer
+//! into the mount, and tools see its device number at their first look.
+//!
+//! - To attach something to a directory the kernel must have its name already, and who looks a name up for the first time makes it only with the answer. So every mount point has a second
+//!   name, which only we look up: its number in the *porch*, a directory that no listing shows. A directory has one place in the kernel: with the answer the kernel
+//!   moves it, and what is mounted upon it, from the porch to where it was looked up.
+//! - Attaching takes locks that may be held by requests that wait for us. So it happens in a thread of its own and is not waited for beyond [`ATTACHING`]. The directory's
+//!   status may not be kept either: who gets there all the same asks for it (GETATTR), which attaches too, and is answered `ESTALE`, at which the kernel repeats the walk once.
+//! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and may forget the directory too. Whoever was in it stays; when the next comes by, it is
+//!   attached again. For that every mount has an *anchor*, which is attached nowhere: a mount of the same file system, of which copies are attached.
+//! - Two file systems of one volume in one client would each cache what is changed through the other. So a volume has one, and one place. When its mount has ended, the cache manager hands
+//!   over what it has and ends too; until then the volume is not mounted anew.
+//! - A mount that was not asked anything for [`Plan::idle`], and that nobody is in, is taken away by `umount` in a process of its own: a thread of ours that walked to
+//!   it could not be killed.
+//! - A volume is not mounted below itself: walks through it would have no end.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+use client::RemoteVolume;
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use types::Fault;
+use types::{Fid, MountPoint, VolumeId};
+use venus::{Error, RequestContext, Venus, Volumes};
+
+use crate::MountConfig;
+use crate::errno;
+use crate::readdir_helper::Forerunner;
+use crate::mount::{Mount, KernelTransport};
+use crate::mounting::{self, MountNumber};
+use crate::invalidation::Notifier;
+use crate::sysname::Sysnames;
+use crate::workers::WorkersConfig;
+
+/// Attaching takes microseconds unless who asks holds the directory's lock.
+const ATTACHING: Duration = Duration::from_millis(200);
+/// How long who comes second waits for the first.
+const MAKING: Duration = Duration::from_secs(10);
+/// How long a mount may take to end that nobody uses any more.
+const ENDING: Duration = Duration::from_secs(1);
+/// Mounts below one mount. Each has threads and a queue in the kernel.
+const EDGES_MAX: usize = 512;
+
+/// The name of the porch in the root.
+pub const PORCH: &str = ".rialto-porch";
+/// Its number; no vnode has it.
+pub const PORCH_NODE: u64 = u64::MAX - 1;
+
+/// What all mounts of one client have in common.
+#[derive(Clone)]
+pub struct MountPlan {
+    /// What the first mount shows as its source.
+    pub source: String,
+    /// As in [`crate::MountConfig`].
+    pub allow_other: bool,
+    /// As in [`crate::MountConfig`].
+    pub workers: WorkersConfig,
+    /// As in [`crate::MountConfig`].
+    pub transport: KernelTransport,
+    /// How long a mount is kept that nobody uses.
+    pub idle: Duration,
+    /// Lists directories ahead, for all of them.
+    pub forerunner: Option<Arc<Forerunner>>,
+    /// What `@sys` means.
+    pub sysnames: Arc<Sysnames>,
+    /// Device nodes have their numbers.
+    pub devices: bool,
+    /// The volumes that are mounted, or can be.
+    pub volumes: Arc<Volumes>,
+}
+
+impl MountPlan {
+    /// As a mount's configuration has it.
+    pub fn of(config: &MountConfig, volumes: &Arc<Volumes>, forerunner: Option<Arc<Forerunner>>) -> MountPlan {
+        MountPlan {
+            source: config.source.clone(),
+            allow_other: config.allow_other,
+            workers: config.workers,
+            transport: config.transport,
+            idle: config.idle,
+            forerunner,
+            sysnames: Arc::default(),
+            devices: true,
+            volumes: Arc::clone(volumes),
+        }
+    }
+}
+
+/// Where a mount is.
+pub enum MountLocation {
+    /// The first one.
+    Path(PathBuf),
+    /// On this mount point of the one above.
+    Below(Weak<Edges>, u64),
+}
+
+/// The mount points of one mount that the kernel was given.
+pub struct Edges {
+    pub(crate) venus: Arc<Venus>,
+    pub(crate) plan: MountPlan,
+    place: MountLocation,
+    /// The volumes on the way here, this mount's own last.
+    way: Vec<VolumeId>,
+    /// All of them are read-only.
+    read_only: bool,
+    notifier: Arc<Notifier>,
+    /// There is a point.
+    any: AtomicBool,
+    points: Mutex<HashMap<u64, Arc<Point>>>,
+    /// Detached, and perhaps still in use.
+    retired: Mutex<Vec<Retired>>,
+}
+
+/// A mount point.
+struct Point {
+    fid: Fid,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    making: bool,
+    child: Option<Child>,
+}
+
+/// A mount that was upon a mount point.
+struct Retired {
+    fid: Fid,
+    mount: Mount,
+    /// Without it, it ends with its last user.
+    anchor: Option<OwnedFd>,
+}
+
+/// What is mounted upon it.
+struct Child {
+    mount: Mount,
+    anchor: OwnedFd,
+    /// The copy that was attached last; none yet.
+    number: Option<MountNumber>,
+}
+
+impl Child {
+    fn is_there(&self) -> bool {
+        !self.mount.is_over() && self.number.as_ref().is_some_and(mounting::is_attached)
+    }
+}
+
+impl Edges {
+    /// For the mount that `notifier` tells.
+    pub fn new(
+        venus: &Arc<Venus>,
+        plan: MountPlan,
+        place: MountLocation,
+        (way, read_only): (Vec<VolumeId>, bool),
+        notifier: &Arc<Notifier>,
+    ) -> Arc<Self> {
+        Arc::new(Edges {
+            venus: Arc::clone(venus),
+            plan,
+            place,
+            way,
+            read_only,
+            notifier: Arc::clone(notifier),
+            any: AtomicBool::new(false),
+            points: Mutex::default(),
+            retired: Mutex::default(),
+        })
+    }
+
+    /// The kernel is about to be given this mount point.
+    pub fn remember(&self, number: u64, fid: Fid) {
+        let new = || Arc::new(Point { fid, state: Mutex::default(), changed: Condvar::new() });
+        let mut points = self.points.lock();
+        let point = points.entry(number).or_insert_with(new);
+        if point.fid != fid {
+            // The slot is used anew; the kernel detached what was there with the name.
+            let gone = std::mem::replace(point, new());
+            self.retire(&gone);
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// The kernel gave it back: perhaps only to look its name up again.
+    pub fn forget(&self, node: u64) {
+        if self.any.load(Ordering::Acquire)
+            && let Some(point) = self.points.lock().remove(&node)
+        {
+            self.retire(&point);
+        }
+    }
+
+    fn retire(&self, point: &Point) {
+        if let Some(child) = point.state.lock().child.take() {
+            self.retire_child(point.fid, child);
+        }
+    }
+
+    /// Somebody may be in it still, though `umount` took it away: in a copy that the kernel had detached.
+    fn retire_child(&self, fid: Fid, child: Child) {
+        self.retired.lock().push(Retired { fid, mount: child.mount, anchor: Some(child.anchor) });
+        self.bury();
+    }
+
+    /// Volumes whose mounts have ended are closed.
+    fn bury(&self) {
+        let over: Vec<Retired> = self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
+        for one in over {
+            let (volumes, volume) = (Arc::clone(one.mount.volumes()), one.mount.volume());
+            drop(one);
+            volumes.close(volume);
+        }
+    }
+
+    /// The mount of this volume that was upon this mount point, if it can be attached again.
+    fn recall(&self, fid: Fid, volume: VolumeId) -> Option<Child> {
+        let mut retired = self.retired.lock();
+        let fits = |one: &Retired| one.fid == fid && one.anchor.is_some() && one.mount.volume() == volume;
+        let at = retired.iter().position(|one| fits(one) && !one.mount.is_over())?;
+        let Retired { mount, anchor, .. } = retired.swap_remove(at);
+        anchor.map(|anchor| Child { mount, anchor, number: None })
+    }
+
+    /// Whether all volumes on the way here are read-only, so that mount points prefer such.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether the node is a mount point.
+    pub fn has(&self, node: u64) -> bool {
+        self.any.load(Ordering::Acquire) && self.points.lock().contains_key(&node)
+    }
+
+    /// The mount point of this number, for who looks it up in the porch.
+    pub fn point(&self, node: u64) -> Option<Fid> {
+        self.points.lock().get(&node).map(|point| point.fid)
+    }
+
+    /// Somebody comes by: it is mounted afterwards, or is about to be.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn enter(self: &Arc<Self>, request: &RequestContext<'_>, node: u64) -> Result<(), Errno> {
+        let Some(point) = self.points.lock().get(&node).cloned() else { return Err(Errno::STALE) };
+        let mut state = point.state.lock();
+        while state.making {
+            if point.changed.wait_for(&mut state, MAKING).timed_out() {
+                return Err(Errno::AGAIN);
+            }
+        }
+        if state.child.as_ref().is_some_and(Child::is_there) {
+            return Ok(());
+        }
+        let was = state.child.take();
+        state.making = true;
+        drop(state);
+        let made = match was {
+            Some(detached) if !detached.mount.is_over() => self.attach_to(detached, node, point.fid),
+            over => {
+                over.into_iter().for_each(|child| self.retire_child(point.fid, child));
+                self.make(request, node, point.fid)
+            }
+        };
+        let mut state = point.state.lock();
+        state.making = false;
+        point.changed.notify_all();
+        state.child = Some(made?);
+        Ok(())
+    }
+
+    fn make(self: &Arc<Self>, request: &RequestContext<'_>, node: u64, fid: Fid) -> Result<Child, Errno> {
+        if self.count() >= EDGES_MAX {
+            tracing::warn!(%fid, "{EDGES_MAX} volumes are mounted below one: no more");
+            return Err(Errno::MFILE);
+        }
+        let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
+        let volumes = self.plan.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
+        let abroad = !Arc::ptr_eq(&volumes, &self.plan.volumes);
+        // Source: AFS. What is released is what a cell shows to others.
+        let to = volumes.follow(request, &point, self.read_only || abroad).map_err(|error| errno::of(&error))?;
+        // The numbers of another cell's volumes are others; a way back finds the volumes open.
+        if !abroad && self.way.contains(&to.id()) {
+            return Err(Errno::LOOP);
+        }
+        if let Some(detached) = self.recall(fid, to.id()) {
+            return self.attach_to(detached, node, fid);
+        }
+        let mut plan = self.plan.clone();
+        if let Some(cell) = point.cell.as_ref().filter(|_| abroad) {
+            plan.source = format!("rialto:{cell}");
+            plan.volumes = volumes;
+        }
+        let venus = self.open(&plan.volumes, &to, &point).map_err(|error| errno::of(&error))?;
+        let mounted = self.mount((node, fid), &plan, &point, &to, venus);
+        let mounted = mounted.map_err(|error| {
+            plan.volumes.close(to.id());
+            refused(&error, fid)
+        });
+        self.attach_to(mounted?, node, fid)
+    }
+
+    /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago may be ending.
+    fn open(&self, volumes: &Volumes, to: &Arc<RemoteVolume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
+        let end = Instant::now() + ENDING;
+        let volume = to.id();
+        self.retired.lock().iter_mut().filter(|one| one.mount.volume() == volume).for_each(|one| one.anchor = None);
+        loop {
+            self.bury();
+            match volumes.open(to) {
+                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => std::thread::sleep(ENDING / 100),
+                Err(Error::Fault(Fault::Busy)) => {
+                    tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
+                    return Err(Fault::Busy.into());
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    /// It is new, or the kernel detached it and somebody is still in it.
+    fn attach_to(&self, mut child: Child, node: u64, fid: Fid) -> Result<Child, Errno> {
+        match self.attach_copy(&child.anchor, node, fid) {
+            Ok(number) => {
+                child.number = Some(number);
+                Ok(child)
+            }
+            Err(error) => {
+                // The way there is changing. Whoever asks walks again, and finds it.
+                tracing::warn!(%error, %fid, "cannot attach a volume");
+                self.retire_child(fid, child);
+                Err(Errno::STALE)
+            }
+        }
+    }
+
+    /// Attaches a copy of the anchor; its number.
+    fn attach_copy(&self, anchor: &OwnedFd, node: u64, fid: Fid) -> Result<MountNumber, mounting::MountError> {
+        let copy = mounting::copy(anchor.as_fd())?;
+        let number = mounting::number_of(copy.as_fd())?;
+        attach(copy, self.path()?, (node, fid));
+        Ok(number)
+    }
+
+    /// Attached nowhere yet.
+    fn mount(
+        self: &Arc<Self>,
+        (node, fid): (u64, Fid),
+        plan: &MountPlan,
+        point: &MountPoint,
+        to: &RemoteVolume,
+        venus: Arc<Venus>,
+    ) -> Result<Child, mounting::MountError> {
+        let abroad = !Arc::ptr_eq(&plan.volumes, &self.plan.volumes);
+        let read_only = (self.read_only || abroad) && to.is_read_only();
+        let way = if abroad { vec![to.id()] } else { [&self.way[..], &[to.id()]].concat() };
+        let place = MountLocation::Below(Arc::downgrade(self), node);
+        let (mount, anchor) = Mount::below(plan, place, (way, read_only), to, venus)?;
+        self.notifier.has_below();
+        tracing::info!(%point, %fid, "volume mounted below its mount point");
+        Ok(Child { mount, anchor, number: None })
+    }
+
+    /// The mount point itself, not what is mounted upon it.
+    fn place_of(&self, node: u64, fid: Fid) -> Result<OwnedFd, mounting::MountError> {
+        mounting::place_of(&self.path()?, node, fid.unique.0)
+    }
+
+    /// Where this mount is now.
+    fn path(&self) -> Result<PathBuf, mounting::MountError> {
+        match &self.place {
+            MountLocation::Path(path) => Ok(path.clone()),
+            MountLocation::Below(above, node) => {
+                let above = above.upgrade().ok_or(mounting::MountError::Device(Errno::NODEV))?;
+                let fid = above.points.lock().get(node).map(|point| point.fid);
+                let fid = fid.ok_or(mounting::MountError::Device(Errno::NODEV))?;
+                mounting::path_of(above.place_of(*node, fid)?.as_fd())
+            }
+        }
+    }
+
+    fn points(&self) -> Vec<(u64, Arc<Point>)> {
+        self.points.lock().iter().map(|(node, point)| (*node, Arc::clone(point))).collect()
+    }
+
+    /// Volumes that are mounted here.
+    pub fn count(&self) -> usize {
+        self.points().iter().filter(|(_, point)| point.state.lock().child.is_some()).count()
+    }
+
+    /// Takes away what was not used since the last time. Returns whether anything is left.
+    pub fn sweep(&self) -> bool {
+        self.let_go();
+        let mut left = false;
+        for (node, point) in self.points() {
+            let idle = {
+                let mut state = point.state.lock();
+                let Some(child) = &state.child else { continue };
+                if !child.is_there() {
+                    // It ended, was taken away, or detached long ago.
+                    let gone = state.child.take();
+                    drop(state);
+                    gone.into_iter().for_each(|child| self.retire_child(point.fid, child));
+                    continue;
+                }
+                left = true;
+                !child.mount.sweep()
+            };
+            if idle && self.take_away(node, point.fid) {
+                self.retire(&point);
+            }
+        }
+        left
+    }
+
+    /// Those that were detached and not used since the last time end with their last user.
+    fn let_go(&self) {
+        self.retired.lock().iter_mut().filter(|one| !one.mount.sweep()).for_each(|one| one.anchor = None);
+        self.bury();
+    }
+
+    /// Takes away what is mounted upon a mount point, so that who comes next asks anew where it leads.
+    ///
+    /// # Errors
+    /// `BUSY` while somebody is in it.
+    pub fn leave(&self, node: u64) -> Result<(), Errno> {
+        let Some(point) = self.points.lock().get(&node).cloned() else { return Ok(()) };
+        match &point.state.lock().child {
+            Some(child) if child.is_there() => child.mount.leave_below(),
+            _ => return Ok(()),
+        }
+        if !self.take_away(node, point.fid) {
+            return Err(Errno::BUSY);
+        }
+        self.retire(&point);
+        Ok(())
+    }
+
+    /// [`Self::leave`], wherever nobody is.
+    pub fn leave_all(&self) {
+        for (node, point) in self.points() {
+            if self.leave(node).is_err() {
+                tracing::debug!(fid = %point.fid, "volume is in use and stays mounted");
+            }
+        }
+    }
+
+    /// Whether it is gone: if nobody is in it.
+    fn take_away(&self, node: u64, fid: Fid) -> bool {
+        let place = self.place_of(node, fid).and_then(|place| mounting::path_of(place.as_fd()));
+        let Ok(path) = place else { return false };
+        let quiet = Stdio::null;
+        let ended = Command::new("umount")
+            .args(["--internal-only", "--no-canonicalize"])
+            .arg(&path)
+            .stdin(quiet())
+            .stdout(quiet())
+            .stderr(quiet())
+            .status();
+        match ended {
+            Ok(status) => {
+                tracing::info!(path = %path.display(), %status, "unmounting an idle volume");
+                status.success()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot run umount: idle volumes stay mounted");
+                false
+            }
+        }
+    }
+
+    /// The mount is gone: waits until the last user of each below is gone.
+    pub fn wait(&self) {
+        self.points().into_iter().for_each(|(_, point)| self.retire(&point));
+        let retired = std::mem::take(&mut *self.retired.lock());
+        let mounts: Vec<Mount> = retired.into_iter().map(|one| one.mount).collect();
+        mounts.iter().for_each(Mount::wait);
+    }
+}
+
+fn refused(error: &mounting::MountError, fid: Fid) -> Errno {
+    tracing::error!(%error, %fid, "cannot mount a volume");
+    Errno::IO
+}
+
+/// In a thread of its own; see the head of the file.
+fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
+    let (done, through) = mpsc::channel();
+    let attaching = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
+        let place = mounting::place_of(&path, node, fid.unique.0).or_else(|_| mounting::place_in(&path, PORCH, node));
+        let attached = place.and_then(|place| mounting::attach(mount.as_fd(), place.as_fd()));
+        if let Err(error) = attached {
+            tracing::warn!(%error, "cannot attach a volume to its mount point");
+        }
+        drop(mount);
+        // Nobody listens any more if it took too long.
+        let _ = done.send(());
+    });
+    match attaching {
+        Ok(_) => {
+            let _ = through.recv_timeout(ATTACHING);
+        }
+        Err(error) => tracing::error!(%error, "no thread to attach a volume with"),
+    }
+}
+
+/// Sweeps now and then, until the first mount is gone.
+pub fn look_after(edges: &Arc<Edges>) -> std::io::Result<()> {
+    let (edges, idle) = (Arc::downgrade(edges), edges.plan.idle);
+    std::thread::Builder::new().name("mount-edges".into()).spawn(move || {
+        loop {
+            std::thread::sleep(idle);
+            let Some(edges) = edges.upgrade() else { return };
+            edges.sweep();
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,347 @@
+//! Extended attributes that are not kept: what a mount says about volumes, and is told (`docs/volumes.md`). `rialto fs` needs nothing else.
+//!
+//! | name | read | set | removed |
+//! |---|---|---|---|
+//! | `rialto.fid` | the file's volume, vnode and uniquifier | | |
+//! | `rialto.volume` | the number of the volume that the file is in | | |
+//! | `rialto.about` | JSON: the volume, its use, and where it is | | |
+//! | `rialto.cell` | the cell's name | | |
+//! | `rialto.servers` | JSON: the cell's servers, and which is asked first; `rialto.servers:check`: each is asked whether it is there | | |
+//! | `rialto.acl` | the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER RIGHTS` | its own; of a volume's root: lists decide from now on | it has that of its directory, or of the directory above; a root: mode bits decide |
+//! | `rialto.acl:SUM` | | the same where the list with this sum (`Acl::sum`, in hexadecimal) decides, otherwise ECANCELED | |
+//! | `rialto.acl:of` | the fid whose list that is, as `rialto.fid` | | |
+//! | `rialto.who:WHO` | the number of the user or group with this name, or the name of that with this number | | |
+//! | `rialto.rights` | what who asks may do, in letters | | |
+//! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
+//! | `rialto.cache` | JSON: the disk cache of this mount | | |
+//! | `rialto.sysname` | what `@sys` stands for (`sysname.rs`), with a space between each two | | |
+//! | `rialto.mount:NAME` | of a directory: what the mount point NAME in it says | makes it | removes it; what it leads to stays |
+//! | `rialto.move:NAME` | | moves the mount point NAME of a directory: `FID/NEW`, of the directory that it goes to | |
+//! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
+//! | `rialto.do:ORDER` | carries an order out, and says nothing (`orders.rs`) | | |
+//!
+//! Those of access lists, `rialto.fid` and `rialto.who` are there under `system.rialto.` too. For those the kernel asks nobody's permission, and the server alone
+//! judges: who administers a file may have neither `r` nor `w` for it, which the kernel wants for every other attribute.
+//!
+//! They are in no list of attributes: who copies a file's attributes must not copy these.
+
+use bytes::Bytes;
+use guard::Acl;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use types::{Caller, Fault, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
+use venus::{VolumeSummary, Error, LookupReply, RequestContext, Volumes};
+
+use crate::dispatch::{RequestRefusal, Task};
+use crate::cache_control::CacheOrder;
+
+const PREFIX: &[u8] = b"rialto.";
+/// Where the kernel asks nobody's permission.
+const OPEN_PREFIX: &[u8] = b"system.rialto.";
+
+/// One of them.
+pub(crate) enum Virtual {
+    Fid,
+    Volume,
+    About,
+    Cell,
+    /// Whether each is asked.
+    Servers(bool),
+    Acl,
+    /// Whose list decides.
+    AclOf,
+    /// The list, instead of the one with this sum.
+    AclInstead([u8; 32]),
+    Rights,
+    Who(String),
+    Quota,
+    Cache,
+    Sysnames,
+    Mount(Name),
+    Move(Name),
+    Find(MountPoint),
+    Do(CacheOrder),
+}
+
+impl Virtual {
+    /// None: it is an attribute that is kept.
+    ///
+    /// # Errors
+    /// `ENODATA` if there is no such name, or what is wrong with what stands behind its colon.
+    pub fn of(name: &[u8]) -> Option<Result<Virtual, RequestRefusal>> {
+        let door = name.strip_prefix(OPEN_PREFIX).filter(|rest| {
+            let word = rest.split(|byte| *byte == b':').next().unwrap_or_default();
+            [&b"acl"[..], b"fid", b"rights", b"who"].contains(&word)
+        });
+        Some(parse(door.or_else(|| name.strip_prefix(PREFIX))?))
+    }
+}
+
+fn parse(rest: &[u8]) -> Result<Virtual, RequestRefusal> {
+    let (word, argument) = match rest.iter().position(|byte| *byte == b':') {
+        Some(colon) => (&rest[..colon], Some(&rest[colon + 1..])),
+        None => (rest, None),
+    };
+    Ok(match (word, argument) {
+        (b"fid", None) => Virtual::Fid,
+        (b"volume", None) => Virtual::Volume,
+        (b"about", None) => Virtual::About,
+        (b"cell", None) => Virtual::Cell,
+        (b"servers", None) => Virtual::Servers(false),
+        (b"servers", Some(b"check")) => Virtual::Servers(true),
+        (b"acl", None) => Virtual::Acl,
+        (b"acl", Some(b"of")) => Virtual::AclOf,
+        (b"acl", Some(seen)) => Virtual::AclInstead(sum(seen).ok_or(Errno::INVAL)?),
+        (b"rights", None) => Virtual::Rights,
+        (b"who", Some(who)) => Virtual::Who(String::from_utf8(who.to_vec()).map_err(|_| Errno::INVAL)?),
+        (b"quota", None) => Virtual::Quota,
+        (b"cache", None) => Virtual::Cache,
+        (b"sysname", None) => Virtual::Sysnames,
+        (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
+        (b"move", Some(name)) => Virtual::Move(Name::new(name)?),
+        (b"find", Some(target)) => Virtual::Find(MountPoint::parse(target).map_err(|_| Errno::INVAL)?),
+        (b"do", Some(order)) => Virtual::Do(CacheOrder::parse(order)?),
+        _ => return Err(RequestRefusal(Errno::NODATA)),
+    })
+}
+
+impl Task<'_> {
+    pub(crate) fn virtual_value(&self, wanted: Virtual) -> Result<Bytes, RequestRefusal> {
+        let (fid, request, venus) = (self.fid()?, self.request(), self.venus());
+        Ok(match wanted {
+            Virtual::Fid => fid.to_string().into(),
+            Virtual::Volume => fid.volume.0.to_string().into(),
+            Virtual::About => self.with_all_sites(&self.on.volumes, &venus.about(&request, fid)?).to_string().into(),
+            Virtual::Cell => self.cell()?.into(),
+            Virtual::Servers(check) => self.servers(check).to_string().into(),
+            Virtual::Acl => venus.acl(&request, fid)?.1.to_string().into(),
+            Virtual::AclOf => venus.acl(&request, fid)?.0.to_string().into(),
+            Virtual::Rights => venus.rights(&request, fid)?.0.to_string().into(),
+            Virtual::Who(who) => venus.who(&request, &who)?.ok_or(Errno::NODATA)?.into(),
+            Virtual::Quota => {
+                let volume = venus.about(&request, fid)?.volume;
+                format!("{} {}", volume.quota_bytes, volume.quota_files).into()
+            }
+            Virtual::Cache => {
+                let (used, most) = venus.disk_cache().unzip();
+                json!({ "used_bytes": used, "bytes_max": most }).to_string().into()
+            }
+            Virtual::Sysnames => {
+                self.on.sysnames.get().iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b' ').into()
+            }
+            Virtual::Mount(name) => {
+                let leaf = self.mount_point_named(fid, &name)?;
+                venus.readlink(&request, leaf)?
+            }
+            Virtual::Find(point) => {
+                let volumes = self.on.volumes.of_cell(&point)?;
+                let volume = volumes.follow(&request, &point, self.prefers_read_only() || point.cell.is_some())?;
+                self.with_all_sites(&volumes, &VolumeSummary::of(&*volume, &request, volume.id())?).to_string().into()
+            }
+            Virtual::Do(order) => {
+                self.carry_out(fid, &order)?;
+                Bytes::new()
+            }
+            Virtual::AclInstead(_) | Virtual::Move(_) => return Err(RequestRefusal(Errno::NODATA)),
+        })
+    }
+
+    /// What the directory has under this name, if that is a mount point.
+    pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, RequestRefusal> {
+        let LookupReply::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
+            return Err(RequestRefusal(Errno::NODATA));
+        };
+        // The look-up counted a reference that the kernel does not get.
+        self.venus().forget(entry.status.fid, 1);
+        if entry.status.kind == Kind::MountPoint { Ok(entry.status.fid) } else { Err(RequestRefusal(Errno::NODATA)) }
+    }
+
+    /// With the other servers that the volume could be asked for at, behind the one that it is.
+    fn with_all_sites(&self, volumes: &Volumes, about: &VolumeSummary) -> Value {
+        let mut value = shown(about);
+        let places = volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
+        let others = places.iter().filter(|(server, _)| server.id != about.server.id);
+        if let Some(sites) = value["sites"].as_array_mut() {
+            sites.extend(others.map(|(server, partition)| site(server, partition)));
+        }
+        value
+    }
+
+    fn servers(&self, check: bool) -> Value {
+        let (cell, request) = (self.on.volumes.cell(), self.request());
+        let servers = if check { cell.check_servers(request.cancel) } else { cell.known_servers(request.cancel) };
+        let shown = servers.iter().map(|server| {
+            json!({
+                "server": server.info.id.to_string(), "host": server.info.name, "addresses": server.info.addresses,
+                "up": server.up, "rank": server.rank, "round_trip_us": server.round_trip.map(|time| time.as_micros() as u64),
+            })
+        });
+        shown.collect()
+    }
+
+    /// It is no secret, so nobody's token is asked for: it may have ended.
+    pub(crate) fn cell(&self) -> Result<String, RequestRefusal> {
+        let report = self.venus().report(&RequestContext::of(&Caller::ROOT))?;
+        let report: Value = serde_json::from_str(&report).map_err(|_| Errno::PROTO)?;
+        let name = report["server"]["cell"].as_str().filter(|name| !name.is_empty());
+        Ok(name.ok_or(Errno::NODATA)?.to_owned())
+    }
+
+    pub(crate) fn set_virtual(&self, wanted: Virtual, value: &[u8]) -> Result<(), RequestRefusal> {
+        let (fid, request) = (self.fid()?, self.request());
+        match wanted {
+            Virtual::Mount(name) => {
+                let kind = NewKind::MountPoint(Bytes::copy_from_slice(value));
+                let made = self.venus().make(&request, fid, &name, kind, 0)?;
+                self.venus().forget(made.status.fid, 1);
+                self.on.notifier.name_changed(fid, &name);
+            }
+            Virtual::Move(from) => {
+                let (dir, to) = self.destination(value)?;
+                self.venus().rename(&request, (fid, &from), (dir, &to), RenameMode::MountPoint)?;
+                self.on.notifier.name_changed(fid, &from);
+                self.on.notifier.name_changed(dir, &to);
+            }
+            Virtual::Acl => self.venus().set_acl(&request, fid, Some(&list(value)?), None)?,
+            Virtual::AclInstead(seen) => match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
+                // The kernel makes EOPNOTSUPP of EAGAIN.
+                Err(Error::Fault(Fault::Conflict)) => return Err(RequestRefusal(Errno::CANCELED)),
+                done => done?,
+            },
+            Virtual::Quota => {
+                let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
+                self.venus().set_quota(&request, fid, bytes, files)?;
+            }
+            _ => return Err(RequestRefusal(Errno::PERM)),
+        }
+        self.done();
+        Ok(())
+    }
+
+    /// `FID/NAME`. The directory must be one that the kernel has: whoever names it came by.
+    fn destination(&self, value: &[u8]) -> Result<(Fid, Name), RequestRefusal> {
+        let slash = value.iter().position(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
+        let dir = std::str::from_utf8(&value[..slash]).ok().and_then(|text| text.parse::<Fid>().ok());
+        let dir = dir.ok_or(Errno::INVAL)?;
+        if dir.volume != self.fid()?.volume {
+            return Err(RequestRefusal(Errno::XDEV));
+        }
+        if !self.on.nodes.knows(dir) {
+            return Err(RequestRefusal(Errno::STALE));
+        }
+        Ok((dir, Name::new(&value[slash + 1..])?))
+    }
+
+    pub(crate) fn remove_virtual(&self, wanted: Virtual) -> Result<(), RequestRefusal> {
+        let dir = self.fid()?;
+        let name = match wanted {
+            Virtual::Mount(name) => name,
+            Virtual::Acl => {
+                self.venus().set_acl(&self.request(), dir, None, None)?;
+                self.done();
+                return Ok(());
+            }
+            _ => return Err(RequestRefusal(Errno::PERM)),
+        };
+        self.venus().remove_mount_point(&self.request(), dir, &name)?;
+        self.on.notifier.name_changed(dir, &name);
+        self.done();
+        Ok(())
+    }
+}
+
+/// An access list.
+fn list(text: &[u8]) -> Result<Acl, RequestRefusal> {
+    let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
+    Ok(Acl::parse(text).map_err(|_| Errno::INVAL)?)
+}
+
+/// 64 hexadecimal digits.
+fn sum(text: &[u8]) -> Option<[u8; 32]> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 64)?;
+    let mut sum = [0; 32];
+    for (at, byte) in sum.iter_mut().enumerate() {
+        let digits = text.get(2 * at..2 * at + 2)?;
+        *byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
+    }
+    Some(sum)
+}
+
+/// `BYTES FILES`.
+fn limits(value: &[u8]) -> Option<(u64, u64)> {
+    let (bytes, files) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    Some((bytes.parse().ok()?, files.parse().ok()?))
+}
+
+fn shown(VolumeSummary { volume, partition, server }: &VolumeSummary) -> Value {
+    let kind = match volume.kind {
+        VolumeKind::ReadWrite => "rw",
+        VolumeKind::ReadOnly => "ro",
+        VolumeKind::Backup => "backup",
+        VolumeKind::Snapshot => "snapshot",
+    };
+    let mut asked = site(server, &partition.name);
+    asked["free_bytes"] = partition.free_bytes.into();
+    asked["total_bytes"] = partition.total_bytes.into();
+    json!({
+        "id": volume.id.0, "name": String::from_utf8_lossy(volume.name.as_bytes()), "kind": kind,
+        "online": volume.state == VolumeState::Online, "tree": volume.tree.0,
+        "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
+        "used_bytes": volume.used_bytes, "used_files": volume.used_files,
+        "sites": [asked],
+    })
+}
+
+fn site(server: &ServerInfo, partition: &str) -> Value {
+    let id = server.id.to_string();
+    json!({ "server": id, "host": server.name, "addresses": server.addresses, "partition": partition })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_two_numbers() {
+        assert_eq!(limits(b"5368709120 0"), Some((5 << 30, 0)));
+        for bad in [&b""[..], b"5", b"5 ", b"5 x", b"-1 0", b"5 6 7", b"\xff 1"] {
+            assert_eq!(limits(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_a_word_and_what_stands_behind_its_colon() {
+        let refused = |name: &[u8]| Virtual::of(name).unwrap().err().map(|refusal| refusal.0);
+        assert!(Virtual::of(b"user.rialto.fid").is_none());
+        let rank = format!("rialto.do:rank:{:032x}:5", 7);
+        for good in [
+            &b"rialto.fid"[..],
+            b"rialto.servers",
+            b"rialto.servers:check",
+            b"rialto.sysname",
+            b"rialto.acl",
+            b"rialto.acl:of",
+            b"rialto.acl:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+            b"rialto.do:sysname:a b",
+            rank.as_bytes(),
+            b"rialto.mount:a:b",
+            b"rialto.find:#root.cell",
+            b"rialto.do:flush",
+        ] {
+            assert_eq!(refused(good), None, "{}", String::from_utf8_lossy(good));
+        }
+        assert_eq!(refused(b"system.rialto.acl:of"), None);
+        assert!(Virtual::of(b"system.rialto.quota").is_none() && Virtual::of(b"system.rialto.login").is_none());
+        for absent in [&b"rialto."[..], b"rialto.fid:", b"rialto.mount", b"rialto.other", b"rialto.do:other"] {
+            assert_eq!(refused(absent), Some(Errno::NODATA), "{}", String::from_utf8_lossy(absent));
+        }
+        assert_eq!(refused(b"rialto.do:rank:7:5"), Some(Errno::INVAL));
+        assert_eq!(refused(b"rialto.find:root.cell"), Some(Errno::INVAL));
+        assert_eq!(refused(b"rialto.mount:a/b"), Some(Errno::INVAL));
+        let tail = "1".repeat(62);
+        for bad in ["", "of ", "11", &"1".repeat(65), &format!("+1{tail}"), &format!("g1{tail}"), &format!("é{tail}")]
+        {
+            assert_eq!(refused(format!("rialto.acl:{bad}").as_bytes()), Some(Errno::INVAL), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Who somebody is to this server, over one connection.
+//!
+//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own user, a server of the cell, and a *believed host*. A server
+//! of the cell is the other end if it showed a certificate whose key the cell's database lists, whatever authority made it. A certificate of the cell's own
+//! authority for a server, whose key is not listed, lets its holder enter that key in the database, and is worth nothing else (`guard/servers.rs`). A believed host
+//! is one whose address the configuration lists, and of which only its superuser can have connected: from a reserved port, or with a host certificate. It speaks for its
+//! users, for its superuser only if the configuration says so, and is never a server or an administrator. Over any other a name says nothing, and a token says it, with a proof that was made for this connection. In clear text nobody knows who reads along
+//! or answers, so tokens are refused there.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use dafs::credentials::{Hash, TokenProof};
+use fabric::tls::ClientCertificate as Certificate;
+use guard::{AuditEvent, Binding, Network, Token, TokenError};
+use login::TokenIssuer;
+use types::{Caller, Fault, KeyPrint, AuthLevel, PrincipalId, Timestamp, RequestIdentity};
+use vice::Vice;
+
+use crate::audit::Audit;
+use crate::usage::{Bounds, Host};
+use crate::link::Security;
+use crate::loopback::wall;
+
+/// Whom mode bits take for somebody else than anybody: as NFS has it.
+const NOBODY_ID: u32 = 65534;
+
+/// The worth of the certificate that the other end showed, by the list of servers' keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Certified {
+    /// Nothing.
+    No,
+    /// It is one of a host.
+    Host,
+    /// The other end may enter this key in the cell's database, which does not list it.
+    Enrolling(KeyPrint),
+    /// The other end is a server of the cell, by this key.
+    Server(KeyPrint),
+}
+
+/// What all doors of a server know.
+pub(crate) struct PasswordDoorkeeper {
+    /// Which keys are servers'.
+    pub vice: Arc<Vice>,
+    /// Who looks at tokens; none: this server takes none.
+    pub mint: Option<Arc<TokenIssuer>>,
+    /// Who writes down what is refused.
+    pub audit: Option<Arc<Audit>>,
+    /// Addresses of hosts that may be believed.
+    pub trusted: Vec<Network>,
+    /// Their uid 0 is not squashed.
+    pub trusted_root: bool,
+    /// Of tests: see [`crate::ServerConfig::trust_this_machine`].
+    pub owners: Vec<Network>,
+    /// How much is logged.
+    pub bounds: Arc<Bounds>,
+}
+
+impl fmt::Debug for PasswordDoorkeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Porter").field("trusted", &self.trusted).finish_non_exhaustive()
+    }
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct ConnectionVerifier {
+    porter: Arc<PasswordDoorkeeper>,
+    security: Security,
+    /// As it was when the connection attached; it is closed when that changes.
+    certified: Certified,
+    host: Option<IpAddr>,
+    port: Option<u16>,
+    challenge: Hash,
+}
+
+/// Without root's groups, as NFS has it.
+fn squashed(caller: Caller) -> Caller {
+    let other = |gid: u32| if gid == 0 { NOBODY_ID } else { gid };
+    let groups = caller.groups.map(|groups| groups.iter().copied().map(other).collect());
+    Caller { gid: other(caller.gid), groups, ..caller }
+}
+
+impl PasswordDoorkeeper {
+    /// The worth of a connection's certificate now.
+    pub fn certified(&self, security: Security) -> Certified {
+        let Security::Tls { shown, .. } = security else { return Certified::No };
+        match shown.key().filter(|key| self.vice.lists_server(key)) {
+            Some(key) => Certified::Server(key),
+            None => match shown {
+                Certificate::Nothing | Certificate::Unknown(_) => Certified::No,
+                Certificate::Host(_) => Certified::Host,
+                Certificate::CellServer(key) => Certified::Enrolling(key),
+            },
+        }
+    }
+
+    /// Somebody was turned away before he had a session. Of one host and reason one line a minute is written, and how many there were.
+    pub fn tell(&self, request: &str, host: Option<IpAddr>, why: &str) {
+        let Some(audit) = &self.audit else { return };
+        let now = wall();
+        audit.saw_at_door(AuditEvent {
+            time: now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000)),
+            kind: "authentication".to_owned(),
+            level: "nobody".to_owned(),
+            host: host.map(|host| host.to_string()),
+            request: request.to_owned(),
+            result: why.to_owned(),
+            ..AuditEvent::default()
+        });
+    }
+}
+
+impl ConnectionVerifier {
+    pub fn new(porter: &Arc<PasswordDoorkeeper>, security: Security, peer: Option<SocketAddr>) -> ConnectionVerifier {
+        let (host, port) = (peer.map(|peer| peer.ip()), peer.map(|peer| peer.port()));
+        let certified = porter.certified(security);
+        ConnectionVerifier { porter: Arc::clone(porter), security, certified, host, port, challenge: rand::random() }
+    }
+
+    /// The worth of the other end's certificate when the connection attached.
+    pub fn certified(&self) -> Certified {
+        self.certified
+    }
+
+    /// Whether it believes who is at the other end without a token.
+    pub fn is_open(&self) -> bool {
+        self.believes().is_some()
+    }
+
+    /// Where the other end is, for the bounds: none of what is of this machine or of a server of the cell.
+    pub fn bounded_host(&self) -> Option<Host> {
+        match (self.security, self.certified) {
+            (Security::Local(_), _) | (_, Certified::Server(_)) => None,
+            (Security::Tls { .. } | Security::Clear, _) => self.host.map(Host::of),
+        }
+    }
+
+    /// At which level a name counts; `None`: not at all.
+    fn believes(&self) -> Option<AuthLevel> {
+        let is_of = |all: &[Network]| self.host.is_some_and(|host| all.iter().any(|network| network.has(host)));
+        match (self.security, self.certified) {
+            (Security::Local(peer), _) => {
+                let own = rustix::process::geteuid().as_raw();
+                Some(if peer.uid == 0 || peer.uid == own { AuthLevel::Named } else { AuthLevel::Attested })
+            }
+            (_, Certified::Server(_)) => Some(AuthLevel::Server),
+            _ if is_of(&self.porter.owners) => Some(AuthLevel::Named),
+            (_, Certified::Enrolling(_)) => None,
+            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser()).then_some(AuthLevel::Host),
+        }
+    }
+
+    /// Whether no ordinary process of the other machine can have made the connection.
+    fn is_of_its_superuser(&self) -> bool {
+        self.certified == Certified::Host || self.port.is_some_and(|port| port < fabric::RESERVED_PORTS_END)
+    }
+
+    fn nobody(&self) -> Caller {
+        let level = if matches!(self.certified, Certified::Enrolling(_)) { AuthLevel::Enrolling } else { AuthLevel::Nobody };
+        Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(level) }
+    }
+
+    fn who(&self, level: AuthLevel) -> RequestIdentity {
+        let server = match self.certified {
+            Certified::Server(key) => Some(key),
+            Certified::Enrolling(key) => Some(key).filter(|_| level == AuthLevel::Enrolling),
+            Certified::No | Certified::Host => None,
+        };
+        RequestIdentity { level, host: self.host, overheard: self.is_clear(), server, ..RequestIdentity::NOBODY }
+    }
+
+    fn is_clear(&self) -> bool {
+        matches!(self.security, Security::Clear)
+    }
+
+    fn binding(&self) -> Binding {
+        let certificate = match &self.security {
+            Security::Tls { server, .. } => Some(&server.0),
+            Security::Local(_) | Security::Clear => None,
+        };
+        guard::binding(certificate, &self.challenge)
+    }
+
+    fn take(&self, shown: &TokenProof, now: Timestamp) -> Result<Token, TokenError> {
+        let mint = self.porter.mint.as_ref().ok_or(TokenError::UnknownKey)?;
+        mint.take(&shown.token, &self.binding(), &shown.proof, now)
+    }
+}
+
+impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
+    fn challenge(&self) -> Hash {
+        self.challenge
+    }
+
+    fn named(&self, caller: Caller) -> Caller {
+        match (self.believes(), self.security) {
+            // The kernel knows the user of the other end; its groups are not asked for.
+            (Some(AuthLevel::Attested), Security::Local(peer)) => {
+                Caller { uid: peer.uid, gid: peer.gid, groups: Some(Box::default()), who: self.who(AuthLevel::Attested) }
+            }
+            // Of its own a server does what it does as the superuser; for users it speaks as any trusted machine.
+            (Some(AuthLevel::Server), _) if caller.uid != 0 => Caller { who: self.who(AuthLevel::Named), ..caller },
+            (Some(AuthLevel::Host), _) if !self.porter.trusted_root => match caller.uid {
+                0 => self.nobody(),
+                _ => squashed(Caller { who: self.who(AuthLevel::Host), ..caller }),
+            },
+            (Some(level), _) => Caller { who: self.who(level), ..caller },
+            (None, _) => self.nobody(),
+        }
+    }
+
+    fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault> {
+        if self.security == Security::Clear && self.believes().is_none() {
+            if let Some(before) = self.porter.bounds.may_say("token in clear text", self.host) {
+                tracing::info!(host = ?self.host, before, "a token in clear text is refused");
+            }
+            self.porter.tell("door.token", self.host, "token in clear text");
+            return Err(Fault::TokenRefused);
+        }
+        let token = self.take(shown, wall()).map_err(|error| {
+            if let Some(before) = self.porter.bounds.may_say("token", self.host) {
+                tracing::info!(host = ?self.host, %error, before, "a token is refused");
+            }
+            self.porter.tell("door.token", self.host, &error.to_string());
+            if error == TokenError::Expired { Fault::TokenExpired } else { Fault::TokenRefused }
+        })?;
+        let who = RequestIdentity {
+            principal: token.principal,
+            level: token.level,
+            issued: token.issued,
+            ends: Some(Timestamp::new(token.expires, 0)),
+            token: token.number,
+            key: token.key,
+            overheard: self.is_clear(),
+            host: self.host,
+            server: None,
+        };
+        debug_assert!(who.principal != PrincipalId::NONE);
+        // Who that is in the posix model, the service finds out (`vice/whose.rs`).
+        Ok(Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who })
+    }
+}

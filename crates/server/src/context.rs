@@ -1,0 +1,626 @@
+//! What all threads of the server share: the service, the sessions, and how one thing leads to another.
+//!
+//! A frame makes a session's machine put out work for the service; the service has effects; effects go into sessions' machines,
+//! which put out frames and more work. [`House::settle`] goes round until nothing is left. No lock is held from one to the next.
+//!
+//! Delegated changes come in chains. A worker executes all that has come in of one; from a member on that may wait for the disk a thread of the
+//! pool does. Either gathers them ([`Partition::gather`]) from the first one on until it sends.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use client::{ClientOptions, clock};
+use dafs::{ServerInput, ServerOutput};
+use fabric::tls::ServerTls;
+use parking_lot::RwLock;
+use rustix::fd::OwnedFd;
+use store::CommitScope;
+use types::{
+    Answer, AuthCall, BreakId, BreakItem, Call, Caller, CellCall, Fault, ReplyAddress, PartitionNo, SessionId, VolumeCall,
+};
+use vice::{Effect, Vice};
+
+use crate::ServerConfig;
+use crate::audit::Audit;
+use crate::usage::{self, Bounds, Host};
+use crate::connection_verifier::PasswordDoorkeeper;
+use crate::link::{Link, Unread};
+use crate::loopback::wall;
+use crate::poll::Poll;
+use crate::pool::CallPool;
+use crate::report::{self, ServerCounts};
+use crate::session_handle::{StepOutcome, SessionHandle};
+
+pub(crate) struct ServerContext {
+    pub vice: Arc<Vice>,
+    pub pool: CallPool,
+    /// For connections that look for their session: a thousand that come at once, each waiting for the disk, must not stand
+    /// before the data of those that are in.
+    pub door: CallPool,
+    /// For calls that may ask another server: what waits for it holds up nobody else.
+    pub office: CallPool,
+    /// For calls of principals that must be asked for at another server: its silence is for those alone.
+    pub lookups: CallPool,
+    /// For calls of nobody that may wait for the disk or for another server.
+    pub guests: CallPool,
+    /// For passwords: to look at one takes a processor for tens of milliseconds.
+    pub hashing: CallPool,
+    /// How much everybody may have, and has.
+    pub bounds: Arc<Bounds>,
+    /// What sessions of nobody have not read.
+    pub unread: Arc<Unread>,
+    pub tally: ServerCounts,
+    /// Which life of the server this is.
+    pub life: u64,
+    pub lease: Duration,
+    pub cell_name: Option<String>,
+    /// What it is in the network.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Whether clear text is heard beside it.
+    pub clear: bool,
+    /// What doors know.
+    pub porter: Arc<PasswordDoorkeeper>,
+    /// How connections to other servers are made.
+    pub options: ClientOptions,
+    seats: RwLock<HashMap<SessionId, Arc<SessionHandle>>>,
+    /// When a user called last, in milliseconds since [`House::born`].
+    users_called: AtomicU64,
+    born: Instant,
+    /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
+    pub changes: AtomicU64,
+    broken: AtomicBool,
+    /// The revision of the cell's rules by which connections were judged last.
+    judged: AtomicU64,
+    /// What ends the service ([`crate::Server::on_broken`]).
+    pub end: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// Calls that wait for a look-up in the cell's database at most. More are refused with `CellAway`.
+const LOOKUPS_MAX: usize = 256;
+
+/// A break for a session of nobody.
+pub(crate) struct StrangersBreak {
+    pub seat: Arc<SessionHandle>,
+    pub id: BreakId,
+    pub items: Vec<BreakItem>,
+}
+
+/// What is still to be done.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    pub effects: Vec<Effect>,
+    work: VecDeque<(Arc<SessionHandle>, ServerOutput)>,
+    flush: Vec<Arc<Link>>,
+    close: Vec<Arc<Link>>,
+    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them, and a caller that
+    /// changes it waits for none. There are no more of them than promises of sessions of nobody: a session is told of a
+    /// file once, until it is promised that file again.
+    to_strangers: Vec<(Arc<Poll>, StrangersBreak)>,
+    /// While delegated changes are executed.
+    gathering: Option<(PartitionNo, CommitScope)>,
+    /// The thread is the pool's, so it may wait for the disk.
+    may_wait: bool,
+}
+
+impl Agenda {
+    /// What one step of a session leads to.
+    pub fn take(&mut self, seat: &Arc<SessionHandle>, outcome: StepOutcome) {
+        for link in outcome.flush {
+            if !self.flush.iter().any(|known| Arc::ptr_eq(known, &link)) {
+                self.flush.push(link);
+            }
+        }
+        self.close.extend(outcome.close);
+        self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(seat), work)));
+    }
+
+    /// Sends what was queued.
+    pub fn flush(&mut self) {
+        while let Some((poll, _)) = self.to_strangers.first() {
+            let poll = Arc::clone(poll);
+            let all = std::mem::take(&mut self.to_strangers).into_iter();
+            let (now, later): (Vec<_>, Vec<_>) = all.partition(|(other, _)| Arc::ptr_eq(other, &poll));
+            poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
+            self.to_strangers = later;
+        }
+        // Links write out for themselves, since others may have gathered, and see it if this fails.
+        drop(self.gathering.take());
+        self.flush.drain(..).for_each(|link| link.flush());
+        self.close.drain(..).for_each(|link| link.close());
+    }
+}
+
+/// Whether the call may wait for the disk, if nobody has looked into the body for long. A chain of such calls holds up nobody, and
+/// several chains wait together: read-ahead sends them. One alone has a reader who waits for it, mostly not for the disk.
+fn looks_into_body(call: &Call) -> bool {
+    matches!(call, Call::Read { .. } | Call::ReadPacked { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
+}
+
+/// Whether the call may need the cell's database, which may be another server's.
+fn asks_elsewhere(call: &Call) -> bool {
+    match call {
+        // Who waits in the office may wait for this one.
+        Call::Cell(CellCall::Watch { .. }) => false,
+        Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } | Call::Guard { .. } => true,
+        call => matches!(call, Call::Volume(VolumeCall::Create { .. } | VolumeCall::Clone { .. })),
+    }
+}
+
+/// Whether a password is to be looked at, or one to be kept.
+fn is_hashed(call: &Call) -> bool {
+    matches!(call, Call::Auth { call, .. } if matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. }))
+}
+
+/// Users call while the last call of one is not older than this.
+const USERS_RECENT_MILLIS: u64 = 50;
+/// The longest rest of a thread that works for strangers.
+const REST_MAX: Duration = Duration::from_millis(5);
+/// Between a panic and the next attempt.
+const RESTART_PAUSE: Duration = Duration::from_millis(500);
+/// Calls of nobody that wait for a thread: some for each of the sessions that read.
+const GUESTS_WAITING_MAX: usize = 1024;
+
+impl ServerContext {
+    pub fn new(
+        vice: Arc<Vice>,
+        [pool, door, office, guests, hashing, lookups]: [CallPool; 6],
+        audit: Option<Arc<Audit>>,
+        bounds: Arc<Bounds>,
+        config: &ServerConfig,
+    ) -> Self {
+        let porter = Arc::new(PasswordDoorkeeper {
+            vice: Arc::clone(&vice),
+            mint: config.mint.clone(),
+            audit,
+            trusted: config.trusted.clone(),
+            trusted_root: config.trusted_root,
+            owners: config.owners.clone(),
+            bounds: Arc::clone(&bounds),
+        });
+        ServerContext {
+            vice,
+            pool,
+            door,
+            office,
+            lookups,
+            guests,
+            hashing,
+            unread: Arc::new(Unread::new(bounds.limits.nobody_memory_mib << 20)),
+            tally: ServerCounts::default(),
+            life: rand::random(),
+            lease: config.lease,
+            cell_name: config.cell_name.clone(),
+            tls: config.tls.clone(),
+            clear: config.clear,
+            porter,
+            bounds,
+            options: config.options.clone(),
+            seats: RwLock::default(),
+            users_called: AtomicU64::new(0),
+            born: Instant::now(),
+            changes: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
+            judged: AtomicU64::new(0),
+            end: OnceLock::new(),
+        }
+    }
+
+    fn age_millis(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A thread that works for strangers calls it after a piece of work: while users call too, it rests for as long as
+    /// it worked. Users pay for strangers with more than processor time: with caches, locks and the network.
+    pub fn rest_after(&self, began: Instant) {
+        if self.age_millis().saturating_sub(self.users_called.load(Ordering::Relaxed)) < USERS_RECENT_MILLIS {
+            std::thread::sleep(began.elapsed().min(REST_MAX));
+        }
+    }
+
+    /// A thread of the server panicked over something, and goes on.
+    pub fn panicked(&self, thread: &str, consequence: &str, remedy: &str) {
+        self.tally.panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            cause = "a broken assertion, which the line before this one names",
+            consequence,
+            remedy,
+            "{thread} panicked"
+        );
+        self.end_if_broken();
+    }
+
+    /// After a panic in the midst of the tables that all sessions share the server goes on with nothing: it ends in order, and says why.
+    pub fn end_if_broken(&self) {
+        if self.vice.is_broken() && !self.broken.swap(true, Ordering::SeqCst) {
+            tracing::error!(
+                cause = "a panic while the tables of sessions and promises were being changed",
+                consequence = "service ends, since what they say may be wrong; what is on disk is not touched by it",
+                remedy = "start the server again; clients go on where they were. Report the lines before this one",
+                "the server ends"
+            );
+            if let Some(end) = self.end.get() {
+                end();
+            }
+        }
+    }
+
+    /// Runs what a thread of the server does all its life; after a panic again from its beginning.
+    pub fn keep(&self, thread: &str, mut run: impl FnMut()) {
+        while catch_unwind(AssertUnwindSafe(&mut run)).is_err() {
+            self.panicked(
+                thread,
+                "what it was at is not done",
+                "it begins anew; if that happens again, report the lines before this one",
+            );
+            std::thread::sleep(RESTART_PAUSE);
+        }
+    }
+
+    pub fn seat(&self, session: SessionId) -> Option<Arc<SessionHandle>> {
+        self.seats.read().get(&session).cloned()
+    }
+
+    /// The session's place, made by `make` if there is none.
+    pub fn seat_or(&self, session: SessionId, make: impl FnOnce() -> SessionHandle) -> Arc<SessionHandle> {
+        Arc::clone(self.seats.write().entry(session).or_insert_with(|| Arc::new(make())))
+    }
+
+    /// The session's client is on this host, whose bounds count it from now on.
+    pub fn is_from(&self, session: SessionId, host: Option<Host>, stranger: bool) {
+        self.bounds.seated(session, host, stranger);
+        self.vice.set_host(session, host.map(Host::address));
+    }
+
+    pub fn seats(&self) -> Vec<Arc<SessionHandle>> {
+        self.seats.read().values().cloned().collect()
+    }
+
+    /// Puts the cell's rules into force that came since the last time, the list of servers' keys
+    /// among them. A connection whose certificate is worth something else now is closed: its client
+    /// comes back, and is taken for what it is.
+    pub fn judge_connections(&self, agenda: &mut Agenda) {
+        let revision = self.vice.rules_revision().0;
+        if self.judged.load(Ordering::Acquire) == revision
+            || !self.vice.enforce_rules(clock::now(), wall(), &mut agenda.effects)
+        {
+            return;
+        }
+        for link in self.seats().iter().flat_map(|seat| seat.links()) {
+            if link.certified().is_some_and(|was| was != self.porter.certified(link.security())) {
+                tracing::info!(link = link.id.0, "a connection is closed, since the keys of servers have changed");
+                link.cut();
+            }
+        }
+        self.judged.store(revision, Ordering::Release);
+    }
+
+    pub fn seat_count(&self) -> usize {
+        self.seats.read().len()
+    }
+
+    /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`]. `link`: the requests came over it.
+    pub fn settle(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
+        loop {
+            let effects = std::mem::take(&mut agenda.effects);
+            if effects.is_empty() {
+                let Some((seat, work)) = agenda.work.pop_front() else { return };
+                self.work(&seat, work, agenda, link);
+            }
+            for effect in effects {
+                self.deliver(effect, agenda);
+            }
+        }
+    }
+
+    /// As `settle`, and sends.
+    pub fn settle_and_send(self: &Arc<Self>, agenda: &mut Agenda) {
+        self.settle(agenda, None);
+        agenda.flush();
+    }
+
+    fn deliver(&self, effect: Effect, agenda: &mut Agenda) {
+        let now = clock::now();
+        match effect {
+            Effect::Reply { origin, result, body } => {
+                if let Some(seat) = self.seat(origin.session) {
+                    let outcome = self.answer(&seat, origin, result, body);
+                    agenda.take(&seat, outcome);
+                }
+            }
+            Effect::Break { to, id, items } => {
+                self.tally.breaks.fetch_add(1, Ordering::Relaxed);
+                if let Some(seat) = self.seat(to) {
+                    if let Some(poll) = seat.poll_of_strangers() {
+                        agenda.to_strangers.push((poll, StrangersBreak { seat, id, items }));
+                        return;
+                    }
+                    let outcome = seat.step(now, ServerInput::Break { id, items }, None);
+                    agenda.take(&seat, outcome);
+                }
+            }
+            Effect::SessionEnded(session) => {
+                let seat = self.seats.write().remove(&session);
+                let host = self.bounds.host_of(session).map(Host::address);
+                self.bounds.ended(session);
+                if let Some(seat) = seat {
+                    let before = if seat.is_strangers() { self.bounds.may_say("end", host) } else { Some(0) };
+                    if let Some(before) = before {
+                        tracing::info!(session = session.0, before, "session ended");
+                    }
+                    let outcome = seat.step(now, ServerInput::End(Fault::Expired), None);
+                    agenda.take(&seat, outcome);
+                }
+            }
+        }
+    }
+
+    fn answer(
+        &self,
+        seat: &Arc<SessionHandle>,
+        origin: ReplyAddress,
+        result: Result<Answer, Fault>,
+        body: Option<OwnedFd>,
+    ) -> StepOutcome {
+        self.tally.replies.fetch_add(1, Ordering::Relaxed);
+        let descriptor = body.is_some();
+        seat.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
+    }
+
+    fn work(self: &Arc<Self>, seat: &Arc<SessionHandle>, work: ServerOutput, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
+        let now = clock::now();
+        match work {
+            ServerOutput::Execute { origin, caller, call, chained, .. } => {
+                if let Some(link) = link {
+                    seat.begin(origin, link, &call);
+                }
+                if !seat.is_strangers() {
+                    self.users_called.store(self.age_millis(), Ordering::Relaxed);
+                    self.execute(seat, origin, caller, call, chained, agenda);
+                } else if !caller.who.level.is_proved() {
+                    self.execute_for_nobody(seat, origin, caller, call, chained, agenda);
+                } else {
+                    self.execute_first_of_user(seat, origin, caller, call, chained);
+                }
+            }
+            ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
+            ServerOutput::Acknowledged { id, held } => self.vice.ack(now, seat.id, id, &held, &mut agenda.effects),
+            ServerOutput::Renew { channel, number } => {
+                let renewed = self.vice.renew(now, seat.id, &mut agenda.effects);
+                let outcome = seat.step(now, ServerInput::Renewed { channel, number, renewed }, None);
+                agenda.take(seat, outcome);
+            }
+            ServerOutput::Detached => {
+                self.seats.write().remove(&seat.id);
+                self.vice.detach(now, seat.id, &mut agenda.effects);
+            }
+            ServerOutput::Overrun => {
+                tracing::warn!(session = seat.id.0, "the session cannot be kept coherent and ends");
+                self.vice.peer_died(now, seat.id, &mut agenda.effects);
+            }
+            // The seat itself has seen to these.
+            ServerOutput::Send { .. } | ServerOutput::Close { .. } => {}
+        }
+    }
+
+    /// A user calls through a session that was nobody's: it is a user's from here on, which is recorded on disk first.
+    fn execute_first_of_user(
+        self: &Arc<Self>,
+        seat: &Arc<SessionHandle>,
+        origin: ReplyAddress,
+        caller: Caller,
+        call: Call,
+        chained: bool,
+    ) {
+        let (house, seat) = (Arc::clone(self), Arc::clone(seat));
+        self.door.run(move || {
+            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+            match house.prove(&seat, &mut agenda) {
+                Ok(()) => house.execute(&seat, origin, caller, call, chained, &mut agenda),
+                Err(fault) => agenda.effects.push(Effect::Reply { origin, result: Err(fault), body: None }),
+            }
+            house.settle_and_send(&mut agenda);
+        });
+    }
+
+    fn prove(&self, seat: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<(), Fault> {
+        if !seat.is_strangers() {
+            return Ok(());
+        }
+        if !self.bounds.admit_user(self.bounds.host_of(seat.id)) {
+            return Err(Fault::Busy);
+        }
+        self.vice.prove(clock::now(), seat.id, &mut agenda.effects)?;
+        self.bounds.proved(seat.id);
+        let links = seat.become_users();
+        let outcome = seat.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
+        agenda.take(seat, outcome);
+        // Their worker sees whose they are now.
+        links.iter().for_each(|link| link.poll().go_on(link.id));
+        Ok(())
+    }
+
+    /// What may take long has few threads, and few that wait for them.
+    fn execute_for_nobody(
+        self: &Arc<Self>,
+        seat: &Arc<SessionHandle>,
+        origin: ReplyAddress,
+        caller: Caller,
+        call: Call,
+        chained: bool,
+        agenda: &mut Agenda,
+    ) {
+        if is_hashed(&call) {
+            return self.execute_hashed(seat, origin, caller, call, agenda);
+        }
+        if !(self.vice.may_block(&call) || chained && looks_into_body(&call)) {
+            return self.execute(seat, origin, caller, call, chained, agenda);
+        }
+        if call.changes() {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        let house = Arc::clone(self);
+        let taken = self.guests.try_run(GUESTS_WAITING_MAX, move || {
+            let began = Instant::now();
+            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+            house.perform(origin, &caller, call, &mut agenda);
+            house.settle_and_send(&mut agenda);
+            house.rest_after(began);
+        });
+        if !taken {
+            usage::count(&self.bounds.met.nobody_calls);
+            agenda.effects.push(Effect::Reply { origin, result: Err(Fault::Busy), body: None });
+        }
+    }
+
+    /// Passwords have threads of their own, and few that wait: who comes when they are full tries later.
+    fn execute_hashed(
+        self: &Arc<Self>,
+        seat: &Arc<SessionHandle>,
+        origin: ReplyAddress,
+        caller: Caller,
+        call: Call,
+        agenda: &mut Agenda,
+    ) {
+        // Another server asks for somebody somewhere.
+        let elsewhere = match &call {
+            Call::Auth { behalf: Some(behalf), .. } if caller.is_root() => behalf.host.map(Host::of),
+            _ => None,
+        };
+        let (house, host) = (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(seat.id)));
+        let has_room = self.bounds.begin_password(host);
+        let taken = has_room
+            && self.hashing.try_run(self.bounds.limits.passwords_waiting, move || {
+                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+                house.perform(origin, &caller, call, &mut agenda);
+                house.bounds.end_password(host);
+                house.settle_and_send(&mut agenda);
+            });
+        if !taken {
+            if has_room {
+                self.bounds.end_password(host);
+            }
+            usage::count(&self.bounds.met.passwords);
+            agenda.effects.push(Effect::Reply { origin, result: Err(Fault::Busy), body: None });
+        }
+    }
+
+    fn execute(
+        self: &Arc<Self>,
+        seat: &Arc<SessionHandle>,
+        origin: ReplyAddress,
+        caller: Caller,
+        call: Call,
+        chained: bool,
+        agenda: &mut Agenda,
+    ) {
+        if is_hashed(&call) {
+            return self.execute_hashed(seat, origin, caller, call, agenda);
+        }
+        if call.changes() {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        let may_block = self.vice.may_block(&call);
+        if agenda.may_wait && looks_into_body(&call) {
+            // The next read of a chain: no other thread is woken for it, and before a long one what was read leaves.
+            if may_block {
+                agenda.flush();
+            }
+            self.perform(origin, &caller, call, agenda);
+        } else if may_block || chained && looks_into_body(&call) {
+            let house = Arc::clone(self);
+            let pool = if asks_elsewhere(&call) { &self.office } else { &self.pool };
+            pool.run(move || {
+                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+                house.perform(origin, &caller, call, &mut agenda);
+                house.settle_and_send(&mut agenda);
+            });
+        } else {
+            self.gather_for(&call, agenda);
+            self.perform(origin, &caller, call, agenda);
+        }
+    }
+
+    /// Begins to gather where a delegated change goes; one scope at a time, since a thread has only one.
+    fn gather_for(&self, call: &Call, agenda: &mut Agenda) {
+        let Some((no, partition)) = self.vice.partition_of_delegated(call) else { return };
+        if agenda.gathering.as_ref().is_none_or(|(of, _)| *of != no) {
+            drop(agenda.gathering.take());
+            agenda.gathering = Some((no, partition.gather()));
+        }
+    }
+
+    /// Calls that must ask for a principal elsewhere are executed in threads of their own.
+    pub fn takes_lookups(self: &Arc<Self>) {
+        let house = Arc::downgrade(self);
+        self.vice.on_lookups(Box::new(move |lookup| {
+            let Some(house) = house.upgrade() else { return false };
+            let (looking, origin) = (Arc::clone(&house), lookup.origin());
+            house.lookups.try_run(LOOKUPS_MAX, move || {
+                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+                let mut effects = Vec::new();
+                let looked = catch_unwind(AssertUnwindSafe(|| {
+                    looking.vice.look_up(clock::now(), lookup, &mut effects);
+                }));
+                if looked.is_err() {
+                    looking.tally.panics.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(?origin, "a request panicked");
+                    effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
+                }
+                agenda.effects.append(&mut effects);
+                looking.settle_and_send(&mut agenda);
+            })
+        }));
+    }
+
+    /// Runs the call in this thread. A panic is this request's alone.
+    fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
+        let (for_report, proved) = (matches!(call, Call::ServerReport), caller.who.level.is_proved());
+        let mut effects = Vec::new();
+        let performed = catch_unwind(AssertUnwindSafe(|| {
+            self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
+        }));
+        if performed.is_err() {
+            self.tally.panics.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(?origin, "a request panicked");
+            self.end_if_broken();
+            effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
+        }
+        if for_report {
+            report::add_to(self, proved, &mut effects);
+        }
+        agenda.effects.append(&mut effects);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use store::{MemMachine, OpenOptions, Partition};
+    use vice::ViceConfig;
+
+    use super::*;
+    use crate::ServerLimits;
+
+    fn house() -> ServerContext {
+        let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
+        let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
+        let vice = Arc::new(Vice::open(partition, config, clock::now()).unwrap());
+        let pools = std::array::from_fn(|_| CallPool::start("test", 1).unwrap());
+        let bounds = Arc::new(Bounds::new(ServerLimits::default(), None));
+        ServerContext::new(vice, pools, None, bounds, &ServerConfig::new("/nowhere"))
+    }
+
+    #[test]
+    fn m6_a_thread_that_panics_begins_anew_and_is_counted() {
+        let house = house();
+        let turns = AtomicU32::new(0);
+        house
+            .keep("a thread under test", || assert!(turns.fetch_add(1, Ordering::SeqCst) > 0, "the first turn panics"));
+        assert_eq!(turns.load(Ordering::SeqCst), 2, "the second turn ended in order");
+        assert_eq!(house.tally.panics.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,238 @@
+//! A session's place in the server: its machine, and the links that it talks over.
+//!
+//! Frames are queued on their links under the seat's lock, in the order in which the machine puts them out, and sent without it.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dafs::{ChannelId, Frame, PeerError, ServerInput, ServerOutput, ServerSession};
+use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
+use types::{Call, ReplyAddress, SessionId, Time};
+
+use crate::link::{Link, Security};
+use crate::poll::Poll;
+use crate::process::PeerLifetime;
+
+pub(crate) struct SessionHandle {
+    pub id: SessionId,
+    /// No user has called through it yet.
+    stranger: AtomicBool,
+    cell: Mutex<Cell>,
+}
+
+struct Cell {
+    machine: ServerSession,
+    links: Vec<Arc<Link>>,
+    /// Of each request in progress that moves data: over which link, and how many bytes.
+    moving: HashMap<u32, (Arc<Link>, usize)>,
+    /// Who is at the other end, if the kernel told.
+    process: Option<PeerLifetime>,
+    outputs: Vec<ServerOutput>,
+    panics: Arc<AtomicU64>,
+    /// The machine panicked.
+    broken: bool,
+}
+
+/// What a step leads to, without the lock.
+#[derive(Default)]
+pub(crate) struct StepOutcome {
+    /// Links with new frames.
+    pub flush: Vec<Arc<Link>>,
+    /// Links to close behind their last frame.
+    pub close: Vec<Arc<Link>>,
+    /// For the service.
+    pub work: Vec<ServerOutput>,
+    /// What the peer did wrong.
+    pub error: Option<PeerError>,
+}
+
+impl SessionHandle {
+    /// `panics` counts those of its machine.
+    pub fn new(machine: ServerSession, stranger: bool, panics: Arc<AtomicU64>) -> Self {
+        SessionHandle {
+            id: machine.id(),
+            stranger: AtomicBool::new(stranger),
+            cell: Mutex::new(Cell {
+                machine,
+                links: Vec::new(),
+                moving: HashMap::new(),
+                process: None,
+                outputs: Vec::new(),
+                panics,
+                broken: false,
+            }),
+        }
+    }
+
+    /// A connection joins with this input, which may refuse it.
+    pub fn join(&self, now: Time, link: &Arc<Link>, process: Option<PeerLifetime>, input: ServerInput) -> StepOutcome {
+        let mut cell = self.cell.lock();
+        if matches!(input, ServerInput::Attached { .. }) {
+            cell.process = process;
+        }
+        cell.links.push(Arc::clone(link));
+        cell.step(now, input, Some(link.id), None)
+    }
+
+    /// A frame came over a link.
+    pub fn arrived(&self, now: Time, link: &Arc<Link>, frame: Frame) -> StepOutcome {
+        let input = ServerInput::Arrived { channel: link.id, frame };
+        self.cell.lock().step(now, input, Some(link.id), None)
+    }
+
+    /// A link is gone. Says whether it was of this session still.
+    pub fn lost(&self, now: Time, channel: ChannelId) -> (bool, StepOutcome) {
+        let mut cell = self.cell.lock();
+        match cell.forget(channel) {
+            Some(_) => (true, cell.step(now, ServerInput::Lost { channel }, None, None)),
+            None => (false, StepOutcome::default()),
+        }
+    }
+
+    /// Anything else; the descriptor goes beside the frame that comes of it.
+    pub fn step(&self, now: Time, input: ServerInput, descriptor: Option<OwnedFd>) -> StepOutcome {
+        self.cell.lock().step(now, input, None, descriptor)
+    }
+
+    /// Whether no user has called through it yet.
+    pub fn is_strangers(&self) -> bool {
+        self.stranger.load(Ordering::Acquire)
+    }
+
+    /// The poll of the worker for strangers, if that has the session's connection.
+    pub fn poll_of_strangers(&self) -> Option<Arc<Poll>> {
+        if !self.is_strangers() {
+            return None;
+        }
+        self.cell.lock().links.first().map(|link| link.poll())
+    }
+
+    /// It is a user's from now on. Its links.
+    pub fn become_users(&self) -> Vec<Arc<Link>> {
+        self.stranger.store(false, Ordering::Release);
+        self.cell.lock().links.clone()
+    }
+
+    /// Whether anybody is connected.
+    pub fn is_connected(&self) -> bool {
+        !self.cell.lock().links.is_empty()
+    }
+
+    /// What is known of the other end; none: nobody is connected.
+    pub fn security(&self) -> Option<Security> {
+        self.cell.lock().links.first().map(|link| link.security())
+    }
+
+    /// The process at the other end, as it was when it attached.
+    pub fn process(&self) -> Option<PeerLifetime> {
+        self.cell.lock().process.clone()
+    }
+
+    /// A request that moves data begins.
+    pub fn begin(&self, origin: ReplyAddress, link: &Arc<Link>, call: &Call) {
+        let bytes = data_bytes(call);
+        if bytes > 0 {
+            link.begin(bytes);
+            let before = self.cell.lock().moving.insert(origin.slot, (Arc::clone(link), bytes));
+            if let Some((link, bytes)) = before {
+                link.finish(bytes);
+            }
+        }
+    }
+
+    /// All its links.
+    pub fn links(&self) -> Vec<Arc<Link>> {
+        self.cell.lock().links.clone()
+    }
+
+    /// Takes all links away.
+    pub fn clear(&self) -> Vec<Arc<Link>> {
+        std::mem::take(&mut self.cell.lock().links)
+    }
+}
+
+impl Cell {
+    fn step(
+        &mut self,
+        now: Time,
+        input: ServerInput,
+        from: Option<ChannelId>,
+        mut descriptor: Option<OwnedFd>,
+    ) -> StepOutcome {
+        let mut outcome = StepOutcome::default();
+        let answered = match &input {
+            ServerInput::Answered { origin, .. } => Some(origin.slot),
+            _ => None,
+        };
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let Some(result) = self.step_machine(now, input, &mut outputs) else {
+            outcome.close.append(&mut self.links);
+            outcome.work.push(ServerOutput::Overrun);
+            return outcome;
+        };
+        for output in outputs.drain(..) {
+            match output {
+                ServerOutput::Send { channel, frame } => {
+                    if let Some(link) = self.links.iter().find(|link| link.id == channel) {
+                        link.push(frame, descriptor.take());
+                        if !outcome.flush.iter().any(|known| known.id == channel) {
+                            outcome.flush.push(Arc::clone(link));
+                        }
+                    }
+                }
+                ServerOutput::Close { channel } => outcome.close.extend(self.forget(channel)),
+                work => outcome.work.push(work),
+            }
+        }
+        self.outputs = outputs;
+        if let Some((link, bytes)) = answered.and_then(|slot| self.moving.remove(&slot)) {
+            link.finish(bytes);
+            if !outcome.flush.iter().any(|known| known.id == link.id) {
+                outcome.flush.push(link);
+            }
+        }
+        if let Err(error) = result {
+            outcome.close.extend(from.and_then(|channel| self.forget(channel)));
+            outcome.error = Some(error);
+        }
+        outcome
+    }
+
+    /// A broken assertion of this machine ends this session and no other: none is then ever stepped again.
+    fn step_machine(
+        &mut self,
+        now: Time,
+        input: ServerInput,
+        outputs: &mut Vec<ServerOutput>,
+    ) -> Option<Result<(), PeerError>> {
+        if self.broken {
+            return Some(Ok(()));
+        }
+        let stepped = catch_unwind(AssertUnwindSafe(|| self.machine.step(now, input, outputs)));
+        if stepped.is_err() {
+            tracing::error!(session = self.machine.id().0, "the session's machine panicked");
+            self.panics.fetch_add(1, Ordering::Relaxed);
+            self.broken = true;
+        }
+        stepped.ok()
+    }
+
+    fn forget(&mut self, channel: ChannelId) -> Option<Arc<Link>> {
+        let at = self.links.iter().position(|link| link.id == channel)?;
+        Some(self.links.remove(at))
+    }
+}
+
+/// Bytes of data that the call brings or asks for.
+fn data_bytes(call: &Call) -> usize {
+    match call {
+        Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize,
+        Call::Write { data, .. } => data.len(),
+        Call::ReadDir { bytes_max, .. } => *bytes_max as usize,
+        Call::Delegated { call, .. } => data_bytes(call),
+        _ => 0,
+    }
+}

@@ -1,0 +1,259 @@
+//! Copies of bodies that sealed epochs go on showing when the head changes them.
+//!
+//! Model. After a seal the head and the sealed epoch name the same body file. The first change in the new epoch makes a copy of it, and it is
+//! the *sealed* epochs that get the copy: kernels may have the file itself for as long as the vnode lives (PT-4), and only the head's was ever handed out.
+//! The copy and its name are on disk before one batch names it in all records of sealed epochs that named the file, and notes in the head's own
+//! record that the file is the head's alone; the batch is on disk before the file is changed. So after a crash the sealed epochs name either
+//! the file, which is unchanged then, or the copy (VO-1). Until the batch, the copy has a mark, by which a start finds and removes it.
+//!
+//! What kernels write into a *lent* body comes without a word, so of such a body the copy is made at the seal itself, while nobody else writes: the
+//! batch that seals names it, with the sums and the size that the copy has, and the head goes on in the file with its own records.
+//!
+//! Readers of sealed epochs hold the same gate as readers of the head: none is between record and file while that is done.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use types::VnodeNo;
+
+use crate::body::put_mark;
+use crate::disk::{BodyFile, BodyName};
+use crate::engine::{Batch, Engine, prefix_end};
+use crate::key::{self, kind};
+use crate::media::Media;
+use crate::pack::note_body;
+use crate::reader::body_name;
+use crate::record::{GROUP_BLOCKS, Sums};
+use crate::body_sync::sums_found;
+use crate::tree::EpochView;
+use crate::update::{count, unstable_key};
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, BodyLocation, StoreError, Update, Vnode, Volume, record, sums};
+
+/// A lent body's copy for the epoch that is about to be sealed.
+pub(crate) struct Aside {
+    copy: BodyName,
+    /// What the sealed epoch shows.
+    sealed: Vnode,
+    /// Groups with blocks that are no holes.
+    sums: BTreeMap<u64, Sums>,
+    /// What the head goes on with.
+    head: Vnode,
+}
+
+impl Aside {
+    /// Whose body it is.
+    pub(crate) fn vnode(&self) -> VnodeNo {
+        self.head.no()
+    }
+
+    /// What the sealed epoch uses, of which the head uses so much.
+    pub(crate) fn used(&self, head: u64) -> u64 {
+        (head + self.sealed.status.used).saturating_sub(self.head.status.used)
+    }
+}
+
+impl Volume {
+    /// Sees to it that nobody but the head shows the body's file. The vnode is in a file; the update holds its gate.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub(crate) fn own_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+        // Before the tree is asked: then it is not sealed any more.
+        update.hold(&self.trunk, vnode.no());
+        if vnode.place == BodyLocation::Origin {
+            return self.leave_origin(vnode, update);
+        }
+        let tree = self.tree();
+        let (media, no) = (&self.trunk.media, vnode.no());
+        if tree.owns(vnode) && !is_packed(vnode) {
+            return Ok(());
+        }
+        let stored = tree.vnode(no)?.ok_or(StoreError::Misuse("the vnode is new and shares a body"))?;
+        if is_packed(&stored) {
+            // Also if it was packed since the caller looked.
+            vnode.place = stored.place;
+            return self.unpack(vnode, update);
+        }
+        let name = body_name(&tree, vnode).expect("the body is in a file");
+        let copy = BodyName { generation: vnode.generations + 1, ..name };
+        let mut batch = Batch::default();
+        let is_shared = self.name_copy(&tree, name, copy, &mut batch)?;
+        if is_shared {
+            media.room_for(vnode.status.used)?;
+            make_copy(media, name, copy)?;
+            batch.delete(&unstable_key(copy));
+            note_body(media, copy, &mut batch);
+        }
+        let mut stored = stored;
+        if stored.place != vnode.place {
+            return Err(StoreError::Misuse("the body is not as the vnode says"));
+        }
+        // The volume of the epoch that it was shared with may be gone since.
+        stored.generations = if is_shared { copy.generation } else { stored.generations };
+        stored.own_since = tree.epoch;
+        tree.put_vnode(&stored, &mut batch)?;
+        tree.note_change(no, &mut batch);
+        media.apply(&batch)?;
+        media.wake_packer();
+        media.sync()?;
+        vnode.generations = stored.generations;
+        vnode.own_since = stored.own_since;
+        Ok(())
+    }
+
+    /// Copies the tree's lent bodies for the epoch that is about to be sealed. Nobody but kernels writes, until the seal is there.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Medium`; then nothing is left of them.
+    pub(crate) fn set_lent_aside(&self, aside: &mut Vec<Aside>) -> Result<()> {
+        let all = self.trunk.media.bodies.lent.lock();
+        let lent: Vec<VnodeNo> = all.iter().filter(|(tree, _)| *tree == self.trunk.id).map(|(_, no)| *no).collect();
+        drop(all);
+        for no in lent {
+            match self.set_one_aside(no) {
+                Ok(made) => aside.extend(made),
+                Err(error) => {
+                    aside.drain(..).for_each(|made| self.forget_aside(&made));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `None` if nothing is left to be shown of the body.
+    fn set_one_aside(&self, no: VnodeNo) -> Result<Option<Aside>> {
+        let (media, tree) = (&self.trunk.media, self.tree());
+        let Some(head) = tree.vnode(no)? else { return Ok(None) };
+        let Some(name) = body_name(&tree, &head) else { return Ok(None) };
+        debug_assert!(tree.owns(&head), "a lent body is the head's alone");
+        let copy = BodyName { generation: head.generations + 1, ..name };
+        media.room_for(head.status.used)?;
+        let file = make_copy(media, name, copy)?;
+        let mut sealed = Vnode {
+            place: BodyLocation::File { epoch: copy.epoch, generation: copy.generation, packed: false },
+            generations: copy.generation,
+            own_since: 0,
+            ..head.clone()
+        };
+        sealed.status.size = file.stamp().map_err(|e| StoreError::from_io("stat of a body", &e))?.length;
+        let sums = sums_of(&*file, &sealed)?;
+        sealed.status.used = sums.values().map(count).sum::<u64>() * BLOCK_BYTES;
+        let head = Vnode { generations: copy.generation, own_since: tree.epoch + 1, ..head };
+        Ok(Some(Aside { copy, sealed, sums, head }))
+    }
+
+    /// The epoch is not sealed after all.
+    pub(crate) fn forget_aside(&self, aside: &Aside) {
+        let media = &self.trunk.media;
+        let mut batch = Batch::default();
+        batch.delete(&unstable_key(aside.copy));
+        let forgotten = media.usable().and_then(|()| {
+            media.disk.remove(aside.copy).map_err(|e| StoreError::from_io("removal of a body", &e))?;
+            media.apply(&batch).map(drop)
+        });
+        if let Err(error) = forgotten {
+            // Its mark tells the next start.
+            tracing::warn!(%error, vnode = aside.copy.vnode.0, "a copy for a sealed epoch is left behind");
+        }
+    }
+
+    /// In the batch that seals: the sealed epoch shows the copy, and the next one the file.
+    pub(crate) fn name_aside(&self, aside: &Aside, batch: &mut Batch) -> Result<()> {
+        let (tree, no) = (self.tree(), aside.head.no());
+        tree.put_split(&aside.sealed, &aside.head, batch)?;
+        let mut groups: BTreeMap<u64, Sums> = aside.sums.clone();
+        tree.each_group(no, 0, &mut |group, _| {
+            groups.entry(group).or_insert([0; GROUP_BLOCKS as usize]);
+            ControlFlow::Continue(())
+        })?;
+        for (group, sealed) in groups {
+            let head = tree.sums(no, group)?;
+            if head != sealed {
+                tree.put_split_sums(no, group, &sealed, &head, batch)?;
+            }
+        }
+        if tree.is_sealed() {
+            tree.note_change(no, batch);
+        }
+        let key = key::change(tree.id, tree.epoch + 1, no);
+        batch.put(&key, &record::encode_change(&key));
+        batch.delete(&unstable_key(aside.copy));
+        note_body(&tree.media, aside.copy, batch);
+        Ok(())
+    }
+
+    /// The records of sealed epochs that name a body's file name its copy; says whether there are any.
+    fn name_copy(&self, tree: &EpochView, name: BodyName, copy: BodyName, batch: &mut Batch) -> Result<bool> {
+        let place = |of: BodyName| BodyLocation::File { epoch: of.epoch, generation: of.generation, packed: of.packed };
+        let prefix = key::of_vnode(kind::VNODE, tree.id, name.vnode);
+        let mut result = Ok(false);
+        tree.media.engine.scan(&prefix.epoch(tree.floor), &prefix_end(&prefix), &mut |key, value| {
+            match record::decode_vnode(key, tree.id, name.vnode, value) {
+                Ok(Some(old)) if old.place == place(name) => {
+                    let new = Vnode { place: place(copy), generations: copy.generation, ..old };
+                    batch.put(key, &record::encode_vnode(key, &new));
+                    result = Ok(true);
+                    ControlFlow::Continue(())
+                }
+                // Still older records name older files.
+                Ok(_) => ControlFlow::Break(()),
+                Err(error) => {
+                    result = Err(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        result
+    }
+}
+
+fn is_packed(vnode: &Vnode) -> bool {
+    matches!(vnode.place, BodyLocation::File { packed: true, .. })
+}
+
+/// A copy of a body's file that is on disk, and marked as nobody's.
+fn make_copy(media: &Media, name: BodyName, copy: BodyName) -> Result<Arc<dyn BodyFile>> {
+    put_mark(media, copy)?;
+    // Or a new life would not know that the copy is nobody's.
+    media.write_out()?;
+    let file = media.disk.copy(name, copy).map_err(|e| StoreError::from_io("copy of a body", &e))?;
+    media.sync_disk(|| file.sync())?;
+    media.sync_disk(|| media.disk.sync_name(copy))?;
+    Ok(file)
+}
+
+/// The sums of a file that nobody writes, by group; what has no bytes is a hole.
+fn sums_of(file: &dyn BodyFile, vnode: &Vnode) -> Result<BTreeMap<u64, Sums>> {
+    let mut groups: BTreeMap<u64, Sums> = BTreeMap::new();
+    let mut at = 0;
+    while let Some(run) = file.next_data(at).map_err(|e| StoreError::from_io("seek", &e))? {
+        for block in run.start / BLOCK_BYTES..run.end.min(vnode.status.size).div_ceil(BLOCK_BYTES) {
+            let group = groups.entry(block / GROUP_BLOCKS).or_insert([0; GROUP_BLOCKS as usize]);
+            group[(block % GROUP_BLOCKS) as usize] = *sums::OF_ZEROS;
+        }
+        at = run.end;
+        if at >= vnode.status.size {
+            break;
+        }
+    }
+    for (group, sums) in &mut groups {
+        *sums = sums_found(file, vnode, *group, sums)?;
+    }
+    Ok(groups)
+}
+
+/// Whether a record of the body's vnode names its file, whichever epoch shows it, or may: nobody knows what a damaged one names.
+pub(crate) fn is_named(media: &Media, name: BodyName) -> Result<bool> {
+    let place = BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: name.packed };
+    let prefix = key::of_vnode(kind::VNODE, name.volume, name.vnode);
+    let mut named = false;
+    media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
+        let vnode = record::decode_vnode(key, name.volume, name.vnode, value);
+        named = vnode.map_or(true, |vnode| vnode.is_some_and(|vnode| vnode.place == place));
+        if named { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(named)
+}

@@ -1,0 +1,150 @@
+//! Blank bodies: empty files that kernels write new files' bodies into (docs/passthrough.md).
+//!
+//! A blank belongs to a session and has a number; nothing but its file's name says so, because a blank that a loss of power takes
+//! away is missed by nobody. To adopt one is to make it a vnode's body: its file gets the body's name *beside* its own, so that until the update
+//! is committed, in whatever life of the server, the blank is still there to be adopted anew. Then its first name goes.
+
+use std::os::fd::OwnedFd;
+
+use rand::Rng;
+use types::{SessionId, VnodeNo};
+
+use crate::body_loans::{put_lent_mark, stamp_of};
+use crate::volume::Result;
+use crate::{Partition, BodyLocation, StoreError, Update, Vnode, Volume};
+
+/// Which blank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlankName {
+    /// Whose it is.
+    pub session: SessionId,
+    /// Which of them.
+    pub number: u64,
+}
+
+impl BlankName {
+    /// The file's name.
+    pub(crate) fn text(self) -> String {
+        format!("{:x}.{:x}", self.session.0, self.number)
+    }
+
+    /// The blank that a file is.
+    pub(crate) fn parse(text: &str) -> Option<BlankName> {
+        let (session, number) = text.split_once('.')?;
+        let parse = |text| u64::from_str_radix(text, 16).ok();
+        let name = BlankName { session: SessionId(parse(session)?), number: parse(number)? };
+        (name.text() == text).then_some(name)
+    }
+}
+
+impl Partition {
+    /// A new blank, and a descriptor for reading it; none where bodies have no descriptors.
+    ///
+    /// # Errors
+    /// `Medium`, `NoSpace`.
+    pub fn make_blank(&self, session: SessionId) -> Result<(BlankName, Option<OwnedFd>)> {
+        let media = &self.0.media;
+        media.usable()?;
+        media.room_for(crate::BLOCK_BYTES)?;
+        let name = BlankName { session, number: self.0.rng.lock().random() };
+        let file = media.disk.make_blank(name).map_err(|e| StoreError::from_io("new blank", &e))?;
+        let descriptor = file.descriptor().map_err(|e| StoreError::from_io("descriptor of a blank", &e))?;
+        Ok((name, descriptor))
+    }
+
+    /// All blanks.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn blanks(&self) -> Result<Vec<BlankName>> {
+        self.0.media.disk.blanks().map_err(|e| StoreError::from_io("list of blanks", &e))
+    }
+
+    /// Removes a blank; fine if there is none. If it was adopted the body stays.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn remove_blank(&self, name: BlankName) -> Result<()> {
+        self.0.media.disk.remove_blank(name).map_err(|e| StoreError::from_io("removal of a blank", &e))
+    }
+}
+
+impl Volume {
+    /// Makes the blank the body of the vnode, with what it holds, in place of what there was; it is lent from then on. Put the vnode, and call
+    /// [`Volume::end_adoption`] after the commit.
+    ///
+    /// # Errors
+    /// As [`Volume::write`]; `Misuse` if a kernel was given the body that there is, or there is no such blank.
+    pub fn adopt(&self, vnode: &mut Vnode, blank: BlankName, update: &mut Update) -> Result<()> {
+        self.writable()?;
+        let media = &self.trunk.media;
+        if vnode.handed && matches!(vnode.place, BodyLocation::File { .. }) {
+            return Err(StoreError::Misuse("a kernel has another body of this file"));
+        }
+        let open = media.disk.open_blank(blank).map_err(|e| StoreError::from_io("open of a blank", &e))?;
+        let file = open.ok_or(StoreError::Misuse("there is no such blank"))?;
+        // What was stable must be so in the new body before the old one goes (DU-1).
+        let had_bytes = vnode.status.size > 0;
+        if had_bytes {
+            media.sync_disk(|| file.sync())?;
+        }
+        self.drop_body(vnode, update);
+        self.new_file(vnode, update, |disk, name| {
+            let adopted = disk.adopt_blank(blank, name);
+            let adopted = adopted.and_then(|found| found.ok_or_else(|| std::io::ErrorKind::NotFound.into()));
+            adopted.map_err(|e| StoreError::from_io("new body", &e))
+        })?;
+        let no = vnode.no();
+        let name = crate::reader::body_name(&self.tree(), vnode).expect("new_file puts it into a file");
+        put_lent_mark(media, name)?;
+        if had_bytes {
+            media.sync_disk(|| media.disk.sync_name(name))?;
+        }
+        self.touch(no, update);
+        let held = update.hold(&self.trunk, no);
+        held.gate.backup = false;
+        held.gate.lent = true;
+        held.gate.settled = None;
+        if let Some(made) = &mut held.made {
+            made.lent = true;
+        }
+        media.bodies.lent.lock().insert((self.trunk.id, no));
+        self.settle_lent(vnode, update).map(drop)
+    }
+
+    /// The adoption is committed: the blank's own name goes. That changes the file's time of change, and is no change of the body.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn end_adoption(&self, no: VnodeNo, blank: BlankName) -> Result<()> {
+        let media = &self.trunk.media;
+        let gate = media.bodies.gate((self.trunk.id, no));
+        let mut gate = gate.write();
+        media.write_out()?;
+        media.disk.remove_blank(blank).map_err(|e| StoreError::from_io("removal of a blank", &e))?;
+        let vnode = self.tree().vnode(no)?;
+        let name = vnode.and_then(|vnode| crate::reader::body_name(&self.tree(), &vnode));
+        let (Some(name), Some(settled)) = (name, gate.settled) else { return Ok(()) };
+        let Some(file) = gate.file(&*media.disk, name)? else { return Ok(()) };
+        let stamp = stamp_of(&*file)?;
+        // A kernel that wrote meanwhile changed its time of modification too.
+        if (stamp.length, stamp.times[0]) == (settled.length, settled.times[0]) {
+            gate.settled = Some(stamp);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_in_their_one_form() {
+        let name = BlankName { session: SessionId(0x1f), number: 0xabc };
+        assert_eq!(BlankName::parse(&name.text()), Some(name));
+        for strange in ["1f", "1f.", "01f.abc", "1F.abc", "1f.abc.0", ".", "1f.abcg"] {
+            assert_eq!(BlankName::parse(strange), None, "{strange}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What all volumes of one tree share while any of them is used: the header, the head, and who writes.
+//!
+//! Model. The head is written by updates. An update *writes* from the first body that it holds, at the latest from its commit, to its end;
+//! any number write at a time. To seal the head, or to remove its volume, is done while nobody writes: so each batch is wholly in the epoch
+//! before or the one after, and a body that is changed in an epoch is committed in it.
+//!
+//! Locks, in this order: `writers`, gates of bodies, the partition's catalog, `header`, `usage`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
+use types::{RUN_SLOTS, RunKey, VnodeSlots, VolumeId};
+
+use crate::engine::Batch;
+use crate::header::TreeHeader;
+use crate::key;
+use crate::media::Media;
+use crate::tree::EpochView;
+use crate::volume::{VolumeQuota, Result, Usage};
+
+/// Held by who writes.
+pub(crate) type WriteGuard = ArcRwLockReadGuard<RawRwLock, ()>;
+
+/// Slots that are set aside in one durable step, so that few allocations wait for the disk.
+const SLOTS_AT_ONCE: u64 = 2 * RUN;
+/// Slots whose fids are made with one key ([`types::RunKey`]).
+const RUN: u64 = RUN_SLOTS as u64;
+
+/// See the head of the file.
+pub(crate) struct TreeState {
+    pub(crate) media: Arc<Media>,
+    /// The tree's number, which its records are keyed by.
+    pub(crate) id: VolumeId,
+    /// What the tree shows where it has no record itself.
+    pub(crate) origin: Option<Arc<EpochView>>,
+    pub(crate) writers: Arc<RwLock<()>>,
+    head: RwLock<Arc<EpochView>>,
+    /// What the read-write volume shows: the head, unless it is frozen.
+    shown: RwLock<Arc<EpochView>>,
+    pub(crate) header: Mutex<HeaderState>,
+    pub(crate) usage: Mutex<[i64; 2]>,
+    /// The head takes no changes: the volume is being moved away.
+    held: AtomicBool,
+    /// The read-write volume shows a sealed epoch while something comes in over it.
+    frozen: AtomicBool,
+    /// The first change of the read-write volume has to say that it is no copy any more.
+    based: AtomicBool,
+    /// No vnode has a slot above this one.
+    slots_used: AtomicU64,
+}
+
+/// The header, and the slots between what is handed out and what is set aside.
+///
+/// Slots go to sessions in whole runs, and one by one from runs that no session has: a session knows the key of its
+/// runs, and with it the fids of all files in them.
+pub(crate) struct HeaderState {
+    pub(crate) stored: TreeHeader,
+    /// The first slot of the next run.
+    next_run: u64,
+    /// What is left of the run that single slots come from.
+    singles: std::ops::Range<u64>,
+}
+
+impl HeaderState {
+    /// After a start, when all slots that were set aside may be in use.
+    fn new(stored: TreeHeader) -> HeaderState {
+        let next_run = stored.next_slot.next_multiple_of(RUN);
+        // A new volume has the rest of its root's run.
+        let singles = if stored.next_slot == 1 { 1..RUN } else { next_run..next_run };
+        HeaderState { stored, next_run, singles }
+    }
+}
+
+impl TreeState {
+    /// A tree that was just read or made; `origin` is what its header says, opened.
+    pub(crate) fn new(
+        media: Arc<Media>,
+        id: VolumeId,
+        header: TreeHeader,
+        usage: [i64; 2],
+        origin: Option<Arc<EpochView>>,
+    ) -> Arc<TreeState> {
+        let head = Arc::new(head_of(&media, id, &header, origin.clone()));
+        let shown = shown_of(&head, &header);
+        let next_slot = header.next_slot;
+        Arc::new(TreeState {
+            media,
+            id,
+            origin,
+            writers: Arc::default(),
+            head: RwLock::new(head),
+            shown: RwLock::new(shown),
+            held: AtomicBool::new(header.held),
+            frozen: AtomicBool::new(header.frozen),
+            based: AtomicBool::new(header.base.is_some()),
+            header: Mutex::new(HeaderState::new(header)),
+            usage: Mutex::new(usage),
+            // Whatever was set aside in an earlier life may be in use.
+            slots_used: AtomicU64::new(next_slot),
+        })
+    }
+
+    /// The head as it is now. It stays so while the caller writes.
+    pub(crate) fn head(&self) -> Arc<EpochView> {
+        Arc::clone(&self.head.read())
+    }
+
+    /// What the read-write volume shows now.
+    pub(crate) fn shown(&self) -> Arc<EpochView> {
+        Arc::clone(&self.shown.read())
+    }
+
+    /// The header has other epochs now: the head follows. Nobody writes.
+    pub(crate) fn follow(&self, header: &TreeHeader) {
+        let head = Arc::new(head_of(&self.media, self.id, header, self.origin.clone()));
+        *self.shown.write() = shown_of(&head, header);
+        *self.head.write() = head;
+        self.held.store(header.held, Ordering::SeqCst);
+        self.frozen.store(header.frozen, Ordering::SeqCst);
+        self.based.store(header.base.is_some(), Ordering::SeqCst);
+    }
+
+    /// Whether the read-write volume shows a sealed epoch, and takes no changes. It stays so while the caller writes.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::SeqCst)
+    }
+
+    /// Whether the header says what the read-write volume is a copy of. It stays so while the caller writes, unless he ends it.
+    pub(crate) fn is_based(&self) -> bool {
+        self.based.load(Ordering::SeqCst)
+    }
+
+    /// The read-write volume is changed by `batch`, and a copy no more; with other limits, if they are given.
+    pub(crate) fn change_fields(&self, quota: Option<VolumeQuota>, changes: bool, batch: Batch) -> Result<()> {
+        let mut header = self.header.lock();
+        let stored = &header.stored;
+        let base = stored.base.filter(|_| !changes);
+        let new = TreeHeader { quota: quota.unwrap_or(stored.quota), base, ..stored.clone() };
+        self.change(&mut header, new, batch)?;
+        self.based.store(base.is_some(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether the head takes no changes. It stays so while the caller writes.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// The caller writes. Whoever writes already may come again, also while somebody waits for all to be done: he holds what others who are to
+    /// be done may need.
+    pub(crate) fn write(&self) -> WriteGuard {
+        self.writers.read_arc_recursive()
+    }
+
+    /// What the head uses now.
+    pub(crate) fn used(&self) -> Usage {
+        let [bytes, files] = *self.usage.lock();
+        Usage { bytes: bytes.max(0) as u64, files: files.max(0) as u64 }
+    }
+
+    /// The head uses this, whatever was counted.
+    pub(crate) fn set_used(&self, usage: Usage) {
+        *self.usage.lock() = [usage.bytes as i64, usage.files as i64];
+    }
+
+    /// Changes the header, durably after the next sync; `batch` is applied with it.
+    pub(crate) fn change(&self, header: &mut HeaderState, new: TreeHeader, mut batch: Batch) -> Result<()> {
+        put_header(self.id, &new, &mut batch);
+        self.media.apply(&batch)?;
+        header.stored = new;
+        Ok(())
+    }
+
+    /// A slot that was never used and never will be given again.
+    pub(crate) fn allocate_slot(&self) -> Result<u64> {
+        let mut header = self.header.lock();
+        if header.singles.is_empty() {
+            let first = self.next_run(&mut header)?;
+            header.singles = first..first + RUN;
+        }
+        let slot = header.singles.start;
+        if slot >= header.stored.next_slot {
+            self.set_aside(&mut header, slot + 1)?;
+        }
+        header.singles.start += 1;
+        Ok(slot)
+    }
+
+    /// A run of slots that were never used and never will be given again.
+    pub(crate) fn allocate_run(&self, volume: VolumeId) -> Result<VnodeSlots> {
+        let mut header = self.header.lock();
+        let first = self.next_run(&mut header)?;
+        Ok(VnodeSlots { first, count: RUN_SLOTS, key: self.run_key(&header, volume, first) })
+    }
+
+    /// What makes the fid of a slot.
+    pub(crate) fn key_of_slot(&self, volume: VolumeId, slot: u64) -> RunKey {
+        self.run_key(&self.header.lock(), volume, slot)
+    }
+
+    fn run_key(&self, header: &HeaderState, volume: VolumeId, slot: u64) -> RunKey {
+        RunKey::derive(header.stored.hash_key, volume, slot)
+    }
+
+    fn next_run(&self, header: &mut HeaderState) -> Result<u64> {
+        let first = header.next_run;
+        if first + RUN > header.stored.next_slot {
+            self.set_aside(header, first + RUN)?;
+        }
+        header.next_run = first + RUN;
+        Ok(first)
+    }
+
+    /// From now on all slots below `next` may be in use, whatever happens to the machine.
+    fn set_aside(&self, header: &mut HeaderState, next: u64) -> Result<()> {
+        let next_slot = (next + SLOTS_AT_ONCE).next_multiple_of(RUN);
+        let more = TreeHeader { next_slot, ..header.stored.clone() };
+        self.change(header, more, Batch::default())?;
+        self.media.sync()
+    }
+
+    /// Slots that the header sets aside may be in use, as after a start: vnodes with them come in from another server.
+    pub(crate) fn skip_slots(&self, header: &mut HeaderState) {
+        *header = HeaderState::new(header.stored.clone());
+        self.use_slot(header.stored.next_slot);
+    }
+
+    /// Whether this life or an earlier one may have given the slot to somebody; and whether a vnode may have taken it.
+    pub(crate) fn slot(&self, slot: u64) -> (bool, bool) {
+        let given = (1..self.header.lock().stored.next_slot).contains(&slot);
+        (given, slot <= self.slots_used.load(Ordering::SeqCst))
+    }
+
+    /// A vnode takes this slot.
+    pub(crate) fn use_slot(&self, slot: u64) {
+        self.slots_used.fetch_max(slot, Ordering::SeqCst);
+    }
+}
+
+fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader, origin: Option<Arc<EpochView>>) -> EpochView {
+    let TreeHeader { epoch, hash_key, .. } = *header;
+    EpochView { media: media.clone(), id, shown: id, epoch, floor: header.floor(), hash_key, origin }
+}
+
+/// Of a frozen volume the newest sealed epoch, in its own name.
+fn shown_of(head: &Arc<EpochView>, header: &TreeHeader) -> Arc<EpochView> {
+    if header.frozen { Arc::new(head.at(header.floor())) } else { Arc::clone(head) }
+}
+
+pub(crate) fn put_header(id: VolumeId, header: &TreeHeader, batch: &mut Batch) {
+    let key = key::volume(id);
+    batch.put(&key, &header.encode(&key));
+}

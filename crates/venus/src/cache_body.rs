@@ -1,0 +1,591 @@
+//! Passthrough on another machine than the server's: the kernel has a body of our disk cache (docs/passthrough.md).
+//!
+//! Such a body is *pinned* (`pinned.rs` has its bytes). What the server has comes into it by *following* (PT-6): after each break, before it is
+//! acknowledged; after the promises are void; after a change of ours that the server worked out. One thread follows one file at a time, and
+//! goes round once more for whatever came while it did. It calls the server and nobody else, takes no `choice`, and waits for no write of ours: two clients that
+//! break each other would wait for each other.
+//!
+//! Is a body what the server has? While the promise holds, nothing written here is unsent and it is not in *doubt*, yes. `Known` says of
+//! which version it is: our own changes lead it on, a strange one leaves a gap until it is followed.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::{Cancel, BreakAck};
+use parking_lot::{Condvar, Mutex};
+use types::{Answer, Call, Caller, Fault, Fid, Status};
+
+use crate::disk_cache::{Edition, PIECE, Taken};
+use crate::extents::CHUNK;
+use crate::file_data::FileBytes;
+use crate::passthrough::PassedFile;
+use crate::cache_body_sync::Body;
+use crate::read_cache::SUMMED;
+use crate::core::Core;
+use crate::{Backing, Error, OpenMode, RequestContext};
+
+/// Shorter files are read as quickly through the kernel's own pages.
+pub(crate) const SIZE_MIN: u64 = 128 << 10;
+/// Longer files would take too long to be followed, and a writer elsewhere waits for that.
+const SIZE_MAX: u64 = 1 << 30;
+/// Pieces of the disk cache that are fetched at an open: so many, and one of so many of the whole.
+const GAPS_MAX: u64 = 64;
+const GAPS_PART: u64 = 8;
+/// Sums asked for at once: those of 64 MiB.
+const SUMS: u64 = 4096;
+/// Blocks asked for at once.
+const RUN: u64 = CHUNK as u64 / SUMMED;
+/// Stores of maps that are taken up at once.
+const STORES_MAX: u64 = 8 << 20;
+/// How often bodies are looked after that need it.
+pub(crate) const TEND: Duration = Duration::from_secs(1);
+/// One wait for the end of a following before the waiter looks whether it is cancelled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// See the head of the file.
+pub(crate) struct CacheBody {
+    body: Mutex<Body>,
+    /// For the disk cache, when it goes back.
+    taken: Mutex<Option<Taken>>,
+    following: Mutex<BodySync>,
+    followed: Condvar,
+    /// It may differ from what the server has, and no break will say so.
+    doubt: AtomicBool,
+    /// A writer joined: it is looked after each second.
+    watched: AtomicBool,
+    /// All handles are closed, and it waits for maps.
+    lingers: AtomicBool,
+}
+
+#[derive(Default)]
+struct BodySync {
+    running: bool,
+    /// One more round is to begin.
+    wanted: bool,
+    /// Rounds begun, and the last one that ended.
+    round: u64,
+    ended: u64,
+    /// Breaks to be acknowledged after the next round.
+    heard: Vec<Arc<BreakAck>>,
+}
+
+impl CacheBody {
+    fn new(taken: Taken, size: u64) -> Self {
+        CacheBody {
+            body: Mutex::new(Body::new(Arc::clone(&taken.file), size, &taken.sums)),
+            taken: Mutex::new(Some(taken)),
+            following: Mutex::default(),
+            followed: Condvar::new(),
+            doubt: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+        }
+    }
+
+    /// Another descriptor of the same open file.
+    pub fn descriptor(&self) -> Option<OwnedFd> {
+        self.file().as_fd().try_clone_to_owned().ok()
+    }
+
+    fn file(&self) -> Arc<fs::File> {
+        Arc::clone(&self.body.lock().file)
+    }
+
+    /// It may hold what the server does not have.
+    pub fn doubt(&self) {
+        self.doubt.store(true, Ordering::Release);
+    }
+
+    /// What every handle and map shows; nothing if the disk fails.
+    pub fn read(&self, offset: u64, length: u32) -> Option<Bytes> {
+        let file = self.file();
+        let mut bytes = vec![0; length as usize];
+        let mut at = 0;
+        while at < bytes.len() {
+            match file.read_at(&mut bytes[at..], offset + at as u64).ok()? {
+                0 => break,
+                count => at += count,
+            }
+        }
+        bytes.truncate(at);
+        Some(bytes.into())
+    }
+
+    /// Puts what is written here into the body, and does `then` before anybody else changes it.
+    pub fn put<R>(&self, offset: u64, bytes: &[u8], then: impl FnOnce() -> R) -> Result<R, Error> {
+        let mut body = self.body.lock();
+        body.put(offset, bytes).map_err(|error| {
+            self.doubt();
+            tracing::warn!(%error, "the disk cache does not take a write");
+            let full = error.kind() == std::io::ErrorKind::StorageFull;
+            Error::Fault(if full { Fault::NoSpace } else { Fault::Medium })
+        })?;
+        Ok(then())
+    }
+
+    fn needs_tending(&self) -> bool {
+        [&self.doubt, &self.watched, &self.lingers].into_iter().any(|flag| flag.load(Ordering::Acquire))
+    }
+}
+
+/// Opening and closing. All under the file's `choice`.
+impl Core {
+    /// The first open: gives the body in the disk cache to the kernel, if everything for it holds.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only.
+    pub fn pin(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>, mode: OpenMode) -> Result<Option<PassedFile>, Error> {
+        let Some((passed, pinned, version)) = self.try_pin(request, file, mode) else { return Ok(None) };
+        // A break that came before it was there to be seen.
+        if self.promised(file).is_none_or(|now| now.data_version != version)
+            && let Err(error) = self.follow_now(file, request.cancel)
+        {
+            self.unpin_or_linger(file, &pinned);
+            return Err(error);
+        }
+        Ok(Some(passed))
+    }
+
+    fn try_pin(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>, mode: OpenMode) -> Option<(PassedFile, Arc<CacheBody>, u64)> {
+        let disk = self.disk()?;
+        if mode.write || !file.is_clean() || !file.is_landed() || self.passes().is_err() {
+            return None;
+        }
+        let status = self.promised(file)?;
+        if !(SIZE_MIN..=SIZE_MAX).contains(&status.size) {
+            return None;
+        }
+        self.fill_gaps(request, file, &status)?;
+        let taken = disk.take(file.fid, self.edition(&status), status.size)?;
+        let kernel = self.invalidator();
+        let pinned = Arc::new(CacheBody::new(taken, status.size));
+        let passed =
+            kernel.pass(pinned.file().as_fd()).and_then(|backing| PassedFile::of_cache(backing, Arc::clone(&pinned)));
+        let Some(passed) = passed else {
+            if let Some(taken) = pinned.taken.lock().take() {
+                disk.give_back(file.fid, taken, Some((self.edition(&status), status.size)), &Default::default());
+            }
+            return None;
+        };
+        let mut data = file.data.lock();
+        data.passed = Some(passed.clone());
+        data.reads.known.reset(status.data_version);
+        data.reads.known.checked(0, status.size.div_ceil(SUMMED), status.data_version);
+        drop(data);
+        // The pages of the mode before are of no more use.
+        kernel.inode_data(file.fid);
+        self.passed.fetch_add(1, Ordering::Relaxed);
+        Some((passed, pinned, status.data_version))
+    }
+
+    /// Behind all that waits for the disk cache: if the whole file is in it then and nobody has the file open, the next open is passed, and the kernel's own pages of
+    /// it are of no more use. To drop them then would hold that open up (50 ms for 256 MiB).
+    pub fn drop_pages_of_whole(&self, fid: Fid) {
+        let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) else { return };
+        if self.disk().is_some() && self.passes().is_ok() && self.closed(fid).is_some() {
+            // In a thread that the kernel waits for never.
+            self.fillers.run(move || {
+                if core.closed(fid).is_some_and(|status| core.is_whole(&status)) {
+                    core.invalidator().inode_data(fid);
+                }
+            });
+        }
+    }
+
+    /// The file's status, if nobody has it open here and it could be passed.
+    fn closed(&self, fid: Fid) -> Option<Status> {
+        let tables = self.tables.lock();
+        if tables.nodes.whole(&fid).is_some_and(|node| node.opens > 0) {
+            return None;
+        }
+        let status = tables.nodes.get(&fid)?.status?;
+        (SIZE_MIN..=SIZE_MAX).contains(&status.size).then_some(status)
+    }
+
+    /// Whether all of this version is in the disk cache.
+    fn is_whole(&self, status: &Status) -> bool {
+        let missing = self.disk().and_then(|disk| disk.missing(status.fid, self.edition(status), status.size));
+        missing.is_some_and(|missing| missing.is_empty())
+    }
+
+    /// Fetches what is missing in the disk cache, if that is little; nothing if it is not.
+    fn fill_gaps(&self, request: &RequestContext<'_>, file: &FileBytes, status: &Status) -> Option<()> {
+        let disk = self.disk()?;
+        let missing = disk.missing(file.fid, self.edition(status), status.size)?;
+        if missing.len() as u64 > GAPS_MAX.min(status.size.div_ceil(PIECE) / GAPS_PART) {
+            self.fetch_skipped_blocks(request.caller, status);
+            return None;
+        }
+        for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {
+            let life = self.lives.life();
+            let (offset, length) = (from * PIECE, ((to - from) * PIECE) as u32);
+            match self.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
+                Answer::Data { data, status: now, .. } => {
+                    disk.store(file.fid, Edition::of(&now, life), now.size, offset, &data);
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    fn promised(&self, file: &FileBytes) -> Option<Status> {
+        let tables = self.tables.lock();
+        tables.nodes.get(&file.fid).filter(|node| node.valid && tables.trusted())?.status
+    }
+
+    /// One more handle of a file that is pinned.
+    pub fn join_pinned(&self, request: &RequestContext<'_>, pinned: &CacheBody, mode: OpenMode) -> Result<(), Error> {
+        pinned.wait(request.cancel)?;
+        if mode.write {
+            pinned.watched.store(true, Ordering::Release);
+            self.tend_soon();
+        }
+        if mode.write && mode.read {
+            pinned.body.lock().watch_pages().map_err(|_| Error::Fault(Fault::Medium))?;
+        }
+        Ok(())
+    }
+
+    /// The last handle is closed: the body goes back, or waits until it can.
+    pub fn unpin_or_linger(&self, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) {
+        if self.unpin(file, pinned) {
+            if pinned.lingers.swap(false, Ordering::AcqRel) {
+                self.count_release(file);
+            }
+            return;
+        }
+        if pinned.lingers.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // What is mapped counts as open.
+        self.tables.lock().node(file.fid).opens += 1;
+        self.tend_soon();
+    }
+
+    /// Gives the body back to the disk cache. False: somebody has it mapped, or what is in it is still on its way.
+    fn unpin(&self, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) -> bool {
+        let free = mem::lease::is_open_elsewhere(pinned.file().as_fd()) == Ok(false);
+        if !free || pinned.following.lock().running {
+            return false;
+        }
+        // Nobody can store any more: what is found now is all.
+        if self.take_stores(file, pinned, true) || !file.is_clean() || !file.is_landed() {
+            self.hurry_weakly(file);
+            return false;
+        }
+        let (backing, version) = {
+            let body = pinned.body.lock();
+            let mut data = file.data.lock();
+            let Some(passed) = data.passed.take() else { return true };
+            let version = data.reads.known.whole_version(body.size());
+            (passed.backing, version.filter(|_| !pinned.doubt.load(Ordering::Acquire)))
+        };
+        // Pages that came in beside (by sendfile through a writer's handle) may be old.
+        self.invalidator().inode_data(file.fid);
+        self.drop_pinned(file, pinned, backing, version);
+        true
+    }
+
+    fn drop_pinned(&self, file: &FileBytes, pinned: &CacheBody, backing: Backing, version: Option<u64>) {
+        self.invalidator().unpass(backing);
+        let status = self.tables.lock().nodes.get(&file.fid).and_then(|node| node.status);
+        let body = pinned.body.lock();
+        if let (Some(disk), Some(taken)) = (self.common.disk(), pinned.taken.lock().take()) {
+            let gone = status.is_some_and(|status| status.links == 0);
+            let edition = |version| match status.filter(|status| status.data_version == version) {
+                Some(status) => self.edition(&status),
+                None => Edition::in_this_life(version),
+            };
+            let now = version.filter(|_| !gone).map(|version| (edition(version), body.size()));
+            disk.give_back(file.fid, taken, now, &body.changed);
+        }
+    }
+
+    fn hurry_weakly(&self, file: &Arc<FileBytes>) {
+        if let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) {
+            core.flush_now(file);
+        }
+    }
+
+    /// Everything ends: what is still pinned goes back as it is. The kernel is told nothing, since the mount is gone by now.
+    pub fn unpin_all(&self) {
+        for file in self.files() {
+            let Some(pinned) = file.pinned() else { continue };
+            let passed = file.data.lock().passed.take();
+            let known = file.data.lock().reads.known.whole_version(pinned.body.lock().size());
+            let free = mem::lease::is_open_elsewhere(pinned.file().as_fd()) == Ok(false);
+            let sure = free && file.is_clean() && file.is_landed() && !pinned.doubt.load(Ordering::Acquire);
+            if let Some(passed) = passed {
+                self.drop_pinned(&file, &pinned, passed.backing, known.filter(|_| sure));
+            }
+        }
+    }
+}
+
+/// Stores of maps.
+impl Core {
+    /// What maps stored is among what is to be sent, on return.
+    pub fn settle_pinned(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
+        let Some(pinned) = file.pinned() else { return Ok(()) };
+        while self.take_stores(file, &pinned, false) {
+            let until = file.data.lock().clock;
+            self.send_until(file, until, cancel)?;
+        }
+        Ok(())
+    }
+
+    /// Takes up some of what maps stored, to be sent as writes. Whether there may be more. `sure`: whether the times say so or not.
+    fn take_stores(&self, file: &Arc<FileBytes>, pinned: &CacheBody, sure: bool) -> bool {
+        let mut body = pinned.body.lock();
+        if !body.is_watched() {
+            return false;
+        }
+        let (stores, more) = body.take_stores(STORES_MAX, sure).unwrap_or_else(|error| {
+            tracing::warn!(fid = %file.fid, %error, "stores to a map are not seen");
+            (Vec::new(), false)
+        });
+        if stores.is_empty() {
+            return more;
+        }
+        let mut data = file.data.lock();
+        for (offset, bytes) in stores {
+            data.clock += 1;
+            let clock = data.clock;
+            data.dirty.write(offset, bytes, clock);
+        }
+        if data.since.is_none() {
+            self.age(file, &mut data);
+        }
+        file.account(&mut data, &self.unsent);
+        more
+    }
+}
+
+/// Following.
+impl CacheBody {
+    /// Waits until the body has what the server had when this was called.
+    pub fn wait(&self, cancel: Option<&Cancel>) -> Result<(), Error> {
+        let mut following = self.following.lock();
+        let enough = following.round + u64::from(following.wanted);
+        while following.running && following.ended < enough {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+            self.followed.wait_for(&mut following, POLL_INTERVAL);
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The body is brought up to what the server has now, and then `heard` is let go.
+    pub fn follow(self: &Arc<Self>, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>, heard: Option<Arc<BreakAck>>) {
+        {
+            let mut following = pinned.following.lock();
+            following.heard.extend(heard);
+            following.wanted = true;
+            if std::mem::replace(&mut following.running, true) {
+                return;
+            }
+        }
+        // It stays open, and so held, until the server has heard.
+        self.tables.lock().node(file.fid).opens += 1;
+        let (core, file, pinned) = (Arc::clone(self), Arc::clone(file), Arc::clone(pinned));
+        self.followers.run(move || {
+            core.go_round(&file, &pinned);
+            core.count_release(&file);
+        });
+    }
+
+    /// The same, and it is done on return.
+    pub fn follow_now(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
+        let Some(pinned) = file.pinned() else { return Ok(()) };
+        if let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) {
+            core.follow(file, &pinned, None);
+        }
+        pinned.wait(cancel)
+    }
+
+    fn go_round(&self, file: &FileBytes, pinned: &CacheBody) {
+        loop {
+            let heard = {
+                let mut following = pinned.following.lock();
+                following.wanted = false;
+                following.round += 1;
+                std::mem::take(&mut following.heard)
+            };
+            if let Err(error) = self.catch_up(file, pinned) {
+                tracing::warn!(fid = %file.fid, %error, "a body that the kernel has is not brought up to date");
+                // Who is gone for good is not asked for again.
+                pinned.doubt.store(error.fault() != Some(Fault::Stale), Ordering::Release);
+            }
+            drop(heard);
+            if pinned.needs_tending() {
+                self.tend_soon();
+            }
+            let mut following = pinned.following.lock();
+            following.ended = following.round;
+            following.running = following.wanted;
+            pinned.followed.notify_all();
+            if !following.running {
+                return;
+            }
+        }
+    }
+
+    fn catch_up(&self, file: &FileBytes, pinned: &CacheBody) -> Result<(), Error> {
+        {
+            let mut body = pinned.body.lock();
+            let (layers, _) = file.layers(0, u64::MAX);
+            body.begin(layers.iter().map(|(at, data)| (*at, at + data.len() as u64)).collect());
+        }
+        let found = self.bring(file, pinned);
+        let mut body = pinned.body.lock();
+        let ours = body.end();
+        let mut data = file.data.lock();
+        match found {
+            Ok(Some(version)) if !ours => {
+                data.reads.known.reset(version);
+                data.reads.known.checked(0, body.size().div_ceil(SUMMED), version);
+                pinned.doubt.store(false, Ordering::Release);
+                Ok(())
+            }
+            // Done once more when ours has landed, or for the change that came between.
+            Ok(_) => {
+                pinned.doubt();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings what the server has into the body, but for what is ours. The version, if all of it is of one.
+    fn bring(&self, file: &FileBytes, pinned: &CacheBody) -> Result<Option<u64>, Error> {
+        let fid = file.fid;
+        let status = self.follow_call(file, Call::GetStatus { fid }, |answer| match answer {
+            Answer::Status(status) => Some((status, status)),
+            _ => None,
+        })?;
+        let disk = |error: std::io::Error| {
+            tracing::error!(%fid, %error, "the disk cache does not take a change that was made elsewhere");
+            Error::Fault(Fault::Medium)
+        };
+        {
+            let mut body = pinned.body.lock();
+            let known = file.data.lock().reads.known.is_whole(status.data_version, status.size);
+            if known && body.size() == status.size && !pinned.doubt.load(Ordering::Acquire) {
+                return Ok(Some(status.data_version));
+            }
+            body.follow_size(status.size).map_err(disk)?;
+        }
+        let blocks = status.size.div_ceil(SUMMED);
+        let mut one = true;
+        for first in (0..blocks).step_by(SUMS as usize) {
+            let count = SUMS.min(blocks - first);
+            let sums = match self.follow_raw(file, Call::ReadSums { fid, first, count: count as u32 })? {
+                Answer::Sums { version, sums } => {
+                    one &= version == status.data_version;
+                    sums
+                }
+                _ => return Err(Error::Protocol),
+            };
+            let differing = match sums.is_empty() {
+                true => (first..first + count).collect(),
+                false => pinned.body.lock().differing(first, &sums).map_err(disk)?,
+            };
+            for run in runs(&differing, RUN) {
+                let (offset, length) = (run.0 * SUMMED, (run.1 - run.0) * SUMMED);
+                let call = Call::Read { fid, offset, length: length as u32 };
+                let (data, now) = self.follow_call(file, call, |answer| match answer {
+                    Answer::Data { data, status, .. } => Some((status, (data, status))),
+                    _ => None,
+                })?;
+                let same = now.data_version == status.data_version;
+                one &= same;
+                let of = sums.get((run.0 - first) as usize..(run.1 - first) as usize).filter(|_| same && one);
+                pinned.body.lock().adopt(offset, &data, of).map_err(disk)?;
+            }
+        }
+        Ok(one.then_some(status.data_version))
+    }
+
+    fn follow_raw(&self, file: &FileBytes, call: Call) -> Result<Answer, Error> {
+        let caller = file.data.lock().opener.clone().unwrap_or(Caller::ROOT);
+        Ok(self.remote.call_urgently(&caller, call, Some(&self.leaving))?.answer)
+    }
+
+    /// A call whose answer has a status, which is entered.
+    fn follow_call<T>(
+        &self,
+        file: &FileBytes,
+        call: Call,
+        of: impl FnOnce(Answer) -> Option<(Status, T)>,
+    ) -> Result<T, Error> {
+        let snapshot = self.begin();
+        let (status, rest) = of(self.follow_raw(file, call)?).ok_or(Error::Protocol)?;
+        self.tables.lock().put(snapshot, status);
+        Ok(rest)
+    }
+}
+
+/// Tending.
+impl Core {
+    fn tend_soon(&self) {
+        let mut chores = self.chores.lock();
+        if chores.tend.is_none() {
+            chores.tend = Some(Instant::now() + TEND);
+            self.poke.notify_one();
+        }
+    }
+
+    /// Each second, as long as there is a body that needs it: stores are sent, doubts are cleared, what nobody has mapped any more goes back.
+    pub fn tend_pinned(self: &Arc<Self>) {
+        let mut again = false;
+        for file in self.files() {
+            let Some(pinned) = file.pinned() else { continue };
+            again |= pinned.needs_tending();
+            if pinned.watched.load(Ordering::Acquire) {
+                self.take_stores(&file, &pinned, false);
+                self.flush_now(&file);
+            }
+            if pinned.lingers.load(Ordering::Acquire) {
+                self.end_lingering(&file, &pinned);
+            }
+            if pinned.doubt.load(Ordering::Acquire) && file.is_clean() && file.is_landed() {
+                self.follow(&file, &pinned, None);
+            }
+        }
+        if again {
+            self.tend_soon();
+        }
+    }
+
+    fn end_lingering(self: &Arc<Self>, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) {
+        // Who has it opens or closes the file.
+        let Some(choice) = file.choice.try_lock() else { return };
+        if choice.users == 0 && !self.unpin(file, pinned) {
+            return;
+        }
+        pinned.lingers.store(false, Ordering::Release);
+        drop(choice);
+        self.count_release(file);
+    }
+}
+
+/// Consecutive numbers, from and to, at most so many together.
+fn runs(blocks: &[u64], most: u64) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for block in blocks {
+        match runs.last_mut() {
+            Some((from, to)) if *to == *block && *to - *from < most => *to += 1,
+            _ => runs.push((*block, *block + 1)),
+        }
+    }
+    runs
+}

@@ -1,0 +1,296 @@
+//! What all operations share: the session, the tables, the open files, the threads. See the head of `lib.rs` for the locks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use client::{Cancel, Remote, Reply};
+use lease::CallStart;
+use parking_lot::{Condvar, Mutex, RwLock};
+use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
+
+use crate::preallocated::BlankPool;
+use crate::budget::Share;
+use crate::mount_shared::MountShared;
+use crate::disk_cache::DiskCache;
+use crate::file_data::FileBytes;
+use crate::journal::{JournalEntry, Journal};
+use crate::admission::Admission;
+use crate::listing::{EarlyDirs, OpenDir};
+use crate::server_instance::ServerInstance;
+use crate::open::Open;
+use crate::pool::JobPool;
+use crate::dir_prefetch::Siblings;
+use crate::snapshots::is_made_up;
+use crate::free_space::Space;
+use crate::node_tables::Tables;
+use crate::unstable_metadata::{MetadataSubject, Unsaved};
+use crate::{DirHandle, Error, OpenHandle, KernelPort, NoKernel, RequestContext, Stamp, VenusConfig};
+
+/// Files that are followed at the same time.
+const FOLLOWERS: usize = 4;
+
+/// What the janitor has to look after.
+#[derive(Default)]
+pub(crate) struct Chores {
+    /// Files that became dirty, in that order.
+    pub aging: VecDeque<(Instant, Arc<FileBytes>)>,
+    /// Held files whose last handle is closed.
+    pub unhold: Vec<Fid>,
+    /// Held files to be claimed in a new session.
+    pub hold: Vec<Fid>,
+    /// Acknowledged and not stable: commit all soon.
+    pub commit: bool,
+    pub committed: Option<Instant>,
+    /// When the lease ends if nothing is heard.
+    pub lease: Option<Time>,
+    /// When pinned bodies are to be looked after.
+    pub tend: Option<Instant>,
+    pub stop: bool,
+}
+
+pub(crate) struct Core {
+    pub remote: Arc<dyn Remote>,
+    pub config: VenusConfig,
+    /// Nobody can change the volume: there is nothing to lock but what this client's applications agree upon, and its locks are its own.
+    pub own_locks: bool,
+    /// With the other volumes of the mount.
+    pub common: Arc<MountShared>,
+    pub tables: Mutex<Tables>,
+    /// A removal ended.
+    pub removed: Condvar,
+    /// Counts breaks and losses; replies into the kernel hold it for reading.
+    pub gate: RwLock<u64>,
+    /// Counts what ends lends: lost leases and restarts of the server.
+    pub life: AtomicU64,
+    /// When trust ends if nothing is heard, in nanoseconds of [`client::clock`]: for replies into the
+    /// kernel, which must not take the tables' lock.
+    pub trusted_until: AtomicU64,
+    /// Bodies that the kernel was given.
+    pub passed: AtomicU64,
+    pub invalidate: RwLock<Arc<dyn KernelPort>>,
+    pub opens: Mutex<HashMap<OpenHandle, Arc<Open>>>,
+    pub dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
+    pub next: AtomicU64,
+    pub unsent: Share,
+    /// Bytes in all files' `kept`.
+    pub kept: Share,
+    /// Bytes that were read ahead.
+    pub ahead: Share,
+    pub siblings: Siblings,
+    pub early_dirs: EarlyDirs,
+    pub space: Space,
+    pub senders: JobPool,
+    pub readers: JobPool,
+    /// Writes the disk cache, or tells the kernel what it may forget; `filling` bytes wait for it.
+    pub fillers: JobPool,
+    pub filling: Share,
+    /// Bring bodies that the kernel has up to what the server has.
+    pub followers: JobPool,
+    /// They are to end.
+    pub leaving: Cancel,
+    pub chores: Mutex<Chores>,
+    pub poke: Condvar,
+    pub left_out: Admission,
+    pub stopped: AtomicBool,
+    pub journal: Journal,
+    pub unsaved: Unsaved,
+    pub lives: ServerInstance,
+    /// Bodies for new files.
+    pub blanks: Mutex<BlankPool>,
+    /// Entries that were taken out of the journal, whose bytes are to be let go.
+    pub cuts: Mutex<Vec<JournalEntry>>,
+    /// Answers of the server that were not those given here (DE-5), other than behind a change that was lost.
+    pub differences: AtomicU64,
+    /// Entries up to here may rest on one that was lost.
+    pub distrusted: AtomicU64,
+    /// Itself, for work in the background.
+    pub this: OnceLock<Weak<Core>>,
+}
+
+impl Core {
+    pub fn new(
+        common: &Arc<MountShared>,
+        remote: Arc<dyn Remote>,
+        config: VenusConfig,
+        own_locks: bool,
+    ) -> std::io::Result<Self> {
+        if !remote.passes_descriptors() {
+            common.open_disk(&config)?;
+        }
+        let journal = Journal::default();
+        let mut tables = Tables::new(&config, common);
+        tables.landed = journal.counter();
+        Ok(Core {
+            tables: Mutex::new(tables),
+            removed: Condvar::new(),
+            gate: RwLock::new(0),
+            life: AtomicU64::new(1),
+            trusted_until: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+            invalidate: RwLock::new(Arc::new(NoKernel)),
+            opens: Mutex::default(),
+            dirs: Mutex::default(),
+            next: AtomicU64::new(1),
+            unsent: Share::of(&common.unsent),
+            kept: Share::of(&common.kept),
+            ahead: Share::of(&common.ahead),
+            siblings: Siblings::new(&common.siblings),
+            early_dirs: EarlyDirs::default(),
+            space: Space::default(),
+            senders: JobPool::new("venus-send", config.flusher_threads),
+            readers: JobPool::new("venus-read", config.reader_threads),
+            fillers: JobPool::new("venus-fill", 1),
+            filling: Share::of(&common.filling),
+            followers: JobPool::new("venus-follow", FOLLOWERS),
+            leaving: Cancel::new(),
+            chores: Mutex::default(),
+            poke: Condvar::new(),
+            left_out: Admission::default(),
+            stopped: AtomicBool::new(false),
+            journal,
+            unsaved: Unsaved::default(),
+            lives: ServerInstance::default(),
+            blanks: Mutex::default(),
+            cuts: Mutex::default(),
+            differences: AtomicU64::new(0),
+            distrusted: AtomicU64::new(0),
+            this: OnceLock::new(),
+            common: Arc::clone(common),
+            own_locks,
+            remote,
+            config,
+        })
+    }
+
+    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept for it.
+    pub fn is_local(&self) -> bool {
+        self.remote.passes_descriptors()
+    }
+
+    /// The disk cache, if the server is on another machine.
+    pub fn disk(&self) -> Option<&DiskCache> {
+        self.common.disk().filter(|_| !self.is_local())
+    }
+
+    /// Calls, after what was answered here about the files concerned has been sent; looks the groups up and calls again if the
+    /// server says that they decide.
+    pub fn call(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
+        self.call_with_body(request, call).map(|reply| reply.answer)
+    }
+
+    pub fn call_with_body(&self, request: &RequestContext<'_>, mut call: Call) -> Result<Reply, Error> {
+        if call.changes() && call.fids_mut().into_iter().any(|fid| is_made_up(*fid)) {
+            return Err(Fault::ReadOnly.into());
+        }
+        self.settle(request, &mut call)?;
+        let (place, subject) = (self.lives.place(), MetadataSubject::of(&call));
+        let reply = self.ask_with_groups(request, call)?;
+        self.hear(place, &reply);
+        if let Some(subject) = subject {
+            self.note(place, &reply, subject);
+        }
+        Ok(reply)
+    }
+
+    fn ask_with_groups(&self, request: &RequestContext<'_>, call: Call) -> Result<Reply, Error> {
+        let Some(groups) = request.groups.filter(|_| request.caller.groups.is_none()) else {
+            return Ok(self.remote.call(request.caller, call, request.cancel)?);
+        };
+        match self.remote.call(request.caller, call.clone(), request.cancel) {
+            Err(error) if error.fault() == Some(Fault::GroupsNeeded) => {
+                let caller = Caller { groups: Some(groups()), ..request.caller.clone() };
+                Ok(self.remote.call(&caller, call, request.cancel)?)
+            }
+            first => Ok(first?),
+        }
+    }
+
+    pub fn begin(&self) -> CallStart {
+        self.tables.lock().holder.begin()
+    }
+
+    /// To be taken under the lock of the tables, with what it stamps.
+    pub fn stamp(&self) -> Stamp {
+        Stamp(*self.gate.read())
+    }
+
+    /// A call that answers with a status, which is entered; as the server sees the file.
+    pub fn fetch_status(&self, request: &RequestContext<'_>, call: Call) -> Result<Status, Error> {
+        let snapshot = self.begin();
+        match self.call(request, call)? {
+            Answer::Status(status) => {
+                self.tables.lock().put(snapshot, status);
+                Ok(status)
+            }
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    pub fn open_of(&self, handle: OpenHandle) -> Result<Arc<Open>, Error> {
+        self.opens.lock().get(&handle).cloned().ok_or(Error::BadHandle)
+    }
+
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn invalidator(&self) -> Arc<dyn KernelPort> {
+        Arc::clone(&self.invalidate.read())
+    }
+
+    /// The bytes of `fid` that are here, if any or if it is open.
+    pub fn file_of(&self, fid: Fid) -> Option<Arc<FileBytes>> {
+        self.tables.lock().files.get(&fid).cloned()
+    }
+
+    /// All files with bytes here or open.
+    pub fn files(&self) -> Vec<Arc<FileBytes>> {
+        self.tables.lock().files.values().cloned().collect()
+    }
+
+    /// Lets go of the file's bytes when nothing needs them.
+    pub fn let_go(&self, file: &FileBytes) {
+        let Some(learned) = self.is_let_go(file) else { return };
+        if let Some(disk) = self.disk() {
+            disk.rest(file.fid);
+        }
+        if learned {
+            self.drop_pages(file.fid);
+        }
+        self.drop_pages_of_whole(file.fid);
+    }
+
+    /// Whether it is gone; if so, whether all its blocks are known since.
+    fn is_let_go(&self, file: &FileBytes) -> Option<bool> {
+        let data = file.data.lock();
+        let mut tables = self.tables.lock();
+        let node = tables.nodes.whole_mut(&file.fid)?;
+        let this = node.file.as_ref().is_some_and(|here| std::ptr::eq(&raw const **here, file));
+        let idle = file.is_clean()
+            && data.passed.is_none()
+            && data.sealed.is_empty()
+            && data.kept.is_empty()
+            && data.workers == 0
+            && node.opens == 0;
+        if !(this && idle) {
+            return None;
+        }
+        let whole = |status: &Status| data.reads.known.is_whole(status.data_version, status.size);
+        let known = node.status.filter(whole);
+        let learned = known.is_some_and(|status| status.data_version != node.known);
+        if let Some(status) = known {
+            node.known = status.data_version;
+        }
+        self.drop_ahead(data.reads.bytes());
+        node.file = None;
+        tables.files.remove(&file.fid);
+        Some(learned)
+    }
+}
+
+/// Whoever acts in the background for a caller.
+pub(crate) fn as_caller<'a>(caller: &'a Caller, cancel: Option<&'a Cancel>) -> RequestContext<'a> {
+    RequestContext { caller, cancel, groups: None }
+}

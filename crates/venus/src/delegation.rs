@@ -1,0 +1,568 @@
+//! Delegations: when they are asked for, what they cover, and how they are given back (`docs/delegation.md`).
+//!
+//! A directory's delegation is *at home* (the server's), *asked* for, *held*, or *recalled*: then nothing is answered here any more (DE-3),
+//! and a thread sends what there is and returns it. Each time it is held it is another *generation*. A sole child remembers the directory and
+//! the generation that cover it, so nothing is to be done to the children when a delegation ends. It is never more than what
+//! the server takes for covered.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use lease::CallStart;
+use parking_lot::MutexGuard;
+use types::limits::HOLD_FIDS_MAX;
+use types::{Answer, Call, Caller, Fid, Kind, Name, Timestamp, VnodeSlots, VolumeId};
+
+use crate::local_answers::Local;
+use crate::extents::Chunk;
+use crate::file_data::FileBytes;
+use crate::journal::{JournalEntry, fids};
+use crate::dir_names::CachedName;
+use crate::core::Core;
+use crate::node_tables::Tables;
+use crate::{Error, RequestContext};
+
+/// Counts delegations.
+pub(crate) type Generation = u64;
+
+/// Changes in a row after which a directory is asked for at the next one.
+const OWN_CHANGES: u32 = 1;
+/// A pause after a recall is at most this many times the first one.
+const PAUSE_FACTOR_MAX: u32 = 64;
+/// More slots are asked for, together with a chain that is sent anyway, when fewer are left.
+const SLOTS_FEW: u64 = 512;
+/// What may be missing for an answer here: the delegation, slots, a page of the listing, the caller's rights.
+const IMPROVEMENTS_MAX: usize = 4;
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Home,
+    Asked {
+        recalled: bool,
+    },
+    Held(Generation),
+    Recalled,
+}
+
+/// How a directory stands with its delegation.
+#[derive(Debug, Default)]
+pub(crate) struct Delegation {
+    state: State,
+    /// Changes of ours since the last one of somebody else.
+    own_changes: u32,
+    /// The last one took a name away.
+    removes: bool,
+    /// It is not asked for before.
+    not_before: Option<Instant>,
+    pause: Duration,
+    /// How far it was listed under the delegation, so that the server says which children are sole.
+    listed: Listed,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Listed {
+    cookie: u64,
+    end: bool,
+}
+
+impl Delegation {
+    /// The one that is held.
+    pub fn generation(&self) -> Option<Generation> {
+        match self.state {
+            State::Held(generation) => Some(generation),
+            State::Home | State::Asked { .. } | State::Recalled => None,
+        }
+    }
+
+    /// Whether the server may believe that we hold it.
+    pub fn is_out(&self) -> bool {
+        !matches!(self.state, State::Home)
+    }
+
+    /// Somebody else changed the directory.
+    pub fn others_change(&mut self) {
+        self.own_changes = 0;
+    }
+
+    fn is_wanted(&self) -> bool {
+        let may = self.not_before.is_none_or(|at| at <= Instant::now());
+        matches!(self.state, State::Home) && self.own_changes >= OWN_CHANGES && may
+    }
+
+    fn become_held(&mut self, generation: Generation) {
+        self.state = State::Held(generation);
+        self.listed = Listed::default();
+    }
+
+    /// It is not asked for again for a while, twice as long each time, unless that was long ago.
+    fn shun(&mut self, first: Duration) {
+        let now = Instant::now();
+        let long_ago = self.not_before.is_none_or(|at| now > at + self.pause * 4);
+        self.pause = if long_ago { first } else { (self.pause * 2).min(first * PAUSE_FACTOR_MAX) };
+        self.not_before = Some(now + self.pause);
+        self.own_changes = 0;
+    }
+}
+
+impl Tables {
+    /// The delegation of `dir` that we hold.
+    pub fn delegation(&self, dir: Fid) -> Option<Generation> {
+        self.nodes.whole(&dir)?.lend.as_ref()?.generation()
+    }
+
+    /// Whether a delegation covers it: its own, or one that it is a sole child under.
+    pub fn covers(&self, fid: Fid) -> bool {
+        let sole = || {
+            let (dir, generation) = self.nodes.whole(&fid)?.sole?;
+            Some(self.delegation(dir)? == generation)
+        };
+        self.delegation(fid).is_some() || sole() == Some(true)
+    }
+
+    /// The server said so in answer to a question that was sent when `dir` had this delegation.
+    pub fn put_sole(&mut self, dir: Fid, delegation: Option<Generation>, fid: Fid) {
+        let Some(generation) = delegation.filter(|_| self.delegation(dir) == delegation) else { return };
+        if self.delegation(fid).is_none() {
+            self.node(fid).sole = Some((dir, generation));
+        }
+    }
+
+    /// A slot for a new file, and the file's fid.
+    pub fn take_slot(&mut self, volume: VolumeId, directory: bool) -> Option<(u64, Fid)> {
+        let runs = self.slots.get_mut(&volume)?;
+        let run = runs.last_mut()?;
+        let slot = run.take()?;
+        let fid = run.fid(volume, slot, directory);
+        if run.count == 0 {
+            runs.pop();
+        }
+        Some((slot, fid))
+    }
+
+    fn add_slots(&mut self, volume: VolumeId, slots: VnodeSlots) {
+        if slots.count > 0 {
+            self.slots.entry(volume).or_default().push(slots);
+        }
+    }
+
+    fn slots_left(&self, volume: VolumeId) -> u64 {
+        self.slots.get(&volume).into_iter().flatten().map(|range| u64::from(range.count)).sum()
+    }
+
+    /// A change of ours in `dir` was executed by the server.
+    pub fn own_change(&mut self, dir: Fid, removes: bool) {
+        let lend = self.node(dir).lend.get_or_insert_default();
+        lend.own_changes += 1;
+        lend.removes = removes;
+    }
+
+    fn hold_delegation(&mut self, dir: Fid) -> Generation {
+        self.generations += 1;
+        let generation = self.generations;
+        let node = self.node(dir);
+        node.sole = None;
+        node.lend.get_or_insert_default().become_held(generation);
+        generation
+    }
+
+    /// The server wants it back. Whether it is to be given back now: otherwise that is under way, or happens when it comes.
+    pub fn recall(&mut self, dir: Fid) -> bool {
+        let lend = self.node(dir).lend.get_or_insert_default();
+        match &mut lend.state {
+            State::Asked { recalled } => {
+                *recalled = true;
+                false
+            }
+            State::Recalled => false,
+            State::Held(_) | State::Home => {
+                lend.state = State::Recalled;
+                true
+            }
+        }
+    }
+
+    /// All delegations end; those that are to be given back, in case the server still knows of them.
+    pub fn end_delegations(&mut self) -> Vec<Fid> {
+        self.slots.clear();
+        let mut ended = Vec::new();
+        for (fid, node) in self.nodes.each_whole() {
+            let Some(lend) = &mut node.lend else { continue };
+            match &mut lend.state {
+                State::Asked { recalled } => *recalled = true,
+                State::Held(_) => {
+                    lend.state = State::Recalled;
+                    ended.push(*fid);
+                }
+                State::Home | State::Recalled => {}
+            }
+        }
+        ended
+    }
+
+    fn children_of(&self, dirs: &[Fid]) -> Vec<Arc<FileBytes>> {
+        let below =
+            |fid: &Fid| self.nodes.whole(fid).and_then(|node| node.sole).is_some_and(|(dir, _)| dirs.contains(&dir));
+        self.files.iter().filter(|(fid, _)| below(fid)).map(|(_, file)| Arc::clone(file)).collect()
+    }
+}
+
+/// What is missing for an answer here.
+enum Missing {
+    Delegation(Fid),
+    Slots(Fid),
+    Page(Fid),
+    Rights(Fid),
+}
+
+/// An answer that was given here, under the lock of the tables as it was taken.
+pub(crate) type Answered<'a> = (MutexGuard<'a, Tables>, CallStart, Answer);
+
+/// Answering.
+impl Core {
+    /// Answers a change here if that is possible; asks for the delegation if it is time for that.
+    pub fn answer_under_delegation(&self, request: &RequestContext<'_>, call: &Call) -> Option<Answered<'_>> {
+        if !self.config.delegations {
+            return None;
+        }
+        for _ in 0..IMPROVEMENTS_MAX {
+            if let Some(answered) = self.answer_here(request.caller, call) {
+                return Some(answered);
+            }
+            let missing = self.missing(request.caller.uid, call)?;
+            let better = match missing {
+                Missing::Delegation(dir) | Missing::Slots(dir) => self.ask(request, dir),
+                Missing::Page(dir) => self.list_sole(request, dir),
+                Missing::Rights(dir) => self.rights(request, dir).is_ok(),
+            };
+            if !better {
+                return None;
+            }
+        }
+        self.answer_here(request.caller, call)
+    }
+
+    /// Answers a change here, if a delegation covers it.
+    pub fn answer_here(&self, caller: &Caller, call: &Call) -> Option<Answered<'_>> {
+        self.wait_for_journal();
+        let mut tables = self.tables.lock();
+        let at = wall();
+        let local = tables.answer_here(&self.asker(caller), call, at)?;
+        let (_, answer) = self.record(&mut tables, caller, call, at, local, None);
+        let snapshot = tables.holder.begin();
+        Some((tables, snapshot, answer))
+    }
+
+    /// Puts what was answered into the journal, and what it covers into the tables.
+    pub fn record(
+        &self,
+        tables: &mut Tables,
+        caller: &Caller,
+        call: &Call,
+        at: Timestamp,
+        local: Local,
+        data: Option<(Arc<FileBytes>, Chunk)>,
+    ) -> (u64, Answer) {
+        let Local { answer, slot } = local;
+        if let Some((number, answer)) = self.journal.merge(caller, call, at, &answer) {
+            if let Answer::Status(status) = answer {
+                let node = tables.node(status.fid);
+                node.status = Some(status);
+                node.pending = number;
+            }
+            return (number, answer);
+        }
+        let about = fids(&answer);
+        let pending = about.first().and_then(|fid| tables.nodes.whole(fid)).map_or(0, |node| node.pending);
+        let before = if pending > self.journal.landed() { pending } else { 0 };
+        let entry = JournalEntry {
+            number: 0,
+            before,
+            since: Instant::now(),
+            caller: caller.clone(),
+            at,
+            slot,
+            call: call.clone(),
+            expected: answer.clone(),
+            data,
+            cut: false,
+        };
+        let number = self.journal.push(entry);
+        about.into_iter().for_each(|fid| tables.node(fid).pending = number);
+        match (&answer, call) {
+            (Answer::Made { status, .. }, _) if status.kind == Kind::Directory => {
+                tables.hold_delegation(status.fid);
+            }
+            (Answer::Made { status, dir, .. }, _) => {
+                let delegation = tables.delegation(dir.fid);
+                tables.put_sole(dir.fid, delegation, status.fid);
+            }
+            (Answer::Removed { status, .. }, _) if status.kind == Kind::Directory => {
+                tables.node(status.fid).lend = None;
+            }
+            (Answer::Removed { status, .. }, Call::Remove { hold: false, .. }) if status.links == 0 && before > 0 => {
+                let cut = self.journal.cut();
+                self.cuts.lock().extend(cut);
+            }
+            _ => {}
+        }
+        (number, answer)
+    }
+
+    fn missing(&self, uid: u32, call: &Call) -> Option<Missing> {
+        let tables = self.tables.lock();
+        let (dirs, names): (&[Fid], &[(Fid, &Name)]) = match call {
+            Call::Make { dir, .. } => (&[*dir], &[]),
+            Call::Remove { dir, name, .. } => (&[*dir], &[(*dir, name)]),
+            Call::Rename { from_dir, from, to_dir, to, .. } => {
+                (&[*from_dir, *to_dir], &[(*from_dir, from), (*to_dir, to)])
+            }
+            _ => return None,
+        };
+        let lend = |dir: &Fid| tables.nodes.whole(dir).and_then(|node| node.lend.as_ref());
+        if let Some(dir) = dirs.iter().find(|dir| tables.delegation(**dir).is_none()) {
+            let all = dirs
+                .iter()
+                .all(|dir| tables.delegation(*dir).is_some() || lend(dir).is_some_and(|lend| lend.is_wanted()));
+            return (all && tables.trusted()).then_some(Missing::Delegation(*dir));
+        }
+        let judged = |dir: &&Fid| {
+            let listed = tables.nodes.whole(dir).and_then(|node| node.status).is_some_and(|status| status.by_list);
+            !listed || tables.rights.of(**dir, uid).is_some()
+        };
+        if let Some(dir) = dirs.iter().find(|dir| !judged(dir)) {
+            return Some(Missing::Rights(*dir));
+        }
+        if matches!(call, Call::Make { .. }) {
+            return (tables.slots_left(dirs[0].volume) == 0).then_some(Missing::Slots(dirs[0]));
+        }
+        let strange = |(dir, name): &&(Fid, &Name)| {
+            let known = tables.resolve(*dir, name);
+            known.is_some_and(|fid| !tables.covers(fid)) && lend(dir).is_some_and(|lend| !lend.listed.end)
+        };
+        names.iter().find(strange).map(|(dir, _)| Missing::Page(*dir))
+    }
+
+    /// Asks for a delegation, or for more slots under one. Whether there is something new.
+    fn ask(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
+        let snapshot = {
+            let mut tables = self.tables.lock();
+            let lend = tables.node(dir).lend.get_or_insert_default();
+            match lend.state {
+                State::Home => lend.state = State::Asked { recalled: false },
+                State::Held(_) => {}
+                State::Asked { .. } | State::Recalled => return false,
+            }
+            tables.holder.begin()
+        };
+        let answer = self.call(request, Call::Delegate { fid: dir });
+        let mut tables = self.tables.lock();
+        let granted = match answer {
+            Ok(Answer::Delegation { status, slots }) => {
+                tables.put(snapshot, status);
+                if !tables.holder.is_void(snapshot) {
+                    tables.add_slots(dir.volume, slots);
+                }
+                true
+            }
+            Ok(_) | Err(_) => false,
+        };
+        let promised = tables.holder.promised(dir, snapshot) && tables.node(dir).valid;
+        let pause = self.config.recall_pause;
+        let lend = tables.node(dir).lend.get_or_insert_default();
+        match lend.state {
+            State::Asked { recalled: false } if granted && promised => {
+                tables.hold_delegation(dir);
+                drop(tables);
+                self.first_blanks(dir);
+                true
+            }
+            State::Asked { .. } if granted => {
+                lend.state = State::Recalled;
+                drop(tables);
+                self.give_back_soon(vec![dir]);
+                false
+            }
+            State::Asked { .. } => {
+                lend.state = State::Home;
+                lend.shun(pause);
+                false
+            }
+            State::Held(_) => granted,
+            State::Home | State::Recalled => false,
+        }
+    }
+
+    /// Lists the next page of a directory that is delegated, to learn which children are sole. Whether there was one.
+    fn list_sole(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
+        let lend = |tables: &mut Tables| tables.node(dir).lend.as_ref().map_or(Listed::default(), |lend| lend.listed);
+        let from = lend(&mut self.tables.lock());
+        let (cookie, end) = match self.list_page(request, dir, from.cookie) {
+            Ok((cookie, end)) => (cookie, end),
+            Err(_) => (from.cookie, true),
+        };
+        let mut tables = self.tables.lock();
+        let now = lend(&mut tables);
+        if let Some(lend) = tables.node(dir).lend.as_mut().filter(|_| now.cookie == from.cookie) {
+            lend.listed = Listed { cookie, end };
+        }
+        true
+    }
+
+    /// Before a directory is listed from its beginning: somebody is removing a tree if the one above lost a name last. The
+    /// server then says of each entry whether it is sole.
+    pub fn ask_before_listing(&self, request: &RequestContext<'_>, dir: Fid) {
+        let above_removes = || {
+            let tables = self.tables.lock();
+            let above = tables.nodes.whole(&dir)?.sole?.0;
+            let removes = tables.nodes.whole(&above)?.lend.as_ref()?.removes;
+            let may = tables.nodes.whole(&dir)?.lend.as_ref().is_none_or(|lend| {
+                matches!(lend.state, State::Home) && lend.not_before.is_none_or(|at| at <= Instant::now())
+            });
+            Some(removes && may && tables.covers(dir))
+        };
+        if self.config.delegations && above_removes() == Some(true) {
+            self.ask(request, dir);
+        }
+    }
+
+    /// After a chain with these entries: a directory to ask for more slots with, if there are few left.
+    pub fn slots_wanted(&self, chain: &[JournalEntry]) -> Option<Fid> {
+        let made = chain.iter().rev().find_map(|entry| match &entry.call {
+            Call::Make { dir, .. } => Some(*dir),
+            _ => None,
+        })?;
+        let tables = self.tables.lock();
+        (tables.slots_left(made.volume) < SLOTS_FEW && tables.delegation(made).is_some()).then_some(made)
+    }
+
+    /// The answer to asking with [`Core::slots_wanted`].
+    pub fn slots_came(&self, dir: Fid, snapshot: CallStart, answer: &Answer) {
+        let mut tables = self.tables.lock();
+        if let Answer::Delegation { slots, .. } = answer
+            && !tables.holder.is_void(snapshot)
+        {
+            tables.add_slots(dir.volume, *slots);
+        }
+    }
+}
+
+/// Giving back.
+impl Core {
+    /// The server wants these back: nothing is answered under them from now on.
+    pub fn recalled(&self, dirs: &[Fid]) {
+        let mut tables = self.tables.lock();
+        let now: Vec<Fid> = dirs.iter().copied().filter(|dir| tables.recall(*dir)).collect();
+        drop(tables);
+        self.give_back_soon(now);
+    }
+
+    /// Sends what there is and returns these, in the background: nobody may wait for that who hears breaks.
+    pub fn give_back_soon(&self, dirs: Vec<Fid>) {
+        if !dirs.is_empty()
+            && let Some(core) = self.this.get().and_then(Weak::upgrade)
+        {
+            self.senders.run(move || core.give_back(&dirs));
+        }
+    }
+
+    pub fn give_back(self: &Arc<Self>, dirs: &[Fid]) {
+        self.withdraw_uncovered();
+        // Whoever asks must see what was closed, and with handles whose closing says nothing that is all that was written.
+        let files = self.tables.lock().children_of(dirs);
+        for file in files.iter().filter(|file| !file.is_clean()) {
+            if self.send_all(file, None).is_err() {
+                tracing::warn!(fid = %file.fid, "written bytes could not be sent before a delegation is given back");
+            }
+        }
+        // Interrupted is the only error, and nobody interrupts this.
+        let _ = self.drain_all(None);
+        for fids in dirs.chunks(HOLD_FIDS_MAX) {
+            match self.remote.call(&Caller::ROOT, Call::Return { fids: fids.to_vec() }, None) {
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "delegations could not be returned"),
+            }
+        }
+        let mut tables = self.tables.lock();
+        for dir in dirs {
+            let Some(lend) = tables.nodes.whole_mut(dir).and_then(|node| node.lend.as_mut()) else { continue };
+            lend.state = State::Home;
+            lend.shun(self.config.recall_pause);
+        }
+    }
+}
+
+/// The files that a call is about, and whether that is all: a name that it takes away may be unknown here.
+fn concerned(tables: &Tables, call: &mut Call) -> (Vec<Fid>, bool) {
+    let mut fids: Vec<Fid> = call.fids_mut().into_iter().map(|fid| *fid).collect();
+    let names: &[(Fid, &Name)] = match call {
+        Call::Remove { dir, name, .. } => &[(*dir, name)],
+        Call::Rename { from_dir, from, to_dir, to, .. } => &[(*from_dir, from), (*to_dir, to)],
+        _ => &[],
+    };
+    let mut all = true;
+    for (dir, name) in names {
+        match tables.known(*dir, name) {
+            CachedName::File(fid) => fids.push(fid),
+            CachedName::Absent => {}
+            CachedName::Unknown => all = false,
+        }
+    }
+    (fids, all)
+}
+
+/// A call of ours that changes files at the server: meanwhile nothing about them is answered here.
+pub(crate) struct Away<'a> {
+    core: &'a Core,
+    fids: Vec<Fid>,
+    /// These are not all: meanwhile nothing at all is answered here.
+    blind: bool,
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        let mut tables = self.core.tables.lock();
+        for fid in &self.fids {
+            tables.node(*fid).away -= 1;
+        }
+        tables.blind -= u32::from(self.blind);
+    }
+}
+
+/// Calls that the server answers.
+impl Core {
+    /// Before `call`, which changes something, is sent, until its answer has been entered. Not to be dropped under the lock of the tables.
+    pub fn away(&self, call: &mut Call) -> Away<'_> {
+        let mut tables = self.tables.lock();
+        let (fids, all) = concerned(&tables, call);
+        for fid in &fids {
+            tables.node(*fid).away += 1;
+        }
+        tables.blind += u32::from(!all);
+        Away { core: self, fids, blind: !all }
+    }
+
+    /// What was answered here about the files that `call` is about is at the server afterwards; before a change of names or status
+    /// all that was answered is, so that no later change outlives an earlier one.
+    pub fn settle(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
+        let until = {
+            let tables = self.tables.lock();
+            let landed = tables.landed.load(Ordering::Acquire);
+            let pending = |fid: Fid| tables.nodes.whole(&fid).map_or(0, |node| node.pending);
+            let data = matches!(call, Call::Write { .. } | Call::Allocate { .. } | Call::AdoptBody { .. });
+            match concerned(&tables, call) {
+                _ if call.changes() && !data => Some(self.journal.last()),
+                (fids, true) => fids.into_iter().map(pending).filter(|number| *number > landed).max(),
+                (_, false) => Some(self.journal.last()),
+            }
+        };
+        until.map_or(Ok(()), |until| self.drain(until, request.cancel))
+    }
+}
+
+/// The time that changes get which are answered here.
+pub(crate) fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+}

@@ -1,0 +1,316 @@
+//! The bytes of one file that are here: written and not sent, sent and not answered, answered and not yet stable.
+//!
+//! A written byte moves `dirty` -> `flying` -> (`kept` ->) gone. Reads lay `flying` and then `dirty` over what the server has.
+//! Under a delegation it moves `dirty` -> `sealed` -> (`kept` ->) gone: what is sealed is an entry of the journal, and its effect is in
+//! the status already.
+//! Chunks in flight never overlap, so the order in which the server applies them does not matter. `kept` is what the
+//! server acknowledged as *unstable* (`kept.rs`).
+//!
+//! `clock` counts writes; a flush waits until everything not newer than the count at its beginning is gone, so that a
+//! busy writer does not hold it up for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use types::{ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
+
+use crate::preallocated::ScratchBody;
+use crate::budget::Share;
+use crate::cache_body::CacheBody;
+use crate::extents::{Chunk, Extents};
+use crate::unstable_writes::Kept;
+use crate::passthrough::{Choice, PassedFile};
+use crate::read_cache::ReadCache;
+use crate::{Error, OpenHandle};
+
+/// One file with bytes here, or open.
+pub(crate) struct FileBytes {
+    pub fid: Fid,
+    /// Bytes dirty or flying. Changes under `data`; read without it for the status that is shown.
+    pub unsent: AtomicUsize,
+    /// Past the last of those bytes.
+    pub floor: AtomicU64,
+    /// Chunks sealed. As `unsent`.
+    sealed: AtomicUsize,
+    /// The server's records lag behind what the kernel writes. Changes under `data`; read without it for the status that is shown.
+    pub lent: AtomicBool,
+    /// The kernel writes into a blank. Changes with `scratch`; read without it.
+    pub blank: AtomicBool,
+    pub scratch: Mutex<Option<ScratchBody>>,
+    /// It was made here, and what was written went past the kernel's pages.
+    pub past_pages: AtomicBool,
+    /// How many handles there are, and with them the mode. See `pass.rs`.
+    pub choice: Mutex<Choice>,
+    pub data: Mutex<Data>,
+    /// Held by the commit that asks about what is kept.
+    pub commits: Mutex<()>,
+    /// Something flew, landed or failed.
+    pub moved: Condvar,
+}
+
+/// A lock that the server granted us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub owner: LockOwner,
+    pub pid: u32,
+    pub family: LockFamily,
+    pub range: ByteRange,
+    pub mode: LockMode,
+    /// It was asked for through this one.
+    pub handle: OpenHandle,
+    pub end: End,
+}
+
+/// How near a lock's end may be. The kernel does not wait for us when it closes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// We shall hear of a close before it is done.
+    Far,
+    /// The file may be closed, and we hear of it later.
+    Near,
+    /// It is being given back.
+    Now,
+}
+
+#[derive(Default)]
+pub(crate) struct Data {
+    pub dirty: Extents,
+    pub flying: Vec<Chunk>,
+    /// In the journal, oldest first, with the entries' numbers.
+    pub sealed: Vec<(u64, Chunk)>,
+    pub kept: Kept,
+    pub clock: u64,
+    /// Writes not newer than this go without waiting for a full chunk.
+    pub urgent: u64,
+    /// When `dirty` got its first byte.
+    pub since: Option<Instant>,
+    /// Background threads at work on this file.
+    pub workers: usize,
+    /// Failed writes, and why the last one failed.
+    pub errors: u64,
+    pub error: Option<Error>,
+    /// Who wrote last; sends in the background go in this name.
+    pub writer: Option<Caller>,
+    /// Who opened it last, for reading if anybody did; what follows others' changes in the background asks in this name.
+    pub opener: Option<Caller>,
+    /// The next write call clears set-id bits.
+    pub kill: bool,
+    /// Breaks of this file: a writer that waits is let go when one comes (see `Invalidate`).
+    pub breaks: u64,
+    /// Breaks of this file that are being told to the kernel: it writes mapped pages back to us first, and waits for that.
+    pub breaking: u32,
+    pub locks: Vec<Granted>,
+    /// Locks of this file that were lost with their session: handles opened before are of no use.
+    pub locks_lost: u64,
+    pub reads: ReadCache,
+    /// The body that the kernel has, while the file is open in that mode.
+    pub passed: Option<PassedFile>,
+}
+
+impl FileBytes {
+    pub fn new(fid: Fid) -> Self {
+        FileBytes {
+            fid,
+            unsent: AtomicUsize::new(0),
+            floor: AtomicU64::new(0),
+            sealed: AtomicUsize::new(0),
+            lent: AtomicBool::new(false),
+            blank: AtomicBool::new(false),
+            scratch: Mutex::default(),
+            past_pages: AtomicBool::new(false),
+            choice: Mutex::default(),
+            data: Mutex::default(),
+            commits: Mutex::default(),
+            moved: Condvar::new(),
+        }
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.unsent.load(Ordering::Acquire) == 0 && !self.is_behind()
+    }
+
+    /// The body of the disk cache that the kernel has, if it has one.
+    pub fn pinned(&self) -> Option<Arc<CacheBody>> {
+        self.data.lock().passed.as_ref()?.pinned.clone()
+    }
+
+    /// Whether nothing is on its way in the journal.
+    pub fn is_landed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire) == 0
+    }
+
+    /// Publishes what `data` holds, after each change of `dirty`, `flying` or `sealed`.
+    pub fn account(&self, data: &mut Data, share: &Share) {
+        let now = data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
+        let floor = data.flying.iter().map(Chunk::end).max().unwrap_or(0).max(data.dirty.end());
+        self.floor.store(floor, Ordering::Release);
+        self.sealed.store(data.sealed.len(), Ordering::Release);
+        share.change(self.unsent.swap(now, Ordering::AcqRel), now);
+        if data.dirty.is_empty() {
+            data.since = None;
+        }
+        self.moved.notify_all();
+    }
+
+    /// Bytes written here in `start..end`, oldest first, and past the last written byte.
+    pub fn layers(&self, start: u64, end: u64) -> (Vec<(u64, Bytes)>, u64) {
+        if self.is_clean() && self.is_landed() {
+            return (Vec::new(), 0);
+        }
+        let data = self.data.lock();
+        let mut layers = Vec::new();
+        let sealed = data.sealed.iter().map(|(_, chunk)| chunk);
+        for chunk in sealed.chain(&data.flying).filter(|chunk| chunk.overlaps(start, end)) {
+            let (lo, hi) = (start.max(chunk.offset), end.min(chunk.end()));
+            layers.push((lo, chunk.data.slice((lo - chunk.offset) as usize..(hi - chunk.offset) as usize)));
+        }
+        layers.extend(data.dirty.within(start, end));
+        (layers, self.floor.load(Ordering::Acquire))
+    }
+}
+
+impl Data {
+    /// Whether a byte not newer than `clock` is still here.
+    pub fn holds(&self, clock: u64) -> bool {
+        self.flying.iter().any(|chunk| chunk.first <= clock)
+            || self.dirty.oldest().is_some_and(|oldest| oldest <= clock)
+    }
+
+    /// Whether one is, or in the journal.
+    pub fn has_on_its_way(&self, clock: u64) -> bool {
+        self.holds(clock) || self.sealed.iter().any(|(_, chunk)| chunk.first <= clock)
+    }
+
+    /// Takes the next chunk to send; it flies from now on. `all`: not only a full one.
+    pub fn launch(&mut self, all: bool) -> Option<Chunk> {
+        let chunk = self.dirty.take(&self.flying, !all)?;
+        self.flying.push(chunk.clone());
+        Some(chunk)
+    }
+
+    /// The entry of the journal with this number has landed.
+    pub fn unseal(&mut self, number: u64) {
+        self.sealed.retain(|(sealed, _)| *sealed != number);
+    }
+
+    pub fn land(&mut self, chunk: &Chunk) {
+        self.flying.retain(|flight| flight.offset != chunk.offset);
+    }
+
+    /// Bytes that were at the server, or on their way, before all that is here are to be sent again.
+    pub fn send_older(&mut self, chunks: &[Chunk]) {
+        let mut older = Extents::default();
+        chunks.iter().for_each(|chunk| older.fill(chunk));
+        for (_, sealed) in &self.sealed {
+            older.carve(sealed.offset, sealed.end());
+        }
+        self.send_again(&older.flush_all());
+    }
+
+    /// Bytes are to be sent (again): where nothing newer is dirty or in flight.
+    pub fn send_again(&mut self, chunks: &[Chunk]) {
+        let mut older = Extents::default();
+        chunks.iter().for_each(|chunk| older.fill(chunk));
+        for flight in &self.flying {
+            older.carve(flight.offset, flight.end());
+        }
+        for chunk in older.flush_all() {
+            self.dirty.fill(&chunk);
+        }
+        self.urgent = self.clock;
+    }
+
+    pub fn fail(&mut self, error: Error) {
+        if let Some(pinned) = self.passed.as_ref().and_then(|passed| passed.pinned.as_ref()) {
+            // It is in the body, and never will be at the server.
+            pinned.doubt();
+        }
+        self.errors += 1;
+        self.error = Some(error);
+    }
+
+    /// The lock of another owner that is in the way of one.
+    pub fn conflict(&self, wanted: &Granted) -> Option<Granted> {
+        let shared = |lock: &Granted| lock.mode == LockMode::Shared && wanted.mode == LockMode::Shared;
+        let other = |lock: &Granted| lock.owner != wanted.owner && lock.family == wanted.family;
+        self.locks.iter().copied().find(|lock| other(lock) && !shared(lock) && lock.range.overlaps(wanted.range))
+    }
+
+    /// This is how near the end is of the locks that `which` chooses.
+    pub fn ends(&mut self, end: End, which: impl Fn(&Granted) -> bool) {
+        self.locks.iter_mut().filter(|lock| which(lock)).for_each(|lock| lock.end = end);
+    }
+
+    /// The server granted a lock: it replaces what the owner had in its range.
+    pub fn granted(&mut self, lock: Granted) {
+        self.ungranted(lock.owner, lock.family, lock.range);
+        self.locks.push(lock);
+    }
+
+    /// The owner's locks in the range are gone; parts outside stay.
+    pub fn ungranted(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) {
+        let (hit, mut rest): (Vec<Granted>, Vec<Granted>) = self
+            .locks
+            .drain(..)
+            .partition(|lock| lock.owner == owner && lock.family == family && lock.range.overlaps(range));
+        for lock in hit {
+            if lock.range.start < range.start {
+                rest.push(Granted { range: ByteRange { start: lock.range.start, end: range.start - 1 }, ..lock });
+            }
+            if lock.range.end > range.end {
+                rest.push(Granted { range: ByteRange { start: range.end + 1, end: lock.range.end }, ..lock });
+            }
+        }
+        self.locks = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(start: u64, end: u64) -> Granted {
+        let range = ByteRange { start, end };
+        let (owner, family, mode) = (LockOwner(1), LockFamily::Posix, LockMode::Exclusive);
+        Granted { owner, pid: 9, family, range, mode, handle: OpenHandle(1), end: End::Far }
+    }
+
+    #[test]
+    fn an_unlock_in_the_middle_leaves_both_sides() {
+        let mut data = Data::default();
+        data.granted(lock(0, 99));
+        data.granted(Granted { owner: LockOwner(2), ..lock(200, u64::MAX) });
+        data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange { start: 10, end: 19 });
+        data.ungranted(LockOwner(1), LockFamily::Flock, ByteRange::ALL);
+        let mut ranges: Vec<_> = data.locks.iter().map(|lock| (lock.range.start, lock.range.end)).collect();
+        ranges.sort_unstable();
+        assert_eq!(ranges, [(0, 9), (20, 99), (200, u64::MAX)]);
+        data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange::ALL);
+        assert_eq!(data.locks.len(), 1);
+    }
+
+    #[test]
+    fn what_the_server_lost_never_replaces_what_is_sealed() {
+        let mut data = Data { clock: 5, ..Data::default() };
+        data.sealed.push((7, Chunk { offset: 1, data: Bytes::from_static(b"new"), first: 4 }));
+        data.send_older(&[Chunk { offset: 0, data: Bytes::from_static(b"012345"), first: 1 }]);
+        let found: Vec<_> = data.dirty.within(0, 100);
+        let text: Vec<_> = found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        assert_eq!(text, [(0, &b"0"[..]), (4, b"45")]);
+    }
+
+    #[test]
+    fn what_is_sent_again_never_replaces_newer_bytes() {
+        let mut data = Data { clock: 5, ..Data::default() };
+        data.dirty.write(0, Bytes::from_static(b"new"), 5);
+        data.flying.push(Chunk { offset: 6, data: Bytes::from_static(b"fly"), first: 4 });
+        data.send_again(&[Chunk { offset: 0, data: Bytes::from_static(b"0123456789ab"), first: 1 }]);
+        let found: Vec<_> = data.dirty.within(0, 100);
+        let text: Vec<_> = found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        assert_eq!(text, [(0, &b"new"[..]), (3, b"345"), (9, b"9ab")]);
+        assert!(data.holds(1));
+    }
+}

@@ -1,0 +1,472 @@
+//! Answering changes here: what the service would answer, computed from what is known (`docs/delegation.md`).
+//!
+//! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`, `data.rs`), for the cases where everything that
+//! they look at is known here for certain: the directory is delegated to us, the file is a sole child, its status is valid, nothing of
+//! ours that changes it is under way at the server, and what decides is known: the caller's class without groups that are not shown or, where access lists
+//! decide, his rights in the directory (`rights.rs`). In all other cases, refusals among them, there is no answer here, and the service is asked.
+//!
+//! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the change.
+
+use std::borrow::Cow;
+
+use guard::Rights;
+use types::{
+    Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime, Status,
+    StatusChange, Timestamp, limits,
+};
+
+use crate::dir_names::CachedName;
+use crate::node_tables::Tables;
+
+const OWNER_SHIFT: u16 = 6;
+const GROUP_SHIFT: u16 = 3;
+const WRITE: u16 = 2;
+const EXECUTE: u16 = 1;
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const STICKY: u16 = 0o1000;
+const SET_IDS: u16 = SET_UID | SET_GID;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// Who has proved nothing owns nothing by lists. Source: docs/access.md.
+const NOBODY_ID: u32 = 65534;
+
+/// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source: docs/store.md.
+const BLOCK_BYTES: u64 = 16 << 10;
+/// What a directory is charged. Source: docs/semantics.md.
+const DIRECTORY_BYTES: u64 = 4096;
+
+/// An answer that was found here.
+pub(crate) struct Local {
+    pub answer: Answer,
+    /// That of the new file; 0: there is none.
+    pub slot: u64,
+}
+
+/// Who asks.
+pub(crate) struct LocalCaller<'c> {
+    /// Who he is to the cell's mode bits.
+    pub caller: Cow<'c, Caller>,
+    /// His number on this machine, under which his rights are known.
+    pub uid: u32,
+    /// The server does not believe what this machine says of its users.
+    pub is_doubted: bool,
+}
+
+impl From<Answer> for Local {
+    fn from(answer: Answer) -> Self {
+        Local { answer, slot: 0 }
+    }
+}
+
+impl Tables {
+    /// What the service will answer to this call at the time `at`; nothing if it must be asked. Changes nothing but the slots that are left, and what is known of
+    /// rights: those in what was made.
+    pub fn answer_here(&mut self, asker: &LocalCaller<'_>, call: &Call, at: Timestamp) -> Option<Local> {
+        // A caller without a token is judged by rules of its own, which the server has.
+        if !self.trusted() || self.blind > 0 || asker.caller.uid == NOBODY_ID {
+            return None;
+        }
+        match call {
+            Call::Make { dir, name, kind, mode, .. } => self.make_here(asker, *dir, name, kind, *mode, at),
+            Call::Remove { dir, name, what, .. } => self.remove_here(asker, *dir, name, *what, at),
+            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
+                self.rename_here(asker, (*from_dir, from), (*to_dir, to), *mode, at)
+            }
+            Call::SetStatus { fid, change } => self.set_here(asker, *fid, change, at),
+            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => {
+                self.write_here(asker, *fid, *offset, data.len() as u64, *kill_privileges, at)
+            }
+            _ => None,
+        }
+    }
+
+    /// The status of something covered.
+    fn covered_status(&self, fid: Fid) -> Option<Status> {
+        let node = self.nodes.get(&fid).filter(|node| node.valid && node.away == 0 && !node.is_lent())?;
+        node.status.filter(|_| self.covers(fid))
+    }
+
+    /// The status of a directory whose entries this caller may change here, where he has these rights if lists decide.
+    fn changeable(&self, asker: &LocalCaller<'_>, dir: Fid, needed: Rights) -> Option<Status> {
+        let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
+        let status = node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
+        self.delegation(dir)?;
+        let allowed = match status.by_list {
+            true => self.rights.of(dir, asker.uid)?.has(needed),
+            false => may(&asker.caller, &status, WRITE | EXECUTE)?,
+        };
+        (allowed && node.names.as_ref()?.valid).then_some(status)
+    }
+
+    /// Whether a list lets the asker change a file, or a directory's status.
+    fn list_lets_write(&self, asker: &LocalCaller<'_>, status: &Status) -> Option<bool> {
+        let rights = self.rights.of(status.fid, asker.uid)?;
+        let owns = asker.caller.uid == status.uid && status.uid != NOBODY_ID;
+        let dropped = status.kind != Kind::Directory && owns && rights.has(Rights::INSERT);
+        Some(rights.has(Rights::WRITE) || dropped)
+    }
+
+    /// What is known of a name.
+    pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
+        let names = self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
+        names.map_or(CachedName::Unknown, |names| names.get(name))
+    }
+
+    fn make_here(
+        &mut self,
+        asker: &LocalCaller<'_>,
+        dir: Fid,
+        name: &Name,
+        new: &NewKind,
+        mode: u16,
+        at: Timestamp,
+    ) -> Option<Local> {
+        let caller = &*asker.caller;
+        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::INSERT))?;
+        if self.known(dir, name) != CachedName::Absent || !can_make(caller, new) || parent.links >= limits::LINKS_MAX {
+            return None;
+        }
+        let kind = new.kind();
+        let (mode, gid) = inherit(caller, &parent, kind, mode)?;
+        if parent.by_list && mode & SET_IDS != 0 && !caller.is_root() {
+            // Administrators', and who is one is not known here.
+            return None;
+        }
+        let (slot, fid) = self.take_slot(dir.volume, kind == Kind::Directory)?;
+        let mut status = new_status(fid, kind, mode, caller.uid, gid, at);
+        if parent.by_list {
+            status.by_list = true;
+            self.rights.made_in(dir, &status, asker.uid);
+        }
+        match new {
+            NewKind::Symlink(target) | NewKind::MountPoint(target) => {
+                status.size = target.len() as u64;
+                status.used = status.size;
+            }
+            NewKind::CharDevice(device) | NewKind::BlockDevice(device) => status.device = *device,
+            NewKind::File | NewKind::Directory | NewKind::Fifo | NewKind::Socket => {}
+        }
+        touch_data(&mut parent, at);
+        if kind == Kind::Directory {
+            parent.links += 1;
+        }
+        Some(Local { answer: Answer::Made { status, dir: parent, existed: false }, slot })
+    }
+
+    fn remove_here(&self, asker: &LocalCaller<'_>, dir: Fid, name: &Name, what: RemoveWhat, at: Timestamp) -> Option<Local> {
+        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::DELETE))?;
+        let CachedName::File(fid) = self.known(dir, name) else { return None };
+        let mut victim = self.covered_status(fid)?;
+        let empty =
+            || self.nodes.whole(&fid).and_then(|node| node.names.as_ref()).is_some_and(|names| names.is_empty());
+        if stuck(&asker.caller, &parent, &victim)
+            || what != removable_as(victim.kind)
+            || what == RemoveWhat::Directory && !empty()
+            || victim.links == 0
+        {
+            return None;
+        }
+        touch_data(&mut parent, at);
+        if what == RemoveWhat::Directory {
+            parent.links -= 1;
+        }
+        lose_name(&mut victim, at);
+        Some(Answer::Removed { status: victim, dir: parent }.into())
+    }
+
+    fn rename_here(
+        &self,
+        asker: &LocalCaller<'_>,
+        from: (Fid, &Name),
+        to: (Fid, &Name),
+        mode: RenameMode,
+        at: Timestamp,
+    ) -> Option<Local> {
+        let caller = &*asker.caller;
+        let (leave, enter) = (Rights::LOOKUP.with(Rights::DELETE), Rights::LOOKUP.with(Rights::INSERT));
+        let mut from_dir = self.changeable(asker, from.0, leave)?;
+        let replaces = self.known(to.0, to.1) != CachedName::Absent;
+        let mut to_dir = self.changeable(asker, to.0, if replaces { enter.with(leave) } else { enter })?;
+        if from_dir.by_list && from.0 != to.0 {
+            // Another list decides from then on, which everybody hears of.
+            return None;
+        }
+        let CachedName::File(moved) = self.known(from.0, from.1) else { return None };
+        let mut moved = self.covered_status(moved)?;
+        let mut other = match (mode, self.known(to.0, to.1)) {
+            (RenameMode::Replace | RenameMode::NoReplace | RenameMode::MountPoint, CachedName::Absent) => None,
+            (RenameMode::Replace, CachedName::File(other)) => Some(self.covered_status(other)?),
+            _ => return None,
+        };
+        let mount_point = |status: &Status| status.kind == Kind::MountPoint;
+        if mount_point(&moved) != (mode == RenameMode::MountPoint) || other.as_ref().is_some_and(mount_point) {
+            return None;
+        }
+        let directory = moved.kind == Kind::Directory;
+        let unfit = |other: &Status| {
+            directory || other.kind == Kind::Directory || other.fid == moved.fid || stuck(caller, &to_dir, other)
+        };
+        if stuck(caller, &from_dir, &moved) || directory && from.0 != to.0 || other.as_ref().is_some_and(unfit) {
+            return None;
+        }
+        touch_status(&mut moved, at);
+        if let Some(other) = &mut other {
+            lose_name(other, at);
+        }
+        touch_data(&mut from_dir, at);
+        if from.0 == to.0 {
+            to_dir = from_dir;
+        } else {
+            touch_data(&mut to_dir, at);
+        }
+        Some(Answer::Renamed { status: moved, other, from_dir, to_dir }.into())
+    }
+
+    fn set_here(&self, asker: &LocalCaller<'_>, fid: Fid, wanted: &StatusChange, at: Timestamp) -> Option<Local> {
+        let caller = &*asker.caller;
+        let mut status = self.covered_status(fid)?;
+        if (StatusChange { through_handle: false, hold: false, ..*wanted }) == StatusChange::default() {
+            return None;
+        }
+        if !(caller.is_root() || caller.uid == status.uid)
+            || wanted.mode.is_some() && status.kind.has_target()
+            || wanted.uid.is_some_and(|uid| !caller.is_root() && uid != status.uid)
+        {
+            return None;
+        }
+        if status.by_list && !caller.is_root() {
+            // Owners, groups and set-id bits are administrators' to change.
+            let privileged =
+                wanted.uid.is_some() || wanted.gid.is_some() || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
+            if privileged || !self.list_lets_write(asker, &status)? {
+                return None;
+            }
+        }
+        if let Some(gid) = wanted.gid
+            && !(caller.is_root() || gid == status.gid || in_group(caller, gid)?)
+        {
+            return None;
+        }
+        if let Some(size) = wanted.size {
+            let allowed = wanted.through_handle || status.by_list || may(caller, &status, WRITE)?;
+            if size != 0 || status.kind != Kind::File || !allowed {
+                return None;
+            }
+        }
+        let mode = match wanted.mode.map(|mode| mode & 0o7777) {
+            Some(mode) if mode & SET_GID == 0 || caller.is_root() => Some(mode),
+            Some(mode) if in_group(caller, wanted.gid.unwrap_or(status.gid))? => Some(mode),
+            Some(mode) => Some(mode & !SET_GID),
+            None => None,
+        };
+        if kills_privileges(caller, wanted) {
+            status.mode = without_privileges(&status);
+        }
+        status.uid = wanted.uid.unwrap_or(status.uid);
+        status.gid = wanted.gid.unwrap_or(status.gid);
+        status.mode = mode.unwrap_or(status.mode);
+        if wanted.size.is_some() {
+            (status.size, status.used) = (0, 0);
+            touch_data(&mut status, at);
+        } else {
+            touch_status(&mut status, at);
+        }
+        let time = |time| match time {
+            SetTime::Now => at,
+            SetTime::To(time) => time,
+        };
+        status.accessed = wanted.accessed.map_or(status.accessed, time);
+        status.modified = wanted.modified.map_or(status.modified, time);
+        Some(Answer::Status(status).into())
+    }
+
+    fn write_here(
+        &self,
+        asker: &LocalCaller<'_>,
+        fid: Fid,
+        offset: u64,
+        length: u64,
+        kill: bool,
+        at: Timestamp,
+    ) -> Option<Local> {
+        let mut status = self.covered_status(fid)?;
+        let end = offset.checked_add(length).filter(|end| *end <= limits::FILE_BYTES_MAX)?;
+        if status.kind != Kind::File || length == 0 || offset > status.size {
+            return None;
+        }
+        if status.by_list && !self.list_lets_write(asker, &status)? {
+            return None;
+        }
+        // The server judges each write of a machine that it does not believe, and knows what the file allowed at the open.
+        let owns = asker.caller.is_root() || asker.caller.uid == status.uid;
+        if asker.is_doubted && !status.by_list && !owns && !may(&asker.caller, &status, WRITE)? {
+            return None;
+        }
+        let previous_version = status.data_version;
+        let size = status.size.max(end);
+        status.used = dense(&status, size)?;
+        status.size = size;
+        if kill || !asker.caller.is_root() {
+            status.mode = without_privileges(&status);
+        }
+        touch_data(&mut status, at);
+        let verifier = BootVerifier::default();
+        Some(Answer::Written { count: length as u32, offset, status, previous_version, verifier }.into())
+    }
+}
+
+/// One change of status that does what two did that followed each other, if there is one; `after` is the status after both.
+pub(crate) fn merged(
+    caller: &Caller,
+    first: &StatusChange,
+    first_at: Timestamp,
+    then: &StatusChange,
+    then_at: Timestamp,
+    after: &Status,
+) -> Option<StatusChange> {
+    // What an open file allowed between the two would not be noted.
+    if then.hold || first.size.is_some() || then.size.is_some() || !(caller.is_root() || after.mode & SET_GID == 0) {
+        return None;
+    }
+    let fixed = |time: Option<SetTime>, at| match time {
+        Some(SetTime::Now) => Some(SetTime::To(at)),
+        other => other,
+    };
+    Some(StatusChange {
+        mode: first.mode.or(then.mode).map(|_| after.mode),
+        uid: then.uid.or(first.uid),
+        gid: then.gid.or(first.gid),
+        size: None,
+        accessed: fixed(then.accessed, then_at).or(fixed(first.accessed, first_at)),
+        modified: fixed(then.modified, then_at).or(fixed(first.modified, first_at)),
+        kill_privileges: first.kill_privileges || then.kill_privileges,
+        through_handle: false,
+        hold: first.hold,
+    })
+}
+
+/// What a body of this `size` is charged that had no holes and gets none; nothing if it has holes.
+fn dense(status: &Status, size: u64) -> Option<u64> {
+    let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+    let inline = status.used == status.size && status.size <= BLOCK_BYTES;
+    match () {
+        () if inline && size <= BLOCK_BYTES => Some(size),
+        () if inline || status.used == blocks(status.size) => Some(blocks(size)),
+        () => None,
+    }
+}
+
+fn new_status(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, at: Timestamp) -> Status {
+    let directory = kind == Kind::Directory;
+    let bytes = if directory { DIRECTORY_BYTES } else { 0 };
+    Status {
+        fid,
+        kind,
+        mode,
+        by_list: false,
+        own_list: false,
+        uid,
+        gid,
+        links: if directory { 2 } else { 1 },
+        size: bytes,
+        used: bytes,
+        device: 0,
+        accessed: at,
+        modified: at,
+        changed: at,
+        created: at,
+        data_version: 1,
+        status_version: 1,
+    }
+}
+
+fn touch_status(status: &mut Status, at: Timestamp) {
+    status.changed = at;
+    status.status_version += 1;
+}
+
+fn touch_data(status: &mut Status, at: Timestamp) {
+    touch_status(status, at);
+    status.modified = at;
+    status.data_version += 1;
+}
+
+fn lose_name(status: &mut Status, at: Timestamp) {
+    status.links = if status.kind == Kind::Directory { 0 } else { status.links - 1 };
+    touch_status(status, at);
+}
+
+fn can_make(caller: &Caller, new: &NewKind) -> bool {
+    match new {
+        NewKind::CharDevice(_) | NewKind::BlockDevice(_) => caller.is_root(),
+        NewKind::File
+        | NewKind::Directory
+        | NewKind::Fifo
+        | NewKind::Socket
+        | NewKind::Symlink(_)
+        | NewKind::MountPoint(_) => new.check_target().is_ok(),
+    }
+}
+
+/// What a call must name to remove a file of this kind.
+fn removable_as(kind: Kind) -> RemoveWhat {
+    match kind {
+        Kind::Directory => RemoveWhat::Directory,
+        Kind::MountPoint => RemoveWhat::MountPoint,
+        _ => RemoveWhat::File,
+    }
+}
+
+/// Mode and group of a new file; nothing if groups decide that are not shown.
+fn inherit(caller: &Caller, dir: &Status, kind: Kind, mode: u16) -> Option<(u16, u32)> {
+    let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
+    if dir.mode & SET_GID == 0 {
+        return Some((mode, caller.gid));
+    }
+    let runs_as_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
+    if kind == Kind::Directory {
+        mode |= SET_GID;
+    } else if runs_as_group && !caller.is_root() && !in_group(caller, dir.gid)? {
+        mode &= !SET_GID;
+    }
+    Some((mode, dir.gid))
+}
+
+/// Whether mode bits allow what is `wanted`; nothing if groups decide that are not shown.
+fn may(caller: &Caller, status: &Status, wanted: u16) -> Option<bool> {
+    let class = |shift: u16| (status.mode >> shift) & wanted == wanted;
+    Some(match () {
+        () if caller.is_root() => true,
+        () if caller.uid == status.uid => class(OWNER_SHIFT),
+        () if class(GROUP_SHIFT) == class(0) => class(0),
+        () => class(if in_group(caller, status.gid)? { GROUP_SHIFT } else { 0 }),
+    })
+}
+
+fn in_group(caller: &Caller, gid: u32) -> Option<bool> {
+    match &caller.groups {
+        _ if caller.gid == gid => Some(true),
+        Some(groups) => Some(groups.contains(&gid)),
+        None => None,
+    }
+}
+
+/// Whether a sticky directory keeps this caller from taking the name away.
+fn stuck(caller: &Caller, dir: &Status, victim: &Status) -> bool {
+    let owns = |status: &Status| caller.is_root() || caller.uid == status.uid;
+    !dir.by_list && dir.mode & STICKY != 0 && !owns(dir) && !owns(victim)
+}
+
+fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {
+    let gains_owner = wanted.uid.is_some() || wanted.gid.is_some();
+    gains_owner || wanted.kill_privileges || wanted.size.is_some() && !caller.is_root()
+}
+
+fn without_privileges(status: &Status) -> u16 {
+    match status.kind {
+        Kind::Directory => status.mode,
+        _ if status.mode & GROUP_EXECUTE != 0 => status.mode & !(SET_UID | SET_GID),
+        _ => status.mode & !SET_UID,
+    }
+}

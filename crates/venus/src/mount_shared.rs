@@ -1,0 +1,46 @@
+//! What all volumes of one mount have in common: the disk cache, and what they may take of memory.
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::VenusConfig;
+use crate::budget::Pot;
+use crate::disk_cache::DiskCache;
+
+#[derive(Default)]
+pub(crate) struct MountShared {
+    /// Opened with the first volume whose server is on another machine.
+    disk: OnceLock<DiskCache>,
+    opening: Mutex<()>,
+    pub unsent: Arc<Pot>,
+    /// Bytes in all files' `kept`.
+    pub kept: Arc<Pot>,
+    pub ahead: Arc<Pot>,
+    /// Bytes that wait for the disk cache.
+    pub filling: Arc<Pot>,
+    pub siblings: Arc<Pot>,
+    pub nodes: Arc<Pot>,
+    pub names: Arc<Pot>,
+}
+
+impl MountShared {
+    /// The disk cache, if there is one.
+    pub fn disk(&self) -> Option<&DiskCache> {
+        self.disk.get()
+    }
+
+    /// Opens it, if there is to be one and it is not open.
+    ///
+    /// # Errors
+    /// If its directory cannot be used.
+    pub fn open_disk(&self, config: &VenusConfig) -> std::io::Result<()> {
+        let _turn = self.opening.lock();
+        if let (Some(dir), None) = (&config.cache_dir, self.disk.get()) {
+            let opened = DiskCache::open(dir, config.cache_bytes_max)?;
+            // Nobody else is here.
+            let _ = self.disk.set(opened);
+        }
+        Ok(())
+    }
+}

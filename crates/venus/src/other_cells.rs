@@ -1,0 +1,81 @@
+//! Other cells, which mount points lead to (`#cell:volume`).
+//!
+//! Numbers of volumes, files and servers mean nothing in another cell, so each has sessions, cache managers and a disk cache of its own: volumes of two cells never meet in
+//! one table. A cell is reached when somebody first comes by; one that cannot be is not tried again for a while, so that a listing of many cells does not wait for each.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use types::Fault;
+
+use crate::{Error, Volumes};
+
+/// How long a cell that could not be reached is not tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Reaches a cell by its name; [`Fault::NoVolume`] if it is not known.
+pub type CellOpener = dyn Fn(&str) -> Result<Arc<Volumes>, Error> + Send + Sync;
+
+/// See the head of the file.
+pub struct Neighbours {
+    /// What the cell of the first mount is called, if that is known.
+    own: Option<String>,
+    home: Weak<Volumes>,
+    reach: Box<CellOpener>,
+    known: Mutex<HashMap<String, KnownCell>>,
+}
+
+enum KnownCell {
+    Reached(Arc<Volumes>),
+    Failed(Instant, Error),
+}
+
+impl Neighbours {
+    pub(crate) fn new(home: &Arc<Volumes>, own: Option<String>, reach: Box<CellOpener>) -> Arc<Self> {
+        Arc::new(Neighbours { own, home: Arc::downgrade(home), reach, known: Mutex::default() })
+    }
+
+    /// The volumes of a cell.
+    pub(crate) fn get(self: &Arc<Self>, cell: &str) -> Result<Arc<Volumes>, Error> {
+        if self.own.as_deref() == Some(cell) {
+            return self.home.upgrade().ok_or(Error::Lost);
+        }
+        match self.known.lock().get(cell) {
+            Some(KnownCell::Reached(volumes)) => return Ok(Arc::clone(volumes)),
+            Some(KnownCell::Failed(at, error)) if at.elapsed() < RETRY => return Err(error.clone()),
+            Some(KnownCell::Failed(..)) | None => {}
+        }
+        // Others need not wait for this cell.
+        let reached = (self.reach)(cell);
+        let mut known = self.known.lock();
+        if let (Some(KnownCell::Reached(first)), Ok(second)) = (known.get(cell), &reached) {
+            second.cell().detach();
+            return Ok(Arc::clone(first));
+        }
+        match &reached {
+            Ok(volumes) => {
+                volumes.is_neighbour(self);
+                known.insert(cell.to_owned(), KnownCell::Reached(Arc::clone(volumes)));
+            }
+            // That may be mended at any moment, and costs nothing.
+            Err(Error::Fault(Fault::NoVolume)) => {}
+            Err(error) => {
+                tracing::warn!(cell, %error, "cell cannot be reached");
+                known.insert(cell.to_owned(), KnownCell::Failed(Instant::now(), error.clone()));
+            }
+        }
+        reached
+    }
+
+    /// Those that were reached.
+    pub(crate) fn all(&self) -> Vec<Arc<Volumes>> {
+        let known = self.known.lock();
+        let reached = known.values().filter_map(|one| match one {
+            KnownCell::Reached(volumes) => Some(Arc::clone(volumes)),
+            KnownCell::Failed(..) => None,
+        });
+        reached.collect()
+    }
+}

@@ -1,0 +1,298 @@
+//! What the server acknowledged as *unstable*: it may lose that, so it is kept here until a commit.
+//!
+//! Model. A file's kept bytes belong to one boot verifier of the server. If the server answers under another one, it lost them, and they are sent again. A commit
+//! *asks* about all that is kept when it begins; what is written meanwhile is kept beside it, and is newer. One commit of a file asks at a time: two
+//! would each know a part of what was lost, and neither which bytes are the newer ones. What was lost goes below everything that was written since, wherever
+//! that is (`dirty`, `flying`, `sealed`, kept). What is cut off is taken out before the cut is sent; what went to another server with its volume is stable there.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::Cancel;
+use parking_lot::MutexGuard;
+use types::{Answer, BootVerifier, Call, Fid};
+
+use crate::extents::{Chunk, Extents};
+use crate::file_data::{Data, FileBytes};
+use crate::core::Core;
+use crate::write::POLL_INTERVAL;
+use crate::{Error, RequestContext};
+
+/// Commits of one fsync that may find the server restarted in between.
+const TRIES: usize = 8;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Kept {
+    bytes: Extents,
+    verifier: BootVerifier,
+    asked: Extents,
+    asked_verifier: BootVerifier,
+    /// What is asked about is known to be lost.
+    asked_lost: bool,
+}
+
+/// What was cut out, newer before older, with the verifiers that it belongs to.
+#[derive(Default)]
+pub(crate) struct Cut([(BootVerifier, Vec<Chunk>); 2]);
+
+impl Kept {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.asked.is_empty()
+    }
+
+    fn ask(&mut self) {
+        self.asked_verifier = self.verifier;
+        for chunk in self.bytes.flush_all() {
+            self.asked.fill(&chunk);
+        }
+    }
+
+    /// The commit found the server under this verifier, or failed; what was lost.
+    fn answered(&mut self, now: Option<BootVerifier>) -> Vec<Chunk> {
+        let older = self.below_bytes();
+        match now {
+            Some(now) if now == self.asked_verifier => Vec::new(),
+            None if self.bytes.is_empty() || self.verifier == self.asked_verifier => {
+                self.verifier = self.asked_verifier;
+                older.iter().for_each(|chunk| self.bytes.fill(chunk));
+                Vec::new()
+            }
+            Some(_) | None => older,
+        }
+    }
+
+    /// The server is under this verifier now; what was lost.
+    fn lost(&mut self, now: BootVerifier) -> Vec<Chunk> {
+        let mut lost = Vec::new();
+        if !self.asked.is_empty() && self.asked_verifier != now {
+            self.asked_lost = true;
+            lost = self.below_bytes();
+        }
+        if self.verifier != now {
+            lost.extend(self.bytes.flush_all());
+        }
+        lost
+    }
+
+    /// Takes out what is asked about, but for what was written since.
+    fn below_bytes(&mut self) -> Vec<Chunk> {
+        for (at, newer) in self.bytes.within(0, u64::MAX) {
+            self.asked.carve(at, at + newer.len() as u64);
+        }
+        self.asked.flush_all()
+    }
+
+    /// Takes out what lies in the range.
+    fn cut(&mut self, start: u64, end: u64) -> Cut {
+        let take = |part: &mut Extents| {
+            let gone =
+                part.within(start, end).into_iter().map(|(offset, data)| Chunk { offset, data, first: 0 }).collect();
+            part.carve(start, end);
+            gone
+        };
+        Cut([(self.verifier, take(&mut self.bytes)), (self.asked_verifier, take(&mut self.asked))])
+    }
+
+    /// Takes it in again, below what came since; what was lost meanwhile.
+    fn restore(&mut self, cut: Cut) -> Vec<Chunk> {
+        let mut lost = Vec::new();
+        for (verifier, chunks) in cut.0.into_iter().filter(|(_, chunks)| !chunks.is_empty()) {
+            if self.bytes.is_empty() || self.verifier == verifier {
+                self.verifier = verifier;
+                chunks.iter().for_each(|chunk| self.bytes.fill(chunk));
+            } else {
+                lost.extend(chunks);
+            }
+        }
+        lost
+    }
+}
+
+impl FileBytes {
+    /// Waits until no other commit asks.
+    fn turn(&self, cancel: Option<&Cancel>) -> Result<MutexGuard<'_, ()>, Error> {
+        loop {
+            if let Some(turn) = self.commits.try_lock_for(POLL_INTERVAL) {
+                return Ok(turn);
+            }
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    /// Whether all that is written is stable.
+    pub fn is_stable(&self) -> bool {
+        self.is_clean() && self.data.lock().kept.is_empty()
+    }
+}
+
+impl Core {
+    /// Keeps what is not stable, to send it again if the server loses it.
+    pub fn keep(&self, data: &mut Data, chunk: &Chunk, verifier: BootVerifier) {
+        if self.is_local() {
+            return;
+        }
+        let before = data.kept.bytes.bytes();
+        if data.kept.verifier != verifier && !data.kept.bytes.is_empty() {
+            tracing::warn!(offset = chunk.offset, "server lost unstable data; sending it again");
+            data.kept.bytes.carve(chunk.offset, chunk.end());
+            let lost = data.kept.bytes.flush_all();
+            data.send_older(&lost);
+        }
+        let is_first = before == 0 && self.kept.bytes() == 0;
+        if is_first {
+            // The janitor counts its age from now, and must not see it before.
+            self.chores.lock().committed = Some(Instant::now());
+        }
+        data.kept.verifier = verifier;
+        data.kept.bytes.write(chunk.offset, chunk.data.clone(), chunk.first);
+        let total = self.kept.change(before, data.kept.bytes.bytes());
+        let is_much = total > self.kept.limit(self.config.uncommitted_bytes_max);
+        if is_much {
+            self.chores.lock().commit = true;
+        }
+        if is_much || is_first {
+            self.poke.notify_one();
+        }
+    }
+
+    /// Everything that was written before is stable on return.
+    pub fn commit(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>) -> Result<(), Error> {
+        let until = file.data.lock().clock;
+        for _ in 0..TRIES {
+            let turn = self.begin_commit(request, file, until)?;
+            let answer = self.call_commit(request, file.fid, false);
+            let is_stable = self.answered(file, verifier_of(&answer));
+            drop(turn);
+            self.let_go(file);
+            match answer {
+                Ok(Answer::Committed { .. }) if is_stable => return Ok(()),
+                Ok(Answer::Committed { .. }) => {}
+                Ok(_) => return Err(Error::Protocol),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::TimedOut)
+    }
+
+    /// A commit of a file, or of its `whole` volume, which makes what the server has of the volume's names stable too.
+    pub fn call_commit(&self, request: &RequestContext<'_>, fid: Fid, whole: bool) -> Result<Answer, Error> {
+        let call = if whole { Call::CommitVolume { fid } } else { Call::Commit { fid } };
+        let point = self.unsaved.point();
+        let reply = self.call_with_body(request, call)?;
+        self.committed(fid, whole, point, &reply);
+        Ok(reply.answer)
+    }
+
+    /// Asks about what is kept, once all that is not newer than `until` is at the server: another commit may have found it lost meanwhile.
+    fn begin_commit<'a>(
+        &self,
+        request: &RequestContext<'_>,
+        file: &'a Arc<FileBytes>,
+        until: u64,
+    ) -> Result<MutexGuard<'a, ()>, Error> {
+        loop {
+            self.send_all(file, request.cancel)?;
+            self.drain_all(request.cancel)?;
+            let turn = file.turn(request.cancel)?;
+            let mut data = file.data.lock();
+            if !data.has_on_its_way(until) {
+                self.change_kept(&mut data, Kept::ask);
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// One commit for everything that is acknowledged and not stable, but for files that somebody commits already.
+    pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
+        let files: Vec<Arc<FileBytes>> = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
+        let turns: Vec<_> = files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
+        turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
+        let files = turns.iter().map(|(file, _)| file.fid.volume);
+        let mut volumes: Vec<Fid> = files.chain(self.unsaved.volumes()).map(Fid::root).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        for fid in volumes {
+            let answer = self.call_commit(request, fid, true);
+            for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
+                if self.answered(file, verifier_of(&answer)) {
+                    self.let_go(file);
+                } else {
+                    self.send_soon(file);
+                }
+            }
+        }
+    }
+
+    /// A commit was answered under this verifier, or failed; whether what it asked about is stable.
+    fn answered(&self, file: &FileBytes, now: Option<BootVerifier>) -> bool {
+        let mut data = file.data.lock();
+        let lost = self.change_kept(&mut data, |kept| kept.answered(now));
+        self.send_lost(file, &mut data, &lost);
+        let was_lost = std::mem::take(&mut data.kept.asked_lost);
+        now.is_some() && lost.is_empty() && !was_lost
+    }
+
+    /// The server is under this verifier now; whether it lost something that was written into the file.
+    pub fn find_lost_bytes(&self, file: &FileBytes, now: BootVerifier) -> bool {
+        let mut data = file.data.lock();
+        let lost = self.change_kept(&mut data, |kept| kept.lost(now));
+        self.send_lost(file, &mut data, &lost);
+        !lost.is_empty()
+    }
+
+    fn send_lost(&self, file: &FileBytes, data: &mut Data, lost: &[Chunk]) {
+        if !lost.is_empty() {
+            tracing::warn!(fid = %file.fid, chunks = lost.len(), "server lost unstable data; sending it again");
+            data.send_older(lost);
+            file.account(data, &self.unsent);
+        }
+    }
+
+    fn change_kept<R>(&self, data: &mut Data, change: impl FnOnce(&mut Kept) -> R) -> R {
+        let kept = &mut data.kept;
+        let before = kept.bytes.bytes();
+        let result = change(kept);
+        self.kept.change(before, kept.bytes.bytes());
+        result
+    }
+
+    /// What lies in the range is about to be cut off or punched out, and is not to be sent again; nor is anything that was written there before.
+    pub fn cut_kept(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>, start: u64, end: u64) -> Result<Cut, Error> {
+        let until = file.data.lock().clock;
+        loop {
+            self.send_all(file, request.cancel)?;
+            if !file.is_landed() {
+                self.drain_all(request.cancel)?;
+            }
+            let mut data = file.data.lock();
+            if !data.has_on_its_way(until) {
+                return Ok(self.change_kept(&mut data, |kept| kept.cut(start, end)));
+            }
+        }
+    }
+
+    /// It was not cut off after all.
+    pub fn restore_kept(&self, file: &FileBytes, cut: Cut, why: &Error) {
+        // After any other error it may have been.
+        if matches!(why, Error::Fault(_) | Error::Interrupted) {
+            let mut data = file.data.lock();
+            let lost = self.change_kept(&mut data, |kept| kept.restore(cut));
+            self.send_lost(file, &mut data, &lost);
+        }
+    }
+
+    /// All of it is stable, somewhere else.
+    pub fn forget_kept(&self, file: &FileBytes) {
+        self.change_kept(&mut file.data.lock(), |kept| drop(kept.cut(0, u64::MAX)));
+    }
+}
+
+fn verifier_of(answer: &Result<Answer, Error>) -> Option<BootVerifier> {
+    match answer {
+        Ok(Answer::Committed { verifier }) => Some(*verifier),
+        Ok(_) | Err(_) => None,
+    }
+}

@@ -1,0 +1,140 @@
+//! What is told to the audit log: administration, logins, refusals, access lists, fences. The driver writes it down ([`Witness`]); nobody waits for that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use guard::{AuditEvent, Row, row};
+use types::{Call, Caller, Fault, Fid, ReplyAddress, PrincipalId, Timestamp, WhichPrincipal};
+use words::about;
+
+use crate::Vice;
+use crate::service::CallContext;
+
+mod words;
+
+/// Who writes down what happened.
+pub trait AuditLog: Send + Sync {
+    /// Something that is written down in any case. Does not wait.
+    fn saw(&self, event: AuditEvent);
+
+    /// A refusal at a file, or of anything that nobody asked for: of many like it within a while, one is written down, and the rest counted. Does not wait.
+    fn saw_refusal(&self, dir: Fid, event: AuditEvent);
+}
+
+/// Refusals since the start, by their reason.
+#[derive(Default)]
+pub(crate) struct Refusals([AtomicU64; REASONS.len()]);
+
+const REASONS: [(Fault, &str); 5] = [
+    (Fault::AccessDenied, "access_denied"),
+    (Fault::NotPermitted, "not_permitted"),
+    (Fault::Fenced, "fenced"),
+    (Fault::TokenExpired, "token_expired"),
+    (Fault::TokenRefused, "token_refused"),
+];
+
+impl Refusals {
+    fn count(&self, fault: Fault) -> bool {
+        let at = REASONS.iter().position(|(reason, _)| *reason == fault);
+        if let Some(count) = at.and_then(|at| self.0.get(at)) {
+            count.fetch_add(1, Relaxed);
+        }
+        at.is_some()
+    }
+
+    pub fn report(&self) -> serde_json::Value {
+        let counts =
+            REASONS.iter().zip(&self.0).map(|((_, name), count)| ((*name).to_owned(), count.load(Relaxed).into()));
+        serde_json::Value::Object(counts.collect())
+    }
+}
+
+impl Vice {
+    /// Who writes down what happens. Once, before anybody asks.
+    pub fn set_audit_log(&self, witness: Arc<dyn AuditLog>) {
+        if self.witness.set(witness).is_err() {
+            tracing::error!("a second audit log is not used");
+        }
+    }
+
+    /// A call came to its end, or waits for others to hear of what it did.
+    pub(crate) fn tell(&self, wall: Timestamp, caller: &Caller, origin: ReplyAddress, call: &Call, refused: Option<Fault>) {
+        let is_refusal = refused.is_some_and(|fault| self.refusals.count(fault));
+        let Some(witness) = self.witness.get() else { return };
+        let kind = kind(call);
+        if !is_refusal && kind.is_none() {
+            return;
+        }
+        let mut event = event(wall, caller, origin, call, refused);
+        match kind {
+            Some(kind) => {
+                event.kind = kind.to_owned();
+                event.name = self.name_of(caller);
+                // Anybody can have as much refused as he likes.
+                match refused.is_some() && !caller.who.level.is_proved() {
+                    true => witness.saw_refusal(Fid::CURRENT, event),
+                    false => witness.saw(event),
+                }
+            }
+            None => {
+                event.kind = "denied".to_owned();
+                let dir = call.clone().fids_mut().first().map_or(Fid::CURRENT, |fid| **fid);
+                witness.saw_refusal(dir, event);
+            }
+        }
+    }
+
+    /// Somebody guesses at this user's password.
+    pub(crate) fn tell_of_guesses(&self, ask: &CallContext<'_>, name: &str) {
+        let Some(witness) = self.witness.get() else { return };
+        let call = Call::ServerReport;
+        let event = event(ask.wall, ask.caller, ask.origin, &call, None);
+        witness.saw(AuditEvent {
+            kind: "alarm".to_owned(),
+            request: "auth.password".to_owned(),
+            about: name.to_owned(),
+            result: "many wrong passwords in a row from hosts that the user never logged in from".to_owned(),
+            ..event
+        });
+    }
+
+    /// Where it is known here without asking another server for long.
+    fn name_of(&self, caller: &Caller) -> Option<String> {
+        let id = Some(caller.who.principal).filter(|id| *id != PrincipalId::ANONYMOUS)?;
+        let db = self.cell().ok().flatten()?;
+        db.access().principal(&WhichPrincipal::Id(id)).ok().flatten().map(|found| found.name)
+    }
+}
+
+/// What is written down however it ends; `None`: only refusals are.
+fn kind(call: &Call) -> Option<&'static str> {
+    match call {
+        Call::Auth { .. } => Some("authentication"),
+        Call::SetAcl { .. } => Some("access list"),
+        Call::Guard { call, .. } => call.changes().then_some("fence"),
+        Call::Pts { call, .. } => call.changes().then_some("administration"),
+        // A stream has many parts, and its end is told of.
+        Call::Volume(types::VolumeCall::Apply { .. }) => None,
+        Call::Volume(call) => call.changes().then_some("administration"),
+        Call::Cell(call) => call.changes().then_some("administration"),
+        call => matches!(row(call), Row::Delegated(_) | Row::Administrator).then_some("administration"),
+    }
+}
+
+fn event(wall: Timestamp, caller: &Caller, origin: ReplyAddress, call: &Call, refused: Option<Fault>) -> AuditEvent {
+    let who = caller.who;
+    let (request, about) = about(call);
+    AuditEvent {
+        time: wall.secs.saturating_mul(1000).saturating_add(i64::from(wall.nanos / 1_000_000)),
+        principal: (who.principal != PrincipalId::ANONYMOUS).then_some(who.principal.0),
+        uid: (who.token == 0 && who.level.is_proved()).then_some(caller.uid),
+        level: format!("{:?}", who.level).to_lowercase(),
+        token: (who.token != 0).then(|| format!("{:032x}", who.token)),
+        host: who.host.map(|host| host.to_string()),
+        session: Some(origin.session.0),
+        request,
+        about,
+        result: refused.map_or_else(|| "done".to_owned(), |fault| fault.to_string()),
+        ..AuditEvent::default()
+    }
+}

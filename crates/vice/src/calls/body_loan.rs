@@ -1,0 +1,236 @@
+//! Bodies for kernels (docs/passthrough.md): lending them, and bringing the records up to what kernels wrote.
+//!
+//! A lend is over when no session has the body and nobody has it open for writing (PT-2). Until then it is settled each second
+//! ([`Vice::tend`]), whether or not a session asks, so that others see what was written (docs/semantics.md). Breaks that this
+//! sends are awaited by whoever settles next: to answer is to say that everybody knows (CB-1).
+
+use std::collections::HashMap;
+
+use lease::{Output, BreakTicket};
+use smallvec::SmallVec;
+use store::{BodyLocation, Update, Vnode};
+use types::{Answer, BreakItem, BreakReason, Fault, Fid, Lending, SessionId, Time, Timestamp};
+
+use super::CallOutcome;
+use super::data::need_file;
+use crate::access::Right;
+use crate::change::{Change, touch_data};
+use crate::service::CallContext;
+use crate::volumes::ViceVolume;
+use crate::{Effect, Vice};
+
+/// Room that the volume and the partition must have for a body to be lent for writing: the kernel knows no quota.
+const LOAN_HEADROOM_BYTES: u64 = 1 << 30;
+/// No session has this number.
+const NOBODY: SessionId = SessionId(0);
+
+/// Who has lent bodies.
+#[derive(Default)]
+pub(crate) struct Lends {
+    sessions: HashMap<Fid, SmallVec<[SessionId; 2]>>,
+    /// The latest breaks that nobody waits for yet.
+    breaking: HashMap<Fid, BreakTicket>,
+}
+
+impl Lends {
+    /// Whether the session has the body.
+    pub fn has(&self, fid: Fid, session: SessionId) -> bool {
+        self.sessions.get(&fid).is_some_and(|sessions| sessions.contains(&session))
+    }
+
+    pub fn add(&mut self, fid: Fid, session: SessionId) {
+        let sessions = self.sessions.entry(fid).or_default();
+        if !sessions.contains(&session) {
+            sessions.push(session);
+        }
+    }
+
+    fn remove(&mut self, fid: Fid, session: SessionId) {
+        if let Some(sessions) = self.sessions.get_mut(&fid) {
+            sessions.retain(|one| *one != session);
+            if sessions.is_empty() {
+                self.sessions.remove(&fid);
+            }
+        }
+    }
+
+    /// A session is over.
+    pub fn remove_session(&mut self, session: SessionId) {
+        self.sessions.retain(|_, sessions| {
+            sessions.retain(|one| *one != session);
+            !sessions.is_empty()
+        });
+    }
+
+    /// Everybody acknowledged.
+    pub fn ticket_done(&mut self, ticket: BreakTicket) {
+        self.breaking.retain(|_, one| *one != ticket);
+    }
+}
+
+impl Vice {
+    pub(super) fn lend_body(&self, ask: &mut CallContext<'_>, fid: Fid, how: Lending) -> Result<CallOutcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        // A sealed body may be in one file with the head's, which kernels write into.
+        if !volume.hands_out_bodies() || volume.need_writable().is_err() {
+            return Err(Fault::Unsupported);
+        }
+        let _held = self.stripes.write(&[fid]);
+        self.need_back(ask, &volume, &[fid])?;
+        let vnode = volume.vnode(fid)?;
+        need_file(&vnode)?;
+        let right = if how == Lending::Read { Right::ReadData } else { Right::WriteData };
+        self.need_data(ask, &volume, &vnode, right)?;
+        self.promise(ask, &volume, &[fid])?;
+        match how {
+            Lending::Read if !matches!(vnode.place, BodyLocation::File { .. }) => return Err(Fault::Unsupported),
+            Lending::Write | Lending::Join if volume.need_delegations_allowed(ask.now).is_err() => return Err(Fault::Busy),
+            Lending::Write if !self.has_ample_room(&volume)? => return Err(Fault::Busy),
+            Lending::Read | Lending::Write | Lending::Join => {}
+        }
+        if how != Lending::Read {
+            self.core.lock().lends.add(fid, ask.origin.session);
+        }
+        if let Err(fault) = Self::hand_out(&volume, vnode, how != Lending::Read) {
+            self.core.lock().lends.remove(fid, ask.origin.session);
+            // A hold may have come between: what nobody has must not keep the volume from being moved.
+            if let Err(also) = self.end_lend(&volume, fid) {
+                tracing::warn!(%fid, %also, "what was lent to nobody stays lent");
+            }
+            return Err(fault);
+        }
+        let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
+        let body = reader.open_body()?.ok_or(Fault::Unsupported)?;
+        Ok(CallOutcome::Body(Answer::Body { status: volume.status_of(reader.vnode()) }, body))
+    }
+
+    /// Notes that a kernel has the body, and that it writes.
+    fn hand_out(volume: &ViceVolume, mut vnode: Vnode, writes: bool) -> Result<(), Fault> {
+        let mut update = Update::new();
+        let known = vnode.clone();
+        vnode.handed = true;
+        if writes {
+            volume.store.lend(&mut vnode, &mut update)?;
+        }
+        if writes || vnode != known {
+            update.put_vnode(&vnode);
+            volume.store.commit(update)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_ample_room(&self, volume: &ViceVolume) -> Result<bool, Fault> {
+        let (quota, usage) = (volume.store.quota().bytes, volume.store.usage().bytes);
+        let allowed = quota == 0 || quota.saturating_sub(usage) >= LOAN_HEADROOM_BYTES;
+        Ok(allowed && volume.partition.space()?.free_bytes >= LOAN_HEADROOM_BYTES)
+    }
+
+    pub(super) fn settle_body(&self, ask: &mut CallContext<'_>, fid: Fid, back: bool) -> Result<CallOutcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        volume.need_writable()?;
+        let held = self.stripes.write(&[fid]);
+        self.need_back(ask, &volume, &[fid])?;
+        let mut vnode = volume.vnode(fid)?;
+        need_file(&vnode)?;
+        if !self.core.lock().lends.has(fid, ask.origin.session) {
+            // Not by a session that has the body: then by a caller that might.
+            self.need_data(ask, &volume, &vnode, Right::WriteData)?;
+        }
+        self.promise(ask, &volume, &[fid])?;
+        let mut change = Change::new(&volume);
+        let changed = volume.store.settle_lent(&mut vnode, &mut change.update)?;
+        let outcome = if changed || self.core.lock().lends.breaking.contains_key(&fid) {
+            if changed {
+                touch_data(&mut vnode, ask.wall);
+            }
+            change.put_data(&vnode);
+            self.commit(ask, change, Answer::Status(vnode.status))?
+        } else {
+            drop(change);
+            CallOutcome::Answer(Answer::Status(vnode.status))
+        };
+        if back {
+            self.core.lock().lends.remove(fid, ask.origin.session);
+            self.end_lend(&volume, fid)?;
+        }
+        drop(held);
+        Ok(outcome)
+    }
+
+    /// Settles all lent bodies, and ends the lends that are over; whether any ended. To be called each second.
+    pub fn tend(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
+        // Where something was in the way when a rule came, it comes into force here.
+        let mut events = Vec::new();
+        self.enforce(now, wall, &mut events);
+        self.settle(now, events, out);
+        if !self.core.lock().leases.may_change() {
+            // Whoever borrowed from the earlier life may yet borrow again.
+            return false;
+        }
+        let mut ended = false;
+        for (volume, no) in self.partitions.iter().flat_map(|partition| partition.lent()) {
+            let mut events = Vec::new();
+            let tended = self.any_volume(volume).and_then(|volume| {
+                let Some(vnode) = volume.store.vnode(no)? else { return Ok(false) };
+                self.tend_one(now, wall, &volume, vnode.status.fid, &mut events)
+            });
+            match tended {
+                Ok(over) => ended |= over,
+                Err(fault) => tracing::warn!(vnode = no.0, %fault, "a lent body is not settled"),
+            }
+            self.settle(now, events, out);
+        }
+        ended
+    }
+
+    /// Ends the lends of the volume that no session has any more.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn end_idle_lends(&self, volume: &ViceVolume) -> Result<(), Fault> {
+        let id = volume.store.id();
+        for (_, no) in volume.partition.lent().into_iter().filter(|(of, _)| *of == id) {
+            if let Some(vnode) = volume.store.vnode(no)? {
+                let fid = vnode.status.fid;
+                let _held = self.stripes.write(&[fid]);
+                self.end_lend(volume, fid)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tend_one(
+        &self,
+        now: Time,
+        wall: Timestamp,
+        volume: &ViceVolume,
+        fid: Fid,
+        events: &mut Vec<Output>,
+    ) -> Result<bool, Fault> {
+        volume.need_writable()?;
+        let _held = self.stripes.write(&[fid]);
+        let mut vnode = volume.vnode(fid)?;
+        let mut update = Update::new();
+        if volume.store.settle_lent(&mut vnode, &mut update)? {
+            touch_data(&mut vnode, wall);
+            update.put_vnode(&vnode);
+            volume.store.commit(update)?;
+            let item = BreakItem { fid, reason: BreakReason::Data, name: None };
+            let mut core = self.core.lock();
+            if let Some(ticket) = core.leases.break_promises(now, &[item], NOBODY, events) {
+                core.lends.breaking.insert(fid, ticket);
+            }
+            return Ok(false);
+        }
+        drop(update);
+        self.end_lend(volume, fid)
+    }
+
+    /// Ends the lend if nobody has the body; whether it is over.
+    fn end_lend(&self, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
+        let core = self.core.lock();
+        let free = !core.lends.sessions.contains_key(&fid) && core.leases.may_change();
+        drop(core);
+        Ok(free && volume.store.end_lend(fid.vnode)?)
+    }
+}

@@ -1,0 +1,144 @@
+//! What files allowed when they were opened.
+//!
+//! POSIX judges an open file once, at `open`: a program goes on reading and writing after a `chmod` that would refuse it
+//! now. The server learns of no opens, and judges each call on data by the mode bits of that moment. So when the mode,
+//! owner or group of a file changes, what it allowed until then is noted for each session that may have the file open:
+//! those that are promised it or hold it, and the session that makes the change, if that says so
+//! ([`types::StatusChange::hold`]). A session that acknowledges the break without having the file open loses the note;
+//! otherwise the note stays until the session lets go of the file or ends. A restart of the server forgets all notes.
+//!
+//! A session gains nothing by saying falsely that it has a file open: what is noted it was allowed until that moment.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use store::Vnode;
+use types::{Fault, Fid, SessionId, Status};
+
+use crate::Vice;
+use crate::access::{self, Right};
+use crate::service::CallContext;
+use crate::volumes::ViceVolume;
+
+/// Notes of one session: each is an open file whose rights changed.
+const NOTES_MAX: usize = 4096;
+/// Rights of one file that are remembered for a session. Later ones are not: the session has it open since the first.
+const RIGHTS_MAX: usize = 4;
+
+/// What mode bits judge by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ModeRights {
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl ModeRights {
+    pub fn of(status: &Status) -> ModeRights {
+        ModeRights { mode: status.mode, uid: status.uid, gid: status.gid }
+    }
+
+    /// The status of the file as it was then, as far as mode bits look at it.
+    pub fn applied(self, status: &Status) -> Status {
+        Status { mode: self.mode, uid: self.uid, gid: self.gid, ..*status }
+    }
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct OpenRights {
+    sessions: BTreeMap<SessionId, BTreeMap<Fid, SmallVec<[ModeRights; 1]>>>,
+}
+
+impl OpenRights {
+    /// The session may have had the file open while it allowed this.
+    pub fn note(&mut self, session: SessionId, fid: Fid, rights: ModeRights) {
+        let notes = self.sessions.entry(session).or_default();
+        if notes.len() >= NOTES_MAX && !notes.contains_key(&fid) {
+            return;
+        }
+        let noted = notes.entry(fid).or_default();
+        if noted.len() < RIGHTS_MAX && !noted.contains(&rights) {
+            noted.push(rights);
+        }
+    }
+
+    /// What the file allowed while the session had it open.
+    pub fn rights(&self, session: SessionId, fid: Fid) -> &[ModeRights] {
+        self.sessions.get(&session).and_then(|notes| notes.get(&fid)).map_or(&[], |rights| rights.as_slice())
+    }
+
+    /// The session does not have the file open.
+    pub fn forget(&mut self, session: SessionId, fid: Fid) {
+        let Some(notes) = self.sessions.get_mut(&session) else { return };
+        notes.remove(&fid);
+        if notes.is_empty() {
+            self.sessions.remove(&session);
+        }
+    }
+
+    /// The session is over.
+    pub fn remove_session(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+}
+
+impl Vice {
+    /// Whether the caller may use what the file holds: by its rights now, or by those that it had when the session opened it.
+    ///
+    /// # Errors
+    /// As [`access::need`].
+    pub(crate) fn need_data(
+        &self,
+        ask: &CallContext<'_>,
+        volume: &ViceVolume,
+        vnode: &Vnode,
+        right: Right,
+    ) -> Result<(), Fault> {
+        let refused = match access::need(ask.asker(), volume, vnode, right) {
+            Err(Fault::AccessDenied) if !volume.lists.decide() => Fault::AccessDenied,
+            judged => return judged,
+        };
+        let core = self.core.lock();
+        let allowed =
+            |rights: &ModeRights| access::need_by_mode(ask.caller, &rights.applied(&vnode.status), right).is_ok();
+        let noted = core.opened.rights(ask.origin.session, vnode.status.fid);
+        if noted.iter().any(allowed) { Ok(()) } else { Err(refused) }
+    }
+
+    /// The rights of a file change from `was`: sessions that may have it open go on with what it allowed them.
+    /// `here`: so does the caller's.
+    pub(crate) fn note_opened(&self, ask: &CallContext<'_>, fid: Fid, was: ModeRights, here: bool) {
+        let mut core = self.core.lock();
+        let caller = ask.origin.session;
+        let others = core.leases.may_have_open(fid).into_iter().filter(|session| *session != caller);
+        let sessions: Vec<SessionId> = others.chain(here.then_some(caller)).collect();
+        sessions.into_iter().for_each(|session| core.opened.note(session, fid, was));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_of_one_session_and_bounded() {
+        let (one, other) = (SessionId(1), SessionId(2));
+        let fid = |number| Fid::new(1, 2 * number, 7);
+        let rights = |mode| ModeRights { mode, uid: 1, gid: 1 };
+        let mut opened = OpenRights::default();
+        for mode in 0..100 {
+            opened.note(one, fid(0), rights(mode));
+        }
+        assert_eq!(opened.rights(one, fid(0)).len(), RIGHTS_MAX);
+        assert_eq!(opened.rights(other, fid(0)), []);
+        for number in 0..2 * NOTES_MAX as u64 {
+            opened.note(one, fid(number), rights(0o644));
+        }
+        assert_eq!(opened.sessions[&one].len(), NOTES_MAX);
+        opened.forget(one, fid(0));
+        assert_eq!(opened.rights(one, fid(0)), []);
+        opened.remove_session(one);
+        assert!(opened.sessions.is_empty());
+    }
+}

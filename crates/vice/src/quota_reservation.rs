@@ -1,0 +1,130 @@
+//! Room under the quota, and what of it is set aside for sessions with delegations.
+//!
+//! Such a session answers its applications before the server hears of it, so that room must be certain: it may have [`SET_ASIDE_BYTES`] and
+//! [`SET_ASIDE_FILES`] outstanding in a volume, and others leave those alone. Where a call of another session does not fit because of that, the
+//! delegations of the volume are recalled, and it is tried again. What is set aside for a session is not reduced by what
+//! it uses up, since it goes on answering until it hears otherwise; when less is left than twice what is set aside, everything is
+//! recalled, long before it is used up. Where there is not three times as much, nothing is delegated.
+//!
+//! The partition's free room is treated alike, but only looked at now and then ([`Vice::tick`]): what others write to the disk beside
+//! us cannot be held back anyway.
+
+use lease::Output;
+use store::VolumeQuota;
+use types::{Fault, Time, VolumeId};
+
+use crate::Vice;
+use crate::service::CallContext;
+use crate::volumes::{QuotaReservation, ViceVolume};
+
+/// Bytes that a session with delegations may have outstanding in a volume.
+pub(crate) const SET_ASIDE_BYTES: u64 = 256 << 20;
+/// Files that it may have outstanding.
+pub(crate) const SET_ASIDE_FILES: u64 = 16_384;
+
+impl Vice {
+    /// Room for so much more.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`; `Busy` if the call waits for room that others have set aside.
+    pub(crate) fn room<'v>(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &'v ViceVolume,
+        bytes: u64,
+        files: u64,
+    ) -> Result<QuotaReservation<'v>, Fault> {
+        self.room_for(ask, volume, files, |_| Ok(bytes))
+    }
+
+    /// As `room`; `bytes` says how much it will be at most, given how much is free, and may look closer if that is not enough.
+    pub(crate) fn room_for<'v>(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &'v ViceVolume,
+        files: u64,
+        bytes: impl Fn(u64) -> Result<u64, Fault>,
+    ) -> Result<QuotaReservation<'v>, Fault> {
+        if volume.store.quota() == VolumeQuota::default() {
+            return Ok(None);
+        }
+        let room = volume.growth.lock();
+        let free = left(volume);
+        if files > free.1 || bytes(free.0)? > free.0 {
+            return Err(Fault::QuotaExceeded);
+        }
+        let id = volume.store.id();
+        let mut core = self.core.lock();
+        let all = core.leases.delegating_sessions(id, None);
+        if all == 0 {
+            return Ok(Some(room));
+        }
+        if is_scarce(free, all) {
+            core.leases.recall_volume(ask.now, id, NOBODY, &mut ask.events);
+        }
+        let aside = aside(core.leases.delegating_sessions(id, Some(ask.origin.session)));
+        let open = (free.0.saturating_sub(aside.0), free.1.saturating_sub(aside.1));
+        if files > open.1 || bytes(open.0)? > open.0 {
+            ask.waits = core.leases.recall_volume(ask.now, id, ask.origin.session, &mut ask.events);
+            return Err(Fault::Busy);
+        }
+        Ok(Some(room))
+    }
+
+    /// # Errors
+    /// `Busy` if there is not room enough for one more session with delegations.
+    pub(crate) fn need_room_to_delegate(&self, ask: &CallContext<'_>, volume: &ViceVolume) -> Result<(), Fault> {
+        let core = self.core.lock();
+        let others = core.leases.delegating_sessions(volume.store.id(), Some(ask.origin.session));
+        drop(core);
+        let (bytes, files) = aside(others + 1);
+        let free = left(volume);
+        let space = volume.partition.space()?.free_bytes;
+        if free.0 / 3 < bytes || free.1 / 3 < files || space / 3 < bytes { Err(Fault::Busy) } else { Ok(()) }
+    }
+
+    /// Everything that others have of the volume must be back first.
+    ///
+    /// # Errors
+    /// `Busy` if the call waits for that.
+    pub(crate) fn need_all_back(&self, ask: &mut CallContext<'_>, volume: VolumeId) -> Result<(), Fault> {
+        ask.waits = self.core.lock().leases.recall_volume(ask.now, volume, ask.origin.session, &mut ask.events);
+        if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
+    }
+
+    /// Recalls delegations where room becomes scarce.
+    pub(crate) fn look_at_room(&self, now: Time, events: &mut Vec<Output>) {
+        let delegated = self.core.lock().leases.delegated_volumes();
+        for id in delegated {
+            let Ok(volume) = self.any_volume(id) else { continue };
+            let space = volume.partition.space().map_or(u64::MAX, |space| space.free_bytes);
+            let free = left(&volume);
+            let mut core = self.core.lock();
+            let all = core.leases.delegating_sessions(id, None);
+            if is_scarce((free.0.min(space), free.1), all) {
+                core.leases.recall_volume(now, id, NOBODY, events);
+            }
+        }
+    }
+}
+
+/// No session has this number.
+const NOBODY: types::SessionId = types::SessionId(0);
+
+/// What is set aside for so many sessions, in bytes and files.
+fn aside(sessions: usize) -> (u64, u64) {
+    (sessions as u64 * SET_ASIDE_BYTES, sessions as u64 * SET_ASIDE_FILES)
+}
+
+/// Whether so little is left that it may not do for what so many sessions have outstanding, some time after they hear of it.
+fn is_scarce(left: (u64, u64), sessions: usize) -> bool {
+    let (bytes, files) = aside(sessions);
+    left.0 / 2 < bytes || left.1 / 2 < files
+}
+
+/// What the quota leaves, in bytes and files.
+fn left(volume: &ViceVolume) -> (u64, u64) {
+    let (quota, usage) = (volume.store.quota(), volume.store.usage());
+    let free = |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
+    (free(quota.bytes, usage.bytes), free(quota.files, usage.files))
+}
