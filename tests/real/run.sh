@@ -75,7 +75,7 @@ for part in "${parts[@]}"; do
 done
 if [ -n "$CELL" ]; then
     if grep -l 'panicked at' "$CELL"/logs/*.log 2>/dev/null; then fail "a daemon panicked"; else pass "no daemon panicked"; fi
-    # What was answered here must be what the server says (docs/delegation.md): a difference that no part noticed is one all the same.
+    # What was answered here must be what the server says (docs/spec/delegation.md): a difference that no part noticed is one all the same.
     if grep -l 'DE-5' "$CELL"/logs/*.log 2>/dev/null; then fail "a client answered otherwise than the server"; else pass "clients answered as the server did"; fi
     PART=down check "everything stops in order" within 120 "$RIALTO" down --dir "$CELL"
 fi

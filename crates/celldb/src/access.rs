@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Revised,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revised, Revision,
     ServerId, WhichPrincipal,
 };
 

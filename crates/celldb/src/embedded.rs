@@ -14,7 +14,7 @@ use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, Direction, IteratorMode, LogLevel,
     Options, WriteBatch, WriteOptions,
 };
-use types::{Changed, Name, Revision, Revised, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
+use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
 use waldb::Synced;
 
 use crate::format::{check_format, put_format};

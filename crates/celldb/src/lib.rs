@@ -23,7 +23,7 @@ pub use embedded::Embedded;
 pub use error::CellError;
 pub use format::{FORMAT_VERSION, check_format};
 
-use types::{Changed, Name, Revision, Revised, ServerId, ServerInfo, VolumeGroup, VolumeId};
+use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 
 /// What every engine does. Thread-safe.
 pub trait CellDb: Send + Sync {

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
-    Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revision, Revised, ServerId, ServerIdError,
+    Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revised, Revision, ServerId, ServerIdError,
     ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
 };
 

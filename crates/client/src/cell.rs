@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use types::{Answer, Call, CellCall, Fault, ServerId, ServerInfo};
 
-use crate::server_connection::ServerConnection;
 use crate::replica_watch::Watch;
+use crate::server_connection::ServerConnection;
 use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
 
 /// How long a server that could not be reached is not tried again.

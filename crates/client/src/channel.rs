@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dafs::{ChannelId, Features, Frame, FrameHeader, Hello, HelloAnswer, HelloRefusal, ConnectionRole, Terms};
+use dafs::{ChannelId, ConnectionRole, Features, Frame, FrameHeader, Hello, HelloAnswer, HelloRefusal, Terms};
 use fabric::tls::TlsError;
-use fabric::{Connection, Endpoint, Extent, Filled, Inbox, FrameLimits, OutFrame, Outbox, WaitFor};
+use fabric::{Connection, Endpoint, Extent, Filled, FrameLimits, Inbox, OutFrame, Outbox, WaitFor};
 use parking_lot::Mutex;
 use types::ServerId;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
@@ -49,7 +49,9 @@ impl ConnectError {
     /// Whether trying again can be of no use.
     pub fn is_final(&self) -> bool {
         match self {
-            ConnectError::Refused(HelloRefusal::Crowded | HelloRefusal::Silent | HelloRefusal::Another | HelloRefusal::NotOurs) => false,
+            ConnectError::Refused(
+                HelloRefusal::Crowded | HelloRefusal::Silent | HelloRefusal::Another | HelloRefusal::NotOurs,
+            ) => false,
             ConnectError::Io(_) | ConnectError::NotOurs(_) => false,
             ConnectError::Refused(_) => true,
         }
@@ -106,7 +108,7 @@ impl FrameChannel {
         self.received.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Queues a frame; [`Channel::flush`] sends it.
+    /// Queues a frame; [`FrameChannel::flush`] sends it.
     pub fn push(&self, frame: Frame) {
         let Frame { header, message, payload } = frame;
         self.outbox.lock().push(OutFrame::new(header.to_bytes(), message, payload, None));

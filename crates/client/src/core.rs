@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use dafs::{CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, PeerError, ConnectionRole};
+use dafs::{CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, ConnectionRole, PeerError};
 use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
 
 use crate::channel::FrameChannel;
@@ -38,7 +38,7 @@ pub(crate) enum ReclaimGate {
 /// Something for [`crate::Events`].
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// With the [`Core::association`] that it belongs to.
+    /// With the [`ClientCore::association`] that it belongs to.
     Break(u64, BreakId, Vec<BreakItem>),
     Renewed(Time),
     /// The connection is gone.

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_unix_socket_is_never_left() {
-        let mut places = ServerAddresses::new(&SessionConfig::new(Endpoint::Unix("/s".into()), ClientIdentity::fleeting()));
+        let mut places =
+            ServerAddresses::new(&SessionConfig::new(Endpoint::Unix("/s".into()), ClientIdentity::fleeting()));
         places.learn(ServerId(7), &addresses(&[2]));
         places.failed(&Endpoint::Unix("/s".into()));
         assert_eq!(places.current(), (Endpoint::Unix("/s".into()), Some(ServerId(7))));

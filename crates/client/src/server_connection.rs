@@ -14,7 +14,7 @@ use types::{
     Answer, BreakItem, Call, Caller, CellCall, Fault, ServerId, Time, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
 };
 
-use crate::{CallError, Cancel, Cell, Events, BreakAck, Remote};
+use crate::{BreakAck, CallError, Cancel, Cell, Events, Remote};
 
 /// How long a server may be away before others are asked what they know too: one that is killed and starts again is back by then.
 const TIMEOUT: Duration = Duration::from_secs(1);

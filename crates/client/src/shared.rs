@@ -5,17 +5,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dafs::{ChannelId, ClientInput, Features, ConnectionRole};
+use dafs::{ChannelId, ClientInput, ConnectionRole, Features};
 use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{BreakId, Fid, Time};
 
 use crate::channel::{FrameChannel, to_frame};
-use crate::core::{After, ClientCore, ReclaimGate, Notice, SessionPhase};
+use crate::core::{After, ClientCore, Notice, ReclaimGate, SessionPhase};
 use crate::pending::PendingCall;
-use crate::server_addresses::ServerAddresses;
 use crate::reply_reader::Lead;
-use crate::{Events, BreakAck, SessionConfig, clock, reclaim};
+use crate::server_addresses::ServerAddresses;
+use crate::{BreakAck, Events, SessionConfig, clock, reclaim};
 
 /// How long a thread that must get a small frame out waits at a time for a server that takes nothing.
 const PUSH_MOMENT: Duration = Duration::from_millis(5);

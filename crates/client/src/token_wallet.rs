@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use guard::{Public, Signer, Token};
 use parking_lot::{Condvar, Mutex, RwLock};
-use types::{Caller, AuthLevel, Secret, Timestamp};
+use types::{AuthLevel, Caller, Secret, Timestamp};
 
 use crate::Ids;
 

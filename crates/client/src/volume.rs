@@ -3,7 +3,7 @@
 //! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two things end a place:
 //! - The server says that it has no such volume, or does not serve it. Then the database is asked where it is: it was moved, perhaps to another partition of that server. While it serves nowhere, it is on its way, and the question is
 //!   put again for a while.
-//! - Of a read-only volume, the server is gone (`line.rs`). Then another readable site is taken, the nearest that shows no older epoch than was seen here (VO-5).
+//! - Of a read-only volume, the server is gone (`server_connection.rs`). Then another readable site is taken, the nearest that shows no older epoch than was seen here (VO-5).
 //! - Of a read-only volume, the server cannot read what it has (`Damaged`, `Medium`): another site may. Where there is none the error stands.
 //!
 //! One thread finds the next place, and tells the cache manager, which claims there what it holds; everybody else waits, and then calls again what was refused, or was not answered. Only
@@ -25,10 +25,10 @@ use types::{
 };
 
 use crate::cell::Cell;
-use crate::server_connection::ServerConnection;
 use crate::locate;
+use crate::server_connection::ServerConnection;
 use crate::session::ChainLink;
-use crate::{CallError, Cancel, Events, BreakAck, Remote, Reply};
+use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
 
 /// Between two attempts to find a place, at first and at last.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -74,7 +74,12 @@ struct Place {
 }
 
 impl RemoteVolume {
-    pub(crate) fn new(cell: &Arc<Cell>, info: VolumeInfo, line: Arc<ServerConnection>, group: Option<VolumeGroup>) -> Arc<RemoteVolume> {
+    pub(crate) fn new(
+        cell: &Arc<Cell>,
+        info: VolumeInfo,
+        line: Arc<ServerConnection>,
+        group: Option<VolumeGroup>,
+    ) -> Arc<RemoteVolume> {
         Arc::new_cyclic(|this| RemoteVolume {
             cell: Arc::clone(cell),
             id: info.id,
@@ -229,7 +234,12 @@ impl RemoteVolume {
 
     /// The nearest site that has what was seen here, or something newer. A site that is gone may be the only one: then it is waited for. `refused`: the
     /// server answered, and has it not. `avoided`: whoever has it there cannot read it.
-    fn next_site(&self, from: &Arc<ServerConnection>, refused: bool, avoided: Option<ServerId>) -> Option<Arc<ServerConnection>> {
+    fn next_site(
+        &self,
+        from: &Arc<ServerConnection>,
+        refused: bool,
+        avoided: Option<ServerId>,
+    ) -> Option<Arc<ServerConnection>> {
         let (end, mut pause) = (Instant::now() + MOMENT, PAUSE);
         loop {
             match self.cell.group(WhichVolume::Id(self.id), None) {

@@ -1,8 +1,8 @@
 //! The frame: a fixed header of 64 bytes, a message, and bulk payload behind it.
 //!
-//! A driver reads 64 bytes, calls [`Header::parse`], which checks both lengths against their limits, and only then makes room
+//! A driver reads 64 bytes, calls [`FrameHeader::parse`], which checks both lengths against their limits, and only then makes room
 //! for the message and finds the destination of the payload. Message and payload are [`Bytes`], so that a frame is sent with one
-//! vectored write and bulk data is never copied. Layout: `docs/protocol.md`, "Frame".
+//! vectored write and bulk data is never copied. Layout: `docs/spec/protocol.md`, "Frame".
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -483,7 +483,8 @@ mod tests {
     #[test]
     fn lengths_are_refused_from_the_header_alone() {
         let parse = |message_bytes, payload_bytes| {
-            let header = FrameHeader { message_bytes, payload_bytes, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+            let header =
+                FrameHeader { message_bytes, payload_bytes, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
             FrameHeader::parse(&header.to_bytes())
         };
         assert!(parse(MESSAGE_BYTES_MAX as u32, PAYLOAD_BYTES_MAX as u32).is_ok());
@@ -521,13 +522,16 @@ mod tests {
 
     #[test]
     fn m14_an_unknown_status_is_kept_as_it_came() {
-        let mut bytes = FrameHeader { fault: Some(Fault::NoSpace.into()), ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
+        let mut bytes =
+            FrameHeader { fault: Some(Fault::NoSpace.into()), ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
         assert_eq!(FrameHeader::parse(&bytes.to_bytes()), Ok(bytes));
         bytes.fault = Some(FaultCode::Unknown(60_000));
         let parsed = FrameHeader::parse(&bytes.to_bytes()).unwrap();
         assert_eq!((parsed, parsed.fault.map(FaultCode::fault)), (bytes, Some(Fault::Unsupported)));
-        let request =
-            FrameHeader { fault: Some(FaultCode::Unknown(60_000)), ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+        let request = FrameHeader {
+            fault: Some(FaultCode::Unknown(60_000)),
+            ..FrameHeader::new(FrameKind::Request, SessionId(7))
+        };
         assert!(FrameHeader::parse(&request.to_bytes()).is_err(), "a request refuses nothing");
     }
 

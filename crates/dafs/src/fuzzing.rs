@@ -77,8 +77,12 @@ pub fn message(bytes: &[u8]) {
     if let Ok(Some(read)) = Message::of_frame(&frame) {
         let again = read.to_frame(header.session).expect("what was taken can be sent");
         assert_eq!(again.message, frame.message);
-        let same = FrameHeader { flags: header.flags, checksum: header.checksum, region: header.region, ..again.header };
-        assert_eq!(FrameHeader { message_bytes: header.message_bytes, ..same }, FrameHeader { payload_bytes: 0, ..header });
+        let same =
+            FrameHeader { flags: header.flags, checksum: header.checksum, region: header.region, ..again.header };
+        assert_eq!(
+            FrameHeader { message_bytes: header.message_bytes, ..same },
+            FrameHeader { payload_bytes: 0, ..header }
+        );
     }
 }
 

@@ -11,9 +11,9 @@ use types::{
 };
 
 use crate::codec::uses_current;
+use crate::credentials::TokenProof;
 use crate::limits::LIVE_OUTPUTS_MAX;
 use crate::message::{AttachAnswer, Message};
-use crate::credentials::TokenProof;
 use crate::*;
 
 const SESSION: SessionId = SessionId(7);

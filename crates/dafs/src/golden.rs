@@ -13,10 +13,10 @@ use proptest::prelude::*;
 use types::*;
 
 use crate::codec::{AnswerKind, EncodedAnswer, EncodedCall, Procedure};
-use crate::message::{Attach, AttachAnswer, Bind, Message};
 use crate::credentials::TokenProof;
+use crate::message::{Attach, AttachAnswer, Bind, Message};
 use crate::{
-    Features, Flags, Frame, FrameKind, FrameHeader, Hello, HelloAnswer, HelloRefusal, Region, Terms, decode_answer,
+    Features, Flags, Frame, FrameHeader, FrameKind, Hello, HelloAnswer, HelloRefusal, Region, Terms, decode_answer,
     decode_answer_record, decode_call, encode_answer, encode_answer_record, encode_call,
 };
 
@@ -632,7 +632,10 @@ fn answers() -> Vec<(&'static str, Answer)> {
             "volumes-encrypted",
             Answer::Volumes { volumes: vec![VolumeInfo { encrypted: Some(0x0a0b), ..volume() }, volume()], end: true },
         ),
-        ("groups", Answer::Groups { groups: vec![Revised { record: group(), revision: Revision(0x0304) }], end: false }),
+        (
+            "groups",
+            Answer::Groups { groups: vec![Revised { record: group(), revision: Revision(0x0304) }], end: false },
+        ),
         ("servers", Answer::Servers(vec![Revised { record: server(), revision: Revision(0x0304) }])),
         ("revision", Answer::Revision(Revision(0x0304))),
         ("number", Answer::Number(VolumeId(0x0102))),
@@ -710,12 +713,18 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("bind", Message::Bind(Bind { session: SessionId(7), key: attached.bind_key })),
         (
             "credential",
-            Message::Credential { handle: 1, caller: Caller { uid: 1000, gid: 100, groups, who: types::RequestIdentity::NAMED } },
+            Message::Credential {
+                handle: 1,
+                caller: Caller { uid: 1000, gid: 100, groups, who: types::RequestIdentity::NAMED },
+            },
         ),
         ("credential-bare", Message::Credential { handle: 64, caller: Caller::ROOT }),
         (
             "token",
-            Message::Token { handle: 2, shown: TokenProof { token: Bytes::from_static(b"a token"), proof: [0x5e; 64] } },
+            Message::Token {
+                handle: 2,
+                shown: TokenProof { token: Bytes::from_static(b"a token"), proof: [0x5e; 64] },
+            },
         ),
         ("cancel", Message::Cancel { slot: 3, request: 9 }),
         ("break-ack", Message::BreakAck { id: BreakId(12), held: vec![FID] }),
@@ -748,8 +757,13 @@ fn messages() -> Vec<(&'static str, Message)> {
 
 fn frames() -> Vec<(&'static str, Frame)> {
     let all = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
-    let asked =
-        FrameHeader { slot: 3, request: 9, credential: 1, credits: 2, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+    let asked = FrameHeader {
+        slot: 3,
+        request: 9,
+        credential: 1,
+        credits: 2,
+        ..FrameHeader::new(FrameKind::Request, SessionId(7))
+    };
     let answered = FrameHeader { slot: 3, request: 9, ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
     let data = Bytes::from_static(b"payload");
     let flagged = |flags: Flags| FrameHeader { flags: asked.flags.with(flags), procedure: 10, ..asked };
@@ -761,7 +775,10 @@ fn frames() -> Vec<(&'static str, Frame)> {
     };
     vec![
         ("request", Frame::plain(FrameHeader { procedure: 10, ..asked }, &b"message"[..])),
-        ("request-summed", Frame::new(FrameHeader { procedure: 19, ..asked }, &b"message"[..], data.clone()).sealed(all)),
+        (
+            "request-summed",
+            Frame::new(FrameHeader { procedure: 19, ..asked }, &b"message"[..], data.clone()).sealed(all),
+        ),
         ("request-chain-start", Frame::plain(flagged(Flags::CHAIN_START), &b"message"[..])),
         ("request-chain-middle", Frame::plain(flagged(Flags::CHAIN_MIDDLE), &b"message"[..])),
         ("request-chain-end", Frame::plain(flagged(Flags::CHAIN_END.with(Flags::ABORTED)), &b"message"[..])),

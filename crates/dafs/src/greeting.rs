@@ -13,7 +13,7 @@ use types::{ServerId, Time};
 use crate::hello::MAGIC;
 use crate::limits::GREETING_TIME;
 use crate::message::{Attach, Bind, Message};
-use crate::{Features, Frame, FrameKind, Hello, HelloAnswer, PeerError, HelloRefusal, Terms};
+use crate::{Features, Frame, FrameKind, Hello, HelloAnswer, HelloRefusal, PeerError, Terms};
 
 /// What happens to a connection.
 #[derive(Debug)]
@@ -127,7 +127,9 @@ impl Greeting {
         }
         let agreed = Hello::parse(bytes).and_then(|hello| match self.refuse {
             Some(why) => Err(why),
-            None if hello.server.is_some_and(|meant| self.me.is_some_and(|me| me != meant)) => Err(HelloRefusal::Another),
+            None if hello.server.is_some_and(|meant| self.me.is_some_and(|me| me != meant)) => {
+                Err(HelloRefusal::Another)
+            }
             None => hello.agree(&self.offered),
         });
         match agreed {

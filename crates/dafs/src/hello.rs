@@ -1,4 +1,4 @@
-//! The first bytes of a connection: what the client can speak, and what the server chose. Layouts: `docs/protocol.md`, "Hello".
+//! The first bytes of a connection: what the client can speak, and what the server chose. Layouts: `docs/spec/protocol.md`, "Hello".
 //!
 //! The hello begins with text, so that whoever reaches the wrong port sees what speaks there, and with bytes that break if a
 //! transport changes line ends or cuts the eighth bit. It never changes its layout: versions are agreed on inside it.
@@ -32,7 +32,7 @@ impl Features {
     pub const DESCRIPTORS: Features = Features(1 << 2);
     /// Requests may name a region that their reply's payload is placed into.
     pub const DIRECT: Features = Features(1 << 3);
-    /// Directories can be delegated: `docs/delegation.md`.
+    /// Directories can be delegated: `docs/spec/delegation.md`.
     pub const DELEGATIONS: Features = Features(1 << 4);
 
     /// Parts of volumes may have packed bodies, if they are asked for so.
@@ -217,7 +217,7 @@ impl Hello {
     /// Reads a hello. Later versions may use what is reserved here, so that is not looked at.
     ///
     /// # Errors
-    /// [`Refusal`]: what to answer.
+    /// [`HelloRefusal`]: what to answer.
     pub fn parse(bytes: &[u8; Hello::BYTES]) -> Result<Hello, HelloRefusal> {
         let raw: RawHello = zerocopy::transmute!(*bytes);
         if raw.magic != MAGIC {
@@ -242,7 +242,7 @@ impl Hello {
     /// What a server that offers `offered` agrees on with this client.
     ///
     /// # Errors
-    /// [`Refusal`]: nothing in common.
+    /// [`HelloRefusal`]: nothing in common.
     pub fn agree(&self, offered: &Terms) -> Result<Terms, HelloRefusal> {
         if !(self.version_min..=self.version_max).contains(&offered.version) {
             return Err(HelloRefusal::Version);

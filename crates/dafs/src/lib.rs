@@ -1,5 +1,5 @@
 //! The native protocol, after the ideas of DAFS: how calls and answers look as bytes, and the two machines that keep a
-//! session between a client and a server. `docs/protocol.md` has every layout.
+//! session between a client and a server. `docs/spec/protocol.md` has every layout.
 //!
 //! Nothing here does I/O, reads a clock or starts a thread. A driver cuts a stream into [`Frame`]s and feeds them to a machine:
 //!
@@ -15,6 +15,7 @@
 
 pub mod client;
 pub mod codec;
+pub mod credentials;
 mod error;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -29,7 +30,6 @@ pub mod limits;
 pub mod message;
 pub mod packed;
 pub mod server;
-pub mod credentials;
 #[cfg(any(test, feature = "proptest"))]
 pub mod strategies;
 mod wire;
@@ -40,7 +40,7 @@ pub use codec::{
     encode_answer_record, encode_call,
 };
 pub use error::{PeerError, WireError};
-pub use frame::{FaultCode, Flags, Frame, FrameKind, FrameHeader, Region};
+pub use frame::{FaultCode, Flags, Frame, FrameHeader, FrameKind, Region};
 pub use greeting::{Greeting, GreetingInput, GreetingOutput};
 pub use hello::{Features, Hello, HelloAnswer, HelloRefusal, Terms};
 pub use server::{ServerInput, ServerOutput, ServerSession, SessionSetup};

@@ -1,15 +1,15 @@
-//! Messages that keep a session: all but requests and replies. Layouts: `docs/protocol.md`, "Session messages".
+//! Messages that keep a session: all but requests and replies. Layouts: `docs/spec/protocol.md`, "Session messages".
 
 use std::time::Duration;
 
 use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
-use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, SessionId, RequestIdentity};
+use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, RequestIdentity, SessionId};
 
 use crate::codec::choice::break_reason;
-use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
 use crate::credentials::{Hash, TokenProof};
+use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
 use crate::wire::{FieldReader, Writer, limit};
-use crate::{FaultCode, Frame, FrameKind, FrameHeader, Terms, WireError};
+use crate::{FaultCode, Frame, FrameHeader, FrameKind, Terms, WireError};
 
 /// First message on an operations connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct AttachAnswer {
 pub struct Bind {
     /// The session to join.
     pub session: SessionId,
-    /// As [`Attached::bind_key`].
+    /// As [`AttachAnswer::bind_key`].
     pub key: u128,
 }
 
@@ -103,7 +103,7 @@ pub enum Message {
     Detach,
     /// To the server: are you there?
     Probe(u64),
-    /// To the client: see [`Attached`].
+    /// To the client: see [`AttachAnswer`].
     Attached(AttachAnswer),
     /// To the client: the back connection is bound.
     Bound,
@@ -114,7 +114,7 @@ pub enum Message {
         /// Which promises.
         items: Vec<BreakItem>,
     },
-    /// To the client: the renewal with this number came. `renewed` as in [`Attached::renewed`].
+    /// To the client: the renewal with this number came. `renewed` as in [`AttachAnswer::renewed`].
     Renewed {
         /// Which one.
         number: u64,
@@ -145,7 +145,7 @@ const GROUPS_UNKNOWN: u32 = u32::MAX;
 const ITEM_BYTES: usize = 28;
 
 impl Message {
-    /// The frame of this message in `session` (of an [`Attach`] and an [`Attached`] their own session). Not yet sealed.
+    /// The frame of this message in `session` (of an [`Attach`] and an [`AttachAnswer`] their own session). Not yet sealed.
     ///
     /// # Errors
     /// [`WireError`]: a limit is broken.

@@ -10,14 +10,14 @@ use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller,
     CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, KeyPrint, Kind, Lending,
     LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull,
-    RemoveWhat, RenameMode, Revision, RunKey, SeekWhat, Revised, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind,
-    Status, StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange,
-    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    RemoveWhat, RenameMode, Revised, Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime, Site,
+    SiteKind, Status, StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall,
+    VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
+use crate::credentials::TokenProof;
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{Attach, AttachAnswer, Bind, Message};
-use crate::credentials::TokenProof;
 use types::limits::TOKEN_BYTES_MAX;
 
 mod principals;

@@ -1,6 +1,6 @@
 //! Bounded reading and writing of little-endian fields.
 //!
-//! A [`Reader`] never looks past its bytes, and hands out counts only after it has seen that the elements can be there, so that
+//! A [`FieldReader`] never looks past its bytes, and hands out counts only after it has seen that the elements can be there, so that
 //! nobody makes room for what a peer merely claims. A [`Writer`] refuses a message that no reader would take.
 
 use bytes::Bytes;

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, TlsIdentity, Secured, ServerTls, Trust};
+use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, Secured, ServerTls, TlsIdentity, Trust};
 use fabric::{
-    Connection, Endpoint, Extent, Filled, HEADER_BYTES, Inbox, FrameLimits, Listener, ConnectionOptions, OutFrame, Outbox, WaitFor,
+    Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameLimits, HEADER_BYTES, Inbox, Listener, OutFrame,
+    Outbox, WaitFor,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

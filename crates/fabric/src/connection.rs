@@ -94,7 +94,7 @@ impl Connection {
     /// Connects.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::TimedOut`] after [`Options::connect_within`].
+    /// The system's; [`io::ErrorKind::TimedOut`] after [`ConnectionOptions::connect_within`].
     pub fn connect(endpoint: &Endpoint, options: &ConnectionOptions) -> io::Result<Self> {
         match endpoint {
             Endpoint::Unix(path) => Self::unix(UnixStream::connect(path)?.into(), options),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{Connection, Extent, Filled, FrameError, HEADER_BYTES, Inbox, FrameLimits};
+use crate::{Connection, Extent, Filled, FrameError, FrameLimits, HEADER_BYTES, Inbox};
 
 /// Larger than the inbox's buffer, so that both ways of receiving a part are taken.
 const LIMITS: FrameLimits = FrameLimits { message: 24 << 10, payload: 40 << 10 };

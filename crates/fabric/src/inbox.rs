@@ -23,7 +23,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 
-use crate::tls::{self, TlsRecord, Opener, RECORD_BYTES_MAX, TlsError};
+use crate::tls::{self, Opener, RECORD_BYTES_MAX, TlsError, TlsRecord};
 use crate::{Connection, HEADER_BYTES};
 
 /// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large payload at most this much is

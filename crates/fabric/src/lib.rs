@@ -21,7 +21,7 @@ pub mod tls;
 
 pub use connection::{Connection, ConnectionOptions, PeerProcess, Ready, WaitFor};
 pub use endpoint::{Endpoint, EndpointError};
-pub use inbox::{Extent, Filled, ReceivedFrame, FrameError, Inbox, FrameLimits, Measure};
+pub use inbox::{Extent, Filled, FrameError, FrameLimits, Inbox, Measure, ReceivedFrame};
 pub use listener::Listener;
 pub use outbox::{OutFrame, Outbox};
 pub use reserved::{RESERVED_PORTS_END, connect as connect_reserved};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
-use crate::{Connection, Endpoint, ConnectionOptions};
+use crate::{Connection, ConnectionOptions, Endpoint};
 
 /// Connections that wait to be accepted; the system's own limit is usually this too.
 const BACKLOG: i32 = 4096;
@@ -139,13 +139,19 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let listener = Listener::bind(&endpoint, ConnectionOptions::default()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Listener::bind(&endpoint, ConnectionOptions::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            Listener::bind(&endpoint, ConnectionOptions::default()).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
         assert!(listener.accept().unwrap().is_some(), "the probe of the second bind");
         assert!(listener.accept().unwrap().is_none());
         drop(listener);
         assert!(!path.exists());
         std::fs::write(&path, "precious").unwrap();
-        assert_eq!(Listener::bind(&endpoint, ConnectionOptions::default()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            Listener::bind(&endpoint, ConnectionOptions::default()).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
     }
 
     #[test]

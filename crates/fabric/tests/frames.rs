@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, TlsIdentity, Opener, Sealer, Secured, ServerTls, Trust};
+use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, Opener, Sealer, Secured, ServerTls, TlsIdentity, Trust};
 use fabric::{
-    Connection, Endpoint, Extent, Filled, FrameError, HEADER_BYTES, Inbox, FrameLimits, Listener, ConnectionOptions, OutFrame, Outbox,
-    WaitFor,
+    Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameError, FrameLimits, HEADER_BYTES, Inbox, Listener,
+    OutFrame, Outbox, WaitFor,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};

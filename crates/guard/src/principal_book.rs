@@ -58,7 +58,13 @@ pub trait Book {
     ///
     /// # Errors
     /// As `get`.
-    fn linked(&self, link: Membership, of: PrincipalId, after: PrincipalId, max: usize) -> Result<Vec<PrincipalId>, Fault>;
+    fn linked(
+        &self,
+        link: Membership,
+        of: PrincipalId,
+        after: PrincipalId,
+        max: usize,
+    ) -> Result<Vec<PrincipalId>, Fault>;
 
     /// Up to `max` principals after `after`.
     ///
@@ -219,10 +225,20 @@ impl Book for MemBook {
         Ok(self.records.values().find(|record| record.uid == Some(uid)).map(|record| record.id))
     }
 
-    fn linked(&self, link: Membership, of: PrincipalId, after: PrincipalId, max: usize) -> Result<Vec<PrincipalId>, Fault> {
+    fn linked(
+        &self,
+        link: Membership,
+        of: PrincipalId,
+        after: PrincipalId,
+        max: usize,
+    ) -> Result<Vec<PrincipalId>, Fault> {
         let mut all: Vec<PrincipalId> = match link {
-            Membership::Member => self.memberships.iter().filter(|(_, group)| *group == of).map(|(one, _)| *one).collect(),
-            Membership::Group => self.memberships.iter().filter(|(member, _)| *member == of).map(|(_, one)| *one).collect(),
+            Membership::Member => {
+                self.memberships.iter().filter(|(_, group)| *group == of).map(|(one, _)| *one).collect()
+            }
+            Membership::Group => {
+                self.memberships.iter().filter(|(member, _)| *member == of).map(|(_, one)| *one).collect()
+            }
             Membership::Owned => self.records.values().filter(|one| one.owner == of).map(|one| one.id).collect(),
         };
         all.retain(|id| *id > after);

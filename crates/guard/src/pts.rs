@@ -19,8 +19,8 @@ use types::{
 };
 
 use crate::Cps;
-use crate::principal_book::{Book, FIRST, Highest, Membership, Write, is_system};
 use crate::names::{Network, check_group_name, check_user_name, is_realm_group, prefix, realm_group};
+use crate::principal_book::{Book, FIRST, Highest, Membership, Write, is_system};
 
 /// Groups that a new user may make.
 const GROUP_QUOTA: u32 = 20;

@@ -148,8 +148,12 @@ fn row_of_volume(call: &VolumeCall) -> Row {
             Row::Delegated(id.map(AdminScope::Group).into_iter().chain(places).collect())
         }
         VolumeCall::Remove { id } | VolumeCall::SetFields { id, .. } => Row::Delegated(vec![AdminScope::Volume(*id)]),
-        VolumeCall::Rename { id, name } => Row::Delegated(vec![AdminScope::Volume(*id), AdminScope::Named(name.clone())]),
-        VolumeCall::Clone { of, name, .. } => Row::Delegated(vec![AdminScope::Volume(*of), AdminScope::Named(name.clone())]),
+        VolumeCall::Rename { id, name } => {
+            Row::Delegated(vec![AdminScope::Volume(*id), AdminScope::Named(name.clone())])
+        }
+        VolumeCall::Clone { of, name, .. } => {
+            Row::Delegated(vec![AdminScope::Volume(*of), AdminScope::Named(name.clone())])
+        }
         // Streams go and come without a look at anybody's rights.
         VolumeCall::Changes { id, .. } => Row::Delegated(vec![AdminScope::Volume(*id)]),
         VolumeCall::Hold { id, .. } | VolumeCall::Serve { id } => Row::Delegated(vec![AdminScope::Volume(*id)]),

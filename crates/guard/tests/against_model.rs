@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guard::{PtsAsker, Book, Cps, FIRST, Membership, MemBook, perform, subdomain};
+use guard::{Book, Cps, FIRST, MemBook, Membership, PtsAsker, perform, subdomain};
 use proptest::prelude::*;
 use types::{
-    Answer, Changed, Fault, AuthLevel, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
+    Answer, AuthLevel, Changed, Fault, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
     WhichPrincipal,
 };
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 use types::{BreakId, BreakItem, Time};
 
-use crate::output::{Output, BreakTicket};
+use crate::output::{BreakTicket, Output};
 
 /// A batch that its session has not acknowledged.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Delegations: which session has a directory to itself, and what goes with it (`docs/delegation.md`, DE-1 and DE-2).
+//! Delegations: which session has a directory to itself, and what goes with it (`docs/spec/delegation.md`, DE-1 and DE-2).
 //!
 //! A directory is delegated to at most one session. What was made or found in it alone goes with it as a *child*: a file belongs to the one
 //! directory under which it became one, until that directory is given back, or it is delegated itself, or gone for good.

@@ -1,6 +1,6 @@
 //! The client's half: what may be answered from the cache, and what may be put into it.
 //!
-//! The model. `epoch` counts losses: of the lease, or of the server's memory. `counter` counts breaks. A [`Snapshot`] is taken *before* a
+//! The model. `epoch` counts losses: of the lease, or of the server's memory. `counter` counts breaks. A [`CallStart`] is taken *before* a
 //! call is sent. If, when the answer is there, the epoch is still the same and no break of the file was counted since, then
 //! the server's promise for what it answered is still good (CB-3): either no break was sent, or it was sent before
 //! the answer was read on the server, and then the answer is newer than the break.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use smallvec::SmallVec;
 use types::{
-    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily, LockOwner, ReplyAddress,
-    SessionId, Time, VolumeId, limits::HOLD_FIDS_MAX,
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily, LockOwner,
+    ReplyAddress, SessionId, Time, VolumeId, limits::HOLD_FIDS_MAX,
 };
 
 use crate::breaks::{BreakTable, PendingBreak};
@@ -17,7 +17,7 @@ use crate::delegation::Delegations;
 use crate::grace::Grace;
 use crate::hold::Holds;
 use crate::lock::{LockLimits, LockOutcome, LockRequest, LockTable, SessionOwner};
-use crate::output::{EndReason, Output, BreakTicket};
+use crate::output::{BreakTicket, EndReason, Output};
 use crate::promise::Promises;
 use crate::session::{AttachError, RenewalOutcome, Resumed, Sessions};
 
@@ -679,9 +679,9 @@ fn stronger(one: BreakReason, other: BreakReason) -> BreakReason {
 /// Files in one break that the server begins itself: one message must hold them.
 const ITEMS_MAX: usize = 1024;
 
+mod anonymous;
 mod delegating;
 mod shares;
-mod anonymous;
 #[cfg(test)]
 mod tests;
 

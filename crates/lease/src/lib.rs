@@ -1,7 +1,7 @@
 //! Promises, breaks, holds, locks, leases and grace: [`Leases`] is the server's machine, [`Holder`] the client's.
 //!
 //! Neither does I/O, reads a clock or starts a thread: times are arguments, and what has to happen outside is put
-//! into a list of [`Output`]s. `docs/invariants.md` numbers the rules; the assertions here use the numbers.
+//! into a list of [`Output`]s. `docs/spec/invariants.md` numbers the rules; the assertions here use the numbers.
 //!
 //! The lease is the frame of everything else. A client that was heard from keeps what it has; a client that was not heard
 //! from for [`types::limits::LEASE`] stops trusting its cache by itself, and a little later
@@ -24,8 +24,8 @@ mod promise;
 mod session;
 
 pub use config::{KnownSession, LeaseConfig, Restart, StrangerConfig};
-pub use holder::{Holder, CallStart};
-pub use leases::{TableSizes, Leases, Listed, Pressed, Promised};
+pub use holder::{CallStart, Holder};
+pub use leases::{Leases, Listed, Pressed, Promised, TableSizes};
 pub use lock::{LockOutcome, LockRequest};
-pub use output::{EndReason, Output, BreakTicket};
+pub use output::{BreakTicket, EndReason, Output};
 pub use session::{AttachError, RenewalOutcome, Resumed};

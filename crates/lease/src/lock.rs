@@ -183,7 +183,13 @@ impl LockTable {
     }
 
     /// Asks for a lock.
-    pub fn lock(&mut self, origin: ReplyAddress, request: &LockRequest, wait: bool, out: &mut Vec<Output>) -> LockOutcome {
+    pub fn lock(
+        &mut self,
+        origin: ReplyAddress,
+        request: &LockRequest,
+        wait: bool,
+        out: &mut Vec<Output>,
+    ) -> LockOutcome {
         if self.places.contains_key(&origin) {
             return LockOutcome::Waiting;
         }
@@ -421,7 +427,13 @@ impl LockTable {
     }
 
     /// Grants the waiting request if it is neither blocked nor queued. `Some`: others that want these bytes may go too.
-    fn try_grant(&mut self, key: Key, turn: Turn, moved: &mut Vec<SessionOwner>, out: &mut Vec<Output>) -> Option<ByteRange> {
+    fn try_grant(
+        &mut self,
+        key: Key,
+        turn: Turn,
+        moved: &mut Vec<SessionOwner>,
+        out: &mut Vec<Output>,
+    ) -> Option<ByteRange> {
         let table = self.tables.get(&key)?;
         let wait = *table.wait(turn)?;
         if table.is_blocked(&wait) {

@@ -38,7 +38,7 @@ pub enum AttachError {
 pub struct Resumed {
     /// The server has restarted since: promises are void; claim locks and holds, then say so ([`types::Call::ReclaimDone`]).
     pub reclaim: bool,
-    /// As in [`Renewal`].
+    /// As in [`RenewalOutcome`].
     pub renewed: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Session {
     pub order: VecDeque<(Fid, u64)>,
     /// Promises in force.
     pub promises: usize,
-    /// No user has called through it yet (`leases/strangers.rs`).
+    /// No user has called through it yet (`leases/anonymous.rs`).
     pub stranger: bool,
     /// Where its client is, for the bounds of hosts; `None`: where no bounds are.
     pub host: Option<IpAddr>,

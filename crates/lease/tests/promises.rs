@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lease::{LeaseConfig, Leases, Output, Promised, BreakTicket};
+use lease::{BreakTicket, LeaseConfig, Leases, Output, Promised};
 use proptest::prelude::*;
 use types::{BreakId, BreakItem, BreakReason, ClientId, Fid, SessionId, Time};
 

@@ -6,7 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use lease::{
-    AttachError, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output, RenewalOutcome, CallStart, StrangerConfig,
+    AttachError, CallStart, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output, RenewalOutcome,
+    StrangerConfig,
 };
 use types::{
     BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress,

@@ -7,7 +7,7 @@ mod realm;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use login::{Service, PendingTicket};
+use login::{PendingTicket, Service};
 
 const INNER: &str = "RIALTO_EXAMPLE_REALM";
 const TIMES: usize = 500;

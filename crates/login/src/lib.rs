@@ -1,4 +1,4 @@
-//! Ways to show who one is. All end in a token (`docs/access.md`). No sockets: what comes and goes is handed in and out.
+//! Ways to show who one is. All end in a token (`docs/spec/access.md`). No sockets: what comes and goes is handed in and out.
 
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -9,5 +9,5 @@ mod password;
 
 pub use password::{BadPassword, FREE, Passwords, TooMany, WAIT_MAX};
 
-pub use kerberos::{KerberosError, Service, PendingTicket, Vouched};
-pub use mint::{LIFETIME, TokenIssuer, RENEWABLE, TokenRequest, SigningKeys};
+pub use kerberos::{KerberosError, PendingTicket, Service, Vouched};
+pub use mint::{LIFETIME, RENEWABLE, SigningKeys, TokenIssuer, TokenRequest};

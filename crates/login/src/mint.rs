@@ -1,7 +1,7 @@
 //! Where tokens are made, renewed and looked at.
 //!
 //! Every server of a cell that has its signing keys can do all of it; none keeps a list of tokens. What voids one before its time is asked of the principal at each
-//! request (`vice/whose.rs`). A token that was verified once is remembered by its bytes, so that clients that come back cost one signature.
+//! request (`vice/identity_cache.rs`). A token that was verified once is remembered by its bytes, so that clients that come back cost one signature.
 
 use std::collections::HashMap;
 use std::fmt;

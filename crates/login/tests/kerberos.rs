@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use login::{KerberosError, Service, PendingTicket};
+use login::{KerberosError, PendingTicket, Service};
 use realm::{KDC, command, kinit, realm};
 
 const INNER: &str = "RIALTO_TEST_REALM";
@@ -58,7 +58,8 @@ fn shown(service: &Service) {
     assert!(vouched.left > Duration::from_secs(3000) && vouched.left < Duration::from_secs(3700), "{:?}", vouched.left);
     ticket.check(&vouched.reply).unwrap();
     // Another server of the same name gives another reply.
-    let (first, second) = (PendingTicket::new(SERVICE, &CLIENT).unwrap(), PendingTicket::new(SERVICE, &CLIENT).unwrap());
+    let (first, second) =
+        (PendingTicket::new(SERVICE, &CLIENT).unwrap(), PendingTicket::new(SERVICE, &CLIENT).unwrap());
     let other = service.accept(&second.request, &CLIENT).unwrap();
     assert!(first.check(&other.reply).is_err(), "the reply to another request");
     for reply in [&b""[..], b"noise", &second.request] {

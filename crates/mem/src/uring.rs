@@ -1,9 +1,9 @@
 //! FUSE over io_uring: memory that the kernel puts requests into, and rings that it goes through.
 //!
-//! Model. An [`Entry`] is room for one request and its reply. It is in one of two hands. Handed to a [`Ring`] (registered,
+//! Model. An [`RingEntry`] is room for one request and its reply. It is in one of two hands. Handed to a [`Ring`] (registered,
 //! or committed with a reply in it) it belongs to the kernel, which writes the next request into it at any time. The ring
 //! hands it back, with a request or because the connection ended, and from then on the kernel neither reads nor writes it
-//! until it is handed over again. So whoever has an `Entry` may use its memory, and a ring that is dropped while the kernel
+//! until it is handed over again. So whoever has an `RingEntry` may use its memory, and a ring that is dropped while the kernel
 //! still has entries leaks their memory rather than freeing it.
 //!
 //! An entry belongs to one of the connection's queues (one a processor) for ever, and to no ring: it may be committed

@@ -1,6 +1,6 @@
 //! Who may: the classic rules of mode bits, with every group of the caller known, or lists (`lists.rs`) where the root has one.
 
-use types::{Caller, Fault, Fid, Kind, AuthLevel, Status};
+use types::{AuthLevel, Caller, Fault, Fid, Kind, Status};
 
 use crate::tree::{ModelContext, ModelTree};
 
@@ -71,7 +71,11 @@ impl ModelTree {
         let wanted = match want {
             // Whoever knows the file was shown it.
             RequestedAccess::See => 0,
-            RequestedAccess::ReadData | RequestedAccess::WriteData if is_believed(ask.caller) || owns(ask.caller, status) => 0,
+            RequestedAccess::ReadData | RequestedAccess::WriteData
+                if is_believed(ask.caller) || owns(ask.caller, status) =>
+            {
+                0
+            }
             RequestedAccess::ReadData => return Ok(self.allows_data(ask, fid, &[READ, SEARCH])),
             RequestedAccess::WriteData => return Ok(self.allows_data(ask, fid, &[WRITE])),
             RequestedAccess::List | RequestedAccess::ReadXattr => READ,

@@ -5,7 +5,7 @@ use types::{AllocateMode, Answer, BootVerifier, Fault, Fid, Kind, SeekWhat, limi
 
 use crate::ModelBody;
 use crate::access::RequestedAccess;
-use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
+use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
 
 impl ModelTree {
     pub(crate) fn read(&self, ask: ModelContext<'_>, fid: Fid, offset: u64, length: u32) -> Result<Answer, Fault> {

@@ -4,7 +4,7 @@ use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
 use crate::access::{RequestedAccess, is_believed, owns};
-use crate::tree::{ModelContext, Content, ModelTree};
+use crate::tree::{Content, ModelContext, ModelTree};
 
 impl ModelTree {
     pub(crate) fn lookup(&self, ask: ModelContext<'_>, dir: Fid, name: &Name) -> Result<Answer, Fault> {
@@ -124,7 +124,13 @@ impl ModelTree {
     }
 
     /// `fid` lost a name that was in `dir`. What has no name any more stays only while it is held.
-    pub(crate) fn lose_name(&mut self, ask: ModelContext<'_>, dir: Fid, fid: Fid, hold: bool) -> Result<types::Status, Fault> {
+    pub(crate) fn lose_name(
+        &mut self,
+        ask: ModelContext<'_>,
+        dir: Fid,
+        fid: Fid,
+        hold: bool,
+    ) -> Result<types::Status, Fault> {
         let node = self.node_mut(fid)?;
         let is_directory = node.status.kind == Kind::Directory;
         node.status.links = if is_directory { 0 } else { node.status.links - 1 };
@@ -141,7 +147,13 @@ impl ModelTree {
     }
 
     /// One entry of one directory changes.
-    pub(crate) fn set_entry(&mut self, ask: ModelContext<'_>, dir: Fid, name: &Name, fid: Option<Fid>) -> Result<(), Fault> {
+    pub(crate) fn set_entry(
+        &mut self,
+        ask: ModelContext<'_>,
+        dir: Fid,
+        name: &Name,
+        fid: Option<Fid>,
+    ) -> Result<(), Fault> {
         let node = self.node_mut(dir)?;
         node.touch_data(ask.wall);
         let Content::Directory(entries) = &mut node.content else { return Err(Fault::NotDirectory) };

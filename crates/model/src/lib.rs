@@ -1,6 +1,6 @@
 //! Reference models: what the real thing has to do, said so plainly that it can be checked by reading.
 //!
-//! [`Tree`] is the file service for one volume with everything in ordered maps. It does no I/O, forgets nothing, knows no
+//! [`ModelTree`] is the file service for one volume with everything in ordered maps. It does no I/O, forgets nothing, knows no
 //! promises, and executes one [`types::Call`] at a time. Tests run the real service beside it and compare.
 
 mod access;

@@ -116,7 +116,7 @@ impl ModelTree {
         (own | in_dir & LOOKUP, fid)
     }
 
-    /// The table of `docs/access.md`.
+    /// The table of `docs/spec/access.md`.
     pub(crate) fn listed(&self, caller: &Caller, fid: Fid, want: RequestedAccess) -> bool {
         let node = &self.nodes[&fid];
         let is_directory = node.status.kind == Kind::Directory;

@@ -6,7 +6,7 @@ use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status};
 
 use crate::ModelBody;
 use crate::access::{GROUP_EXECUTE, SET_GID, SET_IDS, in_group};
-use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
+use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
 
 impl ModelTree {
     pub(crate) fn make(

@@ -3,7 +3,7 @@
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
 
 use crate::access::RequestedAccess;
-use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
+use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
 
 impl ModelTree {
     pub(crate) fn rename(

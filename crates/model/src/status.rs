@@ -2,12 +2,17 @@
 
 use types::{Answer, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
-use crate::access::{SET_GID, SET_IDS, RequestedAccess, in_group, owns, without_privileges};
-use crate::tree::{ModelContext, Content, ModelNode, ModelTree};
+use crate::access::{RequestedAccess, SET_GID, SET_IDS, in_group, owns, without_privileges};
+use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
 use crate::xattr::CAPABILITY;
 
 impl ModelTree {
-    pub(crate) fn set_status(&mut self, ask: ModelContext<'_>, fid: Fid, change: &StatusChange) -> Result<Answer, Fault> {
+    pub(crate) fn set_status(
+        &mut self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        change: &StatusChange,
+    ) -> Result<Answer, Fault> {
         if is_nothing(change) {
             self.need(ask, fid, RequestedAccess::See)?;
             return Ok(Answer::Status(self.node(fid)?.status));
@@ -71,7 +76,11 @@ impl ModelTree {
                 Kind::Directory => return Err(Fault::IsDirectory),
                 _ => return Err(Fault::Invalid),
             }
-            self.need(ask, fid, if change.through_handle { RequestedAccess::WriteData } else { RequestedAccess::Write })?;
+            self.need(
+                ask,
+                fid,
+                if change.through_handle { RequestedAccess::WriteData } else { RequestedAccess::Write },
+            )?;
         }
         let root = ask.caller.is_root();
         let owner = owns(ask.caller, status);

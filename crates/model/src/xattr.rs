@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
-use crate::access::{STICKY, RequestedAccess, owns};
+use crate::access::{RequestedAccess, STICKY, owns};
 use crate::tree::{ModelContext, ModelTree};
 
 /// File capabilities.

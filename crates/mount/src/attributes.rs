@@ -5,8 +5,8 @@ use std::time::Duration;
 use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
-use crate::submounts::PORCH_NODE;
 use crate::nodes;
+use crate::submounts::PORCH_NODE;
 
 /// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.
 pub const FOREVER_SECS: u64 = i32::MAX as u64;
@@ -119,7 +119,7 @@ fn attr(number: u64, status: &Status) -> abi::Attr {
 
 /// A found or made name. Each part is kept by the kernel only if it may be.
 pub fn entry(number: u64, status: &Status, of_name: Validity, of_status: Validity) -> abi::EntryOut {
-    // Whoever comes by a mount point must ask (`edges.rs`).
+    // Whoever comes by a mount point must ask (`submounts.rs`).
     let of_status = of_status.only_if(status.kind != Kind::MountPoint);
     abi::EntryOut {
         nodeid: number,

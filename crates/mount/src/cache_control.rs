@@ -1,4 +1,4 @@
-//! Orders to this client, not to a file system: what it shall forget. They are read (`rialto.do:ORDER`, see `virtuals.rs`) and not set, because nothing can be set
+//! Orders to this client, not to a file system: what it shall forget. They are read (`rialto.do:ORDER`, see `virtual_xattrs.rs`) and not set, because nothing can be set
 //! where a volume is read-only. None of them changes anything that anybody can see.
 //!
 //! | order | |

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 use types::{Fid, Kind, Status};
-use venus::{KernelPort, ListEntry, DirListing};
+use venus::{DirListing, KernelPort, ListEntry};
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, flag};
@@ -168,7 +168,12 @@ impl Task<'_> {
         }
     }
 
-    fn begin_listing(&self, dir: Fid, reader: listings::ListingKey, first: bool) -> Result<listings::Listing, RequestRefusal> {
+    fn begin_listing(
+        &self,
+        dir: Fid,
+        reader: listings::ListingKey,
+        first: bool,
+    ) -> Result<listings::Listing, RequestRefusal> {
         let seen = self.on.notifier.breaks();
         let handle = self.venus().opendir(&self.request(), dir)?;
         let listing = {

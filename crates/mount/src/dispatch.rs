@@ -1,7 +1,7 @@
 //! From a request of the kernel to the operation of venus, and back with the reply.
 //!
 //! A [`Task`] is one request under way. Its operations (in `names`, `files`, `directories`, `locks`, `status`, `xattrs`)
-//! reply themselves, or return a [`Refusal`], which becomes the reply.
+//! reply themselves, or return a [`RequestRefusal`], which becomes the reply.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::abi::{self, opcode};
 use crate::attributes::Validity;
 use crate::channel::Requester;
-use crate::submounts::{Edges, PORCH_NODE};
 use crate::flat_tree::Flat;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
+use crate::invalidation::Notifier;
 use crate::listings::Listings;
 use crate::locks::MountLocks;
 use crate::nodes::{KernelNodes, Slot};
-use crate::invalidation::Notifier;
-use crate::request::{DecodeError, Operation, KernelRequest, forgets};
+use crate::request::{DecodeError, KernelRequest, Operation, forgets};
+use crate::submounts::{Edges, PORCH_NODE};
 use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
 use crate::{attributes, errno, files, groups};

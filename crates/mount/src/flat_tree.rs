@@ -1,4 +1,4 @@
-//! All volumes in one mount, for who cannot have a mount for each (`edges.rs`): users who are not root, and namespaces that mounts below do not come to.
+//! All volumes in one mount, for who cannot have a mount for each (`submounts.rs`): users who are not root, and namespaces that mounts below do not come to.
 //!
 //! Model. Every volume that somebody came by has a dispatch of its own, with its cache manager, and a [`Slot`]: the upper bits of all its nodes' numbers. The mount's handler
 //! is the first volume's dispatch; what concerns another slot is done by that one's, on the same channel.
@@ -7,10 +7,10 @@
 //!   does. What leads nowhere is answered as the mount point itself, of which nothing is kept: a *dead end*, which says why when it is looked at.
 //! - Where a mount point leads is found out once, and kept until its volume is closed or somebody wants it asked anew.
 //! - A volume has one place, as everywhere: a directory has one place in the kernel. It is free for another when its mount point is gone, or the kernel has nothing of the volume.
-//! - A volume keeps its slot, so that numbers of files stay what they are. It is closed when nobody asked anything of it for [`Plan::idle`] and the kernel has forgotten all its nodes;
+//! - A volume keeps its slot, so that numbers of files stay what they are. It is closed when nobody asked anything of it for [`MountPlan::idle`] and the kernel has forgotten all its nodes;
 //!   newer kernels can be asked to forget what nobody uses.
 //! - What is read-only for the kernel is the mount, so changes of read-only volumes are refused here.
-//! - Epochs (`notify.rs`) are the mount's: a break of a directory in one volume has the names of all looked up again.
+//! - Epochs (`invalidation.rs`) are the mount's: a break of a directory in one volume has the names of all looked up again.
 //!
 //! Only the first volume's dispatch holds nothing here: the others refer to this file's state and it to them, until the mount's end takes them apart.
 
@@ -27,13 +27,13 @@ use venus::{Error, RequestContext, Venus, Volumes};
 
 use crate::channel::Channel;
 use crate::dispatch::{Dispatch, Task};
-use crate::submounts::MountPlan;
 use crate::errno;
-use crate::readdir_helper::{Forerunner, Root};
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
-use crate::nodes::{KernelNodes, Slot};
 use crate::invalidation::Notifier;
+use crate::nodes::{KernelNodes, Slot};
+use crate::readdir_helper::{Forerunner, Root};
+use crate::submounts::MountPlan;
 
 /// How long who comes second waits for the first, who may be asking for the way to another cell.
 const MAKING: Duration = Duration::from_secs(10);
@@ -198,7 +198,7 @@ impl Flat {
         let point = task.venus().mount_point(&request, fid).map_err(|error| errno::of(&error))?;
         let volumes = task.on.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
         let abroad = !Arc::ptr_eq(&volumes, &task.on.volumes);
-        // As in `edges.rs`.
+        // As in `submounts.rs`.
         let read_only = above.read_only || abroad;
         let to = volumes.follow(&request, &point, read_only).map_err(|error| errno::of(&error))?;
         if !abroad && above.way.contains(&to.id()) {

@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, opcode};
-use crate::request::{Operation, KernelRequest, forgets};
+use crate::request::{KernelRequest, Operation, forgets};
 
 /// Arbitrary bytes are a request or are refused, as they are and behind a header that fits them.
 ///

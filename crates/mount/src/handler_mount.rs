@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::channel::{Channel, Device};
 use crate::init::Wishes;
-use crate::mount::{Served, KernelTransport, agree};
+use crate::mount::{KernelTransport, Served, agree};
 use crate::mounting::{self, MountError, MountTarget};
 use crate::rings;
 use crate::workers::{Handler, WorkersConfig};

@@ -74,7 +74,7 @@ impl Agreement {
         self.flags & init::NO_OPENDIR_SUPPORT != 0
     }
 
-    /// Whether several users share it, and the kernel asks who of them may what (`permits.rs`). Otherwise the kernel keeps others out.
+    /// Whether several users share it, and the kernel asks who of them may what (`access_cache.rs`). Otherwise the kernel keeps others out.
     pub fn is_shared(&self) -> bool {
         self.flags & init::POSIX_ACL != 0
     }

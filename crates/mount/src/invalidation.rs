@@ -8,7 +8,7 @@
 //! - *Names* of a directory: never by name, because that takes the directory's lock, which a request that waits for us may hold
 //!   (two clients could block each other through it). Instead the mount's epoch advances: every cached name of
 //!   the mount is looked up again at its next use. A kernel without epochs is given no name to keep in the first place.
-//!   A mount with others below it (`edges.rs`) is told of one name where that is enough, because an epoch detaches them: that does take the directory's lock, so it happens
+//!   A mount with others below it (`submounts.rs`) is told of one name where that is enough, because an epoch detaches them: that does take the directory's lock, so it happens
 //!   in a thread of its own, which is not waited for beyond [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings bring no names.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
 
@@ -28,9 +28,9 @@ use zerocopy::IntoBytes;
 use crate::abi::{self, notify};
 use crate::channel::Channel;
 use crate::directories::OFFSET_OF_FIRST;
-use crate::readdir_helper::{Forerunner, ListOrder, Root};
 use crate::init::Agreement;
 use crate::nodes::KernelNodes;
+use crate::readdir_helper::{Forerunner, ListOrder, Root};
 
 /// How long an inode that the kernel was given may stay unknown to it. A requester takes microseconds to take a reply in,
 /// unless the machine is so loaded that it does not run; and it cannot use what it did not take in.

@@ -8,21 +8,22 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod abi;
+mod access_cache;
 mod attributes;
+mod cache_control;
 pub mod channel;
 mod directories;
 mod dispatch;
-mod submounts;
 mod errno;
 mod files;
 mod flat_tree;
-pub mod readdir_helper;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod groups;
 pub mod handler_mount;
 mod init;
 mod interrupts;
+mod invalidation;
 mod listings;
 mod locks;
 mod logins;
@@ -30,21 +31,20 @@ mod mount;
 mod mounting;
 mod names;
 mod nodes;
-mod invalidation;
 pub mod null;
-mod cache_control;
-mod access_cache;
+pub mod readdir_helper;
 pub mod request;
 mod rings;
 mod signals;
 mod status;
+mod submounts;
 mod sysname;
 mod virtual_xattrs;
 mod workers;
 mod xattrs;
 
 pub use logins::renew_tokens;
-pub use mount::{Mount, MountConfig, KernelTransport};
+pub use mount::{KernelTransport, Mount, MountConfig};
 pub use mounting::MountError;
 pub use rings::{URING_SWITCH, offers_uring};
 pub use workers::{Handler, Urgency, WorkersConfig};

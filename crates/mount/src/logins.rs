@@ -1,4 +1,4 @@
-//! Who logs in through the mount: a user tells it who he is in the cell, by attributes of any directory of the tree, and the mount keeps his token (`docs/access.md`).
+//! Who logs in through the mount: a user tells it who he is in the cell, by attributes of any directory of the tree, and the mount keeps his token (`docs/spec/access.md`).
 //!
 //! | name | read | set |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use guard::Signer;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::limits::KERBEROS_BYTES_MAX;
-use types::{Answer, AuthCall, Caller, Fault, Secret, Timestamp, RequestIdentity};
+use types::{Answer, AuthCall, Caller, Fault, RequestIdentity, Secret, Timestamp};
 use venus::{Error, RequestContext, Volumes};
 use zeroize::Zeroize;
 
@@ -224,7 +224,8 @@ pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
 /// Whose groups are others now, what the kernel keeps is judged anew.
 fn look_again(volumes: &Volumes, users: &[u32]) {
     let caller = |uid: &u32| Caller { uid: *uid, gid: *uid, groups: Some(Box::default()), who: RequestIdentity::NAMED };
-    let changed = users.iter().map(caller).filter(|caller| volumes.learn_ids(&RequestContext::of(caller)).unwrap_or(false));
+    let changed =
+        users.iter().map(caller).filter(|caller| volumes.learn_ids(&RequestContext::of(caller)).unwrap_or(false));
     if changed.count() > 0 {
         volumes.forget_rights();
     }

@@ -15,17 +15,17 @@ use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
-use crate::submounts::{self, Edges, MountLocation, MountPlan};
 use crate::flat_tree::{self, Flat};
-use crate::readdir_helper::{Forerunner, Root};
 use crate::init::{Agreement, Wishes, negotiate};
+use crate::invalidation::Notifier;
 use crate::listings::Listings;
 use crate::locks::MountLocks;
 use crate::mounting::{self, MountError, MountTarget, may_allow_others};
 use crate::nodes::{KernelNodes, ROOT_NAME, Slot};
-use crate::invalidation::Notifier;
-use crate::request::{Operation, KernelRequest};
+use crate::readdir_helper::{Forerunner, Root};
+use crate::request::{KernelRequest, Operation};
 use crate::rings::{self, Rings};
+use crate::submounts::{self, Edges, MountLocation, MountPlan};
 use crate::workers::{Handler, Workers, WorkersConfig};
 
 /// How long forgets, and interrupts behind them, may wait where nothing else comes through the device: some hundred removals.
@@ -46,7 +46,7 @@ pub struct MountConfig {
     pub workers: WorkersConfig,
     /// How requests come.
     pub transport: KernelTransport,
-    /// The command, as a program and its arguments, that runs [`crate::forerunner::run`]; only root's mounts can use one.
+    /// The command, as a program and its arguments, that runs [`crate::readdir_helper::run`]; only root's mounts can use one.
     pub forerunner: Option<Vec<OsString>>,
     /// Volumes below mount points are shown in this one mount. Otherwise each is mounted as a file system of its own, which only root's mounts can do.
     pub flat: bool,
@@ -177,7 +177,8 @@ impl Mount {
             let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
             let plan = MountPlan { devices: false, ..MountPlan::of(config, volumes, None) };
             let (path, source) = (config.mountpoint.clone(), config.source.clone());
-            let (device, attached) = mounting::detached(&MountTarget { path, source, allow_other: true, read_only: false })?;
+            let (device, attached) =
+                mounting::detached(&MountTarget { path, source, allow_other: true, read_only: false })?;
             let below = Below::Shown((vec![volume.id()], volume.is_read_only()));
             let mount = Self::serve(Device::new(device), root, Arc::clone(&venus), plan, below)?;
             let attached = mount.shown(attached);
@@ -211,7 +212,8 @@ impl Mount {
         };
         let (device, detached) = mounting::begin(&target)?;
         let way = (vec![volume.id()], read_only);
-        let below = if config.flat { Below::Shown(way) } else { Below::Mounted(MountLocation::Path(target.path.clone()), way) };
+        let below =
+            if config.flat { Below::Shown(way) } else { Below::Mounted(MountLocation::Path(target.path.clone()), way) };
         let served = Self::serve(Device::new(device), root, venus, plan, below).and_then(|mount| {
             let shown = detached.map(|detached| mount.shown(detached));
             shown.map_or(Ok(()), |shown| mounting::attach_at(shown.as_fd(), &target.path))?;
@@ -293,7 +295,13 @@ impl Mount {
         }
     }
 
-    fn serve(device: Device, root: Status, venus: Arc<Venus>, plan: MountPlan, below: Below) -> Result<Mount, MountError> {
+    fn serve(
+        device: Device,
+        root: Status,
+        venus: Arc<Venus>,
+        plan: MountPlan,
+        below: Below,
+    ) -> Result<Mount, MountError> {
         let (config, transport, devices) = (plan.workers, plan.transport, plan.devices);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
@@ -372,7 +380,7 @@ impl Mount {
         mounted + self.dispatch.flat.as_ref().map_or(0, |flat| flat.count())
     }
 
-    /// How requests come: never [`Transport::Auto`].
+    /// How requests come: never [`KernelTransport::Auto`].
     pub fn transport(&self) -> KernelTransport {
         if self.served.rings.is_some() { KernelTransport::Uring } else { KernelTransport::Device }
     }

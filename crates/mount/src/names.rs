@@ -11,9 +11,9 @@ use zerocopy::IntoBytes;
 
 use crate::attributes::Validity;
 use crate::dispatch::{RequestRefusal, Task};
-use crate::submounts::{Edges, PORCH, PORCH_NODE};
 use crate::flat_tree::Flat;
 use crate::nodes::{ROOT_NAME, SHOWN_ROOT};
+use crate::submounts::{Edges, PORCH, PORCH_NODE};
 use crate::{abi, attributes, sysname};
 
 /// Flags of `renameat2`.
@@ -108,7 +108,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Replies with the root of the volume that a mount point leads to (`flat.rs`), which was found under this name.
+    /// Replies with the root of the volume that a mount point leads to (`flat_tree.rs`), which was found under this name.
     fn enter(&self, flat: &Arc<Flat>, name: &[u8], point: &EntryReply) {
         let fid = point.status.fid;
         let visit = match flat.enter(self, fid) {

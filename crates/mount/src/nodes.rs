@@ -1,6 +1,6 @@
 //! What the kernel's node numbers mean, and how often it was given each.
 //!
-//! A node's number is its vnode's; the root is 1 in both worlds. Where one mount shows many volumes (`flat.rs`) the upper bits say which of them is meant: its [`Slot`], which
+//! A node's number is its vnode's; the root is 1 in both worlds. Where one mount shows many volumes (`flat_tree.rs`) the upper bits say which of them is meant: its [`Slot`], which
 //! is 0 for the first. The kernel counts how often it was given a node and
 //! takes that back with forgets. A slot may be used again while the kernel still knows the earlier file by the same number:
 //! the newer file then takes the number over, together with what is left of the count (the kernel's forgets name only

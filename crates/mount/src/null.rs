@@ -20,7 +20,7 @@ use crate::channel::Requester;
 use crate::handler_mount::Handled;
 use crate::mount::KernelTransport;
 use crate::mounting::{self, MountError};
-use crate::request::{Operation, KernelRequest};
+use crate::request::{KernelRequest, Operation};
 use crate::workers::{Handler, Urgency};
 
 const DIRECTORY: u32 = 0o040_000;
@@ -60,7 +60,7 @@ struct State {
     cookie: u64,
 }
 
-/// A [`Tree`] that is mounted. Dropping it unmounts.
+/// A [`NullTree`] that is mounted. Dropping it unmounts.
 pub struct NullMount(Handled<Nothing>);
 
 struct Nothing(Arc<NullTree>);

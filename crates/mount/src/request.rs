@@ -317,7 +317,10 @@ mod tests {
         let short = request(opcode::WRITE, &[of.as_bytes(), b"1234"].concat());
         assert_eq!(KernelRequest::decode(&short).unwrap_err(), DecodeError::Short);
         let many = abi::BatchForgetIn { count: u32::MAX, dummy: 0 };
-        assert_eq!(KernelRequest::decode(&request(opcode::BATCH_FORGET, many.as_bytes())).unwrap_err(), DecodeError::Short);
+        assert_eq!(
+            KernelRequest::decode(&request(opcode::BATCH_FORGET, many.as_bytes())).unwrap_err(),
+            DecodeError::Short
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Requests through io_uring: one queue a processor in the kernel, and a ring for every thread.
 //!
-//! Model. An [`Entry`] is room for one request and its reply; as many requests of a queue are under way as it has entries,
+//! Model. An [`RingEntry`] is room for one request and its reply; as many requests of a queue are under way as it has entries,
 //! and the kernel prefers the one that it was given last. Committing a reply gives its entry back to the kernel through the
 //! ring of whoever commits, whatever ring it came from. That is all that the design needs:
 //!
@@ -31,7 +31,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mem::uring::{RingEntry, RingEvent, Ring};
+use mem::uring::{Ring, RingEntry, RingEvent};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;

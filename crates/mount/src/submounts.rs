@@ -1,4 +1,4 @@
-//! Mount points in a mount: every volume is a file system of its own, mounted below its mount point when somebody comes by (`docs/volumes.md`).
+//! Mount points in a mount: every volume is a file system of its own, mounted below its mount point when somebody comes by (`docs/spec/volumes.md`).
 //!
 //! Model. A mount point is a directory in the kernel, and nothing about it may be kept until something is mounted upon it. So whoever comes by looks its name up (LOOKUP), and that
 //! request makes the mount: a FUSE mount of its own, with a cache manager of its own, which is attached to the directory before the answer goes out. The kernel goes on from the answer
@@ -13,7 +13,7 @@
 //!   attached again. For that every mount has an *anchor*, which is attached nowhere: a mount of the same file system, of which copies are attached.
 //! - Two file systems of one volume in one client would each cache what is changed through the other. So a volume has one, and one place. When its mount has ended, the cache manager hands
 //!   over what it has and ends too; until then the volume is not mounted anew.
-//! - A mount that was not asked anything for [`Plan::idle`], and that nobody is in, is taken away by `umount` in a process of its own: a thread of ours that walked to
+//! - A mount that was not asked anything for [`MountPlan::idle`], and that nobody is in, is taken away by `umount` in a process of its own: a thread of ours that walked to
 //!   it could not be killed.
 //! - A volume is not mounted below itself: walks through it would have no end.
 
@@ -34,10 +34,10 @@ use venus::{Error, RequestContext, Venus, Volumes};
 
 use crate::MountConfig;
 use crate::errno;
-use crate::readdir_helper::Forerunner;
-use crate::mount::{Mount, KernelTransport};
-use crate::mounting::{self, MountNumber};
 use crate::invalidation::Notifier;
+use crate::mount::{KernelTransport, Mount};
+use crate::mounting::{self, MountNumber};
+use crate::readdir_helper::Forerunner;
 use crate::sysname::Sysnames;
 use crate::workers::WorkersConfig;
 

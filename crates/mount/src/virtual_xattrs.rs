@@ -1,4 +1,4 @@
-//! Extended attributes that are not kept: what a mount says about volumes, and is told (`docs/volumes.md`). `rialto fs` needs nothing else.
+//! Extended attributes that are not kept: what a mount says about volumes, and is told (`docs/spec/volumes.md`). `rialto fs` needs nothing else.
 //!
 //! | name | read | set | removed |
 //! |---|---|---|---|
@@ -18,7 +18,7 @@
 //! | `rialto.mount:NAME` | of a directory: what the mount point NAME in it says | makes it | removes it; what it leads to stays |
 //! | `rialto.move:NAME` | | moves the mount point NAME of a directory: `FID/NEW`, of the directory that it goes to | |
 //! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
-//! | `rialto.do:ORDER` | carries an order out, and says nothing (`orders.rs`) | | |
+//! | `rialto.do:ORDER` | carries an order out, and says nothing (`cache_control.rs`) | | |
 //!
 //! Those of access lists, `rialto.fid` and `rialto.who` are there under `system.rialto.` too. For those the kernel asks nobody's permission, and the server alone
 //! judges: who administers a file may have neither `r` nor `w` for it, which the kernel wants for every other attribute.
@@ -30,10 +30,10 @@ use guard::Acl;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::{Caller, Fault, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
-use venus::{VolumeSummary, Error, LookupReply, RequestContext, Volumes};
+use venus::{Error, LookupReply, RequestContext, VolumeSummary, Volumes};
 
-use crate::dispatch::{RequestRefusal, Task};
 use crate::cache_control::CacheOrder;
+use crate::dispatch::{RequestRefusal, Task};
 
 const PREFIX: &[u8] = b"rialto.";
 /// Where the kernel asks nobody's permission.

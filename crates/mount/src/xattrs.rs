@@ -8,9 +8,9 @@ use types::XattrMode;
 use types::limits::XATTR_NAME_BYTES_MAX;
 
 use crate::abi;
+use crate::access_cache;
 use crate::dispatch::{RequestRefusal, Task};
 use crate::logins::PendingLogin;
-use crate::access_cache;
 use crate::virtual_xattrs::Virtual;
 
 /// Flags of `setxattr`.

@@ -13,7 +13,7 @@ use mount::handler_mount::Handled;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 use crate::served::{NAME, Served};
-use crate::{Drive, Flushes, DriveImage};
+use crate::{Drive, DriveImage, Flushes};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// What a loss of power empties.
@@ -46,7 +46,8 @@ impl Machine {
         fs::write(&boot_id, format!("{:08x}-0000-4000-8000-{number:012x}\n", std::process::id()))?;
         let drive = Arc::new(Drive::new(image, flushes));
         let handler = Arc::new(Served(Arc::clone(&drive)));
-        let served = Handled::start(&drive_dir, "powercut", handler, KernelTransport::Device).map_err(io::Error::other)?;
+        let served =
+            Handled::start(&drive_dir, "powercut", handler, KernelTransport::Device).map_err(io::Error::other)?;
         let mut machine = Machine { drive, root: root.clone(), mounted: Vec::new(), served: Some(served) };
         mount_loop(&drive_dir.join(NAME), &root)?;
         machine.mounted.push(root);

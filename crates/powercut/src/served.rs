@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mount::abi::{self, opcode};
 use mount::channel::Requester;
-use mount::request::{Operation, KernelRequest};
+use mount::request::{KernelRequest, Operation};
 use mount::{Handler, Urgency};
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};

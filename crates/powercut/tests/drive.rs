@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use powercut::{Drive, Flushes, DriveImage, Machine, isolated};
+use powercut::{Drive, DriveImage, Flushes, Machine, isolated};
 
 const DRIVE_BYTES: u64 = 64 << 20;
 const SEEDS: u64 = 12;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
+use client::{CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
 use serde_json::Value;
 use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatus};
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Cell, Endpoint, ClientIdentity, Session, SessionConfig, TokenWallet, dial_addresses};
+use client::{Cell, ClientIdentity, Endpoint, Session, SessionConfig, TokenWallet, dial_addresses};
 use fabric::tls::Trust;
 use serde::Deserialize;
 use types::Fault;
@@ -125,7 +125,8 @@ impl Cells {
         // The name has a place of its own whatever it is.
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
-        let identity = identity.and_then(|()| ClientIdentity::load(&dir.join("identity")).map_err(|error| error.to_string()));
+        let identity =
+            identity.and_then(|()| ClientIdentity::load(&dir.join("identity")).map_err(|error| error.to_string()));
         let identity = identity.map_err(Error::NoCache)?;
         let (again, display) = (identity.again(), self.display.clone());
         let config = move |endpoint| SessionConfig {

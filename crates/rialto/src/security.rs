@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use client::ClientOptions;
 use fabric::tls::pki_types::CertificateDer;
-use fabric::tls::{ClientTls, Fingerprint, TlsIdentity, ServerTls, Trust};
+use fabric::tls::{ClientTls, Fingerprint, ServerTls, TlsIdentity, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
-use login::{TokenIssuer, Service};
+use login::{Service, TokenIssuer};
 use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
 
@@ -97,7 +97,11 @@ pub fn with_keys(keys: &CellKeys) -> Result<ClientOptions, KeyError> {
     with_keys_and(keys, keys.shown()?, Vec::new())
 }
 
-fn with_keys_and(keys: &CellKeys, own: TlsIdentity, others: Vec<CertificateDer<'static>>) -> Result<ClientOptions, KeyError> {
+fn with_keys_and(
+    keys: &CellKeys,
+    own: TlsIdentity,
+    others: Vec<CertificateDer<'static>>,
+) -> Result<ClientOptions, KeyError> {
     let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(own));
     let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
     Ok(from_reserved_port(Some(tls)).into())

@@ -1,4 +1,4 @@
-//! How a session gets a tree of its own (`rialto pagsh`, docs/access.md).
+//! How a session gets a tree of its own (`rialto pagsh`, docs/spec/access.md).
 //!
 //! Root's mount listens at a socket of all users, `/run/rialto/MOUNTPOINT.sock`. Who connects is sent one message: the descriptor of a mount that is attached
 //! nowhere, with fresh tokens, or a line that says why not. He attaches it in a name space of his own. It ends by itself, with the last process that can see it.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
+use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, Timestamp, VnodeSlots};

@@ -8,12 +8,12 @@ use dafs::{ServerInput, ServerSession, SessionSetup, Terms};
 use types::{Fault, SessionId};
 use vice::Attached;
 
-use crate::usage::Host;
 use crate::connection_verifier::ConnectionVerifier;
 use crate::context::{Agenda, ServerContext};
 use crate::link::Link;
 use crate::process::PeerLifetime;
 use crate::session_handle::SessionHandle;
+use crate::usage::Host;
 
 /// What a connection wants to be.
 pub(crate) enum AttachRequest {
@@ -78,7 +78,12 @@ fn refuse(link: &Link, terms: &Terms, session: SessionId, fault: Fault, reason: 
 }
 
 /// The session that the client had, if it asks for it and it lives, otherwise a new one: nobody's, unless the connection is believed.
-fn find(house: &ServerContext, attach: &Attach, door: &ConnectionVerifier, agenda: &mut Agenda) -> Result<(Attached, bool), Fault> {
+fn find(
+    house: &ServerContext,
+    attach: &Attach,
+    door: &ConnectionVerifier,
+    agenda: &mut Agenda,
+) -> Result<(Attached, bool), Fault> {
     let (now, host) = (clock::now(), door.bounded_host());
     if let Some(session) = attach.resume {
         match house.vice.resume(now, session, attach.client, attach.incarnation, &mut agenda.effects) {

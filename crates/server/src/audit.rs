@@ -1,4 +1,4 @@
-//! The audit log's writer: a thread of its own behind a bounded queue (`docs/access.md`, *Audit*; its form is `guard/audit.rs`).
+//! The audit log's writer: a thread of its own behind a bounded queue (`docs/spec/access.md`, *Audit*; its form is `guard/audit.rs`).
 //!
 //! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and the log says so. Files are `audit-N.jsonl` in the audit
 //! directory, readable by the server's user alone. Each life of the server begins a new one. Copies

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use celldb::{CellDb, CellError, Embedded};
 use client::Endpoint;
-use types::{Fault, KeyPrint, Name, Revision, Revised, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
+use types::{Fault, KeyPrint, Name, Revised, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
 use vice::Vice;
 
 use crate::principal_snapshot::Learnt;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Endpoint, ClientOptions};
+use client::{ClientOptions, Endpoint};
 use fabric::tls::ServerTls;
 use guard::Network;
-use login::{TokenIssuer, Service};
+use login::{Service, TokenIssuer};
 use store::OpenOptions;
 use types::Name;
 
-use crate::{ServerLimits, OwnKeys};
+use crate::{OwnKeys, ServerLimits};
 
 /// Where the cell's database is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,13 +15,13 @@ use dafs::credentials::{Hash, TokenProof};
 use fabric::tls::ClientCertificate as Certificate;
 use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::TokenIssuer;
-use types::{Caller, Fault, KeyPrint, AuthLevel, PrincipalId, Timestamp, RequestIdentity};
+use types::{AuthLevel, Caller, Fault, KeyPrint, PrincipalId, RequestIdentity, Timestamp};
 use vice::Vice;
 
 use crate::audit::Audit;
-use crate::usage::{Bounds, Host};
 use crate::link::Security;
 use crate::loopback::wall;
+use crate::usage::{Bounds, Host};
 
 /// Whom mode bits take for somebody else than anybody: as NFS has it.
 const NOBODY_ID: u32 = 65534;
@@ -158,7 +158,8 @@ impl ConnectionVerifier {
     }
 
     fn nobody(&self) -> Caller {
-        let level = if matches!(self.certified, Certified::Enrolling(_)) { AuthLevel::Enrolling } else { AuthLevel::Nobody };
+        let level =
+            if matches!(self.certified, Certified::Enrolling(_)) { AuthLevel::Enrolling } else { AuthLevel::Nobody };
         Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(level) }
     }
 
@@ -197,9 +198,12 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
     fn named(&self, caller: Caller) -> Caller {
         match (self.believes(), self.security) {
             // The kernel knows the user of the other end; its groups are not asked for.
-            (Some(AuthLevel::Attested), Security::Local(peer)) => {
-                Caller { uid: peer.uid, gid: peer.gid, groups: Some(Box::default()), who: self.who(AuthLevel::Attested) }
-            }
+            (Some(AuthLevel::Attested), Security::Local(peer)) => Caller {
+                uid: peer.uid,
+                gid: peer.gid,
+                groups: Some(Box::default()),
+                who: self.who(AuthLevel::Attested),
+            },
             // Of its own a server does what it does as the superuser; for users it speaks as any trusted machine.
             (Some(AuthLevel::Server), _) if caller.uid != 0 => Caller { who: self.who(AuthLevel::Named), ..caller },
             (Some(AuthLevel::Host), _) if !self.porter.trusted_root => match caller.uid {
@@ -238,7 +242,7 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
             server: None,
         };
         debug_assert!(who.principal != PrincipalId::NONE);
-        // Who that is in the posix model, the service finds out (`vice/whose.rs`).
+        // Who that is in the posix model, the service finds out (`vice/identity_cache.rs`).
         Ok(Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who })
     }
 }

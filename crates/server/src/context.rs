@@ -1,10 +1,10 @@
 //! What all threads of the server share: the service, the sessions, and how one thing leads to another.
 //!
 //! A frame makes a session's machine put out work for the service; the service has effects; effects go into sessions' machines,
-//! which put out frames and more work. [`House::settle`] goes round until nothing is left. No lock is held from one to the next.
+//! which put out frames and more work. [`ServerContext::settle`] goes round until nothing is left. No lock is held from one to the next.
 //!
 //! Delegated changes come in chains. A worker executes all that has come in of one; from a member on that may wait for the disk a thread of the
-//! pool does. Either gathers them ([`Partition::gather`]) from the first one on until it sends.
+//! pool does. Either gathers them ([`store::Partition::gather`]) from the first one on until it sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,20 +19,21 @@ use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
-    Answer, AuthCall, BreakId, BreakItem, Call, Caller, CellCall, Fault, ReplyAddress, PartitionNo, SessionId, VolumeCall,
+    Answer, AuthCall, BreakId, BreakItem, Call, Caller, CellCall, Fault, PartitionNo, ReplyAddress, SessionId,
+    VolumeCall,
 };
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
 use crate::audit::Audit;
-use crate::usage::{self, Bounds, Host};
 use crate::connection_verifier::PasswordDoorkeeper;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::CallPool;
 use crate::report::{self, ServerCounts};
-use crate::session_handle::{StepOutcome, SessionHandle};
+use crate::session_handle::{SessionHandle, StepOutcome};
+use crate::usage::{self, Bounds, Host};
 
 pub(crate) struct ServerContext {
     pub vice: Arc<Vice>,
@@ -66,7 +67,7 @@ pub(crate) struct ServerContext {
     /// How connections to other servers are made.
     pub options: ClientOptions,
     seats: RwLock<HashMap<SessionId, Arc<SessionHandle>>>,
-    /// When a user called last, in milliseconds since [`House::born`].
+    /// When a user called last, in milliseconds since `born`.
     users_called: AtomicU64,
     born: Instant,
     /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
@@ -369,7 +370,13 @@ impl ServerContext {
         seat.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
     }
 
-    fn work(self: &Arc<Self>, seat: &Arc<SessionHandle>, work: ServerOutput, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
+    fn work(
+        self: &Arc<Self>,
+        seat: &Arc<SessionHandle>,
+        work: ServerOutput,
+        agenda: &mut Agenda,
+        link: Option<&Arc<Link>>,
+    ) {
         let now = clock::now();
         match work {
             ServerOutput::Execute { origin, caller, call, chained, .. } => {

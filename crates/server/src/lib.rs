@@ -7,27 +7,27 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod attach;
 pub mod audit;
-mod usage;
 mod cell;
 mod config;
 mod connection_verifier;
 mod context;
-mod attach;
-mod principal_snapshot;
 mod limits;
 mod link;
 mod loopback;
 mod own_keys;
 mod poll;
 mod pool;
+mod principal_snapshot;
 mod process;
 mod pull;
 mod remote_cell;
 mod report;
 mod scrub;
-mod session_handle;
 mod server;
+mod session_handle;
+mod usage;
 mod worker;
 
 pub use audit::{ForwardState, ForwardTo};

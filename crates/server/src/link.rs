@@ -4,7 +4,7 @@
 //! for the worker, which asks epoll for room. A link whose client takes nothing is not read from (its worker looks at
 //! [`Link::is_full`] before each request), so what it has queued is bounded by what it had asked for before.
 //!
-//! What is queued may tell of changes that a worker is still gathering (`house.rs`), whoever queued it and whoever sends it. So whatever was
+//! What is queued may tell of changes that a worker is still gathering (`context.rs`), whoever queued it and whoever sends it. So whatever was
 //! gathered is written out before anything is sent (DU-2); if that fails, nobody hears any more.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dafs::{ChannelId, Frame, FrameHeader};
-use fabric::tls::{Fingerprint, Sealer, ClientCertificate};
+use fabric::tls::{ClientCertificate, Fingerprint, Sealer};
 use fabric::{Connection, OutFrame, Outbox, PeerProcess};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;

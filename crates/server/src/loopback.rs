@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use client::{CallError, Cancel, Events, BreakAck, Remote, Reply, clock};
+use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId, Timestamp};

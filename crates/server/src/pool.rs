@@ -37,7 +37,7 @@ impl CallPool {
         Self::start_as(name, threads, serve_users)
     }
 
-    /// As [`Pool::start`], for work of strangers: its threads stand back behind all others.
+    /// As [`CallPool::start`], for work of strangers: its threads stand back behind all others.
     pub fn start_nice(name: &str, threads: usize) -> std::io::Result<Self> {
         Self::start_as(name, threads, be_nice)
     }

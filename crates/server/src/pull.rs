@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig, clock};
+use client::{CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig, clock};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fault, Pull, TaskInfo, VolumeCall};
-use vice::{TransferAgent, Fetch, Tasks, Unanswered, Work};
+use vice::{Fetch, Tasks, TransferAgent, Unanswered, Work};
 
 use crate::context::{Agenda, ServerContext};
 use crate::loopback::wall;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use celldb::{Access, CellDb, CellError, News};
-use client::{Endpoint, ClientOptions, clock};
+use client::{ClientOptions, Endpoint, clock};
 use types::{
-    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Revised, ServerId, ServerInfo, VolumeGroup, VolumeId,
-    WhichVolume,
+    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup,
+    VolumeId, WhichVolume,
 };
 
 mod principals;

@@ -77,7 +77,7 @@ struct Report {
     /// Copies of the audit log; absent: there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_forward: Option<crate::audit::ForwardState>,
-    /// How much there may be ([`crate::Limits`]).
+    /// How much there may be ([`crate::ServerLimits`]).
     limits: crate::ServerLimits,
     used: Used,
     /// How often each bound was met.

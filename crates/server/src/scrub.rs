@@ -144,8 +144,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = PartitionConfig { server: "test".into() };
         let partition = Partition::create(&dir.path().join("p"), &config, OpenOptions::default()).unwrap();
-        let root =
-            NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1_700_000_000, 0), quota: VolumeQuota::default() };
+        let root = NewRoot {
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            now: Timestamp::new(1_700_000_000, 0),
+            quota: VolumeQuota::default(),
+        };
         partition.create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
         let scrubber = Scrubber::new(partition);
         assert!(scrubber.answer(false).contains(r#""state":"never""#));

@@ -20,15 +20,15 @@ use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
 use crate::audit::{Audit, Forward, Retention};
-use crate::usage::{self, Bounds};
 use crate::cell::{self, Joining};
 use crate::context::{Agenda, ServerContext};
-use crate::principal_snapshot::Learnt;
 use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::CallPool;
-use crate::pull::{Puller, PullThreads};
+use crate::principal_snapshot::Learnt;
+use crate::pull::{PullThreads, Puller};
 use crate::scrub::Scrubber;
+use crate::usage::{self, Bounds};
 use crate::worker::Worker;
 use crate::{CellPlace, ServerConfig};
 
@@ -189,7 +189,12 @@ impl Server {
         Ok(server)
     }
 
-    fn start_threads(&mut self, config: &ServerConfig, house: &Arc<ServerContext>, listeners: Vec<Listener>) -> io::Result<()> {
+    fn start_threads(
+        &mut self,
+        config: &ServerConfig,
+        house: &Arc<ServerContext>,
+        listeners: Vec<Listener>,
+    ) -> io::Result<()> {
         for number in 0..config.worker_count() {
             let poll = Arc::new(Poll::new()?);
             let worker = Worker::new(Arc::clone(house), Arc::clone(&poll), config.unbound_max, config.slow_reader);

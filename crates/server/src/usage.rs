@@ -1,4 +1,4 @@
-//! Who has how much of the server, by host ([`crate::Limits`]).
+//! Who has how much of the server, by host ([`crate::ServerLimits`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};

@@ -18,21 +18,23 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::clock;
-use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, FrameHeader, HelloRefusal, ServerInput, Terms};
+use dafs::{
+    ChannelId, Features, Frame, FrameHeader, Greeting, GreetingInput, GreetingOutput, HelloRefusal, ServerInput, Terms,
+};
 use fabric::tls::{self, Handshake};
-use fabric::{Connection, Extent, Filled, Inbox, FrameLimits};
+use fabric::{Connection, Extent, Filled, FrameLimits, Inbox};
 use rustix::event::epoll::Event;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-use crate::usage::{self, Host};
+use crate::attach::{self, AttachRequest};
 use crate::connection_verifier::Certified;
 use crate::context::{Agenda, ServerContext, StrangersBreak};
-use crate::attach::{self, AttachRequest};
 use crate::link::{Link, Security};
-use crate::poll::{ReadySource, Orders, PROCESS, Poll};
+use crate::poll::{Orders, PROCESS, Poll, ReadySource};
 use crate::pool::{be_nice, serve_users};
-use crate::process::{ProcessState, PeerLifetime};
+use crate::process::{PeerLifetime, ProcessState};
 use crate::session_handle::SessionHandle;
+use crate::usage::{self, Host};
 
 /// What may come before a connection belongs to a session: an attach is small.
 const STRANGER_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
@@ -671,7 +673,12 @@ impl WorkerConnection {
     }
 
     /// One frame of a session. `false`: more must come first, or go out first.
-    fn request(&mut self, house: &Arc<ServerContext>, seat: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<bool, String> {
+    fn request(
+        &mut self,
+        house: &Arc<ServerContext>,
+        seat: &Arc<SessionHandle>,
+        agenda: &mut Agenda,
+    ) -> Result<bool, String> {
         if self.link.is_full() {
             self.link.refresh_interest();
             return Ok(false);

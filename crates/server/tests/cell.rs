@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use celldb::{CellDb, CellError};
-use client::{CallError, Endpoint, ClientOptions, Remote};
+use client::{CallError, ClientOptions, Endpoint, Remote};
 use common::{Cell, ask, connect, name, try_ask, wait_for};
 use server::{CellPlace, RemoteCell};
 use types::{

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{CallError, Cancel, Endpoint, ClientIdentity, Remote, Session, SessionConfig};
+use client::{CallError, Cancel, ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

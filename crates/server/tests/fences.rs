@@ -12,7 +12,7 @@ use common::*;
 use server::CellPlace;
 use types::{
     Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, LockFamily, LockMode, LockOwner, NewPrincipal, PrincipalId,
-    PrincipalKind, PtsCall, StatusChange, RequestIdentity, Whom,
+    PrincipalKind, PtsCall, RequestIdentity, StatusChange, Whom,
 };
 
 fn two() -> (Cell, Cell) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use client::{Endpoint, Session};
 use common::*;
 use dafs::message::{Attach, Message};
-use dafs::{Features, FrameKind, FrameHeader, Hello, HelloAnswer, HelloRefusal, Terms};
+use dafs::{Features, FrameHeader, FrameKind, Hello, HelloAnswer, HelloRefusal, Terms};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{Answer, Call, ClientId, Fid, SessionId};
@@ -207,7 +207,8 @@ fn m14_a_newer_client_is_answered_and_not_cut_off() {
     ];
     for (number, (procedure, message, payload)) in (1..).zip(sent) {
         let is_known = procedure == known.procedure && message == known.message;
-        let header = FrameHeader { procedure, request: number, credential: 1, ..FrameHeader::new(FrameKind::Request, id) };
+        let header =
+            FrameHeader { procedure, request: number, credential: 1, ..FrameHeader::new(FrameKind::Request, id) };
         let frame = dafs::Frame::new(header, message, payload.into()).sealed(terms.features);
         let bytes = [&frame.header.to_bytes()[..], &frame.message, &frame.payload].concat();
         // The same request again is refused in the same way.

@@ -14,7 +14,8 @@ use common::*;
 use proxy::Proxy;
 use server::{CellPlace, ServerConfig};
 use types::{
-    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Whom,
+    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, NewPrincipal, PrincipalId, PrincipalKind, PtsCall,
+    RequestIdentity, Whom,
 };
 
 const JOE: u32 = 4711;

@@ -4,7 +4,10 @@
 use client::{Remote, Session};
 use common::{Cell, ask, connect};
 use server::CellPlace;
-use types::{Answer, Call, Caller, Fault, AuthLevel, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, RequestIdentity};
+use types::{
+    Answer, AuthLevel, Call, Caller, Fault, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall,
+    RequestIdentity,
+};
 
 mod common;
 

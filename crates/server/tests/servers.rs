@@ -10,16 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
+use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use common::*;
 use fabric::tls::pki_types::PrivatePkcs8KeyDer;
-use fabric::tls::{ClientTls, TlsIdentity as Certificate, ServerTls, Trust};
+use fabric::tls::{ClientTls, ServerTls, TlsIdentity as Certificate, Trust};
 use keys::CellKeys;
 use proxy::Proxy;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
-    Answer, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, PtsCall, Revision, Revised, ServerId,
+    Answer, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, PtsCall, Revised, Revision, ServerId,
     ServerInfo, Whom,
 };
 

@@ -21,21 +21,21 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Events, BreakAck, ClientIdentity, Remote, Session, SessionConfig};
+use client::{BreakAck, CallError, ClientIdentity, Endpoint, Events, Remote, Session, SessionConfig};
 use common::{ask, name};
 use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
-use login::{TokenIssuer, SigningKeys};
+use login::{SigningKeys, TokenIssuer};
 use parking_lot::Mutex;
 use rand::Rng;
 use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use testkit::stranger::{Model, Owner, Places, StrangerCalls};
 use types::{
-    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall, AuthLevel, NewPrincipal,
-    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, Status, Time, Timestamp, RequestIdentity, Whom,
+    Answer, AuthLevel, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall, NewPrincipal,
+    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, RequestIdentity, Status, Time, Timestamp, Whom,
 };
 
 const CELL: &str = "cell.test";

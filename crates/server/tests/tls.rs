@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, ClientIdentity, Session, SessionConfig};
+use client::{CallError, ClientIdentity, Endpoint, Session, SessionConfig};
 use common::*;
 use dafs::{Features, Hello, HelloAnswer, HelloRefusal};
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};

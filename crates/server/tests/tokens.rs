@@ -15,12 +15,12 @@ use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
-use login::{TokenIssuer, SigningKeys};
+use login::{SigningKeys, TokenIssuer};
 use parking_lot::Mutex;
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
-    Answer, AuthCall, Call, Caller, CreateHow, Fault, Fid, AuthLevel, NewKind, NewPrincipal, Principal, PrincipalChange,
-    PrincipalId, PrincipalKind, PtsCall, Secret, StatusChange, RequestIdentity,
+    Answer, AuthCall, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, NewPrincipal, Principal,
+    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Secret, StatusChange,
 };
 
 const CELL: &str = "cell.test";

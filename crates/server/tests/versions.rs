@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use client::{CallError, Endpoint, Remote};
 use common::*;
-use dafs::{FaultCode, Frame, FrameKind, FrameHeader, Hello, HelloAnswer};
+use dafs::{FaultCode, Frame, FrameHeader, FrameKind, Hello, HelloAnswer};
 use types::{Call, Caller, CreateHow, Fault, NewKind};
 
 /// How replies are changed on their way.

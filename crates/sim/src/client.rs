@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use dafs::{
-    CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, Features, Hello, HelloAnswer, PeerError,
-    ConnectionRole,
+    CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole, Features, Hello,
+    HelloAnswer, PeerError,
 };
-use lease::{Holder, CallStart};
+use lease::{CallStart, Holder};
 use types::limits::LEASE;
 use types::{
     BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fid, LockFamily, LockOwner, Time,

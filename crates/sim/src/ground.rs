@@ -16,7 +16,7 @@ use crate::net::Net;
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Its number in `docs/invariants.md`, or what was expected.
+    /// Its number in `docs/spec/invariants.md`, or what was expected.
     pub invariant: &'static str,
     /// What happened.
     pub what: String,

@@ -1,4 +1,4 @@
-//! The referee: what was done, and the rules of `docs/invariants.md` that it must keep.
+//! The referee: what was done, and the rules of `docs/spec/invariants.md` that it must keep.
 //!
 //! Times here are the simulation's own, on no machine's clock. A call that failed because its session was lost has an unknown
 //! outcome: it may have been executed at any time since it began, or not at all.
@@ -166,7 +166,7 @@ pub struct History {
     last_op: u64,
     /// See [`NestHistory`].
     pub nest: NestHistory,
-    /// See [`Tally`].
+    /// See [`SessionTally`].
     pub tally: SessionTally,
 }
 

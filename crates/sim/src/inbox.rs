@@ -44,8 +44,10 @@ impl ArrivedBytes {
             return Ok(None);
         }
         let taken = Bytes::from(self.take(whole));
-        let (message, payload) =
-            (taken.slice(FrameHeader::BYTES..FrameHeader::BYTES + message), taken.slice(FrameHeader::BYTES + message..));
+        let (message, payload) = (
+            taken.slice(FrameHeader::BYTES..FrameHeader::BYTES + message),
+            taken.slice(FrameHeader::BYTES + message..),
+        );
         Ok(Some(Frame { header, message, payload }))
     }
 }

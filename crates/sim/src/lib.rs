@@ -5,7 +5,7 @@
 //! run apart, processes and machines that die and come back. Everything is drawn from one seed, in one thread, so that a
 //! seed replays to the last byte.
 //!
-//! Each run is first *safety under faults*, judged by [`history::History`] with the rules of `docs/invariants.md`; then all faults heal, and
+//! Each run is first *safety under faults*, judged by [`history::History`] with the rules of `docs/spec/invariants.md`; then all faults heal, and
 //! the cluster must come to an end with everything done (*progress*). [`mutation::Mutation`] breaks rules on purpose, which shows that
 //! the judge sees.
 

@@ -125,7 +125,12 @@ fn run_releases(seeds: std::ops::Range<u64>, sites: usize, keep_going: bool) -> 
 }
 
 /// Whether the seed failed; then it runs again, and tells what happened.
-fn run_volumes(seed: u64, trace: bool, mutate: Option<sim::cell::StepMutation>, totals: &mut sim::cell::VolumeTally) -> bool {
+fn run_volumes(
+    seed: u64,
+    trace: bool,
+    mutate: Option<sim::cell::StepMutation>,
+    totals: &mut sim::cell::VolumeTally,
+) -> bool {
     let run = |trace| catch_unwind(AssertUnwindSafe(|| sim::cell::run_broken(seed, trace, mutate)));
     let outcome = run(trace);
     if let Ok(outcome) = &outcome {

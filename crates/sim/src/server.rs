@@ -10,11 +10,11 @@ use dafs::{
 };
 use lease::LeaseConfig;
 use rand::Rng;
-use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota, SessionRecord};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, SessionRecord, VolumeQuota};
 use types::limits::LEASE;
 use types::{
-    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, ReplyAddress, SessionId, Status, Time,
-    Timestamp,
+    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, ReplyAddress, SessionId, Status,
+    Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
 

@@ -14,7 +14,7 @@ use crate::history::SessionTally;
 use crate::inbox::{ArrivedBytes, to_bytes};
 use crate::mutation::Mutation;
 use crate::net::{Arrival, ConnId, ConnectionEnd};
-use crate::server::{SimServer, SharedTree};
+use crate::server::{SharedTree, SimServer};
 
 /// How one run goes.
 #[derive(Clone, Copy, Debug, Default)]

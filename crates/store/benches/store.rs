@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode, Volume};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, Volume, VolumeQuota};
 use types::{Fid, Kind, Name, ReplyAddress, SessionId, Timestamp, VnodeNo};
 
 fn file_name(number: usize) -> Name {

@@ -26,7 +26,7 @@ pub(crate) struct BodyState {
     pub(crate) mark: Option<Mark>,
     /// Blocks may disagree with their sums: after a crash, or after an update that wrote but did not commit.
     pub(crate) suspect: bool,
-    /// Kernels write into the file without our knowledge (`lent.rs`).
+    /// Kernels write into the file without our knowledge (`body_loans.rs`).
     pub(crate) lent: bool,
     /// Of a lent body: kernels may have it mapped for writing. Stores into a page that is dirty already leave no trace in the times.
     pub(crate) mapped: bool,
@@ -133,7 +133,7 @@ impl Bodies {
         self.lent.lock().retain(|id| id.0 != tree);
     }
 
-    /// The bodies (of one tree, or all) that [`Gate::must_stay`] holds for, in order, so that a simulation repeats. Waits for writers at work.
+    /// The bodies (of one tree, or all) that [`BodyState::must_stay`] holds for, in order, so that a simulation repeats. Waits for writers at work.
     pub(crate) fn unsettled(&self, tree: Option<VolumeId>) -> Vec<BodyId> {
         let mut gates: Vec<_> = self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();
         gates.retain(|(id, _)| tree.is_none_or(|tree| id.0 == tree));

@@ -30,7 +30,7 @@ use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
 use crate::update::{NewBody, count, unstable_key};
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, INLINE_BYTES_MAX, BodyLocation, StoreError, Update, Vnode, Volume};
+use crate::{BLOCK_BYTES, BodyLocation, INLINE_BYTES_MAX, StoreError, Update, Vnode, Volume};
 
 /// What one call may reserve: bounds its batch (about 270 MB of sums at most).
 const RESERVE_BYTES_MAX: u64 = 1 << 40;

@@ -1,6 +1,6 @@
 //! Lent bodies: kernels write into the file, and the records follow.
 //!
-//! Model (docs/passthrough.md). From [`Volume::lend`] to [`Volume::end_lend`] the file may change at any moment without our
+//! Model (docs/spec/passthrough.md). From [`Volume::lend`] to [`Volume::end_lend`] the file may change at any moment without our
 //! knowledge; what readers get is what the file has, unchecked. [`Volume::settle_lent`] brings size and block map up to the file:
 //! a block with bytes that the records call a hole gets the sum of zeros for the time being, because the sums of a lent body mean
 //! nothing but "no hole". Every other change of the body settles first, in the same update, and is then done in place.

@@ -13,12 +13,12 @@ use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
 
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::{FIRST_EPOCH, TreeHeader, ViewHeader};
-use crate::volume_facts::{VolumeFields, VolumeFacts};
 use crate::key::{self, kind};
-use crate::partition::which;
 use crate::loaded_volumes::Residents;
+use crate::partition::which;
 use crate::tree_state::{TreeState, put_header};
 use crate::volume::Result;
+use crate::volume_facts::{VolumeFacts, VolumeFields};
 use crate::{NewRoot, Partition, StoreError, Update, Usage, Vnode, Volume, record};
 
 /// Why a volume is neither sealed nor moved.

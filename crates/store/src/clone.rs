@@ -2,19 +2,19 @@
 //!
 //! Unstable bodies are synced first, most of them while others go on writing, so that a sealed body is never in doubt. Then nobody writes for
 //! the time of one batch: the head's epoch goes up by one, and the volume, its name and its number are there. Of bodies that kernels write into
-//! the sealed epoch gets copies, in the same batch (`aside.rs`). How many files there are makes no difference.
+//! the sealed epoch gets copies, in the same batch (`copy_on_write.rs`). How many files there are makes no difference.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
-use crate::copy_on_write::Aside;
+use crate::body_sync::settle_tree;
 use crate::catalog::{FROZEN, put_view};
+use crate::copy_on_write::Aside;
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::pack::note_epoch;
-use crate::body_sync::settle_tree;
 use crate::stream::{end_progress, orphans_of};
 use crate::tree_state::HeaderState;
 use crate::volume::Result;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use types::VnodeNo;
 
 use crate::body::put_mark;
+use crate::body_sync::sums_found;
 use crate::disk::{BodyFile, BodyName};
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
@@ -25,7 +26,6 @@ use crate::media::Media;
 use crate::pack::note_body;
 use crate::reader::body_name;
 use crate::record::{GROUP_BLOCKS, Sums};
-use crate::body_sync::sums_found;
 use crate::tree::EpochView;
 use crate::update::{count, unstable_key};
 use crate::volume::Result;

@@ -21,7 +21,7 @@ use crate::stream::orphans_of;
 use crate::tree::EpochView;
 use crate::tree_state::{TreeState, put_header};
 use crate::volume::Result;
-use crate::{Partition, VolumeQuota, StoreError, Usage, Volume};
+use crate::{Partition, StoreError, Usage, Volume, VolumeQuota};
 
 /// A writable clone that is to be made.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use types::VolumeId;
 
 use crate::header::ViewHeader;
-use crate::volume_facts::VolumeFacts;
 use crate::key::{self, kind};
 use crate::partition::which;
 use crate::volume::Result;
+use crate::volume_facts::VolumeFacts;
 use crate::{Partition, StoreError};
 
 impl Partition {

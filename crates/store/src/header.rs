@@ -7,7 +7,7 @@ use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::StoreError;
 use crate::record::{In, Out, damaged};
-use crate::volume::{VolumeQuota, Usage};
+use crate::volume::{Usage, VolumeQuota};
 
 /// The layout of trees' headers now.
 const TREE_VERSION: u8 = 2;

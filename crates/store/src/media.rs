@@ -6,7 +6,7 @@
 //! leads the next one (group commit). After a sync or a write of the log failed nothing is known of the disk any more:
 //! `failed` is set for good, changes are refused (DU-3), and the boot verifier changes.
 //!
-//! Room is looked at before each change (`room`), or, far from the end, once in a scope in which changes are gathered (`engine/gathered.rs`).
+//! Room is looked at before each change (`room`), or, far from the end, once in a scope in which changes are gathered (`engine/write_combiner.rs`).
 //! The engine writes tables anew before it drops old ones, so its own work may take us to the last step for a while: a batch waits for
 //! that. What is removed leaves the engine's tables only then; where room was refused, `reclaim` sees to it.
 
@@ -21,7 +21,7 @@ use crate::cipher::{Ciphers, KeyKeeper};
 use crate::disk::{Ciphered, Disk};
 use crate::engine::{Batch, Engine, GatherScope, WriteCombiner};
 use crate::free_space::reserve_bytes;
-use crate::{SpaceLevel, Space, StoreError};
+use crate::{Space, SpaceLevel, StoreError};
 
 /// How long a batch waits for room that the engine is about to give back.
 const TIDYING_MAX: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };

@@ -5,8 +5,8 @@
 //! an origin itself. Keys differ by the number of the tree alone, hashes of names and numbers of vnodes are the same. So nothing is copied when a clone is made, and reading costs one more look for each origin.
 //! What is erased leaves a tombstone over what the origin has, as over what a sealed epoch shows.
 //!
-//! *Bodies.* What the origin has in a file of its own is [`Place::Origin`] here: the clone's records, its sealed epochs' too, never name a file of another tree, because the
-//! origin may give its sealed epochs a copy (`aside.rs`) or a packed file (`pack.rs`) at any time. Who reads such a body looks up the file's name under the gate of the body in the tree
+//! *Bodies.* What the origin has in a file of its own is [`BodyLocation::Origin`] here: the clone's records, its sealed epochs' too, never name a file of another tree, because the
+//! origin may give its sealed epochs a copy (`copy_on_write.rs`) or a packed file (`pack.rs`) at any time. Who reads such a body looks up the file's name under the gate of the body in the tree
 //! that names it, and holds that gate as readers of a sealed epoch do ([`Lender`]). The first change gives the clone's head a file of its own, with the same bytes; checksums of blocks stay where they are.
 //!
 //! Gates are taken from a tree towards its origin, never the other way.
@@ -25,7 +25,7 @@ use crate::key::{self, kind};
 use crate::reader::{body_name, damaged_body, open_file};
 use crate::tree::EpochView;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Partition, BodyLocation, StoreError, Update, Vnode, Volume, record};
+use crate::{BLOCK_BYTES, BodyLocation, Partition, StoreError, Update, Vnode, Volume, record};
 
 /// Trees below a tree, at most: each is one more look for what nobody changed.
 pub(crate) const ORIGINS_MAX: usize = 32;
@@ -130,7 +130,9 @@ impl EpochView {
         while let Some(tree) = next {
             let gate = tree.media.bodies.gate((tree.id, no)).read_arc();
             match tree.own_vnode(no)? {
-                Some(vnode) if matches!(vnode.place, BodyLocation::File { .. }) => return Ok(Lender { tree, vnode, gate }),
+                Some(vnode) if matches!(vnode.place, BodyLocation::File { .. }) => {
+                    return Ok(Lender { tree, vnode, gate });
+                }
                 _ => next = tree.origin.clone(),
             }
         }

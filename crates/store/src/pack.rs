@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 
 use types::{VnodeNo, VolumeId};
 
+use crate::body_sync::{body_of_key, sums_found};
 use crate::disk::{BodyFile, BodyName, open_body, pack, unpack};
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
 use crate::media::Media;
 use crate::reader::open_file;
 use crate::record::GROUP_BLOCKS;
-use crate::body_sync::{body_of_key, sums_found};
 use crate::tree::EpochView;
 use crate::tree_state::TreeState;
 use crate::volume::Result;
-use crate::{Partition, BodyLocation, StoreError, Update, Vnode, Volume, record};
+use crate::{BodyLocation, Partition, StoreError, Update, Vnode, Volume, record};
 
 /// How long the packer works before it lets the sweeper look for other work, and the processor do others'.
 const PACKING: Duration = Duration::from_millis(250);

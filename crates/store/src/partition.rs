@@ -18,15 +18,15 @@ use crate::cipher::KeyKeeper;
 use crate::disk::{Disk, Files, MemDisk};
 use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
 use crate::key;
-use crate::media::{CommitScope, Media};
-use crate::removal::Removals;
 use crate::loaded_volumes::Residents;
-use crate::sessions::Counter;
+use crate::media::{CommitScope, Media};
 use crate::orphan_bodies::Search;
-use crate::stream::Incoming;
+use crate::removal::Removals;
+use crate::sessions::Counter;
 use crate::shared_run::Together;
+use crate::stream::Incoming;
 use crate::volume::Result;
-use crate::{Compression, MemMachine, OpenError, StoreError, format, record, body_sync};
+use crate::{Compression, MemMachine, OpenError, StoreError, body_sync, format, record};
 
 /// What a new partition is told.
 #[derive(Clone, Debug, Default)]
@@ -189,7 +189,7 @@ impl Partition {
     /// What was gathered before the call, by any thread, survives the death of the process. Costs nothing where there is nothing.
     ///
     /// # Errors
-    /// As [`Gathering::end`].
+    /// As [`CommitScope::end`].
     pub fn write_out(&self) -> Result<()> {
         self.0.media.write_out()
     }

@@ -1,4 +1,4 @@
-//! Blank bodies: empty files that kernels write new files' bodies into (docs/passthrough.md).
+//! Blank bodies: empty files that kernels write new files' bodies into (docs/spec/passthrough.md).
 //!
 //! A blank belongs to a session and has a number; nothing but its file's name says so, because a blank that a loss of power takes
 //! away is missed by nobody. To adopt one is to make it a vnode's body: its file gets the body's name *beside* its own, so that until the update
@@ -11,7 +11,7 @@ use types::{SessionId, VnodeNo};
 
 use crate::body_loans::{put_lent_mark, stamp_of};
 use crate::volume::Result;
-use crate::{Partition, BodyLocation, StoreError, Update, Vnode, Volume};
+use crate::{BodyLocation, Partition, StoreError, Update, Vnode, Volume};
 
 /// Which blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

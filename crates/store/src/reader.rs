@@ -46,15 +46,15 @@ impl Volume {
         same.ok_or(StoreError::Gone(self.id(), vnode.no()))
     }
 
-    /// [`Volume::reader`] and [`Reader::read`] in one.
+    /// [`Volume::reader`] and [`BodyReader::read`] in one.
     ///
     /// # Errors
-    /// `Gone` if it is not the same file any more; as [`Reader::read`].
+    /// `Gone` if it is not the same file any more; as [`BodyReader::read`].
     pub fn read(&self, vnode: &Vnode, offset: u64, length: usize) -> Result<Bytes> {
         self.reader_of(vnode)?.read(offset, length)
     }
 
-    /// [`Volume::reader`] and [`Reader::seek`] in one.
+    /// [`Volume::reader`] and [`BodyReader::seek`] in one.
     ///
     /// # Errors
     /// As [`Volume::read`].

@@ -5,19 +5,19 @@
 //! the volume when it was removed may finish what he does: nothing is swept while anybody has it.
 //!
 //! A tree that nothing shows any more goes by ranges, its directory with it. Of a tree that is shown still, what the removed volume alone showed
-//! hangs on vnodes that were changed around its epoch: those are tidied (`tidy.rs`), found by what was noted of changes (`c` records).
+//! hangs on vnodes that were changed around its epoch: those are tidied (`version_collection.rs`), found by what was noted of changes (`c` records).
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 use types::{VnodeNo, VolumeId};
 
+use crate::body_sync::body_of_key;
 use crate::copy_on_write::is_named;
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::{ForkOrigin, TreeHeader};
 use crate::key::{self, kind};
 use crate::pack::note_epoch;
-use crate::body_sync::body_of_key;
 use crate::tree::EpochView;
 use crate::tree_state::{HeaderState, TreeState, put_header};
 use crate::volume::Result;

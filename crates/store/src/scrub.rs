@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
+use crate::body_sync::sums_found;
 use crate::disk::{self, BodyName};
 use crate::engine::Engine;
 use crate::header::{TreeHeader, ViewHeader};
 use crate::key::{self, kind};
-use crate::body_sync::sums_found;
 use crate::update::count;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Partition, BodyLocation, StoreError, Usage, Vnode, Volume, record, orphan_bodies};
+use crate::{BLOCK_BYTES, BodyLocation, Partition, StoreError, Usage, Vnode, Volume, orphan_bodies, record};
 
 /// How far a scrub is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +125,9 @@ impl fmt::Display for ScrubFinding {
                 write!(f, "entries below {}.{}, which is no directory", volume.0, dir.0)
             }
             ScrubFinding::WrongLinks { fid, stored, counted } => write!(f, "{fid} has {counted} links, not {stored}"),
-            ScrubFinding::WrongEntries { fid, stored, counted } => write!(f, "{fid} has {counted} entries, not {stored}"),
+            ScrubFinding::WrongEntries { fid, stored, counted } => {
+                write!(f, "{fid} has {counted} entries, not {stored}")
+            }
             ScrubFinding::WrongUsed { fid, stored, counted } => write!(f, "{fid} uses {counted} bytes, not {stored}"),
             ScrubFinding::WrongUsage { volume, stored, counted } => {
                 write!(f, "volume {} uses {counted:?}, not {stored:?}", volume.0)

@@ -23,7 +23,7 @@ use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
 use crate::update::unstable_key;
-use crate::{StoredEntry, BodyLocation, StoreError, Vnode};
+use crate::{BodyLocation, StoreError, StoredEntry, Vnode};
 
 type Result<T> = std::result::Result<T, StoreError>;
 

@@ -17,7 +17,7 @@ use crate::header::TreeHeader;
 use crate::key;
 use crate::media::Media;
 use crate::tree::EpochView;
-use crate::volume::{VolumeQuota, Result, Usage};
+use crate::volume::{Result, Usage, VolumeQuota};
 
 /// Held by who writes.
 pub(crate) type WriteGuard = ArcRwLockReadGuard<RawRwLock, ()>;

@@ -174,7 +174,15 @@ impl Update {
             self.writes.get_or_insert_with(|| trunk.write());
             let gate = trunk.media.bodies.gate((trunk.id, vnode)).write_arc();
             let media = trunk.media.clone();
-            self.bodies.push(BodyInUpdate { vnode, gate, touched: false, made: None, settles: None, media, committed: false });
+            self.bodies.push(BodyInUpdate {
+                vnode,
+                gate,
+                touched: false,
+                made: None,
+                settles: None,
+                media,
+                committed: false,
+            });
             self.bodies.len() - 1
         });
         &mut self.bodies[at]

@@ -46,7 +46,7 @@ pub struct Vnode {
     pub place: BodyLocation,
     /// How many body files this vnode has had.
     pub generations: u32,
-    /// The epoch in which an older one's body file became the head's alone, because the sealed epochs got a copy (`aside.rs`); 0: never. Kept
+    /// The epoch in which an older one's body file became the head's alone, because the sealed epochs got a copy (`copy_on_write.rs`); 0: never. Kept
     /// by body operations.
     pub own_since: u64,
     /// Whether there are extended attributes.

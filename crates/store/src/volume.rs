@@ -12,7 +12,7 @@ use crate::engine::Batch;
 use crate::header::ViewHeader;
 use crate::tree::{EpochView, entry};
 use crate::tree_state::TreeState;
-use crate::{StoredEntry, IncomingState, StoreError, EntryTarget, Update, Vnode, VolumeFacts, bucket, key, record};
+use crate::{EntryTarget, IncomingState, StoreError, StoredEntry, Update, Vnode, VolumeFacts, bucket, key, record};
 
 /// Limits of a volume; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use types::{Name, Timestamp, VolumeId, VolumeKind};
 
 use crate::header::{TreeHeader, ViewHeader};
-use crate::{VolumeQuota, Usage};
+use crate::{Usage, VolumeQuota};
 
 /// A volume as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

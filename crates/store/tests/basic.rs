@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use store::{
-    MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, BodyLocation, VolumeQuota, SessionRecord, StoreError,
-    Update, Usage, Vnode, Volume,
+    BodyLocation, MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, SessionRecord, StoreError,
+    Update, Usage, Vnode, Volume, VolumeQuota,
 };
 use types::{AllocateMode, ClientId, Fid, Kind, Name, ReplyAddress, SeekWhat, SessionId, Timestamp, VnodeNo};
 

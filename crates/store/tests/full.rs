@@ -12,7 +12,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, VolumeQuota, StoreError, Update, Vnode, Volume};
+use store::{
+    NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, StoreError, Update, Vnode, Volume, VolumeQuota,
+};
 use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 /// Bytes of an inline body: a change of one takes this much of the log.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, VolumeQuota};
 use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 #[test]

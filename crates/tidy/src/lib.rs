@@ -4,7 +4,7 @@
 //! from the tree to a list of [`Finding`]s. What a rule finds today and may not find more of
 //! tomorrow is in `ratchet.toml`: the number of findings for each rule and crate. The test
 //! `tests/tidy.rs` compares; a number that fell must be lowered in the file, so that it never
-//! rises again. [`figures`] prints the sizes that the project holds itself to.
+//! rises again. [`figures()`] counts the sizes that the project holds itself to.
 //!
 //! Rules read syntax and no types: `syn` parses each file, and imports are followed through the
 //! `use` declarations and re-exports of one crate.

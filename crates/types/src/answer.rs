@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo,
-    Principal, PrincipalId, Revision, Secret, Revised, ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots,
-    VolumeGroup, VolumeId, VolumeInfo,
+    Principal, PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, Status, StreamCursor, TaskInfo,
+    VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// One entry of a listing.

@@ -1,4 +1,4 @@
-//! How somebody shows who he is, and what he gets for it: a token (`docs/access.md`).
+//! How somebody shows who he is, and what he gets for it: a token (`docs/spec/access.md`).
 
 use std::fmt;
 use std::net::IpAddr;

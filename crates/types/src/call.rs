@@ -134,7 +134,7 @@ pub struct StatusChange {
     /// The caller holds the file open for writing, so its mode is not asked again for `size` where the caller's host is
     /// believed; elsewhere as for `Write`.
     pub through_handle: bool,
-    /// This session has the file open for users other than its owner: what the mode allowed them goes on (`vice/opened.rs`).
+    /// This session has the file open for users other than its owner: what the mode allowed them goes on (`vice/open_rights.rs`).
     pub hold: bool,
 }
 
@@ -263,7 +263,7 @@ pub enum Call {
     /// What kernels wrote into a lent body is in the records afterwards. `back`: this session's kernel does not write any more.
     /// Answer: `Status`.
     SettleBody { fid: Fid, back: bool },
-    /// An empty file on the partition of this file's volume, for the caller's kernel to write a new file's body into (docs/passthrough.md). It
+    /// An empty file on the partition of this file's volume, for the caller's kernel to write a new file's body into (docs/spec/passthrough.md). It
     /// belongs to the session. Refused with `Busy` where room is scarce, or the session has enough. Answer: `Blank`.
     LendBlank { fid: Fid },
     /// The body of the file is from now on this blank of the session, with what it holds, and lent to the session. Answer: `Status`.
@@ -294,7 +294,7 @@ pub enum Call {
     /// After a server restart: all locks and holds of this session are claimed. Answer: `Done`.
     ReclaimDone,
 
-    /// An exclusive promise of a directory (`docs/delegation.md`), and slots for new files. Answer: `Delegation`.
+    /// An exclusive promise of a directory (`docs/spec/delegation.md`), and slots for new files. Answer: `Delegation`.
     Delegate { fid: Fid },
     /// A change that this session answered itself, at the time `at`, under a delegation. `slot`: which its new file has; 0: it makes
     /// none, or leaves the choice to the server. Inside is a call that [`Call::delegable`] says yes to. Answer: that of `call`.

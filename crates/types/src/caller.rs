@@ -14,7 +14,7 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups, at most [`crate::limits::GROUPS_MAX`].
     pub groups: Option<Box<[u32]>>,
-    /// Who that is in the cell. Decided by the server; at a client always [`Who::NAMED`].
+    /// Who that is in the cell. Decided by the server; at a client always [`RequestIdentity::NAMED`].
     pub who: RequestIdentity,
 }
 

@@ -1,4 +1,4 @@
-//! What a whole cell knows: where volumes are, which servers there are; and what can be asked of its database (`docs/volumes.md`).
+//! What a whole cell knows: where volumes are, which servers there are; and what can be asked of its database (`docs/spec/volumes.md`).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 

@@ -36,7 +36,7 @@ pub use call::{
 };
 pub use caller::Caller;
 pub use cell::{
-    Busy, CellCall, Changed, Revision, Revised, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
+    Busy, CellCall, Changed, Revised, Revision, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};

@@ -1,4 +1,4 @@
-//! Who somebody is in the cell, and how that was shown (`docs/access.md`).
+//! Who somebody is in the cell, and how that was shown (`docs/spec/access.md`).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ pub enum AuthLevel {
     Kerberos = 4,
     /// A server of the cell, by its certificate.
     Server = 5,
-    /// A believed host said so, over the network. Files are as open as to [`Level::Named`]; it is no server, and makes no administrator.
+    /// A believed host said so, over the network. Files are as open as to [`AuthLevel::Named`]; it is no server, and makes no administrator.
     Host = 6,
     /// A certificate of the cell's own authority for a server whose key the cell's database does
     /// not list: nobody, who may enter this key there and do nothing else as a server.
@@ -125,8 +125,8 @@ pub struct RequestIdentity {
     pub overheard: bool,
     /// Where from; `None`: this machine.
     pub host: Option<IpAddr>,
-    /// The key of the certificate that the caller's power rests on: at [`Level::Server`] and
-    /// [`Level::Enrolling`], and of users whom a server names. Each call is refused once the cell's
+    /// The key of the certificate that the caller's power rests on: at [`AuthLevel::Server`] and
+    /// [`AuthLevel::Enrolling`], and of users whom a server names. Each call is refused once the cell's
     /// database does not list the key any more.
     pub server: Option<KeyPrint>,
 }

@@ -1,4 +1,4 @@
-//! The cell's users and groups, and what can be asked about them (`docs/access.md`, *Principals*).
+//! The cell's users and groups, and what can be asked about them (`docs/spec/access.md`, *Principals*).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 

@@ -41,7 +41,7 @@ pub enum BreakReason {
     Removed = 3,
     /// The server needs the room.
     Pressure = 4,
-    /// No promise ends: a delegation of the directory is wanted back (`docs/delegation.md`).
+    /// No promise ends: a delegation of the directory is wanted back (`docs/spec/delegation.md`).
     Recall = 5,
 }
 

@@ -55,7 +55,7 @@ pub struct Status {
     pub kind: Kind,
     /// Permission, set-id and sticky bits: at most `0o7777`.
     pub mode: u16,
-    /// Access lists decide in this volume, and not the mode bits alone (`docs/access.md`). No part of a file's record: the service says so of its volume.
+    /// Access lists decide in this volume, and not the mode bits alone (`docs/spec/access.md`). No part of a file's record: the service says so of its volume.
     pub by_list: bool,
     /// And this file has a list of its own, instead of its directory's: what it says of files decides for it. Of files alone, and only where lists decide.
     pub own_list: bool,

@@ -1,4 +1,4 @@
-//! Volumes on their way between servers: what comes in becomes, and who fetches what (`docs/volumes.md`, *Between servers*).
+//! Volumes on their way between servers: what comes in becomes, and who fetches what (`docs/spec/volumes.md`, *Between servers*).
 // A field is named for what it is.
 #![allow(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Volumes as administrators handle them, and what they can ask of a server's volumes (`docs/volumes.md`).
+//! Volumes as administrators handle them, and what they can ask of a server's volumes (`docs/spec/volumes.md`).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 

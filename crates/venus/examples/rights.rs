@@ -11,7 +11,7 @@ use client::clock;
 use guard::{Acl, Cps, Rights};
 use server::Loopback;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
-use types::{Caller, ClientId, Fault, Fid, Name, NewKind, PrincipalId, Timestamp, RequestIdentity};
+use types::{Caller, ClientId, Fault, Fid, Name, NewKind, PrincipalId, RequestIdentity, Timestamp};
 use venus::{RequestContext, Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
@@ -48,7 +48,8 @@ fn main() {
         venus.make(&administrator, root, &name, NewKind::Directory, 0o755).unwrap().status.fid
     };
     let fids: Vec<Fid> = (0..dirs).map(make).collect();
-    let caller = |uid: usize| Caller { uid: 1 + uid as u32, gid: 1, groups: Some(Box::default()), who: RequestIdentity::NAMED };
+    let caller =
+        |uid: usize| Caller { uid: 1 + uid as u32, gid: 1, groups: Some(Box::default()), who: RequestIdentity::NAMED };
     let callers: Vec<Caller> = (0..users).map(caller).collect();
 
     let ask = |number: usize| {

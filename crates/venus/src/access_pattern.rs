@@ -23,7 +23,7 @@ const NEAR: usize = 4;
 /// Files ahead of the reader.
 const WINDOW_MIN: usize = 8;
 const WINDOW_MAX: usize = 256;
-/// Their bytes, but for one file: what waits for two readers has room (`siblings.rs`).
+/// Their bytes, but for one file: what waits for two readers has room (`dir_prefetch.rs`).
 const WINDOW_BYTES: u64 = 4 << 20;
 /// How long a walk through a tree may take from the last file of one directory to the listing of the next.
 const MOMENT: Duration = Duration::from_millis(500);

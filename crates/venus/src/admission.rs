@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fid, Status};
 
 use crate::RequestContext;
+use crate::core::Core;
 use crate::disk_cache::Edition;
 use crate::read_cache::BLOCK;
-use crate::core::Core;
 
 /// Files that something is remembered of; for another one, one is forgotten.
 const FILES_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! What a blank holds goes to the server: sealed, as a write in the journal, or adopted, as the file's body (docs/passthrough.md, `blank.rs`).
+//! What a blank holds goes to the server: sealed, as a write in the journal, or adopted, as the file's body (docs/spec/passthrough.md, `preallocated.rs`).
 //!
 //! A call that adopts a blank, or that cuts the file at the server and then the blank, makes it *busy*; who wants the same meanwhile waits. So
 //! a cut is never undone by the bytes that were there before.
@@ -12,13 +12,13 @@ use client::{CallError, Cancel};
 use parking_lot::MutexGuard;
 use types::{Answer, Call, Caller};
 
-use crate::preallocated::set_length;
+use crate::core::Core;
+use crate::delegation::wall;
 use crate::direct_body::read_at;
 use crate::extents::Chunk;
 use crate::file_data::{Data, FileBytes};
-use crate::delegation::wall;
 use crate::passthrough::BodyStamp;
-use crate::core::Core;
+use crate::preallocated::set_length;
 use crate::{Error, RequestContext};
 
 /// Longer ones are adopted.

@@ -1,11 +1,11 @@
-//! Passthrough on another machine than the server's: the kernel has a body of our disk cache (docs/passthrough.md).
+//! Passthrough on another machine than the server's: the kernel has a body of our disk cache (docs/spec/passthrough.md).
 //!
-//! Such a body is *pinned* (`pinned.rs` has its bytes). What the server has comes into it by *following* (PT-6): after each break, before it is
+//! Such a body is *pinned* (`cache_body_sync.rs` has its bytes). What the server has comes into it by *following* (PT-6): after each break, before it is
 //! acknowledged; after the promises are void; after a change of ours that the server worked out. One thread follows one file at a time, and
 //! goes round once more for whatever came while it did. It calls the server and nobody else, takes no `choice`, and waits for no write of ours: two clients that
 //! break each other would wait for each other.
 //!
-//! Is a body what the server has? While the promise holds, nothing written here is unsent and it is not in *doubt*, yes. `Known` says of
+//! Is a body what the server has? While the promise holds, nothing written here is unsent and it is not in *doubt*, yes. `VerifiedBlocks` says of
 //! which version it is: our own changes lead it on, a strange one leaves a gap until it is followed.
 
 use std::fs;
@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Cancel, BreakAck};
+use client::{BreakAck, Cancel};
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fault, Fid, Status};
 
+use crate::cache_body_sync::Body;
+use crate::core::Core;
 use crate::disk_cache::{Edition, PIECE, Taken};
 use crate::extents::CHUNK;
 use crate::file_data::FileBytes;
 use crate::passthrough::PassedFile;
-use crate::cache_body_sync::Body;
 use crate::read_cache::SUMMED;
-use crate::core::Core;
 use crate::{Backing, Error, OpenMode, RequestContext};
 
 /// Shorter files are read as quickly through the kernel's own pages.
@@ -139,7 +139,12 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::Interrupted`] only.
-    pub fn pin(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>, mode: OpenMode) -> Result<Option<PassedFile>, Error> {
+    pub fn pin(
+        &self,
+        request: &RequestContext<'_>,
+        file: &Arc<FileBytes>,
+        mode: OpenMode,
+    ) -> Result<Option<PassedFile>, Error> {
         let Some((passed, pinned, version)) = self.try_pin(request, file, mode) else { return Ok(None) };
         // A break that came before it was there to be seen.
         if self.promised(file).is_none_or(|now| now.data_version != version)
@@ -151,7 +156,12 @@ impl Core {
         Ok(Some(passed))
     }
 
-    fn try_pin(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>, mode: OpenMode) -> Option<(PassedFile, Arc<CacheBody>, u64)> {
+    fn try_pin(
+        &self,
+        request: &RequestContext<'_>,
+        file: &Arc<FileBytes>,
+        mode: OpenMode,
+    ) -> Option<(PassedFile, Arc<CacheBody>, u64)> {
         let disk = self.disk()?;
         if mode.write || !file.is_clean() || !file.is_landed() || self.passes().is_err() {
             return None;

@@ -60,7 +60,13 @@ impl Core {
     }
 
     /// What was made, and whether it was there already.
-    fn made(&self, request: &RequestContext<'_>, dir: Fid, name: &Name, call: Call) -> Result<(EntryReply, bool), Error> {
+    fn made(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+        call: Call,
+    ) -> Result<(EntryReply, bool), Error> {
         let new = matches!(call, Call::Make { .. });
         self.change(request, &[dir], call, |tables, snapshot, answer| {
             let Answer::Made { status, dir: dir_status, existed } = answer else { return Err(Error::Protocol) };
@@ -147,7 +153,14 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn make(&self, request: &RequestContext<'_>, dir: Fid, name: &Name, kind: NewKind, mode: u16) -> Result<EntryReply, Error> {
+    pub fn make(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+        kind: NewKind,
+        mode: u16,
+    ) -> Result<EntryReply, Error> {
         let call = Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded };
         self.core.made(request, dir, name, call).map(|(entry, _)| entry)
     }

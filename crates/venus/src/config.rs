@@ -37,7 +37,7 @@ pub struct VenusConfig {
     pub read_ahead_bytes_max: usize,
     /// Bytes that read-ahead may hold over all files.
     pub read_cache_bytes_max: usize,
-    /// Bodies on this machine are given to the kernel (docs/passthrough.md), where it can take them.
+    /// Bodies on this machine are given to the kernel (docs/spec/passthrough.md), where it can take them.
     pub passthrough: bool,
     /// Tokens of this machine's users, which sessions show; `None`: users are only named.
     pub tokens: Option<Arc<TokenWallet>>,

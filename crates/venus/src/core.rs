@@ -10,23 +10,23 @@ use lease::CallStart;
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
 
-use crate::preallocated::BlankPool;
+use crate::admission::Admission;
 use crate::budget::Share;
-use crate::mount_shared::MountShared;
+use crate::dir_prefetch::Siblings;
 use crate::disk_cache::DiskCache;
 use crate::file_data::FileBytes;
-use crate::journal::{JournalEntry, Journal};
-use crate::admission::Admission;
+use crate::free_space::Space;
+use crate::journal::{Journal, JournalEntry};
 use crate::listing::{EarlyDirs, OpenDir};
-use crate::server_instance::ServerInstance;
+use crate::mount_shared::MountShared;
+use crate::node_tables::Tables;
 use crate::open::Open;
 use crate::pool::JobPool;
-use crate::dir_prefetch::Siblings;
+use crate::preallocated::BlankPool;
+use crate::server_instance::ServerInstance;
 use crate::snapshots::is_made_up;
-use crate::free_space::Space;
-use crate::node_tables::Tables;
 use crate::unstable_metadata::{MetadataSubject, Unsaved};
-use crate::{DirHandle, Error, OpenHandle, KernelPort, NoKernel, RequestContext, Stamp, VenusConfig};
+use crate::{DirHandle, Error, KernelPort, NoKernel, OpenHandle, RequestContext, Stamp, VenusConfig};
 
 /// Files that are followed at the same time.
 const FOLLOWERS: usize = 4;

@@ -1,4 +1,4 @@
-//! Delegations: when they are asked for, what they cover, and how they are given back (`docs/delegation.md`).
+//! Delegations: when they are asked for, what they cover, and how they are given back (`docs/spec/delegation.md`).
 //!
 //! A directory's delegation is *at home* (the server's), *asked* for, *held*, or *recalled*: then nothing is answered here any more (DE-3),
 //! and a thread sends what there is and returns it. Each time it is held it is another *generation*. A sole child remembers the directory and
@@ -14,12 +14,12 @@ use parking_lot::MutexGuard;
 use types::limits::HOLD_FIDS_MAX;
 use types::{Answer, Call, Caller, Fid, Kind, Name, Timestamp, VnodeSlots, VolumeId};
 
-use crate::local_answers::Local;
+use crate::core::Core;
+use crate::dir_names::CachedName;
 use crate::extents::Chunk;
 use crate::file_data::FileBytes;
 use crate::journal::{JournalEntry, fids};
-use crate::dir_names::CachedName;
-use crate::core::Core;
+use crate::local_answers::Local;
 use crate::node_tables::Tables;
 use crate::{Error, RequestContext};
 

@@ -1,4 +1,4 @@
-//! Small files ahead: who reads the files of a directory one after the other finds the next ones here already (`lists.rs` says which).
+//! Small files ahead: who reads the files of a directory one after the other finds the next ones here already (`access_pattern.rs` says which).
 //!
 //! They are fetched whole, with chains of reads, and kept until they are read. Longer ones on the server's machine come through their
 //! descriptors, which are asked for with their sums in the same chains: the disk is then waited for by several threads here instead of by
@@ -23,13 +23,13 @@ use lease::CallStart;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, DirEntry, Fid, Kind, Status};
 
-use crate::direct_body::{agree, read_at};
+use crate::access_pattern::{FetchAhead, ListedDirs, Named};
 use crate::budget::{Pot, Share};
 use crate::cache_body::SIZE_MIN;
-use crate::access_pattern::{FetchAhead, ListedDirs, Named};
+use crate::core::Core;
+use crate::direct_body::{agree, read_at};
 use crate::passthrough::READ_MIN;
 use crate::read_cache::SUMMED;
-use crate::core::Core;
 
 /// On the server's machine longer files do not come ahead: of who only looks at their first bytes too much would be read for nothing.
 const LOCAL_MAX: u64 = 256 << 10;

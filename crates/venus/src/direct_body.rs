@@ -11,9 +11,9 @@ use bytes::Bytes;
 use types::{Answer, Call, Status};
 
 use crate::RequestContext;
+use crate::core::Core;
 use crate::open::Open;
 use crate::read_cache::{DirectBody, GROUP, SUMMED};
-use crate::core::Core;
 
 /// Checksums by group.
 type Sums = HashMap<u64, Arc<[u32]>>;

@@ -12,7 +12,7 @@
 //! A server whose machine lost its power may give a number of a data version once more, to something else. So an entry belongs to the life of the server in
 //! which its bytes came; in another one it is used only if the file has not been changed since, in anything (`Edition`).
 //!
-//! A body that the kernel has (`cached.rs`) is *pinned*: it is out of the index, and nothing here touches its file until it comes back.
+//! A body that the kernel has (`cache_body.rs`) is *pinned*: it is out of the index, and nothing here touches its file until it comes back.
 //! Its map stays on the disk: no piece that was changed in place agrees with it.
 //!
 //! Any error of the disk, a full one too, means that something is not cached, and nothing else.

@@ -21,12 +21,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use client::{CallError, Cancel, Events, BreakAck, Remote, Reply, clock};
+use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{
     Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, DirEntry, Fault, Fid, Kind, Name,
-    PartitionInfo, Revision, Revised, ServerId, ServerInfo, Status, Timestamp, VolumeCall, VolumeId, VolumeInfo,
+    PartitionInfo, Revised, Revision, ServerId, ServerInfo, Status, Timestamp, VolumeCall, VolumeId, VolumeInfo,
     VolumeKind, VolumeState, VolumeStatus,
 };
 

@@ -1,15 +1,15 @@
 //! Who somebody of this machine is to the cell's mode bits.
 //!
-//! Where the cell believes this machine (docs/access.md, *Who asks*), a user is who he is here, unless he has a token. Where it does not, only tokens say who anybody is, and
+//! Where the cell believes this machine (docs/spec/access.md, *Who asks*), a user is who he is here, unless he has a token. Where it does not, only tokens say who anybody is, and
 //! the numbers of this machine and those of the cell have nothing to do with each other. A server says which is the case, and who the holder of a token is.
 
 use std::borrow::Cow;
 
-use client::{Ids, EffectiveIdentity, TokenWallet};
+use client::{EffectiveIdentity, Ids, TokenWallet};
 use types::{Caller, Status};
 
-use crate::local_answers::LocalCaller;
 use crate::core::Core;
+use crate::local_answers::LocalCaller;
 use crate::{Error, RequestContext, Venus};
 
 /// Who he is to mode bits.
@@ -26,7 +26,11 @@ impl Core {
     /// Who the caller is to the cell's mode bits, and to what is known of rights.
     pub(crate) fn asker<'c>(&self, caller: &'c Caller) -> LocalCaller<'c> {
         let tokens = self.config.tokens.as_deref();
-        LocalCaller { caller: known(tokens, caller), uid: caller.uid, is_doubted: tokens.is_some_and(TokenWallet::is_doubted) }
+        LocalCaller {
+            caller: known(tokens, caller),
+            uid: caller.uid,
+            is_doubted: tokens.is_some_and(TokenWallet::is_doubted),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Breaks of directories in a mount that has others below it.
 //!
-//! Usually a break of a directory ends every name that the kernel has of the mount ([`Invalidate::directory`]), which takes no lock. But the
-//! kernel then detaches what is mounted below such names. So where [`Invalidate::by_name`] says so, only the changed name ends. The kernel's other names of the directory
+//! Usually a break of a directory ends every name that the kernel has of the mount ([`KernelPort::directory`]), which takes no lock. But the
+//! kernel then detaches what is mounted below such names. So where [`KernelPort::by_name`] says so, only the changed name ends. The kernel's other names of the directory
 //! stay good because no change goes unheard:
 //!
 //! - The server tells us of a change if we have a promise of the directory, or have not acknowledged an earlier break of it (CB-1). So the directory is promised to us again,
@@ -27,7 +27,11 @@ impl SparedEntries {
     pub fn of(kernel: &dyn KernelPort, item: &BreakItem) -> Option<SparedEntries> {
         let unnamed = item.reason == BreakReason::Data && item.name.is_none();
         let spared = item.fid.vnode.is_directory() && !unnamed && kernel.by_name(item.fid);
-        spared.then(|| SparedEntries { dir: item.fid, name: item.name.clone(), removed: item.reason == BreakReason::Removed })
+        spared.then(|| SparedEntries {
+            dir: item.fid,
+            name: item.name.clone(),
+            removed: item.reason == BreakReason::Removed,
+        })
     }
 }
 

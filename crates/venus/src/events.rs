@@ -1,5 +1,5 @@
 //! What the server tells us: broken promises, lost leases, restarts. Our own cache first, then the kernel's, then the
-//! acknowledgement: on return, or when the bodies that the kernel has have followed (`cached.rs`).
+//! acknowledgement: on return, or when the bodies that the kernel has have followed (`cache_body.rs`).
 //!
 //! This runs on a thread of the session and waits for nothing that waits for the session: locks here are held by others only
 //! for moments. A writer that waits in venus holds pages locked in the kernel, so the writers of a broken file are let go
@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{Events, BreakAck, Remote};
+use client::{BreakAck, Events, Remote};
 use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 
 use crate::Error;
-use crate::file_data::FileBytes;
 use crate::core::Core;
 use crate::entry_invalidation::SparedEntries;
+use crate::file_data::FileBytes;
 
 /// How long the end of all promises waits for the kernel.
 const KERNEL_PATIENCE: Duration = Duration::from_millis(500);

@@ -4,7 +4,7 @@
 //! Under a delegation it moves `dirty` -> `sealed` -> (`kept` ->) gone: what is sealed is an entry of the journal, and its effect is in
 //! the status already.
 //! Chunks in flight never overlap, so the order in which the server applies them does not matter. `kept` is what the
-//! server acknowledged as *unstable* (`kept.rs`).
+//! server acknowledged as *unstable* (`unstable_writes.rs`).
 //!
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning is gone, so that a
 //! busy writer does not hold it up for ever.
@@ -17,13 +17,13 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use types::{ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
 
-use crate::preallocated::ScratchBody;
 use crate::budget::Share;
 use crate::cache_body::CacheBody;
 use crate::extents::{Chunk, Extents};
-use crate::unstable_writes::Kept;
 use crate::passthrough::{Choice, PassedFile};
+use crate::preallocated::ScratchBody;
 use crate::read_cache::ReadCache;
+use crate::unstable_writes::Kept;
 use crate::{Error, OpenHandle};
 
 /// One file with bytes here, or open.
@@ -42,7 +42,7 @@ pub(crate) struct FileBytes {
     pub scratch: Mutex<Option<ScratchBody>>,
     /// It was made here, and what was written went past the kernel's pages.
     pub past_pages: AtomicBool,
-    /// How many handles there are, and with them the mode. See `pass.rs`.
+    /// How many handles there are, and with them the mode. See `passthrough.rs`.
     pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
     /// Held by the commit that asks about what is kept.
@@ -98,7 +98,7 @@ pub(crate) struct Data {
     pub opener: Option<Caller>,
     /// The next write call clears set-id bits.
     pub kill: bool,
-    /// Breaks of this file: a writer that waits is let go when one comes (see `Invalidate`).
+    /// Breaks of this file: a writer that waits is let go when one comes (see `KernelPort`).
     pub breaks: u64,
     /// Breaks of this file that are being told to the kernel: it writes mapped pages back to us first, and waits for that.
     pub breaking: u32,

@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 use types::{Answer, Call, Fault, Fid};
 
 use crate::Error;
+use crate::core::Core;
 use crate::file_data::FileBytes;
 use crate::journal::{JournalEntry, Take};
-use crate::core::Core;
 use crate::unstable_metadata::MetadataSubject;
 use crate::write::Landed;
 

@@ -10,8 +10,8 @@ use types::limits::HOLD_FIDS_MAX;
 use types::{Call, Caller, Fid, Time};
 
 use crate::RequestContext;
-use crate::file_data::FileBytes;
 use crate::core::{Chores, Core};
+use crate::file_data::FileBytes;
 
 /// Holds are let go in batches this far apart.
 const BATCH: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The changes that were answered here and that the server has not executed yet, in order (`docs/delegation.md`).
+//! The changes that were answered here and that the server has not executed yet, in order (`docs/spec/delegation.md`).
 //!
 //! An entry is *queued*, then it *flies* in a chain, then it has *landed*: executed, refused, or lost. One chain flies at a time, and chains
 //! are taken from the front, so what the server has seen is always a prefix of what was answered (DE-4). `landed` says up to
@@ -19,9 +19,9 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::{SmallVec, smallvec};
 use types::{Answer, Call, Caller, Fid, StatusChange, Timestamp};
 
-use crate::local_answers::merged;
 use crate::extents::Chunk;
 use crate::file_data::FileBytes;
+use crate::local_answers::merged;
 
 /// Calls of one chain, with room for one that asks for more slots.
 const CHAIN_MEMBERS_MAX: usize = 63;

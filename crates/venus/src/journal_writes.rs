@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use types::{Answer, Call, Caller};
 
-use crate::file_data::FileBytes;
-use crate::delegation::wall;
 use crate::core::Core;
+use crate::delegation::wall;
+use crate::file_data::FileBytes;
 
 /// Bytes that one sealing takes at most.
 const SEALED_BYTES_MAX: usize = 1 << 20;

@@ -6,10 +6,10 @@
 //! Changes that a delegation covers are answered here (`delegate`, `lend`) and sent later (`journal`, `flush`).
 //!
 //! # Locks
-//! In this order, and none is held over a call to the server, to [`Invalidate`], or over a wait for another thread's call:
+//! In this order, and none is held over a call to the server, to [`KernelPort`], or over a wait for another thread's call:
 //!
-//! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over calls (`pass.rs`)
-//! 2. one pinned body (`cached.rs`), then one file's `data`
+//! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over calls (`passthrough.rs`)
+//! 2. one pinned body (`cache_body.rs`), then one file's `data`
 //! 3. `tables`
 //! 4. `gate`; one directory handle's `progress` or `early`
 //! 5. a file's `scratch`, the `blanks`, the journal, `cuts`, `chores`, a [`budget`](crate::budget) pot, `space`, the disk cache's index (leaves)
@@ -19,76 +19,77 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-mod volume_summary;
+mod access_pattern;
+mod admission;
 mod attach_body;
-mod read_ahead;
-mod preallocated;
-mod direct_body;
 mod budget;
 mod cache_body;
+mod cache_body_sync;
 mod change;
-mod mount_shared;
+mod compact_nodes;
 mod config;
-mod local_answers;
+mod core;
+mod delegation;
+mod dir_names;
+mod dir_prefetch;
+mod direct_body;
 mod disk_cache;
 mod dynroot;
+mod effective_identity;
+mod entry_invalidation;
 mod error;
 mod events;
 mod extents;
 mod file_data;
 mod flush;
+mod free_space;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod kernel_port;
 mod janitor;
 mod journal;
-mod unstable_writes;
-mod verified_blocks;
-mod admission;
-mod delegation;
+mod journal_writes;
+mod kernel_port;
 mod listing;
-mod access_pattern;
-mod server_instance;
+mod local_answers;
 mod locks;
 mod lookup;
+mod mount_shared;
 mod mountpoint;
-mod dir_names;
-mod other_cells;
+mod node_tables;
 mod nodes;
 mod open;
+mod other_cells;
 mod passthrough;
-mod cache_body_sync;
-mod compact_nodes;
 mod pool;
+mod preallocated;
 mod read;
+mod read_ahead;
 mod read_cache;
 mod request;
 mod result;
 mod rights;
-mod journal_writes;
 mod seek;
-mod core;
-mod dir_prefetch;
+mod server_instance;
 mod snapshots;
-mod free_space;
-mod entry_invalidation;
-mod effective_identity;
-mod node_tables;
 mod unstable_metadata;
+mod unstable_writes;
 mod venus;
+mod verified_blocks;
+mod volume_summary;
 mod volumes;
 mod write;
 
-pub use volume_summary::VolumeSummary;
 pub use config::VenusConfig;
 pub use dynroot::{DYNROOT, Dynroot, KnownCells};
 pub use error::Error;
 pub use kernel_port::{Backing, KernelPort, NoKernel};
-pub use other_cells::{Neighbours, CellOpener};
+pub use other_cells::{CellOpener, Neighbours};
 pub use request::RequestContext;
 pub use result::{
-    Attributes, DirHandle, EntryReply, LookupReply, OpenHandle, ListEntry, DirListing, OpenMode, OpenReply, Passthrough, Stamp, Wrote,
+    Attributes, DirHandle, DirListing, EntryReply, ListEntry, LookupReply, OpenHandle, OpenMode, OpenReply,
+    Passthrough, Stamp, Wrote,
 };
 pub use rights::somebody;
 pub use venus::Venus;
+pub use volume_summary::VolumeSummary;
 pub use volumes::Volumes;

@@ -2,7 +2,7 @@
 //!
 //! While a reader takes one page, the next is fetched. It is shown only if the directory is still in the version that the page is of,
 //! and with the statuses of that later moment: so nobody can tell that it was asked for before. Who walks through a tree finds the first page of the
-//! next directory in the same way (`lists.rs`): it waits in a directory that nobody has opened yet.
+//! next directory in the same way (`access_pattern.rs`): it waits in a directory that nobody has opened yet.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +12,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fid};
 
-use crate::dir_names::Wanted;
 use crate::core::Core;
+use crate::dir_names::Wanted;
 use crate::snapshots::is_made_up;
-use crate::{DirHandle, Error, ListEntry, DirListing, RequestContext, Venus};
+use crate::{DirHandle, DirListing, Error, ListEntry, RequestContext, Venus};
 
 /// Where a listing got to its end, and under which version: (cookie, version).
 type End = Option<(u64, u64)>;
@@ -117,7 +117,14 @@ struct Page {
 
 impl Core {
     /// Asks for a page and enters what it says.
-    fn page(&self, request: &RequestContext<'_>, dir: Fid, cookie: u64, bytes_max: u32, plus: bool) -> Result<Page, Error> {
+    fn page(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        cookie: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Result<Page, Error> {
         let (before, delegation) = {
             let tables = self.tables.lock();
             (tables.before(dir), tables.delegation(dir))

@@ -1,4 +1,4 @@
-//! Answering changes here: what the service would answer, computed from what is known (`docs/delegation.md`).
+//! Answering changes here: what the service would answer, computed from what is known (`docs/spec/delegation.md`).
 //!
 //! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`, `data.rs`), for the cases where everything that
 //! they look at is known here for certain: the directory is delegated to us, the file is a sole child, its status is valid, nothing of
@@ -28,12 +28,12 @@ const STICKY: u16 = 0o1000;
 const SET_IDS: u16 = SET_UID | SET_GID;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// Who has proved nothing owns nothing by lists. Source: docs/access.md.
+/// Who has proved nothing owns nothing by lists. Source: docs/spec/access.md.
 const NOBODY_ID: u32 = 65534;
 
-/// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source: docs/store.md.
+/// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source: docs/spec/store.md.
 const BLOCK_BYTES: u64 = 16 << 10;
-/// What a directory is charged. Source: docs/semantics.md.
+/// What a directory is charged. Source: docs/spec/semantics.md.
 const DIRECTORY_BYTES: u64 = 4096;
 
 /// An answer that was found here.
@@ -154,7 +154,14 @@ impl Tables {
         Some(Local { answer: Answer::Made { status, dir: parent, existed: false }, slot })
     }
 
-    fn remove_here(&self, asker: &LocalCaller<'_>, dir: Fid, name: &Name, what: RemoveWhat, at: Timestamp) -> Option<Local> {
+    fn remove_here(
+        &self,
+        asker: &LocalCaller<'_>,
+        dir: Fid,
+        name: &Name,
+        what: RemoveWhat,
+        at: Timestamp,
+    ) -> Option<Local> {
         let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::DELETE))?;
         let CachedName::File(fid) = self.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;

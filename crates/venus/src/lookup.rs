@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use types::{Answer, Call, Fault, Fid, Name, Status, StatusChange, VolumeStatus, XattrMode};
 
-use crate::unstable_writes::Cut;
 use crate::core::Core;
-use crate::snapshots::is_made_up;
 use crate::node_tables::{Cached, Tables};
+use crate::snapshots::is_made_up;
+use crate::unstable_writes::Cut;
 use crate::{Attributes, EntryReply, Error, LookupReply, RequestContext, Venus};
 
 /// Attribute values up to here are remembered.
@@ -60,7 +60,9 @@ impl Core {
     fn cached_lookup(&self, dir: Fid, name: &Name) -> Option<LookupReply> {
         let mut tables = self.tables.lock();
         match tables.lookup(dir, name) {
-            Cached::Entry { status, cacheable } => Some(LookupReply::Entry(self.entry(&mut tables, status, cacheable, true))),
+            Cached::Entry { status, cacheable } => {
+                Some(LookupReply::Entry(self.entry(&mut tables, status, cacheable, true)))
+            }
             Cached::Absent => Some(LookupReply::Absent { cacheable: true, stamp: self.stamp() }),
             Cached::Unknown => None,
         }
@@ -169,7 +171,12 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn setattr(&self, request: &RequestContext<'_>, fid: Fid, mut change: StatusChange) -> Result<Attributes, Error> {
+    pub fn setattr(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        mut change: StatusChange,
+    ) -> Result<Attributes, Error> {
         let core = &self.core;
         if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
             change.hold = core.hold_for_others(fid);

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
-use lease::{Holder, CallStart};
+use lease::{CallStart, Holder};
 use types::{BreakItem, DirEntry, Fid, Name, Status, VnodeSlots, VolumeId};
 
 use crate::VenusConfig;
 use crate::budget::Share;
-use crate::mount_shared::MountShared;
-use crate::file_data::FileBytes;
 use crate::dir_names::{CachedName, Names, Wanted};
+use crate::file_data::FileBytes;
+use crate::mount_shared::MountShared;
 use crate::nodes::{Node, Nodes};
 use crate::rights::KnownRights;
 
@@ -106,7 +106,8 @@ impl Tables {
             return Cached::Unknown;
         }
         let Some(node) = self.nodes.whole_mut(&dir) else { return Cached::Unknown };
-        let known = node.names.as_ref().filter(|names| names.valid).map_or(CachedName::Unknown, |names| names.get(name));
+        let known =
+            node.names.as_ref().filter(|names| names.valid).map_or(CachedName::Unknown, |names| names.get(name));
         match known {
             CachedName::Unknown => Cached::Unknown,
             CachedName::Absent => Cached::Absent,
@@ -362,7 +363,8 @@ mod tests {
     }
 
     fn tables(memory_bytes_max: usize) -> Tables {
-        let mut tables = Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() }, &MountShared::default());
+        let mut tables =
+            Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() }, &MountShared::default());
         tables.holder.on_renewed(clock::now());
         tables
     }

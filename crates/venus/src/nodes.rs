@@ -12,17 +12,17 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use types::{Fid, Status};
 
-use crate::file_data::FileBytes;
-use crate::delegation::{Generation, Delegation};
-use crate::dir_names::Names;
 use crate::compact_nodes::{NodeIndex, Plain, Plains};
+use crate::delegation::{Delegation, Generation};
+use crate::dir_names::Names;
+use crate::file_data::FileBytes;
 
 /// Everything about one file.
 #[derive(Default)]
 pub(crate) struct Node {
     pub status: Option<Status>,
     pub valid: bool,
-    /// The data version of which all blocks are known (`known.rs`); 0: of none.
+    /// The data version of which all blocks are known (`verified_blocks.rs`); 0: of none.
     pub known: u64,
     /// References of the kernel.
     pub lookups: u64,

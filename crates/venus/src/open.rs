@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use types::limits::HOLD_FIDS_MAX;
 use types::{ByteRange, Call, Caller, Fault, Fid, Kind, LockFamily, LockOwner, StatusChange};
 
-use crate::read_ahead::Sequence;
-use crate::file_data::{End, FileBytes};
 use crate::core::Core;
+use crate::file_data::{End, FileBytes};
+use crate::read_ahead::Sequence;
 use crate::{Error, OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
 
 /// Answers that were broken on their way before an open goes on without a promise.
@@ -30,7 +30,7 @@ pub(crate) struct Open {
     pub sequence: Mutex<Sequence>,
     /// Its closing says nothing: as long as a delegation covers the file, who asks for it gets what was written.
     pub quiet: bool,
-    /// As [`Opened::direct`].
+    /// As [`OpenReply::direct`].
     direct: bool,
     /// It made the file.
     made: bool,
@@ -112,7 +112,13 @@ impl Core {
         Ok(file)
     }
 
-    fn enter(&self, request: &RequestContext<'_>, file: Arc<FileBytes>, mode: OpenMode, made: bool) -> Result<OpenReply, Error> {
+    fn enter(
+        &self,
+        request: &RequestContext<'_>,
+        file: Arc<FileBytes>,
+        mode: OpenMode,
+        made: bool,
+    ) -> Result<OpenReply, Error> {
         let chosen = self.select_backing(request, &file, mode, made);
         let backing = chosen.inspect_err(|_| self.count_release(&file))?;
         let handle = OpenHandle(self.number());
@@ -245,7 +251,12 @@ impl Venus {
     ///
     /// # Errors
     /// That of a write in the background, once for each handle.
-    pub fn flush(&self, request: &RequestContext<'_>, handle: OpenHandle, owner: Option<LockOwner>) -> Result<(), Error> {
+    pub fn flush(
+        &self,
+        request: &RequestContext<'_>,
+        handle: OpenHandle,
+        owner: Option<LockOwner>,
+    ) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         // It may be the last descriptor of this handle.
         open.file.data.lock().ends(End::Near, |lock| lock.handle == handle);
@@ -264,7 +275,12 @@ impl Venus {
     ///
     /// # Errors
     /// If there is no such handle, or the lock could not be given back; the handle is gone in any case.
-    pub fn release(&self, request: &RequestContext<'_>, handle: OpenHandle, flock_owner: Option<LockOwner>) -> Result<(), Error> {
+    pub fn release(
+        &self,
+        request: &RequestContext<'_>,
+        handle: OpenHandle,
+        flock_owner: Option<LockOwner>,
+    ) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         let unlocked = match flock_owner {
             Some(owner) => self.unlock(request, handle, owner, LockFamily::Flock, ByteRange::ALL),

@@ -1,4 +1,4 @@
-//! Passthrough: files whose bytes the kernel reads and writes itself (docs/passthrough.md).
+//! Passthrough: files whose bytes the kernel reads and writes itself (docs/spec/passthrough.md).
 //!
 //! The first open of a file chooses its mode and the last close ends it (PT-1); who opens or closes holds the file's `choice`
 //! meanwhile, over calls to the server too. Nothing else takes it, breaks least of all.
@@ -14,12 +14,12 @@ use client::Cancel;
 use rustix::fs::Stat;
 use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
 
-use crate::preallocated::Blank;
-use crate::direct_body::{agree, read_at};
 use crate::cache_body::CacheBody;
-use crate::file_data::FileBytes;
-use crate::read_cache::SUMMED;
 use crate::core::{Core, as_caller};
+use crate::direct_body::{agree, read_at};
+use crate::file_data::FileBytes;
+use crate::preallocated::Blank;
+use crate::read_cache::SUMMED;
 use crate::{Backing, Error, OpenMode, Passthrough, RequestContext, Venus};
 
 /// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a word to the server.
@@ -63,7 +63,7 @@ pub(crate) struct PassedFile {
     settled: Option<BodyStamp>,
     /// It is not the server's body, but ours in the disk cache.
     pub pinned: Option<Arc<CacheBody>>,
-    /// No body of the server's yet (`blank.rs`).
+    /// No body of the server's yet (`preallocated.rs`).
     pub blank: Option<Blank>,
 }
 
@@ -71,7 +71,15 @@ impl PassedFile {
     /// A body of the disk cache.
     pub fn of_cache(backing: Backing, pinned: Arc<CacheBody>) -> Option<PassedFile> {
         let body = Arc::new(pinned.descriptor()?);
-        Some(PassedFile { backing, body, lent: None, mappable: false, settled: None, pinned: Some(pinned), blank: None })
+        Some(PassedFile {
+            backing,
+            body,
+            lent: None,
+            mappable: false,
+            settled: None,
+            pinned: Some(pinned),
+            blank: None,
+        })
     }
 
     pub fn with_blank(backing: Backing, body: Arc<OwnedFd>, blank: Blank) -> Self {
@@ -264,7 +272,14 @@ impl Core {
     }
 
     /// The body in the version of `status`, compared with its sums unless it is known.
-    fn borrow(&self, request: &RequestContext<'_>, fid: Fid, how: Lending, status: &Status, known: bool) -> Option<OwnedFd> {
+    fn borrow(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        how: Lending,
+        status: &Status,
+        known: bool,
+    ) -> Option<OwnedFd> {
         // The sums first: once it is lent for writing it has none.
         let sums = match known {
             true => Vec::new(),
@@ -307,7 +322,13 @@ impl Core {
     }
 
     /// One more handle of a body that is passed.
-    fn join_for(&self, request: &RequestContext<'_>, file: &FileBytes, passed: PassedFile, mode: OpenMode) -> Result<PassedFile, Error> {
+    fn join_for(
+        &self,
+        request: &RequestContext<'_>,
+        file: &FileBytes,
+        passed: PassedFile,
+        mode: OpenMode,
+    ) -> Result<PassedFile, Error> {
         let maps = mode.read && mode.write && !passed.mappable;
         if passed.blank.is_none() && mode.write && (maps || !self.is_lent(&passed)) {
             return self.join(request, file, passed);

@@ -73,7 +73,7 @@ impl JobPool {
         JobPool { name, threads_max: threads_max.max(1), queue: Arc::default(), threads: Mutex::default() }
     }
 
-    /// Runs `job` soon; not at all after [`Pool::stop`].
+    /// Runs `job` soon; not at all after [`JobPool::stop`].
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.queue.state.lock();
         if state.stopped {

@@ -1,7 +1,7 @@
-//! New files' bodies: blanks that the kernel writes, and nobody is asked (docs/passthrough.md).
+//! New files' bodies: blanks that the kernel writes, and nobody is asked (docs/spec/passthrough.md).
 //!
-//! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. What it holds is *sealed* (`seal.rs`) as written
-//! bytes are, so at the server the file is one like any other; or it is *adopted*, and is then a lent body like any other (`pass.rs`). After the last
+//! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. What it holds is *sealed* (`journal_writes.rs`) as written
+//! bytes are, so at the server the file is one like any other; or it is *adopted*, and is then a lent body like any other (`passthrough.rs`). After the last
 //! close it is *idle*: it stays with the file for who reads what was just written, until another new file needs one, a second passed, or
 //! the file is not covered any more. Then it is taken off, which takes that nobody else has it open (PT-9).
 //!
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use client::Reply;
 use types::{Answer, Call, Caller, Fid};
 
-use crate::file_data::FileBytes;
-use crate::passthrough::{PassedFile, BodyStamp};
 use crate::core::Core;
+use crate::file_data::FileBytes;
+use crate::passthrough::{BodyStamp, PassedFile};
 use crate::{Backing, OpenMode, RequestContext};
 
 /// Where the last new files were all so short, and so many, the next one is taken to be short too, and written behind: that costs no more, and less
@@ -46,7 +46,7 @@ pub(crate) struct Blank {
     pub number: u64,
     body: Arc<OwnedFd>,
     backing: Backing,
-    /// The session that it belongs to (`Blanks::session`); none if it is of no use any more.
+    /// The session that it belongs to (`BlankPool::session`); none if it is of no use any more.
     pub session: Option<u64>,
     /// A call is under way that adopts it, or cuts the file at the server.
     pub busy: bool,

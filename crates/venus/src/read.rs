@@ -8,10 +8,10 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use types::{Answer, Call, Status};
 
+use crate::core::Core;
 use crate::disk_cache::PIECE;
 use crate::extents::{CHUNK, overlay};
 use crate::open::Open;
-use crate::core::Core;
 use crate::{Error, OpenHandle, RequestContext, Venus};
 
 /// From this size on a body is read through its descriptor; below, one answer with the bytes is cheaper than one with it.
@@ -80,7 +80,13 @@ impl Core {
     }
 
     /// The same from the server in whole pieces of the disk cache, which keeps no others: who reads a file from front to back leaves none out.
-    fn read_pieces(self: &Arc<Self>, request: &RequestContext<'_>, open: &Open, start: u64, end: u64) -> Result<Bytes, Error> {
+    fn read_pieces(
+        self: &Arc<Self>,
+        request: &RequestContext<'_>,
+        open: &Open,
+        start: u64,
+        end: u64,
+    ) -> Result<Bytes, Error> {
         let from = start / PIECE * PIECE;
         let to = end.next_multiple_of(PIECE);
         if to - from > CHUNK as u64 {
@@ -123,7 +129,13 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn read(&self, request: &RequestContext<'_>, handle: OpenHandle, offset: u64, length: u32) -> Result<Bytes, Error> {
+    pub fn read(
+        &self,
+        request: &RequestContext<'_>,
+        handle: OpenHandle,
+        offset: u64,
+        length: u32,
+    ) -> Result<Bytes, Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         open.file.note_read();
@@ -141,7 +153,13 @@ impl Venus {
         }
     }
 
-    fn read_over_base(&self, request: &RequestContext<'_>, open: &Open, offset: u64, length: u32) -> Result<Bytes, Error> {
+    fn read_over_base(
+        &self,
+        request: &RequestContext<'_>,
+        open: &Open,
+        offset: u64,
+        length: u32,
+    ) -> Result<Bytes, Error> {
         let end = offset.saturating_add(u64::from(length));
         // Before the rest is fetched: what lands meanwhile is then in what is fetched.
         let (layers, floor) = open.file.layers(offset, end);

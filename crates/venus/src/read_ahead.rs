@@ -14,12 +14,12 @@ use bytes::Bytes;
 use client::Cancel;
 use types::{Answer, Call, Caller, Status};
 
+use crate::admission::Pace;
+use crate::core::{Core, as_caller};
 use crate::disk_cache::Edition;
 use crate::file_data::FileBytes;
-use crate::admission::Pace;
 use crate::open::Open;
 use crate::read_cache::{Ahead, BLOCK, Block};
-use crate::core::{Core, as_caller};
 
 /// The first window.
 const WINDOW_MIN: u64 = BLOCK;
@@ -140,7 +140,7 @@ impl Core {
         }
     }
 
-    /// Asks for the blocks of `from..to` that are neither here nor on their way. `fast`: see `leftout.rs`.
+    /// Asks for the blocks of `from..to` that are neither here nor on their way. `fast`: see `admission.rs`.
     fn fetch_range(self: &Arc<Self>, open: &Open, status: &Status, from: u64, to: u64, fast: bool) {
         let mut data = open.file.data.lock();
         let freed = data.reads.meet(status.data_version);

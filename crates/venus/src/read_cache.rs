@@ -14,7 +14,7 @@ use crate::verified_blocks::VerifiedBlocks;
 
 /// What is read ahead at once, aligned: as much as the kernel asks for in one request, so that a stream's reads are each one block.
 pub(crate) const BLOCK: u64 = 1 << 20;
-/// Bytes that one checksum of a body covers. Source: docs/store.md.
+/// Bytes that one checksum of a body covers. Source: docs/spec/store.md.
 pub(crate) const SUMMED: u64 = 16 << 10;
 /// Checksums that are kept and dropped together: those of one MiB.
 pub(crate) const GROUP: u64 = 64;

@@ -32,7 +32,13 @@ impl Venus {
     ///
     /// # Errors
     /// [`Fault::NothingThere`] past the end.
-    pub fn lseek(&self, request: &RequestContext<'_>, handle: OpenHandle, offset: u64, what: SeekWhat) -> Result<u64, Error> {
+    pub fn lseek(
+        &self,
+        request: &RequestContext<'_>,
+        handle: OpenHandle,
+        offset: u64,
+        what: SeekWhat,
+    ) -> Result<u64, Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         self.core.send_all(&open.file, request.cancel)?;

@@ -1,7 +1,7 @@
 //! The server's lives. Each has a boot verifier, which changes when the server may have lost what was not stable.
 //!
-//! What it lost is found before anybody here is given what it has now: whoever wrote bytes goes on reading them (`kept.rs`), and what else is lost is told
-//! (`unsaved.rs`). So each answer is looked at, since one to an earlier question may come before the session says that the server restarted; and who reads
+//! What it lost is found before anybody here is given what it has now: whoever wrote bytes goes on reading them (`unstable_writes.rs`), and what else is lost is told
+//! (`unstable_metadata.rs`). So each answer is looked at, since one to an earlier question may come before the session says that the server restarted; and who reads
 //! begins again if something was found lost meanwhile. Another server, to which the volume moved, has lost nothing.
 
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use client::Reply;
 use parking_lot::Mutex;
 use types::{BootVerifier, Status};
 
-use crate::disk_cache::Edition;
 use crate::core::Core;
+use crate::disk_cache::Edition;
 
 #[derive(Default)]
 pub(crate) struct ServerInstance {

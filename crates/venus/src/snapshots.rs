@@ -10,8 +10,8 @@ use types::{
     VolumeKind, WhichVolume,
 };
 
-use crate::result::{Attributes, EntryReply, LookupReply, ListEntry, DirListing};
 use crate::core::Core;
+use crate::result::{Attributes, DirListing, EntryReply, ListEntry, LookupReply};
 use crate::{Error, RequestContext};
 
 /// What it is called.
@@ -85,7 +85,12 @@ impl Core {
     }
 
     /// What a name means here, if it is looked up in what is made up or is its name. `None`: neither.
-    pub(crate) fn find_snapshot(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<Option<LookupReply>, Error> {
+    pub(crate) fn find_snapshot(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<Option<LookupReply>, Error> {
         let status = match dir {
             dir if dir == directory(dir.volume) => {
                 let (_, shown) = self.snapshots(request, dir.volume)?;
@@ -105,7 +110,12 @@ impl Core {
         };
         let mut tables = self.tables.lock();
         tables.nodes.refer(status.fid);
-        Ok(Some(LookupReply::Entry(EntryReply { status, cacheable: false, name_cacheable: false, stamp: self.stamp() })))
+        Ok(Some(LookupReply::Entry(EntryReply {
+            status,
+            cacheable: false,
+            name_cacheable: false,
+            stamp: self.stamp(),
+        })))
     }
 
     /// The status of what is made up.

@@ -1,6 +1,6 @@
 //! Changes of names and of status that the server acknowledged as *unstable*: it may lose them.
 //!
-//! Model. Bytes that a server loses are sent again (`kept.rs`). A change of names or of status is not: others may have changed the same since, or built upon
+//! Model. Bytes that a server loses are sent again (`unstable_writes.rs`). A change of names or of status is not: others may have changed the same since, or built upon
 //! it. So who makes sure of it hears that it is lost. Each acknowledged change is noted with the boot verifier under which its answer came. A commit whose
 //! answer comes under the same verifier makes it stable; one under another finds it lost, as is a delegated change that was answered here and never landed.
 //! What goes to another server with its volume is stable there. A server on this machine is lost together with who would ask.
@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use types::{BootVerifier, Call, Fid, VolumeId};
 
 use crate::Error;
-use crate::journal::fids;
 use crate::core::Core;
+use crate::journal::fids;
 
 /// So many make a commit due.
 const NOTED_MAX: usize = 1 << 16;
@@ -55,7 +55,7 @@ pub(crate) struct MetadataSubject {
 }
 
 impl MetadataSubject {
-    /// Nothing, or bytes alone: those are kept (`kept.rs`).
+    /// Nothing, or bytes alone: those are kept (`unstable_writes.rs`).
     pub fn of(call: &Call) -> Option<MetadataSubject> {
         let subject = MetadataSubject { body: false, unnamed: None };
         match call {

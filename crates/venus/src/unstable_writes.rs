@@ -12,9 +12,9 @@ use client::Cancel;
 use parking_lot::MutexGuard;
 use types::{Answer, BootVerifier, Call, Fid};
 
+use crate::core::Core;
 use crate::extents::{Chunk, Extents};
 use crate::file_data::{Data, FileBytes};
-use crate::core::Core;
 use crate::write::POLL_INTERVAL;
 use crate::{Error, RequestContext};
 
@@ -207,7 +207,8 @@ impl Core {
 
     /// One commit for everything that is acknowledged and not stable, but for files that somebody commits already.
     pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
-        let files: Vec<Arc<FileBytes>> = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
+        let files: Vec<Arc<FileBytes>> =
+            self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
         let turns: Vec<_> = files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
         turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
         let files = turns.iter().map(|(file, _)| file.fid.volume);
@@ -260,7 +261,13 @@ impl Core {
     }
 
     /// What lies in the range is about to be cut off or punched out, and is not to be sent again; nor is anything that was written there before.
-    pub fn cut_kept(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>, start: u64, end: u64) -> Result<Cut, Error> {
+    pub fn cut_kept(
+        &self,
+        request: &RequestContext<'_>,
+        file: &Arc<FileBytes>,
+        start: u64,
+        end: u64,
+    ) -> Result<Cut, Error> {
         let until = file.data.lock().clock;
         loop {
             self.send_all(file, request.cancel)?;

@@ -9,9 +9,9 @@ use client::{Remote, clock};
 use parking_lot::Mutex;
 use types::{Caller, Fid, Time};
 
-use crate::mount_shared::MountShared;
-use crate::events::EventListener;
 use crate::core::Core;
+use crate::events::EventListener;
+use crate::mount_shared::MountShared;
 use crate::{Error, KernelPort, RequestContext, Stamp, VenusConfig};
 
 /// A file system in fids. Blocks the calling thread; any number of threads may call.

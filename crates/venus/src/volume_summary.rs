@@ -8,8 +8,8 @@ use types::{
     WhichVolume,
 };
 
-use crate::file_data::FileBytes;
 use crate::core::Core;
+use crate::file_data::FileBytes;
 use crate::{Error, RequestContext, Venus};
 
 /// A volume, and where it is.
@@ -68,7 +68,13 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says: only the superuser may.
-    pub fn set_quota(&self, request: &RequestContext<'_>, fid: Fid, bytes: u64, files: u64) -> Result<VolumeStatus, Error> {
+    pub fn set_quota(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        bytes: u64,
+        files: u64,
+    ) -> Result<VolumeStatus, Error> {
         let core = &self.core;
         core.drain_all(request.cancel)?;
         match core.call(request, Call::SetQuota { fid, bytes, files })? {

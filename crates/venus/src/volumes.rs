@@ -6,13 +6,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use client::{Cell, Remote, Reply, EffectiveIdentity, TokenWallet, RemoteVolume};
+use client::{Cell, EffectiveIdentity, Remote, RemoteVolume, Reply, TokenWallet};
 use parking_lot::Mutex;
-use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, VolumeId, RequestIdentity};
+use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, RequestIdentity, VolumeId};
 
 use crate::mount_shared::MountShared;
 use crate::other_cells::Neighbours;
-use crate::{Error, CellOpener, RequestContext, Venus, VenusConfig};
+use crate::{CellOpener, Error, RequestContext, Venus, VenusConfig};
 
 /// What released volumes' names end with. Source: AFS.
 /// A user who is nobody special on any machine.
@@ -82,7 +82,9 @@ impl Volumes {
     fn learn_standing(&self) {
         let Some(tokens) = self.tokens().filter(|_| self.counts.get().is_none()) else { return };
         let counts_of = |caller: &Caller| match self.cell.home().call(caller, Call::ServerReport, None) {
-            Ok(Reply { answer: Answer::Report(report), .. }) => EffectiveIdentity::of(&report).map(|you| you.is_trusted()),
+            Ok(Reply { answer: Answer::Report(report), .. }) => {
+                EffectiveIdentity::of(&report).map(|you| you.is_trusted())
+            }
             _ => None,
         };
         // A server that believes this machine may take its superuser for nobody all the same.
@@ -151,7 +153,12 @@ impl Volumes {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub fn follow(&self, request: &RequestContext<'_>, point: &MountPoint, read_only: bool) -> Result<Arc<RemoteVolume>, Error> {
+    pub fn follow(
+        &self,
+        request: &RequestContext<'_>,
+        point: &MountPoint,
+        read_only: bool,
+    ) -> Result<Arc<RemoteVolume>, Error> {
         if !point.read_write
             && read_only
             && let Ok(released) = Name::new(&[point.volume.as_bytes(), READ_ONLY].concat())

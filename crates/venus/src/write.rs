@@ -16,11 +16,11 @@ use bytes::Bytes;
 use client::Cancel;
 use types::{AllocateMode, Answer, BootVerifier, Call, Caller, Fault, Fid, Status, limits};
 
+use crate::core::{Core, as_caller};
 use crate::extents::{CHUNK, Chunk};
 use crate::file_data::FileBytes;
-use crate::unstable_writes::Cut;
 use crate::open::Open;
-use crate::core::{Core, as_caller};
+use crate::unstable_writes::Cut;
 use crate::{Error, OpenHandle, RequestContext, Venus, Wrote};
 
 /// How long one wait is at most before everything is looked at again; waits are woken, this is for cancellation.

@@ -1,4 +1,4 @@
-//! Bodies of the disk cache that the kernel has (docs/passthrough.md).
+//! Bodies of the disk cache that the kernel has (docs/spec/passthrough.md).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{AllocateMode, Call, Fid, StatusChange};
-use venus::{Backing, OpenHandle, KernelPort, OpenMode, OpenReply, VenusConfig};
+use venus::{Backing, KernelPort, OpenHandle, OpenMode, OpenReply, VenusConfig};
 
 /// A kernel that takes backing files.
 #[derive(Default)]

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
+use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use common::{Far, Over, RW, me, name};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use server::{Server, ServerConfig};
-use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota, Volume};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, Volume, VolumeQuota};
 use tempfile::TempDir;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp};
 use venus::{Error, LookupReply, OpenHandle, Venus, VenusConfig};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Endpoint, ClientIdentity, Session, SessionConfig};
+use client::{ClientIdentity, Endpoint, Session, SessionConfig};
 use common::history::{Machine, draw};
 use common::{Far, me, name};
 use rand::SeedableRng;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use common::{Client, House, RW, me};
 use parking_lot::{Condvar, Mutex};
 use types::{Call, Fid};
-use venus::{OpenHandle, KernelPort, VenusConfig};
+use venus::{KernelPort, OpenHandle, VenusConfig};
 
 /// Holds calls up until it is opened.
 #[derive(Default)]

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use celldb::{CellDb, Embedded};
-use guard::{Acl, PtsAsker, Cps, Rights};
+use guard::{Acl, Cps, PtsAsker, Rights};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, ClientId, AuthLevel, Name, NewPrincipal, ReplyAddress, PrincipalId, PrincipalKind, PtsCall, Time,
-    Timestamp, RequestIdentity,
+    Answer, AuthLevel, Call, Caller, ClientId, Name, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, ReplyAddress,
+    RequestIdentity, Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
 

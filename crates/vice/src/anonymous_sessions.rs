@@ -1,4 +1,4 @@
-//! Sessions of nobody (`lease/leases/strangers.rs`): nothing of them is kept on disk before a user calls through them.
+//! Sessions of nobody (`lease/leases/anonymous.rs`): nothing of them is kept on disk before a user calls through them.
 //!
 //! So whoever can reach the server makes it sync nothing by attaching, and leaves no record behind: a restart ends these sessions, and waits for none of
 //! them (CB-5). Their changes, where the rules allow nobody any, are made once as all others (EO-1) while the session lives; a client whose

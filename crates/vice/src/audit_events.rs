@@ -1,10 +1,10 @@
-//! What is told to the audit log: administration, logins, refusals, access lists, fences. The driver writes it down ([`Witness`]); nobody waits for that.
+//! What is told to the audit log: administration, logins, refusals, access lists, fences. The driver writes it down ([`AuditLog`]); nobody waits for that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use guard::{AuditEvent, Row, row};
-use types::{Call, Caller, Fault, Fid, ReplyAddress, PrincipalId, Timestamp, WhichPrincipal};
+use types::{Call, Caller, Fault, Fid, PrincipalId, ReplyAddress, Timestamp, WhichPrincipal};
 use words::about;
 
 use crate::Vice;
@@ -58,7 +58,14 @@ impl Vice {
     }
 
     /// A call came to its end, or waits for others to hear of what it did.
-    pub(crate) fn tell(&self, wall: Timestamp, caller: &Caller, origin: ReplyAddress, call: &Call, refused: Option<Fault>) {
+    pub(crate) fn tell(
+        &self,
+        wall: Timestamp,
+        caller: &Caller,
+        origin: ReplyAddress,
+        call: &Call,
+        refused: Option<Fault>,
+    ) {
         let is_refusal = refused.is_some_and(|fault| self.refusals.count(fault));
         let Some(witness) = self.witness.get() else { return };
         let kind = kind(call);

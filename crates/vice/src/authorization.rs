@@ -1,6 +1,6 @@
 //! The one place where it is asked whether somebody may make a call at all (AC-4): before anything of it is looked at, each time that it is executed.
 
-use guard::{AdminScope, Row, AdminStanding, row};
+use guard::{AdminScope, AdminStanding, Row, row};
 use types::{Call, Caller, Fault, SessionId, Timestamp};
 
 use crate::Vice;

@@ -9,7 +9,7 @@
 //! ([`Vice::promise`]), and only then is anything changed.
 //!
 //! A file that loses its last name is dropped in the same batch if nobody but the caller was promised it and nobody holds it.
-//! Otherwise it is marked as an orphan, and dropped when everybody has acknowledged and nobody holds it (`settle.rs`). Nobody
+//! Otherwise it is marked as an orphan, and dropped when everybody has acknowledged and nobody holds it (`completion.rs`). Nobody
 //! can be promised the file between the look and the commit: one learns of a file by its fid under its stripe, or by its name under
 //! the stripe of the directory that has the name.
 
@@ -134,7 +134,12 @@ impl<'v> Change<'v> {
 
 impl Vice {
     /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the stripes.
-    pub(crate) fn commit(&self, ask: &mut CallContext<'_>, mut change: Change<'_>, answer: Answer) -> Result<CallOutcome, Fault> {
+    pub(crate) fn commit(
+        &self,
+        ask: &mut CallContext<'_>,
+        mut change: Change<'_>,
+        answer: Answer,
+    ) -> Result<CallOutcome, Fault> {
         self.adopt(ask, change.made);
         self.promise(ask, change.volume, &change.promised)?;
         let removed = self.place_removed(ask, &mut change)?;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lease::{Output, BreakTicket};
+use lease::{BreakTicket, Output};
 use store::Update;
 use types::{Answer, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp};
 

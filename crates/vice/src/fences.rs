@@ -1,4 +1,4 @@
-//! The cell's rules at this server: whom fences stop, and what somebody administers here (`docs/access.md`).
+//! The cell's rules at this server: whom fences stop, and what somebody administers here (`docs/spec/access.md`).
 //!
 //! Model. The database's rules have a revision. Each call that is executed is *in flight* from before it looks at the rules until it is done. A change is *enforced* here
 //! when three things have happened, in this order: calls see the new list; all that were in flight before have ended; sessions that are a fenced one's alone are
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use celldb::Access;
-use guard::{Fences, AdminScope, Rules, Suspect, base_name, realm_has_name, realm_has_room};
+use guard::{AdminScope, Fences, Rules, Suspect, base_name, realm_has_name, realm_has_room};
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
 use types::{
-    Answer, Call, Caller, Fault, GuardCall, KeyPrint, AuthLevel, Name, ReplyAddress, PrincipalId, Realm, Revision, Revised,
-    SessionId, Time, Timestamp, VolumeId, WhichPrincipal, Whom,
+    Answer, AuthLevel, Call, Caller, Fault, GuardCall, KeyPrint, Name, PrincipalId, Realm, ReplyAddress, Revised,
+    Revision, SessionId, Time, Timestamp, VolumeId, WhichPrincipal, Whom,
 };
 
 use crate::Vice;
@@ -357,7 +357,9 @@ impl Vice {
                 has_name(&text(name)) || self.has_group(realms, Group::Named(name)) == Some(true)
             }
             // Of one that is not there yet the name decides.
-            Some(AdminScope::Group(number)) => self.has_group(realms, Group::Number(*number)).unwrap_or(!realms.is_empty()),
+            Some(AdminScope::Group(number)) => {
+                self.has_group(realms, Group::Number(*number)).unwrap_or(!realms.is_empty())
+            }
         }
     }
 

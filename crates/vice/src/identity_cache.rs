@@ -14,7 +14,7 @@ use celldb::{Access, CellError};
 use guard::Cps;
 use parking_lot::RwLock;
 use types::limits::GROUPS_MAX;
-use types::{Caller, Changed, Fault, AuthLevel, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
+use types::{AuthLevel, Caller, Changed, Fault, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
 
 use crate::principal_lookups::may_ask;
 use crate::{Effect, Vice};

@@ -6,31 +6,31 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod access;
+mod anonymous_sessions;
+mod audit_events;
+mod authorization;
 mod calls;
 mod change;
+mod completion;
 mod config;
 mod effect;
-mod authorization;
-mod quota_charge;
-mod unpoisoned;
-mod principal_lookups;
-mod open_rights;
-mod quota_reservation;
 mod fences;
-mod service;
-mod completion;
-mod reply_cache;
-mod anonymous_sessions;
+mod identity_cache;
 mod lock_stripes;
+mod open_rights;
+mod principal_lookups;
+mod quota_charge;
+mod quota_reservation;
+mod reply_cache;
+mod service;
+mod unpoisoned;
 mod volumes;
 mod waiting_calls;
-mod identity_cache;
-mod audit_events;
 
 pub use access::Principals;
+pub use audit_events::AuditLog;
 pub use config::ViceConfig;
 pub use effect::Effect;
 pub use principal_lookups::{Lookup, LookupHook};
 pub use service::{Attached, Vice};
-pub use volumes::{TransferAgent, Fetch, Partitions, Tasks, Unanswered, Work};
-pub use audit_events::AuditLog;
+pub use volumes::{Fetch, Partitions, Tasks, TransferAgent, Unanswered, Work};

@@ -2,10 +2,10 @@
 //!
 //! The life of a call. *Begin*: its slot says whether it is new, running, or done. A change waits while the earlier life of the server is
 //! not settled. *Execute* (`calls/`): rules, reads, and for a change one commit that has its reply record inside (`change.rs`). A change
-//! then *breaks* the promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish* (`settle.rs`)
+//! then *breaks* the promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish* (`completion.rs`)
 //! remembers the reply in the slot and puts it out.
 //!
-//! A call that meets what another session has to itself has left nothing behind: it is *parked* (`waiting.rs`), and executed from its beginning when
+//! A call that meets what another session has to itself has left nothing behind: it is *parked* (`waiting_calls.rs`), and executed from its beginning when
 //! that is back.
 //!
 //! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
@@ -15,28 +15,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use celldb::CellDb;
-use lease::{KnownSession, Leases, Output, RenewalOutcome, Restart, BreakTicket};
+use lease::{BreakTicket, KnownSession, Leases, Output, RenewalOutcome, Restart};
 use parking_lot::Mutex;
 use store::{Partition, Rewrapped, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, ClientId, Fault, Fid, ReplyAddress, PartitionNo,
-    ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, ClientId, Fault, Fid, PartitionNo,
+    ReplyAddress, ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
 };
 
 use crate::access::{CallerView, Principals};
+use crate::audit_events::{AuditLog, Refusals};
 use crate::calls::auth::AuthDesk;
 use crate::calls::{Blanks, CallCounters, Lends};
-use crate::unpoisoned::Guarded;
-use crate::principal_lookups::LookupHook;
-use crate::open_rights::OpenRights;
 use crate::fences::FenceEpoch;
-use crate::reply_cache::{Begin, SlotTable};
-use crate::lock_stripes::Stripes;
-use crate::volumes::{VolumesInUse, Moves, ViceVolume};
-use crate::waiting_calls::{CallQueue, Parked, Waiting, Waits};
 use crate::identity_cache::IdentityCache;
-use crate::audit_events::{Refusals, AuditLog};
-use crate::{Effect, TransferAgent, Partitions, ViceConfig};
+use crate::lock_stripes::Stripes;
+use crate::open_rights::OpenRights;
+use crate::principal_lookups::LookupHook;
+use crate::reply_cache::{Begin, SlotTable};
+use crate::unpoisoned::Guarded;
+use crate::volumes::{Moves, ViceVolume, VolumesInUse};
+use crate::waiting_calls::{CallQueue, Parked, Waiting, Waits};
+use crate::{Effect, Partitions, TransferAgent, ViceConfig};
 
 /// What a client learns when it attaches or resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The tables of docs/access.md against the service: each call that they name is made as each kind of caller, under mode
+//! The tables of docs/spec/access.md against the service: each call that they name is made as each kind of caller, under mode
 //! bits and access lists of all kinds, and is refused exactly where the table says so (AC-4).
 
 #![allow(clippy::unwrap_used)] // tests
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use common::{Ground, Rig};
 use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
-use types::{Call, Caller, Fault, KeyPrint, AuthLevel, PrincipalId, RequestIdentity};
+use types::{AuthLevel, Call, Caller, Fault, KeyPrint, PrincipalId, RequestIdentity};
 
-const DOC: &str = include_str!("../../../docs/access.md");
+const DOC: &str = include_str!("../../../docs/spec/access.md");
 const OWNER: u32 = 10;
 const MEMBER: u32 = 11;
 const OTHER: u32 = 12;
@@ -55,7 +55,8 @@ struct ByUid;
 impl vice::Principals for ByUid {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let level = caller.who.level;
-        let principal = if level == AuthLevel::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
+        let principal =
+            if level == AuthLevel::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
         let chief = caller.uid == CHIEF && level.is_proved();
         Ok(Cps::new(principal, level, chief.then_some(PrincipalId::ADMINISTRATORS)))
     }
@@ -180,8 +181,13 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
         let root = rig.root();
         set_list(&mut rig, root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
         for (set, (uid, level)) in (0..1 << letters.len()).flat_map(|set| {
-            [(OTHER, AuthLevel::Password), (OWNER, AuthLevel::Host), (CHIEF, AuthLevel::Password), (OTHER, AuthLevel::Nobody)]
-                .map(|who| (set, who))
+            [
+                (OTHER, AuthLevel::Password),
+                (OWNER, AuthLevel::Host),
+                (CHIEF, AuthLevel::Password),
+                (OTHER, AuthLevel::Nobody),
+            ]
+            .map(|who| (set, who))
         }) {
             let caller = caller(uid, level);
             let chosen = letters.iter().enumerate().filter(|(number, _)| set & (1 << number) != 0).map(|(_, one)| one);

@@ -12,8 +12,8 @@ use common::{Ground, Rig, name, remove, user, write};
 use guard::{Acl, Cps, Rights};
 use proptest::prelude::*;
 use types::{
-    Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Kind, AuthLevel, LockFamily, LockMode, LockOwner, NewKind,
-    PrincipalId, RenameMode, StatusChange, VolumeCall, VolumeKind, RequestIdentity, XattrMode,
+    Answer, AuthLevel, ByteRange, Call, Caller, CreateHow, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, NewKind,
+    PrincipalId, RenameMode, RequestIdentity, StatusChange, VolumeCall, VolumeKind, XattrMode,
 };
 use vice::Principals;
 
@@ -250,7 +250,8 @@ fn owners_list_and_administer_and_administrators_everywhere() {
     set(&mut rig, &who(1001), dir, &[(2, "rl")]).unwrap();
     assert_eq!(set(&mut rig, &who(1002), dir, &[(2, "all")]), Err(Fault::AccessDenied));
     // A root that nobody trusts is nobody, whoever owns the directory.
-    let squashed = Caller { who: RequestIdentity { level: AuthLevel::Password, ..RequestIdentity::NOBODY }, ..Caller::ROOT };
+    let squashed =
+        Caller { who: RequestIdentity { level: AuthLevel::Password, ..RequestIdentity::NOBODY }, ..Caller::ROOT };
     assert_eq!(rights(&mut rig, 0, &squashed, dir), "");
 }
 
@@ -577,7 +578,11 @@ fn mode_bits_bind_a_root_that_nobody_trusts() {
     let lookup = Call::Lookup { dir, name: name("file") };
     assert!(rig.call(0, &Caller::ROOT, lookup.clone()).is_ok());
     for level in [AuthLevel::Nobody, AuthLevel::Attested, AuthLevel::Password, AuthLevel::Kerberos] {
-        let squashed = Caller { groups: Some(Box::default()), who: RequestIdentity { level, ..RequestIdentity::NOBODY }, ..Caller::ROOT };
+        let squashed = Caller {
+            groups: Some(Box::default()),
+            who: RequestIdentity { level, ..RequestIdentity::NOBODY },
+            ..Caller::ROOT
+        };
         assert_eq!(rig.call(0, &squashed, lookup.clone()), Err(Fault::AccessDenied), "{level:?}");
         let give = Call::SetStatus { fid: dir, change };
         assert_eq!(rig.call(0, &squashed, give), Err(Fault::NotPermitted), "{level:?}");

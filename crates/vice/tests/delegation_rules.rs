@@ -10,7 +10,7 @@ use common::{Ground, Rig, VOLUME, name, remove, write};
 use store::VolumeQuota;
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
-    ReplyAddress, RemoveWhat, RenameMode, StatusChange, Timestamp, VnodeSlots,
+    RemoveWhat, RenameMode, ReplyAddress, StatusChange, Timestamp, VnodeSlots,
 };
 
 const ROOT: Caller = Caller::ROOT;

@@ -16,7 +16,8 @@ use common::{Ground, Rig, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, ReplyAddress, SessionId, Time, Timestamp, VnodeSlots,
+    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, ReplyAddress, SessionId, Time, Timestamp,
+    VnodeSlots,
 };
 use vice::{Effect, Vice};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{Ground, Rig, config, name, remove, write};
 use types::{
-    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind, ReplyAddress,
-    RemoveWhat,
+    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
+    RemoveWhat, ReplyAddress,
 };
 
 const ROOT: Caller = Caller::ROOT;

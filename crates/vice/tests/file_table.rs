@@ -17,8 +17,8 @@ use dafs::Procedure;
 use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, KeyPrint, AuthLevel, NewKind, PrincipalId, RemoveWhat, StatusChange,
-    Timestamp, RequestIdentity,
+    Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, KeyPrint, NewKind, PrincipalId, RemoveWhat,
+    RequestIdentity, StatusChange, Timestamp,
 };
 
 const OWNER: u32 = 10;
@@ -316,7 +316,8 @@ fn ac9_a_listing_without_search_shows_no_fids() {
     let change = StatusChange { mode: Some(0o744), ..StatusChange::default() };
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid: open.dir, change }).unwrap();
     let list = Call::ReadDir { dir: open.dir, cookie: 0, bytes_max: 9000, plus: true };
-    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &caller(Kind::User(AuthLevel::Password)), list.clone()) else {
+    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &caller(Kind::User(AuthLevel::Password)), list.clone())
+    else {
         panic!("it may be listed")
     };
     assert_eq!(entries.len(), 2);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celldb::{CellDb, Embedded};
-use guard::{PtsAsker, Cps};
+use guard::{Cps, PtsAsker};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, AuthLevel, Name, NewPrincipal, ReplyAddress, PartitionNo,
-    PrincipalId, PrincipalKind, PtsCall, Pull, Realm, Revision, ServerId, Site, SiteKind, Time, Timestamp, VolumeCall,
-    VolumeChange, VolumeGroup, VolumeId, VolumeKind, RequestIdentity,
+    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, Name, NewPrincipal, PartitionNo,
+    PrincipalId, PrincipalKind, PtsCall, Pull, Realm, ReplyAddress, RequestIdentity, Revision, ServerId, Site,
+    SiteKind, Time, Timestamp, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeKind,
 };
 use vice::{Effect, Vice, ViceConfig};
 

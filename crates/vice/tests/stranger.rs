@@ -20,7 +20,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use testkit::stranger::{Model, Owner, Places, StrangerCalls, likely_fids};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, AuthLevel, NewKind, PrincipalId, StatusChange, Timestamp, VnodeNo, RequestIdentity,
+    Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, PrincipalId, RequestIdentity, StatusChange,
+    Timestamp, VnodeNo,
 };
 
 const JOE: u32 = 10;

@@ -5,10 +5,15 @@
 mod common;
 
 use common::{Ground, Rig, name, remove, write};
-use types::{Answer, Call, Caller, ClientId, CreateHow, Fault, AuthLevel, NewKind, Timestamp, RequestIdentity};
+use types::{Answer, AuthLevel, Call, Caller, ClientId, CreateHow, Fault, NewKind, RequestIdentity, Timestamp};
 
 fn nobody() -> Caller {
-    Caller { uid: 65534, gid: 65534, groups: Some(Box::default()), who: RequestIdentity { level: AuthLevel::Nobody, ..RequestIdentity::NOBODY } }
+    Caller {
+        uid: 65534,
+        gid: 65534,
+        groups: Some(Box::default()),
+        who: RequestIdentity { level: AuthLevel::Nobody, ..RequestIdentity::NOBODY },
+    }
 }
 
 /// Makes client `who` of the rig one of nobody.

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use celldb::{CellDb, Embedded};
 use dafs::Procedure;
-use guard::{PtsAsker, Cps};
+use guard::{Cps, PtsAsker};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, AuthLevel, Name, NewPrincipal, ReplyAddress,
-    PrincipalId, PrincipalKind, PtsCall, Realm, Revision, ServerId, ServerInfo, Time, Timestamp, RequestIdentity, Whom,
+    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, Name, NewPrincipal, PrincipalId,
+    PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity, Revision, ServerId, ServerInfo, Time, Timestamp,
+    Whom,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -130,7 +131,12 @@ fn callers(
 ) -> Vec<(&'static str, Caller)> {
     let with = |who| Caller { uid: 4711, gid: 4711, groups: None, who };
     let proved = |principal| with(RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY });
-    let ended = RequestIdentity { ends: Some(Timestamp::new(999, 0)), principal: chief, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
+    let ended = RequestIdentity {
+        ends: Some(Timestamp::new(999, 0)),
+        principal: chief,
+        level: AuthLevel::Password,
+        ..RequestIdentity::NOBODY
+    };
     vec![
         ("nobody", with(RequestIdentity::NOBODY)),
         ("user", proved(joe)),
@@ -147,13 +153,25 @@ fn callers(
         ("holder of a fenced token", with(RequestIdentity { token: 77, ..proved(joe).who })),
         ("server", with(RequestIdentity { level: AuthLevel::Server, server: Some(LISTED), ..RequestIdentity::NOBODY })),
         ("user of a server", with(RequestIdentity { server: Some(LISTED), ..RequestIdentity::NAMED })),
-        ("server whose key is withdrawn", with(RequestIdentity { level: AuthLevel::Server, server: Some(GONE), ..RequestIdentity::NOBODY })),
-        ("superuser of that server", Caller { who: RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED }, ..Caller::ROOT }),
+        (
+            "server whose key is withdrawn",
+            with(RequestIdentity { level: AuthLevel::Server, server: Some(GONE), ..RequestIdentity::NOBODY }),
+        ),
+        (
+            "superuser of that server",
+            Caller { who: RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED }, ..Caller::ROOT },
+        ),
         ("user of that server", with(RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED })),
-        ("enrolling server", with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY })),
+        (
+            "enrolling server",
+            with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY }),
+        ),
         (
             "enrolling superuser",
-            Caller { uid: 0, ..with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY }) },
+            Caller {
+                uid: 0,
+                ..with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY })
+            },
         ),
     ]
 }
@@ -351,7 +369,8 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
     for (id, expected) in [(8, 0), (9, known(&mut house, 9).revision.0), (2, emptied)] {
         assert_eq!(house.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
     }
-    let enrolling = &Caller { who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who }, ..enrolling.clone() };
+    let enrolling =
+        &Caller { who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who }, ..enrolling.clone() };
     // The record of a server whose keys were withdrawn takes a new one, and never an old one.
     assert!(matches!(
         house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),

@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::VolumeQuota;
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, ReplyAddress, RemoveWhat, RenameMode, SessionId, Time,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, RemoveWhat, RenameMode, ReplyAddress, SessionId, Time,
     Timestamp,
 };
 use vice::{Effect, Vice};

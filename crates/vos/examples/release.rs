@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
+use client::{ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode, Volume};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, Volume, VolumeQuota};
 use types::{
     Answer, Busy, Call, Caller, Fid, Kind, Name, Revision, ServerId, Site, SiteKind, Timestamp, VnodeNo, VolumeGroup,
 };
-use vos::{VosError, Job, ServerConnections, Servers, JobEvent, JobLeader};
+use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

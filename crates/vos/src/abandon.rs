@@ -6,7 +6,7 @@
 use types::{Answer, Finish, IncomingTree, ServerId, TaskState, VolumeCall, VolumeId, WhichVolume};
 
 use crate::claim::{Claim, need_free};
-use crate::{VosError, Job, Servers, dump_read_only, examine};
+use crate::{Job, Servers, VosError, dump_read_only, examine};
 
 /// Operations that make a volume of what comes in.
 const MAKES: [&str; 3] = ["restore", "copy", dump_read_only::OPERATION];

@@ -11,7 +11,7 @@ use crate::pulling::{PullOrder, pull};
 use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::sites::need_one_partition;
-use crate::{VosError, Job, partition_no};
+use crate::{Job, VosError, partition_no};
 
 /// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
 ///
@@ -71,7 +71,9 @@ fn move_beside(
     no: PartitionNo,
 ) -> Result<(), VosError> {
     if group.record.read_write_site().is_some_and(|site| site.server == server) {
-        return Err(VosError::Unfit("its read-write volume is at that server: move that, and it goes along".to_owned()));
+        return Err(VosError::Unfit(
+            "its read-write volume is at that server: move that, and it goes along".to_owned(),
+        ));
     }
     let tree = group.record.read_write;
     let mut claim = Claim::of(job, group, &format!("move site {server} {server}"))?;
@@ -102,7 +104,11 @@ fn move_beside(
     claim.done("the site is moved", |_| {}).map(drop)
 }
 
-fn fetch(job: &Job<'_>, group: &VolumeGroup, (from, to, no): (ServerId, ServerId, PartitionNo)) -> Result<(), VosError> {
+fn fetch(
+    job: &Job<'_>,
+    group: &VolumeGroup,
+    (from, to, no): (ServerId, ServerId, PartitionNo),
+) -> Result<(), VosError> {
     let name = named(&group.name, ".readonly")?;
     let Some(released) = have(job.servers, from, &name)? else { return Ok(()) };
     if have(job.servers, to, &name)?.is_some_and(|there| there.epoch == released.epoch) {

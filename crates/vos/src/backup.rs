@@ -4,7 +4,7 @@ use types::{Name, Revised, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, Volume
 
 use crate::claim::Claim;
 use crate::find::of_kind;
-use crate::{VosError, Job, examine};
+use crate::{Job, VosError, examine};
 
 /// Makes or renews the backup volume; `None` if that was only said.
 ///

@@ -3,7 +3,7 @@
 use types::{Answer, Beside, PartitionNo, ServerId, VolumeCall, VolumeId};
 
 use crate::pulling::finished;
-use crate::{VosError, Job, Servers};
+use crate::{Job, Servers, VosError};
 
 /// Volumes of one group that a server may have: one that names more than so many does not let them go.
 const VOLUMES_MAX: usize = 10_000;

@@ -1,9 +1,9 @@
 //! A group that one operation has to itself.
 
 use celldb::CellError;
-use types::{Busy, Revision, Revised, VolumeGroup};
+use types::{Busy, Revised, Revision, VolumeGroup};
 
-use crate::{VosError, Job};
+use crate::{Job, VosError};
 
 /// A claimed group, as the database has it. Dropped without [`Claim::done`] it stays claimed: the operation was cut off.
 pub(crate) struct Claim<'j, 'a> {
@@ -87,7 +87,7 @@ impl<'j, 'a> Claim<'j, 'a> {
         self.write_from(change, true)
     }
 
-    /// `follows`: the same record at another revision will do: a server wrote it that had to (`docs/volumes.md`, *Move*).
+    /// `follows`: the same record at another revision will do: a server wrote it that had to (`docs/spec/volumes.md`, *Move*).
     fn write_from(&mut self, change: &mut dyn FnMut(&mut VolumeGroup), follows: bool) -> Result<(), VosError> {
         let before = self.group.clone();
         change(&mut self.group);

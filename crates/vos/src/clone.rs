@@ -5,7 +5,7 @@
 use types::{Answer, Name, VolumeCall, VolumeInfo, VolumeKind};
 
 use crate::create::{announced, made};
-use crate::{VosError, FoundVolume, Job, NewVolume};
+use crate::{FoundVolume, Job, NewVolume, VosError};
 
 /// Makes it of what was found; `None` if that was only said.
 ///

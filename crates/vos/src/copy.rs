@@ -12,7 +12,7 @@ use crate::pulling::{PullOrder, pull};
 use crate::release::have;
 use crate::remove::remove_at;
 use crate::servers::partition_no;
-use crate::{VosError, Job, NewVolume, examine};
+use crate::{Job, NewVolume, VosError, examine};
 
 /// Makes it; `None` if that was only said. A quota of 0 is that of the other.
 ///
@@ -49,7 +49,8 @@ fn seal_and_fetch(
         Ok(examine(job.servers, new.server, WhichVolume::Id(tree))?.and_then(|found| found.into_iter().next()))
     };
     // Named for the copy: several may be made at the same time.
-    let name = Name::new(format!("copying.{}", tree.0).as_bytes()).map_err(|error| VosError::Unfit(error.to_string()))?;
+    let name =
+        Name::new(format!("copying.{}", tree.0).as_bytes()).map_err(|error| VosError::Unfit(error.to_string()))?;
     if !job.dry_run
         && let Some(made) = there()?
     {

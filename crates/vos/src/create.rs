@@ -8,7 +8,7 @@ use std::fmt::Display;
 use types::{Name, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume};
 
 use crate::claim::{Claim, need_free};
-use crate::{VosError, Job, examine, partition_no};
+use crate::{Job, VosError, examine, partition_no};
 
 const OPERATION: &str = "create";
 

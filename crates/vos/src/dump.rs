@@ -18,7 +18,7 @@ use types::{
 
 use crate::claim::Claim;
 use crate::create::announced;
-use crate::{VosError, Job, NewVolume, examine, partition_no};
+use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 const OPERATION: &str = "restore";
 /// How often, and how long, a volume is asked for that is being swept.

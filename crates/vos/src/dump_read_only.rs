@@ -8,7 +8,7 @@ use types::{Finish, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId,
 use crate::claim::{Claim, need_free};
 use crate::dump::{Dumped, Next, apply};
 use crate::release::named;
-use crate::{VosError, Job, NewVolume, examine, partition_no};
+use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 /// What the claim says.
 pub(crate) const OPERATION: &str = "restore read-only";
@@ -70,9 +70,9 @@ pub fn restore_read_only(
 
 fn unfit(error: VosError) -> VosError {
     match error.fault() {
-        Some(types::Fault::Invalid) => {
-            VosError::Unfit("it is of another volume than what is there, older, or starts from something else".to_owned())
-        }
+        Some(types::Fault::Invalid) => VosError::Unfit(
+            "it is of another volume than what is there, older, or starts from something else".to_owned(),
+        ),
         _ => error,
     }
 }

@@ -2,7 +2,7 @@
 
 use types::{Name, Revised, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
 
-use crate::{VosError, Servers, examine};
+use crate::{Servers, VosError, examine};
 
 /// A volume at a server.
 #[derive(Clone, Debug)]

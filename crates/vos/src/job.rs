@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use types::{Answer, Busy, ServerId, VolumeCall, VolumeInfo};
 
-use crate::{VosError, Servers};
+use crate::{Servers, VosError};
 
 /// Who leads operations.
 pub struct JobLeader<'a> {
@@ -72,7 +72,12 @@ impl Job<'_> {
     }
 
     /// A step that one server does.
-    pub(crate) fn call(&self, what: impl Display, server: ServerId, call: VolumeCall) -> Result<Option<Answer>, VosError> {
+    pub(crate) fn call(
+        &self,
+        what: impl Display,
+        server: ServerId,
+        call: VolumeCall,
+    ) -> Result<Option<Answer>, VosError> {
         let name = self.servers.name(server);
         self.step(format_args!("{name}: {what}"), || self.servers.call(server, call))
     }

@@ -9,7 +9,7 @@
 //! The order of steps is such that the database never sends anybody where a volume is not, for longer than the operation takes, and that a volume
 //! that is there is never forgotten: what is made is announced first, what is removed is forgotten last.
 //!
-//! The library knows no sockets: what it asks goes through the trait [`Servers`]; [`Reach`] is that over sessions.
+//! The library knows no sockets: what it asks goes through the trait [`Servers`]; [`ServerConnections`] is that over sessions.
 
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

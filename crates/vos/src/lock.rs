@@ -3,7 +3,7 @@
 use types::{Revised, VolumeGroup};
 
 use crate::claim::Claim;
-use crate::{VosError, Job};
+use crate::{Job, VosError};
 
 /// Nobody works on the group until it is unlocked.
 ///

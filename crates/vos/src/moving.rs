@@ -15,8 +15,8 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use types::{
-    Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
-    VolumeKind, VolumeState, WhichVolume,
+    Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId,
+    VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::beside;
@@ -27,7 +27,7 @@ use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::sites::need_one_partition;
-use crate::{VosError, Job, examine};
+use crate::{Job, VosError, examine};
 
 /// How long A holds the volume at most; then it asks the database whose it is.
 const HOLD: Duration = Duration::from_secs(10);
@@ -58,7 +58,12 @@ pub struct Moved {
 ///
 /// # Errors
 /// `Busy`, `Unfit`; the servers' and the database's: before step 5 everything is as it was, and behind it the same move goes on.
-pub fn move_volume(job: &Job<'_>, group: Revised<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, VosError> {
+pub fn move_volume(
+    job: &Job<'_>,
+    group: Revised<VolumeGroup>,
+    to: ServerId,
+    partition: &str,
+) -> Result<Moved, VosError> {
     move_with(job, group, to, partition, false)
 }
 
@@ -66,7 +71,12 @@ pub fn move_volume(job: &Job<'_>, group: Revised<VolumeGroup>, to: ServerId, par
 ///
 /// # Errors
 /// As [`move_volume`].
-pub fn move_group(job: &Job<'_>, group: Revised<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, VosError> {
+pub fn move_group(
+    job: &Job<'_>,
+    group: Revised<VolumeGroup>,
+    to: ServerId,
+    partition: &str,
+) -> Result<Moved, VosError> {
     move_with(job, group, to, partition, true)
 }
 

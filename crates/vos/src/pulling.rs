@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use types::{Answer, Fault, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskState, VolumeCall, VolumeId};
 
-use crate::{VosError, Servers, JobEvent};
+use crate::{JobEvent, Servers, VosError};
 
 /// Between looks at a pull: short at first, for the small ones.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -29,7 +29,11 @@ pub(crate) struct PullOrder {
 ///
 /// # Errors
 /// The servers'; `Unfit` with the reason that the puller gives.
-pub(crate) fn pull(servers: &dyn Servers, order: PullOrder, tell: &(dyn Fn(JobEvent<'_>) + Sync)) -> Result<TaskInfo, VosError> {
+pub(crate) fn pull(
+    servers: &dyn Servers,
+    order: PullOrder,
+    tell: &(dyn Fn(JobEvent<'_>) + Sync),
+) -> Result<TaskInfo, VosError> {
     // A server needs nobody to read what it has.
     let from = if order.from == order.by { Vec::new() } else { addresses(servers, order.from)? };
     let PullOrder { by, partition, id, tree, finish, .. } = order;
@@ -99,11 +103,18 @@ fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answe
     }
 }
 
-fn one_task(servers: &dyn Servers, server: ServerId, answer: Answer, number: Option<u64>) -> Result<TaskInfo, VosError> {
+fn one_task(
+    servers: &dyn Servers,
+    server: ServerId,
+    answer: Answer,
+    number: Option<u64>,
+) -> Result<TaskInfo, VosError> {
     let Answer::Tasks(tasks) = answer else { return Err(VosError::Odd(servers.name(server))) };
     let found = tasks.into_iter().find(|task| number.is_none_or(|number| number == task.number));
-    let gone =
-        || VosError::Away { server: servers.name(server), why: "it has forgotten what it was told to fetch".to_owned() };
+    let gone = || VosError::Away {
+        server: servers.name(server),
+        why: "it has forgotten what it was told to fetch".to_owned(),
+    };
     found.ok_or_else(gone)
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celldb::CellDb;
-use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
+use client::{CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, ServerId, ServerInfo, VolumeCall};
 
-use crate::{VosError, Servers};
+use crate::{Servers, VosError};
 
 /// How long a session may take to begin.
 const ATTACH_WITHIN: Duration = Duration::from_secs(5);
@@ -29,9 +29,20 @@ pub struct ServerConnections {
 
 impl ServerConnections {
     /// Through the database `db`; `near` are servers whose sockets are known. The others are reached with these options.
-    pub fn new(db: Arc<dyn CellDb>, near: impl IntoIterator<Item = (ServerId, Endpoint)>, options: ClientOptions) -> Self {
+    pub fn new(
+        db: Arc<dyn CellDb>,
+        near: impl IntoIterator<Item = (ServerId, Endpoint)>,
+        options: ClientOptions,
+    ) -> Self {
         let near = near.into_iter().collect();
-        ServerConnections { db, near, known: Mutex::default(), sessions: Mutex::default(), options, caller: Caller::ROOT }
+        ServerConnections {
+            db,
+            near,
+            known: Mutex::default(),
+            sessions: Mutex::default(),
+            options,
+            caller: Caller::ROOT,
+        }
     }
 
     /// Asks as this one, and not as the superuser.

@@ -22,7 +22,7 @@ use crate::claim::Claim;
 use crate::pulling::{PullOrder, pull};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
-use crate::{VosError, Job, Servers, examine};
+use crate::{Job, Servers, VosError, examine};
 
 const OPERATION: &str = "release";
 /// What the name of a release ends with that is kept for sites that lag.

@@ -10,7 +10,7 @@ use types::{Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, Volume
 use crate::claim::Claim;
 use crate::find::{group_of, of_kind};
 use crate::release::is_kept_for_lagging;
-use crate::{VosError, FoundVolume, Job, examine};
+use crate::{FoundVolume, Job, VosError, examine};
 
 const READ_WRITE: &str = "remove";
 const BACKUP: &str = "remove the backup volume";

@@ -7,7 +7,7 @@ use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
 use crate::release::{LAGGING, RELEASING};
-use crate::{VosError, Job, examine};
+use crate::{Job, VosError, examine};
 
 /// Renames the group `from`, or goes on with that.
 ///

@@ -39,7 +39,11 @@ pub trait Servers: Sync {
 ///
 /// # Errors
 /// The server's.
-pub fn examine(servers: &dyn Servers, server: ServerId, volume: WhichVolume) -> Result<Option<Vec<VolumeInfo>>, VosError> {
+pub fn examine(
+    servers: &dyn Servers,
+    server: ServerId,
+    volume: WhichVolume,
+) -> Result<Option<Vec<VolumeInfo>>, VosError> {
     match servers.call(server, VolumeCall::Examine { volume }) {
         Ok(Answer::Volumes { volumes, .. }) if !volumes.is_empty() => Ok(Some(volumes)),
         Ok(_) => Err(VosError::Odd(servers.name(server))),

@@ -5,13 +5,18 @@ use types::{Revised, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
 use crate::claim::Claim;
 use crate::release::{LAGGING, RELEASING, have, named};
 use crate::remove::remove_at;
-use crate::{VosError, Job, Servers, partition_no};
+use crate::{Job, Servers, VosError, partition_no};
 
 /// Adds a read-only site, which is empty until the next release; whether it was none before.
 ///
 /// # Errors
 /// `Busy`, `Unfit`; the database's.
-pub fn add_site(job: &Job<'_>, group: Revised<VolumeGroup>, server: ServerId, partition: &str) -> Result<bool, VosError> {
+pub fn add_site(
+    job: &Job<'_>,
+    group: Revised<VolumeGroup>,
+    server: ServerId,
+    partition: &str,
+) -> Result<bool, VosError> {
     partition_no(job.servers, server, partition)?;
     if let Some(known) = read_only_at(&group.record, server) {
         let same = known.partition == partition;

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 
 use celldb::CellError;
 use types::{
-    Name, PartitionInfo, Revision, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    Name, PartitionInfo, Revised, Revision, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
     VolumeKind, WhichVolume,
 };
 
 use crate::find::of_kind;
-use crate::{VosError, Job, base_name, examine, list};
+use crate::{Job, VosError, base_name, examine, list};
 
 /// Groups that the database gives at once.
 const GROUPS_AT_ONCE: usize = 500;
@@ -146,7 +146,9 @@ fn enter_read_write(job: &Job<'_>, group: &mut VolumeGroup, here: Site, name: &N
 /// The server of the read-write volume keeps the last release for the next one, and need not be a site.
 fn enter_read_only(group: &mut VolumeGroup, here: Site, id: VolumeId, has_head: bool) -> Result<(), VosError> {
     if group.read_only.is_some_and(|known| known != id) {
-        return Err(VosError::Unfit("the database has another number for the read-only volume of its group".to_owned()));
+        return Err(VosError::Unfit(
+            "the database has another number for the read-only volume of its group".to_owned(),
+        ));
     }
     let known = group.sites.iter_mut().find(|site| site.server == here.server && site.kind == SiteKind::ReadOnly);
     match known {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{Cell, Files, PARTITION, lead, name, stop_everywhere_in};
 use types::{Beside, Fault, PartitionNo, SiteKind, VolumeCall, VolumeId, VolumeKind, VolumeState};
-use vos::{VosError, Moved, Servers};
+use vos::{Moved, Servers, VosError};
 
 mod common;
 

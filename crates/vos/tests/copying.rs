@@ -3,7 +3,7 @@
 
 use common::{Cell, PARTITION, lead, name, stop_everywhere};
 use types::WhichVolume;
-use vos::{VosError, Servers};
+use vos::{Servers, VosError};
 
 mod common;
 

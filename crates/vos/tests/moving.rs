@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use celldb::CellError;
 use common::{Cell, Files, PARTITION, lead, lead_as, stop_everywhere};
 use types::{VolumeCall, VolumeKind};
-use vos::{VosError, Moved, Servers, JobEvent};
+use vos::{JobEvent, Moved, Servers, VosError};
 
 mod common;
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use celldb::CellError;
 use common::{Cell, PARTITION, by_name, lead, lead_as, name, stop_everywhere, text};
 use types::{Fault, SiteKind, VolumeCall, VolumeId, VolumeKind};
-use vos::{VosError, Servers, JobEvent};
+use vos::{JobEvent, Servers, VosError};
 
 mod common;
 

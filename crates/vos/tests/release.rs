@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Cell, Files, lead, lead_as, stop_everywhere};
 use types::{Answer, ServerId, SiteKind, VolumeCall};
-use vos::{VosError, Released, Servers};
+use vos::{Released, Servers, VosError};
 
 mod common;
 

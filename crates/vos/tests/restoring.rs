@@ -5,7 +5,7 @@ use bytes::Bytes;
 use common::{Cell, Files, by_name, lead, name, stop_everywhere};
 use store::StreamPart;
 use types::{StreamCursor, VolumeCall, VolumeInfo, VolumeKind};
-use vos::{Dumped, VosError, Part, Servers, Sink};
+use vos::{Dumped, Part, Servers, Sink, VosError};
 
 mod common;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use celldb::{CellDb, CellError};
 use common::{Cell, Files, PARTITION, by_name, lead};
 use types::{Answer, Busy, ServerId, VolumeCall, VolumeKind, VolumeState};
-use vos::{VosError, Job, ServerConnections, Servers, JobLeader};
+use vos::{Job, JobLeader, ServerConnections, Servers, VosError};
 
 mod common;
 

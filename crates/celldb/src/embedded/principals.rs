@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use guard::{PtsAsker, Book, Edit, Highest, Membership, Rules, Write};
+use guard::{Book, Edit, Highest, Membership, PtsAsker, Rules, Write};
 use rocksdb::WriteBatch;
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Revised,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revised, Revision,
     ServerId, WhichPrincipal,
 };
 
@@ -63,7 +63,9 @@ impl Embedded {
                         batch.delete(key::secret(*id));
                     }
                     Write::Join { group, member } => {
-                        for (link, of, to) in [(Membership::Member, *group, *member), (Membership::Group, *member, *group)] {
+                        for (link, of, to) in
+                            [(Membership::Member, *group, *member), (Membership::Group, *member, *group)]
+                        {
                             let key = key::link(link, of, to);
                             batch.put(&key, record::encode_id(&key, to));
                         }
@@ -80,7 +82,7 @@ impl Embedded {
 }
 
 /// Later than any token that was made up to now: one of this second is void too. A token that is made
-/// next says that it was made then (`login::Mint::issue`), so the time must not run far ahead of the
+/// next says that it was made then (`login::TokenIssuer::issue`), so the time must not run far ahead of the
 /// clock: what an administrator has set further ahead stays.
 fn tokens_after(before: i64, now: i64) -> i64 {
     const AHEAD_MAX: i64 = 30;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use guard::{Rule, Rules, RulesEdit};
 use rocksdb::WriteBatch;
-use types::{Answer, Changed, Fault, GuardCall, PrincipalId, Revision, Revised, ServerId};
+use types::{Answer, Changed, Fault, GuardCall, PrincipalId, Revised, Revision, ServerId};
 
 use super::{Embedded, Result};
 use crate::{CellDb, key, record};

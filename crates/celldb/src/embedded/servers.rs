@@ -8,7 +8,7 @@
 use guard::{Rules, ServerKeys};
 use rocksdb::WriteBatch;
 use types::limits::{SERVER_KEYS_MAX, SERVERS_MAX};
-use types::{Answer, Changed, Fault, KeyPrint, Revision, Revised, ServerId, ServerInfo};
+use types::{Answer, Changed, Fault, KeyPrint, Revised, Revision, ServerId, ServerInfo};
 
 use super::{Embedded, Result, need_seen, revision_of};
 use crate::record::{self, CellCounters, Past};

@@ -303,7 +303,7 @@ fn a_damaged_record_is_not_believed() {
 /// What the obvious book says, the database says, also when it was opened again.
 #[test]
 fn principals_are_kept_as_in_memory() {
-    use guard::{PtsAsker, Cps, MemBook, perform};
+    use guard::{Cps, MemBook, PtsAsker, perform};
     use types::{AuthLevel, NewPrincipal, PrincipalId, PrincipalKind, PtsCall};
 
     let dir = tempfile::tempdir().unwrap();

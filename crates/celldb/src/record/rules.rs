@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{ClientId, Fence, Mandate, PrincipalId, Realm, Revision, Revised, Whom};
+use types::{ClientId, Fence, Mandate, PrincipalId, Realm, Revised, Revision, Whom};
 
 use super::{IdForm, decode, encode};
 use crate::CellError;

@@ -10,7 +10,7 @@ use super::{CallFailure, CallId, ClientOutput, ClientSession};
 use crate::codec::{AnswerKind, Procedure, check_payload, decode_answer, encode_call, resolve_current};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
 use crate::message::Message;
-use crate::{Features, Flags, Frame, FrameKind, FrameHeader, PeerError, WireError};
+use crate::{Features, Flags, Frame, FrameHeader, FrameKind, PeerError, WireError};
 
 impl ClientSession {
     pub(super) fn on_submit(&mut self, id: CallId, ready: Result<ReadyCall, WireError>, out: &mut Vec<ClientOutput>) {

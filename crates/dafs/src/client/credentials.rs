@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use types::Caller;
 
-use crate::limits::CREDENTIALS_MAX;
 use crate::credentials::{ProofContext, TokenProof, Wallet};
+use crate::limits::CREDENTIALS_MAX;
 
 /// The handles of one connection.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use super::flight::{Flight, Flights};
 use super::keepalive::{Pulse, period};
 use super::queue::{Queue, ReadyCall};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ConnectionRole};
+use crate::credentials::{self, Hash};
 use crate::limits::{BREAKS_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
 use crate::message::{Attach, AttachAnswer, Bind, Message, cut};
-use crate::credentials::{self, Hash};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 
 /// How soon to ask again for a renewal that was withheld, because a break is overdue or no user has called through the session yet: soon after
@@ -238,7 +238,9 @@ impl ClientSession {
 
     fn on_connect_failed(&mut self, now: Time, role: ConnectionRole, out: &mut Vec<ClientOutput>) {
         match role {
-            ConnectionRole::Operations if matches!(self.operations, ConnectionState::Wanted) => self.want(now, role, out),
+            ConnectionRole::Operations if matches!(self.operations, ConnectionState::Wanted) => {
+                self.want(now, role, out)
+            }
             ConnectionRole::Back if matches!(self.back, ConnectionState::Wanted) => self.want(now, role, out),
             _ => {}
         }
@@ -316,7 +318,11 @@ impl ClientSession {
             return self.on_reply(frame, out);
         }
         match (Message::of_frame(&frame)?, role, link) {
-            (Some(Message::Attached(attached)), ConnectionRole::Operations, ConnectionState::Joining { line, sent_at }) => {
+            (
+                Some(Message::Attached(attached)),
+                ConnectionRole::Operations,
+                ConnectionState::Joining { line, sent_at },
+            ) => {
                 self.on_attached(now, line, sent_at, &attached, out)?;
             }
             (Some(Message::Bound), ConnectionRole::Back, ConnectionState::Joining { line, .. }) => {
@@ -373,7 +379,8 @@ impl ClientSession {
             bind_key: attached.bind_key,
             lease: attached.lease,
         });
-        self.credentials.clear(credentials::ProofContext { certificate: line.certificate, challenge: attached.challenge });
+        self.credentials
+            .clear(credentials::ProofContext { certificate: line.certificate, challenge: attached.challenge });
         if !resumed || restarted {
             self.breaks.clear();
             self.drop_back(now, out);

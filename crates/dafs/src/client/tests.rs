@@ -10,7 +10,7 @@ use types::{
 use super::*;
 use crate::limits::{RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
 use crate::message::{Attach, AttachAnswer, Bind, Message};
-use crate::{Features, Flags, FrameKind, FrameHeader, PeerError, WireError, decode_call, encode_answer};
+use crate::{Features, Flags, FrameHeader, FrameKind, PeerError, WireError, decode_call, encode_answer};
 
 const SESSION: SessionId = SessionId(7);
 const FID: Fid = Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
@@ -78,7 +78,8 @@ impl Rig {
     fn connect(&mut self) -> Vec<ClientOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let (channel, terms) = (self.channel, self.terms);
-        self.step(ClientInput::Connected { role: ConnectionRole::Operations, channel, terms, certificate: None }).unwrap()
+        self.step(ClientInput::Connected { role: ConnectionRole::Operations, channel, terms, certificate: None })
+            .unwrap()
     }
 
     fn hear_on(&mut self, channel: ChannelId, message: &Message) -> Result<Vec<ClientOutput>, PeerError> {
@@ -719,7 +720,9 @@ fn of_a_session_that_is_over_nothing_more_is_heard() {
     assert!(out.contains(&ClientOutput::Close { channel: back }), "a break that is on its way names another session");
     rig.connect();
     rig.attached.resumed = false;
-    assert!(rig.attach().iter().any(|output| matches!(output, ClientOutput::Connect { role: ConnectionRole::Back, .. })));
+    assert!(
+        rig.attach().iter().any(|output| matches!(output, ClientOutput::Connect { role: ConnectionRole::Back, .. }))
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use types::limits::{
     SITES_MAX,
 };
 use types::{
-    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revision, Revised, ServerId, ServerInfo, Site, SiteKind,
+    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revised, Revision, ServerId, ServerInfo, Site, SiteKind,
     VolumeGroup, VolumeId,
 };
 
@@ -287,7 +287,10 @@ mod tests {
         let mut writer = Writer::new();
         put_server(&mut writer, &Revised { record: &server, revision: Revision(3) });
         let bytes = writer.end().unwrap();
-        assert_eq!(get_server(&mut FieldReader::new(&bytes)).unwrap(), Revised { record: server, revision: Revision(3) });
+        assert_eq!(
+            get_server(&mut FieldReader::new(&bytes)).unwrap(),
+            Revised { record: server, revision: Revision(3) }
+        );
     }
 
     #[test]

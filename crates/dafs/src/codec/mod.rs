@@ -1,4 +1,4 @@
-//! Calls and answers as bytes. Layouts: `docs/protocol.md`.
+//! Calls and answers as bytes. Layouts: `docs/spec/protocol.md`.
 //!
 //! Each value has exactly one form on the wire: absent fields are zero, choices are known numbers, nothing follows the last field.
 //! So decoding and encoding again gives the same bytes, which golden vectors and fuzzers check.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use types::{Answer, Call, Caller, Fault, Fid};
 
-use super::slot::{Arrival, SlotReply, Slot};
+use super::slot::{Arrival, Slot, SlotReply};
 use crate::PeerError;
 use crate::codec::{resolve_current, uses_current};
 use crate::limits::CHAIN_MAX;

@@ -2,7 +2,7 @@
 //!
 //! - *Connections.* At most two: operations (attached) and back (bound). A newer one of a kind replaces the older one.
 //! - *Slots* (`slot.rs`). A request is new (last number + 1), a repeat (last number, answered before), in progress (last number,
-//!   came over an earlier connection), or wrong. New ones and repeats go up with the same [`Origin`]; the service has the replies
+//!   came over an earlier connection), or wrong. New ones and repeats go up with the same [`ReplyAddress`](types::ReplyAddress); the service has the replies
 //!   that must not be made twice (EO-1). One in progress is not passed up again: its reply goes to the connection that is alive then.
 //! - *Chains* (`chain.rs`). Members wait in memory until the one before has its reply. When the operations connection goes, the
 //!   waiting ones are forgotten as if they had never come; the client sends them again.

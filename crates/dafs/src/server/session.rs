@@ -9,13 +9,13 @@ use types::{Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, 
 
 use super::breaks::{Breaks, Overrun};
 use super::chain::{Chain, ChainNo, Member, Turn};
-use super::slot::{Arrival, SlotReply, SlotProgress, Slot};
+use super::slot::{Arrival, Slot, SlotProgress, SlotReply};
 use super::{ServerInput, ServerOutput, SessionSetup};
 use crate::codec::{AnswerKind, check_payload, decode_call, encode_answer, uses_current};
+use crate::credentials::{CredentialVerifier, Trusting};
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{AttachAnswer, Message};
-use crate::credentials::{CredentialVerifier, Trusting};
-use crate::{ChannelId, Features, Flags, Frame, FrameKind, FrameHeader, PeerError, Terms, WireError};
+use crate::{ChannelId, Features, Flags, Frame, FrameHeader, FrameKind, PeerError, Terms, WireError};
 
 /// A connection of the session.
 #[derive(Clone, Copy, Debug)]
@@ -498,7 +498,11 @@ impl ServerSession {
                 let chain = slot.chain.and_then(|number| self.chains.get_mut(&number));
                 match slot.progress {
                     SlotProgress::Running => {
-                        out.push(ServerOutput::Cancel(ReplyAddress { session: self.setup.session, slot: index, request }));
+                        out.push(ServerOutput::Cancel(ReplyAddress {
+                            session: self.setup.session,
+                            slot: index,
+                            request,
+                        }));
                     }
                     SlotProgress::Held => drop(chain.map(|chain| chain.cancel(index))),
                     SlotProgress::Idle => {}

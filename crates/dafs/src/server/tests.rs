@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, Fault, Fid, Kind, ReplyAddress, SessionId, Status,
-    Time, Timestamp,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, Fault, Fid, Kind, ReplyAddress, SessionId,
+    Status, Time, Timestamp,
 };
 
 use super::*;
 use crate::limits::{BREAKS_MAX, CHAIN_MAX, CREDENTIALS_MAX};
 use crate::message::Message;
-use crate::{Features, Flags, FrameKind, FrameHeader, PeerError, WireError, decode_answer, encode_call};
+use crate::{Features, Flags, FrameHeader, FrameKind, PeerError, WireError, decode_answer, encode_call};
 
 const SESSION: SessionId = SessionId(7);
 const KEY: u128 = 99;
@@ -830,7 +830,8 @@ fn who_asks_is_whom_the_door_says() {
     assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));
     rig.say(Message::Credential { handle: 1, caller: Caller::ROOT });
     assert_eq!(asks(&mut rig, 2), Ok((0, types::AuthLevel::Nobody)));
-    let shown = |token: &'static [u8]| crate::credentials::TokenProof { token: Bytes::from_static(token), proof: [0; 64] };
+    let shown =
+        |token: &'static [u8]| crate::credentials::TokenProof { token: Bytes::from_static(token), proof: [0; 64] };
     rig.say(Message::Token { handle: 1, shown: shown(b"good") });
     assert_eq!(asks(&mut rig, 3), Ok((42, types::AuthLevel::Named)));
     rig.say(Message::Token { handle: 1, shown: shown(b"old") });

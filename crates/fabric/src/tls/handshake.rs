@@ -13,7 +13,7 @@ use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
 use super::config::Current;
 use super::records::{HEAD_BYTES, Kernel, TrafficKeys, record_bytes};
-use super::{ClientTls, Fingerprint, Opener, Sealer, ServerTls, ClientCertificate, TlsError};
+use super::{ClientCertificate, ClientTls, Fingerprint, Opener, Sealer, ServerTls, TlsError};
 use crate::Connection;
 
 /// Of what our protocol says first in clear text.
@@ -42,7 +42,7 @@ pub struct Secured {
     pub opener: Opener,
     /// Of the server's own certificate, as both ends of this connection know it.
     pub server: Fingerprint,
-    /// The certificate whose key the client proved to have; at the client [`Shown::Nothing`].
+    /// The certificate whose key the client proved to have; at the client [`ClientCertificate::Nothing`].
     pub shown: ClientCertificate,
 }
 

@@ -40,7 +40,9 @@ impl ClientCertificate {
     pub fn key(self) -> Option<KeyPrint> {
         match self {
             ClientCertificate::Nothing => None,
-            ClientCertificate::Unknown(key) | ClientCertificate::Host(key) | ClientCertificate::CellServer(key) => Some(key),
+            ClientCertificate::Unknown(key) | ClientCertificate::Host(key) | ClientCertificate::CellServer(key) => {
+                Some(key)
+            }
         }
     }
 }
@@ -99,7 +101,9 @@ impl ClientVerifier {
 
     /// The kind of the certificate that a client showed, with those of its authorities behind it.
     pub fn classify(&self, chain: Option<&[CertificateDer<'_>]>) -> ClientCertificate {
-        let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else { return ClientCertificate::Nothing };
+        let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else {
+            return ClientCertificate::Nothing;
+        };
         let Some(key) = key_print(leaf) else { return ClientCertificate::Nothing };
         let is_by = |authorities: &Option<Arc<dyn ClientCertVerifier>>| {
             let verified =

@@ -148,7 +148,11 @@ fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
     let other = Authority::new().identity(CELL_SERVER);
     let stranger = ClientTls::new(trust(), Some(other.clone())).unwrap();
     let shown = shake(&stranger, &server).unwrap().1.shown;
-    assert_eq!(shown, ClientCertificate::Unknown(other.key_print().unwrap()), "a certificate of another authority is none");
+    assert_eq!(
+        shown,
+        ClientCertificate::Unknown(other.key_print().unwrap()),
+        "a certificate of another authority is none"
+    );
     server.replace(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
     let after = shake(&peer, &server).unwrap().1;
     assert_ne!(before.server, after.server);

@@ -40,7 +40,8 @@ mod tests {
     use super::super::{LockFamilyOrd, SessionOwner};
     use super::*;
 
-    const OWNER: SessionOwner = SessionOwner { session: SessionId(1), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+    const OWNER: SessionOwner =
+        SessionOwner { session: SessionId(1), owner: LockOwner(1), family: LockFamilyOrd::Posix };
 
     fn held(start: u64, end: u64, mode: LockMode) -> HeldLock {
         HeldLock { owner: OWNER, pid: 1, range: ByteRange { start, end }, mode }

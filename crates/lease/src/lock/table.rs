@@ -19,7 +19,8 @@ pub(super) struct HeldLock {
 
 impl Ranged for HeldLock {
     type Key = SessionOwner;
-    const FIRST: SessionOwner = SessionOwner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
+    const FIRST: SessionOwner =
+        SessionOwner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
     const LAST: SessionOwner =
         SessionOwner { session: SessionId(u64::MAX), owner: LockOwner(u64::MAX), family: LockFamilyOrd::Flock };
 

@@ -1,4 +1,4 @@
-//! New files whose bytes the kernel writes into blank bodies (docs/passthrough.md).
+//! New files whose bytes the kernel writes into blank bodies (docs/spec/passthrough.md).
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Files in the disk cache of a client on another machine, that the kernel reads itself (docs/passthrough.md).
+//! Files in the disk cache of a client on another machine, that the kernel reads itself (docs/spec/passthrough.md).
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use client::{CallError, Cancel, Events, Remote, Reply};
-use mount::{Mount, MountConfig, KernelTransport, WorkersConfig};
+use mount::{KernelTransport, Mount, MountConfig, WorkersConfig};
 use server::Loopback;
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use tempfile::TempDir;

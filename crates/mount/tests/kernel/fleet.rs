@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig, dial_addresses};
+use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig, dial_addresses};
 use mount::{Mount, MountConfig};
 use server::{CellPlace, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Call, Caller, CellCall, Fault, Name, PartitionNo, Revision, Revised, ServerId, Site, SiteKind, VolumeCall,
+    Answer, Call, Caller, CellCall, Fault, Name, PartitionNo, Revised, Revision, ServerId, Site, SiteKind, VolumeCall,
     VolumeGroup, VolumeInfo, VolumeKind, WhichVolume,
 };
 use venus::{VenusConfig, Volumes};

@@ -1,4 +1,4 @@
-//! A volume moves to another server, or another partition of its server, while people work in it (docs/volumes.md, *Move*; here step by step, as `vos move` leads it).
+//! A volume moves to another server, or another partition of its server, while people work in it (docs/spec/volumes.md, *Move*; here step by step, as `vos move` leads it).
 
 use std::fs::{self, File};
 use std::io::Write;

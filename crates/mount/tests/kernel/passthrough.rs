@@ -1,4 +1,4 @@
-//! Files whose bytes the kernel reads and writes itself (docs/passthrough.md).
+//! Files whose bytes the kernel reads and writes itself (docs/spec/passthrough.md).
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -12,7 +12,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use types::{Call, Caller, CreateHow, Fault, Fid, AuthLevel, Name, NewKind, PrincipalId, StatusChange};
+use types::{AuthLevel, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, PrincipalId, StatusChange};
 use vice::Principals;
 
 use crate::cell::Cell;

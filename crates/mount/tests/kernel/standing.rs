@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use client::{Endpoint, ClientIdentity, Session, SessionConfig};
+use client::{ClientIdentity, Endpoint, Session, SessionConfig};
 use mount::{Mount, MountConfig};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};

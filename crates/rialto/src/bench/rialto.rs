@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
+use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use rustix::process::Signal;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind};
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use client::{Cell, Endpoint, ClientIdentity, Reply, Session, SessionConfig, TokenWallet, dial_addresses};
+use client::{Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses};
 use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
 use parking_lot::Mutex;
 use serde_json::Value;

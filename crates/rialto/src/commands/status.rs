@@ -44,7 +44,7 @@ struct MountState {
     state: &'static str,
     /// How its requests come.
     transport: Option<Transport>,
-    /// Whether the kernel reads and writes large files itself (docs/passthrough.md), and why not.
+    /// Whether the kernel reads and writes large files itself (docs/spec/passthrough.md), and why not.
     passthrough: bool,
     no_passthrough: Option<String>,
     /// Whether all volumes are in this one mount.

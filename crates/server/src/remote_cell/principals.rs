@@ -8,7 +8,7 @@ use celldb::{Access, CellError, News};
 use client::clock;
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Revised,
+    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revised, Revision,
     ServerId, WhichPrincipal,
 };
 

@@ -1,5 +1,5 @@
 //! The cell's rules, servers' keys among them, when another server has the database: all of them in memory, fetched whenever one changed, and in a file, so that a server that
-//! is started while it cannot reach the database lets nobody in whom it kept out before (`docs/access.md`, *Fences*).
+//! is started while it cannot reach the database lets nobody in whom it kept out before (`docs/spec/access.md`, *Fences*).
 //!
 //! The file: what it is, the revision, fences, mandates and servers' keys in records as answers have them, each with its length in front, and a checksum. It is whole or not there, and written before rules are in force.
 
@@ -13,7 +13,8 @@ use dafs::codec::{decode_answer_record, encode_answer_record};
 use guard::{Rules, ServerKeys};
 use parking_lot::RwLock;
 use types::{
-    Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revision, Revised, ServerId, ServerInfo,
+    Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revised, Revision, ServerId,
+    ServerInfo,
 };
 
 use super::RemoteCell;

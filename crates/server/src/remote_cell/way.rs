@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
+use client::{CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fault};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Events, BreakAck, ClientIdentity, Remote, Session, SessionConfig};
+use client::{BreakAck, CallError, ClientIdentity, Endpoint, Events, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use server::{Server, ServerConfig, StartError};
 use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, VolumeQuota};

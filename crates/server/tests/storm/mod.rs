@@ -13,19 +13,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
-use dafs::message::{Attach, Message};
+use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use dafs::credentials::{ProofContext, TokenProof, Wallet};
-use dafs::{Features, FrameKind, FrameHeader, Hello, HelloAnswer, Terms};
+use dafs::message::{Attach, Message};
+use dafs::{Features, FrameHeader, FrameKind, Hello, HelloAnswer, Terms};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
-use login::{TokenIssuer, SigningKeys};
+use login::{SigningKeys, TokenIssuer};
 use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
-    Answer, AuthCall, ByteRange, Call, Caller, ClientId, CreateHow, Fid, AuthLevel, LockFamily, LockMode, LockOwner, Name,
-    NewKind, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Secret, SessionId, StatusChange, Timestamp, RequestIdentity,
+    Answer, AuthCall, AuthLevel, ByteRange, Call, Caller, ClientId, CreateHow, Fid, LockFamily, LockMode, LockOwner,
+    Name, NewKind, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Secret, SessionId, StatusChange,
+    Timestamp,
 };
 
 const CELL: &str = "cell.test";

@@ -8,8 +8,8 @@ use celldb::{Access, CellDb, CellError, News};
 use guard::PtsAsker;
 use parking_lot::Mutex;
 use types::{
-    Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revision, Revised, ServerId, ServerInfo, VolumeGroup,
-    VolumeId, WhichPrincipal,
+    Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revised, Revision, ServerId, ServerInfo,
+    VolumeGroup, VolumeId, WhichPrincipal,
 };
 
 use super::wires::{Fate, Wires};

@@ -9,9 +9,9 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use store::{MemMachine, OpenOptions, Partition};
 use types::{Answer, Fault, Pull, ServerId, ServerInfo, TaskInfo, Time};
-use vice::{TransferAgent, Fetch, Partitions, Tasks, Vice, ViceConfig};
+use vice::{Fetch, Partitions, Tasks, TransferAgent, Vice, ViceConfig};
 
-use super::database::{Database, HOST, DatabaseLink};
+use super::database::{Database, DatabaseLink, HOST};
 use super::wires::Wires;
 use crate::clock::Clock;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use celldb::CellDb;
-use store::{ScrubFinding, Partition, VolumeFacts};
+use store::{Partition, ScrubFinding, VolumeFacts};
 use types::{Name, SiteKind, VolumeGroup, VolumeId, VolumeKind};
 
 use super::house::partition_name;

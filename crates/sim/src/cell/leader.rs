@@ -7,10 +7,10 @@ use celldb::{Access, CellDb, CellError};
 use parking_lot::{Condvar, Mutex};
 use rand::Rng;
 use types::{
-    Answer, Call, Changed, Fault, Name, Revision, Revised, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
+    Answer, Call, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
     VolumeKind,
 };
-use vos::{VosError, Servers};
+use vos::{Servers, VosError};
 
 use super::database::{DatabaseLink, KnowsRootOnly};
 use super::mutation::StepMutation;
@@ -45,7 +45,7 @@ pub struct LeaderSeat<'w> {
     pub at: usize,
 }
 
-/// See [`Seat`].
+/// See [`LeaderSeat`].
 pub struct Table {
     /// Who goes on, and who is still there.
     turn: Mutex<(usize, Vec<bool>)>,

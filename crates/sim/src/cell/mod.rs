@@ -30,11 +30,11 @@ use celldb::CellDb;
 use parking_lot::Mutex;
 use rand::Rng;
 use types::{Busy, Name, VolumeInfo};
-use vos::{VosError, Job, JobLeader};
+use vos::{Job, JobLeader, VosError};
 
 pub use mutation::StepMutation;
 
-use leader::{Leader, Left, LeaderSeat, Table};
+use leader::{Leader, LeaderSeat, Left, Table};
 use order::Order;
 use world::World;
 
@@ -260,7 +260,8 @@ impl Run<'_> {
             if world.violation().is_some() {
                 return true;
             }
-            let refused = matches!(error, VosError::Refused { .. } | VosError::Unfit(_) | VosError::NoVolume | VosError::Cell(_));
+            let refused =
+                matches!(error, VosError::Refused { .. } | VosError::Unfit(_) | VosError::NoVolume | VosError::Cell(_));
             if refused && !stops && order.is_settled(&world) {
                 drop(world);
                 return self.done(order);

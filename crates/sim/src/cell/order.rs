@@ -11,7 +11,7 @@ use types::{
     Answer, Name, ServerId, SiteKind, StreamCursor, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
     WhichVolume,
 };
-use vos::{VosError, Job, NewVolume, Part, Sink};
+use vos::{Job, NewVolume, Part, Sink, VosError};
 
 use super::house::partition_name;
 use super::judge::text;

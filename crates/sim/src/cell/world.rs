@@ -9,7 +9,7 @@ use std::time::Duration;
 use celldb::CellDb;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Answer, Call, Fault, Name, ReplyAddress, Pull, Revision, Time, VolumeId};
+use types::{Answer, Call, Fault, Name, Pull, ReplyAddress, Revision, Time, VolumeId};
 
 use super::database::Database;
 use super::house::SimHouse;

@@ -1,4 +1,4 @@
-//! The nest: a directory that clients ask to have to themselves (`docs/delegation.md`).
+//! The nest: a directory that clients ask to have to themselves (`docs/spec/delegation.md`).
 //!
 //! A client that has it makes and removes names without asking, keeps those changes in a journal, and sends them in chains, one
 //! chain at a time: after a while, when the nest is wanted back, or when the server has restarted. It gives the nest back when

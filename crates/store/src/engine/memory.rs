@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Batch, EngineChange, Engine, Visit, add_numbers};
+use super::{Batch, Engine, EngineChange, Visit, add_numbers};
 use crate::StoreError;
 use crate::machine::{MemMachineState, Shared};
 

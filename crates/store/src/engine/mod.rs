@@ -4,17 +4,17 @@
 //! which they were applied: what is found after a crash is the effect of the first n batches, with n at least what
 //! the last sync covered.
 
-mod write_combiner;
 mod memory;
 mod rocks;
 #[cfg(test)]
 mod suite;
+mod write_combiner;
 
 use std::ops::ControlFlow;
 
-pub(crate) use write_combiner::{GatherScope, WriteCombiner};
 pub(crate) use memory::{MemEngine, MemLog};
 pub(crate) use rocks::RocksEngine;
+pub(crate) use write_combiner::{GatherScope, WriteCombiner};
 
 use crate::StoreError;
 use crate::key::Key;
@@ -34,7 +34,7 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// Visits records from `from` (included) to `end` (excluded) in key order until told to stop.
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()>;
-    /// Applies `batch`: visible on return, and kept if the process dies (but see [`Gathered`]).
+    /// Applies `batch`: visible on return, and kept if the process dies (but see [`WriteCombiner`]).
     fn apply(&self, batch: &Batch) -> Result<()>;
     /// Everything applied before the call is on disk.
     fn sync(&self) -> Result<()>;
@@ -128,7 +128,7 @@ impl Batch {
     }
 }
 
-/// `value + by`, elementwise, as [`Change::Add`] defines it.
+/// `value + by`, elementwise, as [`EngineChange::Add`] defines it.
 fn add_numbers(value: &mut Vec<u8>, by: &[u8]) {
     if value.len() < by.len() {
         value.resize(by.len(), 0);

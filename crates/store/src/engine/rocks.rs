@@ -16,7 +16,7 @@ use rocksdb::{
 };
 use waldb::Synced;
 
-use super::{Batch, EngineChange, Engine, Visit, add_numbers};
+use super::{Batch, Engine, EngineChange, Visit, add_numbers};
 use crate::StoreError;
 use crate::key::{self, Key};
 

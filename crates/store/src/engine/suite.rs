@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Batch, Engine, GatherScope, WriteCombiner, MemEngine, RocksEngine};
+use super::{Batch, Engine, GatherScope, MemEngine, RocksEngine, WriteCombiner};
 use crate::MemMachine;
 
 fn collect(engine: &dyn Engine, from: &[u8], end: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {

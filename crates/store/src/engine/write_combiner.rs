@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{Batch, EngineChange, Engine, Result, Visit, add_numbers};
+use super::{Batch, Engine, EngineChange, Result, Visit, add_numbers};
 use crate::StoreError;
 use crate::key::Key;
 
@@ -146,7 +146,13 @@ impl WriteCombiner {
     pub(crate) fn new(below: Box<dyn Engine>) -> WriteCombiner {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        WriteCombiner { below, number, waits: AtomicBool::new(false), order: Mutex::default(), pending: RwLock::default() }
+        WriteCombiner {
+            below,
+            number,
+            waits: AtomicBool::new(false),
+            order: Mutex::default(),
+            pending: RwLock::default(),
+        }
     }
 
     /// From now on this thread may gather. Whoever ends the scope writes out.

@@ -1,6 +1,6 @@
 //! A body that comes in, block by block, as an update of its vnode.
 //!
-//! A body that is in the same file as in `since` is *patched*: the first change gives the sealed epochs a copy (`aside.rs`), and what is said to be the same
+//! A body that is in the same file as in `since` is *patched*: the first change gives the sealed epochs a copy (`copy_on_write.rs`), and what is said to be the same
 //! is there already. Any other is *rebuilt* in a new file, into which blocks that are the same are copied from `since`; so whatever an earlier stream
 //! left of it counts for nothing. After a restart in the middle of a body nobody knows which it was: then what is the same is copied, and holes are made
 //! where there are some already. What comes in over a volume patches nothing: a body of which only the attributes changed stays in the file that the

@@ -15,16 +15,16 @@ use super::Under;
 use super::body::{Building, Mode};
 use super::codec::{Item, StreamHead, StreamPart, get_cursor, get_head, put_cursor, put_head};
 use super::outgoing::stage;
+use crate::body_sync::settle_tree;
 use crate::engine::{Batch, Engine};
 use crate::header::{Base, TreeHeader};
 use crate::key::{self, kind};
 use crate::media::CommitScope;
 use crate::record::{self, BucketEntry, In, Out};
-use crate::body_sync::settle_tree;
 use crate::tree_state::{TreeState, put_header};
 use crate::vnode::initial_used;
 use crate::volume::Result;
-use crate::{NewClone, Partition, VolumeQuota, StoreError, Update, Usage, Vnode, Volume};
+use crate::{NewClone, Partition, StoreError, Update, Usage, Vnode, Volume, VolumeQuota};
 
 /// Bytes of parts between two times that all is made stable. Unit tests do it often, so that streams go on in the middle of bodies.
 const SETTLE_BYTES: u64 = if cfg!(test) { 150 << 10 } else { 64 << 20 };

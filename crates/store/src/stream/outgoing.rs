@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use types::{Kind, StreamCursor, VnodeNo};
 
-use super::codec::{CHUNK_BLOCKS, BodyForm, PartOut, Run, StreamHead};
+use super::codec::{BodyForm, CHUNK_BLOCKS, PartOut, Run, StreamHead};
 use crate::disk::CHUNK_BYTES;
 use crate::engine::{Engine, prefix_end};
 use crate::key;
@@ -352,7 +352,13 @@ impl Sender<'_> {
     }
 
     /// Blocks of one group; says how far there was room.
-    fn group(&mut self, reader: &BodyReader, blocks: std::ops::Range<u64>, sums: &Sums, old: Option<&Sums>) -> Result<u64> {
+    fn group(
+        &mut self,
+        reader: &BodyReader,
+        blocks: std::ops::Range<u64>,
+        sums: &Sums,
+        old: Option<&Sums>,
+    ) -> Result<u64> {
         let size = reader.vnode().status.size;
         let mut next = blocks.start;
         while next < blocks.end {

@@ -24,11 +24,11 @@ use types::{StreamCursor, Timestamp, VnodeNo, VolumeId};
 
 use super::codec::StreamHead;
 use super::incoming::{IncomingInfo, end_progress, is_same_stream, put_progress};
+use crate::body_sync::settle_tree;
 use crate::catalog::FROZEN;
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::{Base, TreeHeader};
 use crate::key::{self, kind};
-use crate::body_sync::settle_tree;
 use crate::tree_state::TreeState;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
 
 use super::world::{new_root, options};
-use crate::{BLOCK_BYTES, MemMachine, OpenOptions, Partition, VolumeQuota, StoreError, Update, Vnode, Volume, VolumeFields};
+use crate::{
+    BLOCK_BYTES, MemMachine, OpenOptions, Partition, StoreError, Update, Vnode, Volume, VolumeFields, VolumeQuota,
+};
 
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()

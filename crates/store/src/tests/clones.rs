@@ -8,7 +8,7 @@ use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Model, Op, World, contents, make_file, name, new_root, op};
 use crate::key::{self, kind};
-use crate::{BLOCK_BYTES, NewClone, OpenOptions, Partition, BodyLocation, StoreError, Update, Vnode, Volume, record};
+use crate::{BLOCK_BYTES, BodyLocation, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume, record};
 
 fn clone_of(of: &Volume, text: &str) -> NewClone {
     let name = Name::new(text.as_bytes()).unwrap();

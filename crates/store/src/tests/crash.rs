@@ -9,7 +9,7 @@ use types::VnodeNo;
 
 use super::history::{History, brief};
 use super::world::{Model, Op, World, op};
-use crate::{ScrubFinding, MemMachine, OpenOptions, Partition};
+use crate::{MemMachine, OpenOptions, Partition, ScrubFinding};
 
 /// A world with its past, as far as a crash could bring it back.
 struct Past {

@@ -8,7 +8,7 @@ use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 use super::world::{World, name, options};
 use crate::key::kind;
-use crate::{BLOCK_BYTES, ScrubFinding, OpenError, Partition, StoreError, Update, Vnode};
+use crate::{BLOCK_BYTES, OpenError, Partition, ScrubFinding, StoreError, Update, Vnode};
 
 /// A volume with every kind of record: 0 a file with a body file and attributes, 1 an inline one, 2 an orphan.
 fn populated() -> World {

@@ -5,7 +5,7 @@ use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier,
 
 use crate::header::{Base, ForkOrigin, SealedEpoch, TreeHeader, ViewHeader};
 use crate::record::{self, BucketEntry};
-use crate::{BodyLocation, VolumeQuota, SessionRecord, StoredReply, EntryTarget, Usage, Vnode};
+use crate::{BodyLocation, EntryTarget, SessionRecord, StoredReply, Usage, Vnode, VolumeQuota};
 
 const KEY: &[u8] = b"key";
 

@@ -6,7 +6,7 @@ use types::{AllocateMode, Name, SeekWhat, SessionId, Timestamp, VnodeNo, VolumeI
 
 use super::world::{World, make_file, name};
 use crate::reader::body_name;
-use crate::{BLOCK_BYTES, BlankName, ScrubFinding, MemMachine, NewClone, StoreError, Update, Vnode};
+use crate::{BLOCK_BYTES, BlankName, MemMachine, NewClone, ScrubFinding, StoreError, Update, Vnode};
 
 /// A world with one stable file of these bytes.
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {

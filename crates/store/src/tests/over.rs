@@ -6,7 +6,9 @@ use types::{StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::stream::{Whole, config, findings, name, open, whole};
 use super::world::{Op, World, make_file, op};
-use crate::{FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, StoreError, StreamPart, Update, Volume};
+use crate::{
+    FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, StoreError, StreamPart, Update, Volume, VolumeQuota,
+};
 
 const TREE: VolumeId = VolumeId(77);
 /// As in `stream/over.rs`.

@@ -6,8 +6,8 @@ use types::{Name, SeekWhat, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKi
 
 use super::world::{World, make_file, name};
 use crate::{
-    BLOCK_BYTES, ScrubFinding, FinishAs, MemMachine, NewClone, OpenOptions, Partition, BodyLocation, StoreError, StreamPart,
-    Update, Vnode, Volume,
+    BLOCK_BYTES, BodyLocation, FinishAs, MemMachine, NewClone, OpenOptions, Partition, ScrubFinding, StoreError,
+    StreamPart, Update, Vnode, Volume,
 };
 
 /// Text that compresses as source does, a hole, and a part that does not compress.

@@ -11,8 +11,8 @@ use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId,
 use super::world::{Op, World, make_file, new_root, op, options};
 use crate::key::kind;
 use crate::{
-    BLOCK_BYTES, StoredEntry, ScrubFinding, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, StoreError,
-    StreamPart, Update, Usage, Vnode, Volume,
+    BLOCK_BYTES, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, ScrubFinding, StoreError, StoredEntry,
+    StreamPart, Update, Usage, Vnode, Volume, VolumeQuota,
 };
 
 /// All that can be seen of a vnode.

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::{
-    BLOCK_BYTES, ScrubFinding, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, VolumeQuota, Update, Vnode, Volume,
+    BLOCK_BYTES, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, ScrubFinding, Update, Vnode, Volume,
+    VolumeQuota,
 };
 use crate::{KEY_BYTES, KeyKeeper, TreeKey};
 

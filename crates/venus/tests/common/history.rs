@@ -13,7 +13,8 @@ use super::name;
 /// Names that occur.
 const NAMES: u32 = 5;
 /// Users that occur: the superuser, and an owner of things in some directories.
-const USERS: [Caller; 2] = [Caller::ROOT, Caller { uid: 10, gid: 20, groups: None, who: types::RequestIdentity::NAMED }];
+const USERS: [Caller; 2] =
+    [Caller::ROOT, Caller { uid: 10, gid: 20, groups: None, who: types::RequestIdentity::NAMED }];
 
 /// A path below the root: one or two names.
 pub type Path = Vec<Name>;

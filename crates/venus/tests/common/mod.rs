@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use client::{CallError, Cancel, Events, BreakAck, Remote, Reply, Session, clock};
+use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, Session, clock};
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
-use venus::{EntryReply, LookupReply, OpenHandle, KernelPort, OpenMode, RequestContext, Venus, VenusConfig};
+use venus::{EntryReply, KernelPort, LookupReply, OpenHandle, OpenMode, RequestContext, Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
 pub const ROOT: Caller = Caller::ROOT;

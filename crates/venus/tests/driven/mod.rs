@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use powercut::{Flushes, DriveImage, Machine};
+use powercut::{DriveImage, Flushes, Machine};
 use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Volume};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Volume, VolumeQuota};
 use types::{Fid, Timestamp};
 
 use crate::Host;

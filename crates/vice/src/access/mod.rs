@@ -86,7 +86,12 @@ pub(crate) fn need_by_mode(caller: &Caller, status: &Status, right: Right) -> Re
 ///
 /// # Errors
 /// As [`need`], and `NotPermitted` in a sticky directory where neither is the caller's.
-pub(crate) fn need_delete(asker: CallerView<'_>, volume: &ViceVolume, dir: &Vnode, victim: &Vnode) -> Result<(), Fault> {
+pub(crate) fn need_delete(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    dir: &Vnode,
+    victim: &Vnode,
+) -> Result<(), Fault> {
     need(asker, volume, dir, Right::Delete)?;
     if volume.lists.decide() { Ok(()) } else { posix::need_unstuck(asker.caller, &dir.status, &victim.status) }
 }

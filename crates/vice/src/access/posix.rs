@@ -7,7 +7,7 @@
 //! *Data.* A host that is believed asks the bits itself when a file is opened, and is not asked again. Any other caller is
 //! judged here at each call, as NFS servers do: the owner may read and write whatever the bits say (a program makes a file
 //! of mode 0444 and writes it), and whoever may execute a program may read it. What a file allowed when it was opened goes
-//! on (`opened.rs`). A caller without any proof owns nothing and is in no group: the bits of others decide.
+//! on (`open_rights.rs`). A caller without any proof owns nothing and is in no group: the bits of others decide.
 //!
 //! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn who may search the
 //! directory that it is in ([`types::RunKey`]).
@@ -109,7 +109,7 @@ pub(crate) fn without_privileges(status: &Status) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Fid, AuthLevel, Timestamp, VnodeNo};
+    use types::{AuthLevel, Fid, Timestamp, VnodeNo};
 
     fn file(mode: u16) -> Status {
         store::Vnode::new(Fid::new(1, 2, 3), Kind::File, mode, 10, 20, VnodeNo::ROOT, Timestamp::default()).status
@@ -148,7 +148,10 @@ mod tests {
     #[test]
     fn data_is_judged_here_for_callers_that_are_not_believed() {
         let denied = Err(Fault::AccessDenied);
-        let with = |uid, level| Caller { who: types::RequestIdentity { level, ..types::RequestIdentity::NOBODY }, ..who(uid, 1, Some(&[])) };
+        let with = |uid, level| Caller {
+            who: types::RequestIdentity { level, ..types::RequestIdentity::NOBODY },
+            ..who(uid, 1, Some(&[]))
+        };
         let (owner, other) = (with(10, AuthLevel::Password), with(11, AuthLevel::Password));
         let nobody = Caller { gid: 20, ..with(10, AuthLevel::Nobody) };
         type Row<'a> = (&'static str, u16, &'a Caller, Right, Result<(), Fault>);

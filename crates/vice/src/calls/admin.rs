@@ -1,7 +1,7 @@
 //! The volume as a whole, and the server as a whole.
 
 use serde_json::json;
-use store::{VolumeQuota, VolumeFacts};
+use store::{VolumeFacts, VolumeQuota};
 use types::{Answer, Caller, Fault, Fid, PrincipalId, SessionId, VolumeId, VolumeStatus};
 
 use super::CallOutcome;
@@ -35,7 +35,13 @@ impl Vice {
     }
 
     /// A quota below the usage is allowed: nothing more grows then.
-    pub(super) fn set_quota(&self, ask: &mut CallContext<'_>, fid: Fid, bytes: u64, files: u64) -> Result<CallOutcome, Fault> {
+    pub(super) fn set_quota(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        bytes: u64,
+        files: u64,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         self.need_all_back(ask, fid.volume)?;

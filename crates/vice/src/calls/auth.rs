@@ -1,11 +1,11 @@
-//! Who shows who he is, and gets a token for it (`docs/access.md`). What is kept of passwords lies in the cell's database, so who has none asks who has it.
+//! Who shows who he is, and gets a token for it (`docs/spec/access.md`). What is kept of passwords lies in the cell's database, so who has none asks who has it.
 
 use celldb::CellDb;
-use guard::{PtsAsker, Cps};
-use login::{TokenIssuer, Passwords, TokenRequest, Service};
+use guard::{Cps, PtsAsker};
+use login::{Passwords, Service, TokenIssuer, TokenRequest};
 use std::sync::Arc;
 use types::{
-    Answer, AuthCall, Behalf, Fault, AuthLevel, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
+    Answer, AuthCall, AuthLevel, Behalf, Fault, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
     WhichPrincipal,
 };
 
@@ -29,7 +29,12 @@ impl Vice {
         }
     }
 
-    pub(crate) fn ask_auth(&self, ask: &CallContext<'_>, behalf: Option<Behalf>, call: &AuthCall) -> Result<CallOutcome, Fault> {
+    pub(crate) fn ask_auth(
+        &self,
+        ask: &CallContext<'_>,
+        behalf: Option<Behalf>,
+        call: &AuthCall,
+    ) -> Result<CallOutcome, Fault> {
         // Passwords and tokens are of use to whoever reads along, also from a trusted host.
         if ask.caller.who.overheard {
             let host = ask.caller.who.host;
@@ -144,7 +149,13 @@ impl AuthDesk {
         self.mint.believes(key)
     }
 
-    fn token(&self, ask: &CallContext<'_>, who: &Principal, level: AuthLevel, client: [u8; 32]) -> Result<Answer, Fault> {
+    fn token(
+        &self,
+        ask: &CallContext<'_>,
+        who: &Principal,
+        level: AuthLevel,
+        client: [u8; 32],
+    ) -> Result<Answer, Fault> {
         Ok(Answer::Token(self.issue(ask, who, level, client, None)?.into()))
     }
 
@@ -162,7 +173,13 @@ impl AuthDesk {
     }
 
     /// A token that ends with the ticket at the latest.
-    fn with_ticket(&self, ask: &CallContext<'_>, db: &dyn CellDb, request: &[u8], client: [u8; 32]) -> Result<Answer, Fault> {
+    fn with_ticket(
+        &self,
+        ask: &CallContext<'_>,
+        db: &dyn CellDb,
+        request: &[u8],
+        client: [u8; 32],
+    ) -> Result<Answer, Fault> {
         let service = self.kerberos.as_ref().ok_or(Fault::Unsupported)?;
         let host = ask.caller.who.host;
         let vouched = service.accept(request, &client).map_err(|error| {

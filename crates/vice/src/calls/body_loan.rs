@@ -1,12 +1,12 @@
-//! Bodies for kernels (docs/passthrough.md): lending them, and bringing the records up to what kernels wrote.
+//! Bodies for kernels (docs/spec/passthrough.md): lending them, and bringing the records up to what kernels wrote.
 //!
 //! A lend is over when no session has the body and nobody has it open for writing (PT-2). Until then it is settled each second
-//! ([`Vice::tend`]), whether or not a session asks, so that others see what was written (docs/semantics.md). Breaks that this
+//! ([`Vice::tend`]), whether or not a session asks, so that others see what was written (docs/spec/semantics.md). Breaks that this
 //! sends are awaited by whoever settles next: to answer is to say that everybody knows (CB-1).
 
 use std::collections::HashMap;
 
-use lease::{Output, BreakTicket};
+use lease::{BreakTicket, Output};
 use smallvec::SmallVec;
 use store::{BodyLocation, Update, Vnode};
 use types::{Answer, BreakItem, BreakReason, Fault, Fid, Lending, SessionId, Time, Timestamp};
@@ -84,7 +84,9 @@ impl Vice {
         self.promise(ask, &volume, &[fid])?;
         match how {
             Lending::Read if !matches!(vnode.place, BodyLocation::File { .. }) => return Err(Fault::Unsupported),
-            Lending::Write | Lending::Join if volume.need_delegations_allowed(ask.now).is_err() => return Err(Fault::Busy),
+            Lending::Write | Lending::Join if volume.need_delegations_allowed(ask.now).is_err() => {
+                return Err(Fault::Busy);
+            }
             Lending::Write if !self.has_ample_room(&volume)? => return Err(Fault::Busy),
             Lending::Read | Lending::Write | Lending::Join => {}
         }

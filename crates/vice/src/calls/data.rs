@@ -17,7 +17,13 @@ use crate::volumes::ViceVolume;
 const SUMS_MAX: u32 = (limits::MESSAGE_BYTES_MAX / 8) as u32;
 
 impl Vice {
-    pub(super) fn read(&self, ask: &mut CallContext<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
+    pub(super) fn read(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        offset: u64,
+        length: u32,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let (status, data) = self.with_body(ask, &volume, fid, |reader| {
             let length = (length as usize).min(limits::PAYLOAD_BYTES_MAX);
@@ -28,7 +34,13 @@ impl Vice {
     }
 
     /// Packed chunks leave as they lie, with the sums of what is in them, if they are fewer bytes than were asked for.
-    pub(super) fn read_packed(&self, ask: &mut CallContext<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
+    pub(super) fn read_packed(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        offset: u64,
+        length: u32,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let length = length.min(limits::PAYLOAD_BYTES_MAX as u32);
         let answer = self.with_body(ask, &volume, fid, |reader| {
@@ -46,7 +58,13 @@ impl Vice {
         Ok(CallOutcome::Answer(answer))
     }
 
-    pub(super) fn seek(&self, ask: &mut CallContext<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<CallOutcome, Fault> {
+    pub(super) fn seek(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        offset: u64,
+        what: SeekWhat,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let found = self.with_body(ask, &volume, fid, |reader| {
             if offset >= reader.vnode().status.size {
@@ -69,7 +87,13 @@ impl Vice {
         Ok(CallOutcome::Body(Answer::Body { status }, body))
     }
 
-    pub(super) fn read_sums(&self, ask: &mut CallContext<'_>, fid: Fid, first: u64, count: u32) -> Result<CallOutcome, Fault> {
+    pub(super) fn read_sums(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        first: u64,
+        count: u32,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let (version, sums) = self.with_body(ask, &volume, fid, |reader| {
             Ok((reader.vnode().status.data_version, reader.sums(first, count.min(SUMS_MAX))?))

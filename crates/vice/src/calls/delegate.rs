@@ -1,4 +1,4 @@
-//! Delegations of directories, and the changes that were made under them (`docs/delegation.md`).
+//! Delegations of directories, and the changes that were made under them (`docs/spec/delegation.md`).
 
 use std::time::Duration;
 
@@ -92,7 +92,13 @@ impl Vice {
 
     /// A change that the session has answered itself: as any other, but at its own time, and only of what the session has to itself. Each file
     /// that it touches is looked at for that when it is promised ([`Vice::promise`]).
-    pub(super) fn delegated(&self, ask: &mut CallContext<'_>, at: Timestamp, slot: u64, call: &Call) -> Result<CallOutcome, Fault> {
+    pub(super) fn delegated(
+        &self,
+        ask: &mut CallContext<'_>,
+        at: Timestamp,
+        slot: u64,
+        call: &Call,
+    ) -> Result<CallOutcome, Fault> {
         if !call.delegable() || ask.delegated.is_some() {
             return Err(Fault::Invalid);
         }

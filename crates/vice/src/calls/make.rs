@@ -86,7 +86,13 @@ impl Vice {
         made
     }
 
-    pub(super) fn link(&self, ask: &mut CallContext<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
+    pub(super) fn link(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<CallOutcome, Fault> {
         if fid.volume != dir.volume {
             return Err(Fault::CrossVolume);
         }

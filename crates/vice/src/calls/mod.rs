@@ -3,14 +3,14 @@
 mod acl;
 mod admin;
 pub(crate) mod auth;
-mod preallocated;
+mod body_loan;
 mod counters;
 mod data;
 mod delegate;
 mod entries;
-mod body_loan;
 mod lock;
 mod make;
+mod preallocated;
 mod remove;
 mod rename;
 mod status;
@@ -20,9 +20,9 @@ use std::os::fd::OwnedFd;
 
 use types::{Answer, Call, Fault};
 
-pub(crate) use preallocated::Blanks;
-pub(crate) use counters::CallCounters;
 pub(crate) use body_loan::Lends;
+pub(crate) use counters::CallCounters;
+pub(crate) use preallocated::Blanks;
 
 use crate::Vice;
 use crate::service::CallContext;

@@ -1,4 +1,4 @@
-//! Blank bodies (docs/passthrough.md): a session's kernel writes new files into them, and they become bodies without a copy.
+//! Blank bodies (docs/spec/passthrough.md): a session's kernel writes new files into them, and they become bodies without a copy.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -8,8 +8,8 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
 use crate::change::{Change, touch_data, touch_status};
-use crate::service::CallContext;
 use crate::lock_stripes::StripeGuards;
+use crate::service::CallContext;
 
 impl Vice {
     pub(super) fn remove(

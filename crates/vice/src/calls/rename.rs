@@ -84,7 +84,12 @@ impl Vice {
     }
 
     /// Both names name the same file already: POSIX wants nothing to happen.
-    fn nothing_to_do(&self, ask: &mut CallContext<'_>, volume: &ViceVolume, scene: &Scene) -> Result<CallOutcome, Fault> {
+    fn nothing_to_do(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &ViceVolume,
+        scene: &Scene,
+    ) -> Result<CallOutcome, Fault> {
         let (from_dir, to_dir) = (scene.from_dir.status, scene.to_dir_status());
         let status = scene.moved.status;
         self.promise(ask, volume, &[status.fid, from_dir.fid, to_dir.fid])?;

@@ -7,8 +7,8 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, CallerView, Right, SET_GID, SET_IDS, in_group, owns, without_privileges};
 use crate::change::{Change, touch_data, touch_status};
-use crate::quota_charge;
 use crate::open_rights::ModeRights;
+use crate::quota_charge;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
@@ -16,7 +16,12 @@ use crate::volumes::ViceVolume;
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vice {
-    pub(super) fn set_status(&self, ask: &mut CallContext<'_>, fid: Fid, wanted: &StatusChange) -> Result<CallOutcome, Fault> {
+    pub(super) fn set_status(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        wanted: &StatusChange,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);

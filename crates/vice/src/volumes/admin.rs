@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use store::{NewClone, NewFork, NewRoot, VolumeQuota, VolumeFields};
+use store::{NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota};
 use types::{
     Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,
@@ -146,7 +146,12 @@ impl Vice {
         Ok(Answer::Done)
     }
 
-    fn set_volume_fields(&self, ask: &mut CallContext<'_>, id: VolumeId, change: &VolumeChange) -> Result<CallOutcome, Fault> {
+    fn set_volume_fields(
+        &self,
+        ask: &mut CallContext<'_>,
+        id: VolumeId,
+        change: &VolumeChange,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         let known = volume.store.quota();
         let wanted = VolumeQuota {

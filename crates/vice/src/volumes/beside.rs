@@ -1,13 +1,13 @@
 //! A tree on two partitions of one server: while a volume goes from one to the other.
 //!
 //! Model. The copy comes in under the same number of the tree, and each of its volumes is a *twin* of one that it was read from: the same number, name and epoch. Its tree
-//! is marked as arriving from its first part on, so numbers and names mean the volumes of the other partition as long as these are there ([`store::Standing`]), and nobody is
+//! is marked as arriving from its first part on, so numbers and names mean the volumes of the other partition as long as these are there ([`store::IncomingState`]), and nobody is
 //! served from the copy. Which of the two goes is for the cell's database to say: what it says that a group is on never leaves. When the read-write volume has left, its number
-//! means the one that arrived, which is told to serve, or finds out that it is to (`hold.rs`).
+//! means the one that arrived, which is told to serve, or finds out that it is to (`freeze.rs`).
 //!
 //! It is read as a stream is that comes from another server, part by part; only nothing of it goes over a network, and nobody is asked.
 
-use store::{FinishAs, NewClone, Partition, VolumeQuota, IncomingState};
+use store::{FinishAs, IncomingState, NewClone, Partition, VolumeQuota};
 use types::{
     Answer, Beside, Fault, Finish, Name, PartitionNo, Pull, SiteKind, TaskInfo, TaskState, Timestamp, VolumeCall,
     VolumeId, VolumeKind,
@@ -41,7 +41,13 @@ impl Vice {
     }
 
     /// Begins to copy, or finds that it goes on.
-    fn copy_beside(&self, ask: &CallContext<'_>, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<CallOutcome, Fault> {
+    fn copy_beside(
+        &self,
+        ask: &CallContext<'_>,
+        id: VolumeId,
+        no: PartitionNo,
+        arrives: bool,
+    ) -> Result<CallOutcome, Fault> {
         let errands = self.errands.get().ok_or(Fault::Unsupported)?;
         self.partitions.get(no)?;
         let volume = self.any_volume(id)?;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use celldb::{CellDb, CellError};
 use guard::PtsAsker;
 use types::{
-    Answer, Caller, CellCall, Fault, AuthLevel, Name, PrincipalId, PtsCall, Revision, Revised, ServerId, ServerInfo, VolumeId,
-    WhichVolume, RequestIdentity,
+    Answer, AuthLevel, Caller, CellCall, Fault, Name, PrincipalId, PtsCall, RequestIdentity, Revised, Revision,
+    ServerId, ServerInfo, VolumeId, WhichVolume,
 };
 
 use crate::Vice;

@@ -68,7 +68,12 @@ enum Whose {
 }
 
 impl Vice {
-    pub(super) fn hold_volume(&self, ask: &mut CallContext<'_>, id: VolumeId, millis: u32) -> Result<CallOutcome, Fault> {
+    pub(super) fn hold_volume(
+        &self,
+        ask: &mut CallContext<'_>,
+        id: VolumeId,
+        millis: u32,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         if volume.store.is_frozen() {
             return Err(Fault::Busy);

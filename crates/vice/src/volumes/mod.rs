@@ -1,20 +1,20 @@
-//! Volumes: the partitions that they are on, which of them are in use, and what administrators do with them (`docs/volumes.md`).
+//! Volumes: the partitions that they are on, which of them are in use, and what administrators do with them (`docs/spec/volumes.md`).
 
 mod admin;
 mod beside;
 mod cell;
 mod fetch;
 mod freeze;
-mod volumes_in_use;
 mod partitions;
 mod tasks;
 mod transfer;
 mod volume;
+mod volumes_in_use;
 
 pub use fetch::{Fetch, Unanswered, Work};
 pub(crate) use freeze::Moves;
-pub(crate) use volumes_in_use::VolumesInUse;
 pub use partitions::Partitions;
 pub use tasks::Tasks;
 pub use transfer::TransferAgent;
 pub(crate) use volume::{QuotaReservation, ViceVolume};
+pub(crate) use volumes_in_use::VolumesInUse;

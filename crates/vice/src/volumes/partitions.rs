@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use store::{Partition, IncomingState, StoreError, StoredReply};
+use store::{IncomingState, Partition, StoreError, StoredReply};
 use types::{BootVerifier, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
 
 /// The partitions of a server, in the order of their numbers; at least one. Clones are handles to the same ones.

@@ -1,12 +1,12 @@
 //! Volumes on their way: what is sealed here is read in parts, and what comes in is applied and becomes a volume (`store::stream`).
 //!
 //! Parts go and come without a look at rights, so all of this is the superuser's. A server that fetches from another one does so in threads of its
-//! own, which the driver has ([`Errands`]).
+//! own, which the driver has ([`TransferAgent`]).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, IncomingState, StreamHead, StreamPart};
+use store::{FinishAs, IncomingState, NewClone, PART_BYTES_MIN, Partition, StreamHead, StreamPart, VolumeQuota};
 use types::{
     Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time, Timestamp, VolumeCall,
     VolumeId, VolumeInfo, VolumeKind, is_volume_name, limits,
@@ -160,7 +160,9 @@ impl Vice {
     pub fn place_of_pull(&self, pull: &Pull) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let there = match self.partitions.of_tree(pull.tree)? {
             // Nobody asks that one: it was to come from another partition, and was forgotten.
-            Some(there) if self.partitions.get(there)?.tree_standing(pull.tree)? == Some(IncomingState::Arrives) => None,
+            Some(there) if self.partitions.get(there)?.tree_standing(pull.tree)? == Some(IncomingState::Arrives) => {
+                None
+            }
             there => there,
         };
         let no = match (pull.partition, there) {

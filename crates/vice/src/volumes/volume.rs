@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
 use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
-use crate::access::{self, CallerView, VolumeAcls, Right};
+use crate::access::{self, CallerView, Right, VolumeAcls};
 
 /// One volume.
 pub(crate) struct ViceVolume {

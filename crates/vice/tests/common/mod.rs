@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
-    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, ReplyAddress, RemoveWhat,
+    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, ReplyAddress,
     SessionId, Status, Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};

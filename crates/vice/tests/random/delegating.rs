@@ -2,7 +2,7 @@
 //! the client sends it; every call that the service answers must see all that any client has answered before (DE-1, DE-2), and
 //! what the service says to a delegated change must be what the client said (DE-5).
 //!
-//! The clients know what they have by the rules of `docs/delegation.md` alone, from answers and their own calls. What names mean and files are like
+//! The clients know what they have by the rules of `docs/spec/delegation.md` alone, from answers and their own calls. What names mean and files are like
 //! they read off the model: nobody else can have changed what they have to themselves.
 
 use std::collections::{BTreeMap, BTreeSet};

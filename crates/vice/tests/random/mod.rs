@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use guard::Cps;
 use model::{Content, ModelTree};
 use types::{
-    Answer, Call, Caller, DirEntry, Fault, Fid, Kind, PrincipalId, SeekWhat, Status, StatusChange, VolumeCall,
-    VolumeId, VolumeKind, RequestIdentity,
+    Answer, Call, Caller, DirEntry, Fault, Fid, Kind, PrincipalId, RequestIdentity, SeekWhat, Status, StatusChange,
+    VolumeCall, VolumeId, VolumeKind,
 };
 
 pub use op::Op;

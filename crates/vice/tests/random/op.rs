@@ -5,8 +5,8 @@ use guard::{Acl, Rights};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    AllocateMode, Call, Caller, CreateHow, Fid, AuthLevel, Name, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat,
-    SetTime, StatusChange, Timestamp, RequestIdentity, XattrMode,
+    AllocateMode, AuthLevel, Call, Caller, CreateHow, Fid, Name, NewKind, PrincipalId, RemoveWhat, RenameMode,
+    RequestIdentity, SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
 };
 
 /// See the head of the file.
@@ -175,7 +175,8 @@ impl Op {
 
 /// Of a machine that is believed, with a token, or without anything.
 fn caller_of_any_level(number: u16) -> Caller {
-    let level = [AuthLevel::Named, AuthLevel::Password, AuthLevel::Named, AuthLevel::Nobody][usize::from(number / 8 % 4)];
+    let level =
+        [AuthLevel::Named, AuthLevel::Password, AuthLevel::Named, AuthLevel::Nobody][usize::from(number / 8 % 4)];
     let caller = caller(number);
     Caller { who: RequestIdentity { level, ..RequestIdentity::NOBODY }, ..caller }
 }

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use celldb::{Access, CellDb, CellError};
-use client::{Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
+use client::{ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revision, Revised, ServerId, ServerInfo, VolumeCall,
+    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revised, Revision, ServerId, ServerInfo, VolumeCall,
     VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
-use vos::{VosError, Job, NewVolume, ServerConnections, Servers, JobEvent, JobLeader};
+use vos::{Job, JobEvent, JobLeader, NewVolume, ServerConnections, Servers, VosError};
 
 pub const PARTITION: &str = "/vicepa";
 

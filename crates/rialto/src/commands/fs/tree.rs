@@ -1,4 +1,4 @@
-//! What a mount says and is told through the attributes of its files and directories (`docs/volumes.md`), with refusals that say what to do.
+//! What a mount says and is told through the attributes of its files and directories (`docs/spec/volumes.md`), with refusals that say what to do.
 
 use std::path::{Path, PathBuf};
 

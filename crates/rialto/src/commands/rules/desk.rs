@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::{CallError, Endpoint, ClientOptions};
-use types::{Answer, Call, Caller, Fault, GuardCall, PrincipalId, PtsCall, ServerId, ServerInfo, RequestIdentity};
+use client::{CallError, ClientOptions, Endpoint};
+use types::{Answer, Call, Caller, Fault, GuardCall, PrincipalId, PtsCall, RequestIdentity, ServerId, ServerInfo};
 
 use crate::ask::Asking;
 use crate::cell::Where;

@@ -1,4 +1,4 @@
-//! The cell's rules: `rialto fence` and `rialto admin` (`docs/access.md`).
+//! The cell's rules: `rialto fence` and `rialto admin` (`docs/spec/access.md`).
 
 mod admin;
 mod desk;

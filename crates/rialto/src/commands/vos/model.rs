@@ -1,4 +1,4 @@
-//! What decides in a volume who may do what: mode bits, or access lists (`docs/access.md`).
+//! What decides in a volume who may do what: mode bits, or access lists (`docs/spec/access.md`).
 
 use std::collections::BTreeMap;
 

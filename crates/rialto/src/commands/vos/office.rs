@@ -16,7 +16,7 @@ use types::{
     Answer, Busy, Call, Caller, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo, VolumeCall,
     VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
-use vos::{VosError, Job, ServerConnections, Servers, JobEvent, JobLeader};
+use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
 use super::Common;
 use crate::ask::Asking;
@@ -418,7 +418,9 @@ fn odd(what: &str) -> Failure {
 pub fn refusal(what: &str, error: &VosError) -> Failure {
     let failure = Failure::new(what, error);
     match error {
-        VosError::NoVolume => return failure.mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are"),
+        VosError::NoVolume => {
+            return failure.mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are");
+        }
         VosError::Away { .. } => {
             return failure.mend("see whether it runs; what was begun goes on when the command is given again");
         }

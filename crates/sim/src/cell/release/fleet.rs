@@ -11,7 +11,9 @@ use std::time::Duration;
 use celldb::CellDb;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Answer, Call, Caller, ClientId, Fault, ReplyAddress, Pull, Revision, ServerId, TaskState, Time, VolumeCall};
+use types::{
+    Answer, Call, Caller, ClientId, Fault, Pull, ReplyAddress, Revision, ServerId, TaskState, Time, VolumeCall,
+};
 use vice::{Effect, Fetch, Unanswered, Work};
 
 use super::super::database::Database;

@@ -21,7 +21,7 @@ use types::{
     Answer, Busy, Call, CreateHow, Fid, Name, NewKind, Revision, Site, SiteKind, Time, VolumeCall, VolumeGroup,
     VolumeId,
 };
-use vos::{VosError, Job, Released, JobLeader};
+use vos::{Job, JobLeader, Released, VosError};
 
 use self::fleet::Fleet;
 use self::turns::Turns;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use celldb::CellDb;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, ServerId, Time, VolumeCall};
-use vos::{VosError, Servers};
+use vos::{Servers, VosError};
 
 use super::fleet::{Fleet, WAY};
 

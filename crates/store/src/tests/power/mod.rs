@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use powercut::{Cut, Drive, Flushes, DriveImage, Machine, isolated};
+use powercut::{Cut, Drive, DriveImage, Flushes, Machine, isolated};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Name, VnodeNo};
@@ -32,7 +32,7 @@ use self::ops::ops;
 use super::careless::Mistake;
 use super::history::{History, brief};
 use super::world::{Model, Op, World, new_root, options};
-use crate::{ScrubFinding, OpenError, Partition, PartitionConfig};
+use crate::{OpenError, Partition, PartitionConfig, ScrubFinding};
 
 /// Before each line of the child.
 const SAYS: &str = "power: ";
