@@ -3,7 +3,7 @@
 //! Model. The cell's database counts its changes. What is remembered here is true as of the revision `known`. Whoever asks compares that with the last
 //! revision that this server was told of, which costs one load; if they differ, the changes between them say whose CPS may be another one, and those are
 //! forgotten. A change names one principal *x*, and is about everybody who is *x*, or is in *x*: those whose CPS has *x*. So a change that was
-//! acknowledged is in force with the next request (AC-2). A CPS that was computed as of an older revision than `known` is used once and not kept.
+//! acknowledged is in force with the next request (AC-12). A CPS that was computed as of an older revision than `known` is used once and not kept.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
