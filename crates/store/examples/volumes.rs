@@ -1,7 +1,7 @@
 //! Many volumes on one partition: `volumes DIR COUNT [FIRST]` makes them if DIR is not there, with numbers from FIRST on (1), and measures if it is.
 //! The first numbers come with a large volume; `bench/volumes.sh` makes the partitions of a whole server so.
 //!
-//! So the process that measures has nothing in memory of the one that made them. What is measured is the bar of `docs/spec/volumes.md`: the start to the
+//! So the process that measures has nothing in memory of the one that made them. What is measured is the bar of `docs/measurements/volumes.md`: the start to the
 //! first answer, a listing of all, the acknowledgement of a removal, a seal of a volume with many files; and memory.
 
 use std::error::Error;
