@@ -1,4 +1,4 @@
-//! The cell's rules: who is fenced off, who administers what, and what can be asked about them (`docs/spec/access.md`, *Fences*, *The table*).
+//! The cell's rules: who is fenced off, who administers what, and what can be asked about them (`docs/spec/access.md`, *Fences*, *The call table*).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 

@@ -1,6 +1,6 @@
 //! Who somebody of this machine is to the cell's mode bits.
 //!
-//! Where the cell believes this machine (docs/spec/access.md, *Who asks*), a user is who he is here, unless he has a token. Where it does not, only tokens say who anybody is, and
+//! Where the cell believes this machine (docs/spec/access.md, *Callers*), a user is who he is here, unless he has a token. Where it does not, only tokens say who anybody is, and
 //! the numbers of this machine and those of the cell have nothing to do with each other. A server says which is the case, and who the holder of a token is.
 
 use std::borrow::Cow;
