@@ -10,6 +10,7 @@ mod answer;
 mod auth;
 pub mod buffer;
 mod call;
+mod call_table;
 mod caller;
 mod cell;
 mod fault;
@@ -34,6 +35,7 @@ pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
 };
+pub use call_table::{AnswerKind, CallAccess, CallBlocking, CallData, CallEffect, CallTraits, Procedure};
 pub use caller::Caller;
 pub use cell::{
     Busy, CellCall, Changed, Revised, Revision, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
