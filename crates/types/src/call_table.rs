@@ -449,6 +449,64 @@ impl CallData {
     }
 }
 
+/// The file or the two files that a call names outside of a list, by reference or by mutable
+/// reference.
+macro_rules! files {
+    ($call:expr, $again:ident) => {
+        match $call {
+            Call::Lookup { dir: fid, .. }
+            | Call::ReadDir { dir: fid, .. }
+            | Call::Make { dir: fid, .. }
+            | Call::MakeUnnamed { dir: fid, .. }
+            | Call::Remove { dir: fid, .. }
+            | Call::ReadLink { fid }
+            | Call::GetStatus { fid }
+            | Call::SetStatus { fid, .. }
+            | Call::XattrGet { fid, .. }
+            | Call::XattrSet { fid, .. }
+            | Call::XattrList { fid }
+            | Call::XattrRemove { fid, .. }
+            | Call::VolumeStatus { fid }
+            | Call::GetAcl { fid }
+            | Call::SetAcl { fid, .. }
+            | Call::Rights { fid }
+            | Call::SetQuota { fid, .. }
+            | Call::Read { fid, .. }
+            | Call::ReadPacked { fid, .. }
+            | Call::Write { fid, .. }
+            | Call::Allocate { fid, .. }
+            | Call::Seek { fid, .. }
+            | Call::Commit { fid }
+            | Call::CommitVolume { fid }
+            | Call::OpenBody { fid }
+            | Call::LendBody { fid, .. }
+            | Call::SettleBody { fid, .. }
+            | Call::LendBlank { fid }
+            | Call::AdoptBody { fid, .. }
+            | Call::ReadSums { fid, .. }
+            | Call::Lock { fid, .. }
+            | Call::Unlock { fid, .. }
+            | Call::TestLock { fid, .. }
+            | Call::Delegate { fid } => [Some(fid), None],
+            Call::Delegated { call, .. } => call.$again(),
+            Call::Link { fid, dir, .. } => [Some(fid), Some(dir)],
+            Call::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
+            Call::Root { .. }
+            | Call::Hold { .. }
+            | Call::Unhold { .. }
+            | Call::Return { .. }
+            | Call::ReclaimDone
+            | Call::ServerReport
+            | Call::Scrub { .. }
+            | Call::Volume(_)
+            | Call::Cell(_)
+            | Call::Pts { .. }
+            | Call::Auth { .. }
+            | Call::Guard { .. } => [None, None],
+        }
+    };
+}
+
 impl Call {
     /// Its kind; of a delegated call that of the call inside.
     pub fn procedure(&self) -> Procedure {
@@ -541,58 +599,13 @@ impl Call {
     }
 
     /// The file or the two files that it names outside of a list.
+    pub fn files(&self) -> [Option<&Fid>; 2] {
+        files!(self, files)
+    }
+
+    /// The same, to change them.
     pub fn files_mut(&mut self) -> [Option<&mut Fid>; 2] {
-        match self {
-            Call::Lookup { dir: fid, .. }
-            | Call::ReadDir { dir: fid, .. }
-            | Call::Make { dir: fid, .. }
-            | Call::MakeUnnamed { dir: fid, .. }
-            | Call::Remove { dir: fid, .. }
-            | Call::ReadLink { fid }
-            | Call::GetStatus { fid }
-            | Call::SetStatus { fid, .. }
-            | Call::XattrGet { fid, .. }
-            | Call::XattrSet { fid, .. }
-            | Call::XattrList { fid }
-            | Call::XattrRemove { fid, .. }
-            | Call::VolumeStatus { fid }
-            | Call::GetAcl { fid }
-            | Call::SetAcl { fid, .. }
-            | Call::Rights { fid }
-            | Call::SetQuota { fid, .. }
-            | Call::Read { fid, .. }
-            | Call::ReadPacked { fid, .. }
-            | Call::Write { fid, .. }
-            | Call::Allocate { fid, .. }
-            | Call::Seek { fid, .. }
-            | Call::Commit { fid }
-            | Call::CommitVolume { fid }
-            | Call::OpenBody { fid }
-            | Call::LendBody { fid, .. }
-            | Call::SettleBody { fid, .. }
-            | Call::LendBlank { fid }
-            | Call::AdoptBody { fid, .. }
-            | Call::ReadSums { fid, .. }
-            | Call::Lock { fid, .. }
-            | Call::Unlock { fid, .. }
-            | Call::TestLock { fid, .. }
-            | Call::Delegate { fid } => [Some(fid), None],
-            Call::Delegated { call, .. } => call.files_mut(),
-            Call::Link { fid, dir, .. } => [Some(fid), Some(dir)],
-            Call::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
-            Call::Root { .. }
-            | Call::Hold { .. }
-            | Call::Unhold { .. }
-            | Call::Return { .. }
-            | Call::ReclaimDone
-            | Call::ServerReport
-            | Call::Scrub { .. }
-            | Call::Volume(_)
-            | Call::Cell(_)
-            | Call::Pts { .. }
-            | Call::Auth { .. }
-            | Call::Guard { .. } => [None, None],
-        }
+        files!(self, files_mut)
     }
 
     /// Every fid that the call names, those of lists too.
@@ -605,12 +618,9 @@ impl Call {
 
     /// The volume whose files it changes; `None`: it changes no file.
     pub fn changed_volume(&self) -> Option<VolumeId> {
-        if !self.changes() {
-            return None;
-        }
         // Two files are in one volume, or the call is refused.
-        let first = self.clone().files_mut().into_iter().flatten().next().map(|fid| fid.volume);
-        first
+        let first = self.files().into_iter().flatten().next();
+        first.filter(|_| self.changes()).map(|fid| fid.volume)
     }
 
     /// The bytes that it moves.
