@@ -1,4 +1,4 @@
-//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says, and for cells that it does not name DNS (`srv.rs`). It is read when somebody comes by, so what is added there
+//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says, and for cells that it does not name DNS (crate `resolve`). It is read when somebody comes by, so what is added there
 //! needs no new mount.
 //!
 //! ```toml
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use client::{Cell, Endpoint, Identity, Session, SessionConfig, Tokens, dial_addresses};
 use fabric::tls::Trust;
+use resolve::CellsOfDns;
 use serde::Deserialize;
 use types::Fault;
 use venus::{Error, VenusConfig, Volumes};
@@ -23,7 +24,6 @@ use crate::ask::endpoint;
 use crate::cell::Where;
 use crate::failure::Failure;
 use crate::security;
-use crate::srv::CellsOfDns;
 
 /// For all mounts of a machine.
 const OF_MACHINE: &str = "/etc/rialto/cells.toml";
