@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use client::{Cell, Endpoint, Identity, Session, SessionConfig, Tokens, dial_addresses};
 use fabric::tls::Trust;
+use local::ask::endpoint;
+use local::cell::Where;
+use local::failure::Failure;
 use resolve::CellsOfDns;
 use serde::Deserialize;
 use types::Fault;
 use venus::{Error, VenusConfig, Volumes};
 
-use crate::ask::endpoint;
-use crate::cell::Where;
-use crate::failure::Failure;
 use crate::security;
 
 /// For all mounts of a machine.

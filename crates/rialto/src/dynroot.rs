@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use local::failure::{Doing, Failure};
 use types::{Caller, Fault, MountPoint, Name};
 use venus::{Dynroot, Error, KnownCells, Request, VenusConfig, Volumes};
 
 use crate::cells::Cells;
-use crate::failure::{Doing, Failure};
 
 /// What a cell's tree begins with, and what of it is released. Source: AFS.
 const ROOT: &str = "root.cell";

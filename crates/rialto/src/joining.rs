@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use client::Endpoint;
 use guard::Network;
 use keys::{CellKeys, TokenKeys};
+use local::ask::{self, Asking};
+use local::cell::{CellDir, Joins};
+use local::failure::{Doing, Failure};
 use types::ServerInfo;
 
-use crate::ask::{self, Asking};
-use crate::cell::{CellDir, Joins};
-use crate::failure::{Doing, Failure};
 use crate::security;
 
 /// What a server that joins is to be.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use fabric::tls::ServerTls;
 use keys::AtRest;
+use local::failure::{Doing, Failure};
 use store::Rewrapped;
 use vice::Vice;
 
-use crate::failure::{Doing, Failure};
 use crate::security::Renewal;
 
 /// How often it looks.

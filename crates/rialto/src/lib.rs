@@ -1,29 +1,19 @@
 //! The one binary's commands.
 //!
 //! This file turns what was typed into a call of one command and its outcome into an exit code; a command is one
-//! file below `commands/`. What they share: `cell` (the cell's directory), `daemon` (processes that outlive the
-//! command), `mounts` (what the kernel has mounted), `failure` (how an error reads), `show` (tables and JSON).
+//! file below `commands/`. What they share with others of this machine is in crate `local`.
 
-mod ask;
 mod bench;
-mod cell;
 mod cells;
 mod commands;
-mod daemon;
 mod doctor;
 mod dynroot;
-mod failure;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 mod joining;
 mod keeping;
 mod logging;
-mod mounts;
-mod privacy;
 mod scrubbing;
 mod security;
 mod sessions;
-mod show;
 mod stopping;
 mod transport;
 mod unmounting;

@@ -1,4 +1,4 @@
-//! The one binary; everything is in the library beside it, so that the fuzz targets can have it too.
+//! The one binary; everything is in the library beside it.
 
 fn main() -> std::process::ExitCode {
     rialto::run()

@@ -4,12 +4,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use client::Endpoint;
+use local::ask::Asking;
+use local::cell::CellDir;
+use local::failure::{Doing, Failure};
+use local::show::{self, Progress};
 use store::{OpenOptions, Partition, ScrubProgress};
-
-use crate::ask::Asking;
-use crate::cell::CellDir;
-use crate::failure::{Doing, Failure};
-use crate::show::{self, Progress};
 
 /// How often a running server is asked how far it is.
 const ASK_EVERY: Duration = Duration::from_millis(200);

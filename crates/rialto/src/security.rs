@@ -14,20 +14,11 @@ use client::Options;
 use fabric::tls::pki_types::CertificateDer;
 use fabric::tls::{ClientTls, Fingerprint, Identity, ServerTls, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
+use local::cell::{CellDir, Kerberos};
+use local::failure::{Doing, Failure};
 use login::{Mint, Service};
 use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
-
-use crate::cell::{CellDir, Kerberos};
-use crate::failure::{Doing, Failure};
-
-/// The environment's wish for clear text, for scripts that start many cells.
-const CLEAR_VARIABLE: &str = "RIALTO_CLEAR";
-
-/// Whether the environment asks for clear text.
-pub fn clear_by_environment() -> bool {
-    std::env::var_os(CLEAR_VARIABLE).is_some_and(|value| !value.is_empty() && value != "0")
-}
 
 /// How to connect to the server, or the cell, that is called `whom`, from the directory `dir`.
 ///

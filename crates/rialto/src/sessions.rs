@@ -16,14 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use local::cell::file_name;
+use local::failure::{Doing, Failure};
 use parking_lot::Mutex;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg, sockopt,
 };
-
-use crate::cell::file_name;
-use crate::failure::{Doing, Failure};
 
 const SOCKETS: &str = "/run/rialto";
 /// Sessions of one user, and of all: each has threads and a cache.

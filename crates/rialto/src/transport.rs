@@ -6,9 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use local::failure::Failure;
 use serde::{Deserialize, Serialize};
-
-use crate::failure::Failure;
 
 /// The environment's choice, for scripts that start many cells.
 const VARIABLE: &str = "RIALTO_TRANSPORT";

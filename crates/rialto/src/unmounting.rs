@@ -4,11 +4,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cell::MountRecords;
-use crate::daemon::Process;
-use crate::failure::{Doing, Failure};
-use crate::mounts;
-use crate::show::Progress;
+use local::cell::MountRecords;
+use local::daemon::Process;
+use local::failure::{Doing, Failure};
+use local::mounts;
+use local::show::Progress;
 
 /// How long a mount's process may take to hand everything back to the server after the kernel let go of it.
 pub const FAREWELL: Duration = Duration::from_secs(30);

@@ -166,7 +166,7 @@ impl Counters {
 
 /// The number by which the kernel's tracepoints name the connection of the FUSE mount that `root` lies on.
 fn connection(root: &Path) -> io::Result<Option<u32>> {
-    let kind = crate::mounts::below(root)?.map(|mounted| mounted.kind).unwrap_or_default();
+    let kind = local::mounts::below(root)?.map(|mounted| mounted.kind).unwrap_or_default();
     if kind != "fuse" && !kind.starts_with("fuse.") {
         return Ok(None);
     }

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::{Doing, Failure};
-use crate::mounts;
+use local::failure::{Doing, Failure};
+use local::mounts;
 
 /// Whether the file system below `dir` trims freed blocks at once.
 pub fn waits_for_trim(dir: &Path) -> bool {

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
+use local::mounts;
+use local::show;
 use serde::Serialize;
-
-use crate::mounts;
-use crate::show;
 
 /// What results depend on.
 #[derive(Clone, Debug, Serialize)]

@@ -34,6 +34,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use disk::{LoopDisk, waits_for_trim};
+use local::failure::{Doing, Failure};
+use local::show::Progress;
 pub use machine::Machine;
 pub use null::{Missing, Null};
 pub use passthrough::Passthrough;
@@ -47,8 +49,6 @@ pub use scenario::{Form, Place, Scenario, Unit};
 pub use side::{Given, Native, Side};
 pub use stream::Stream;
 
-use crate::failure::{Doing, Failure};
-use crate::show::Progress;
 use cost::{Cost, Meter};
 use counters::{Counters, Counts};
 use fixture::Fixture;

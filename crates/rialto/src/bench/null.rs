@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::clock;
+use local::cell::VOLUME;
+use local::failure::{Doing, Failure};
 use mount::null::{NullMount, Tree};
 use mount::{Mount, MountConfig};
 use server::Loopback;
@@ -25,8 +27,6 @@ use vice::{Vice, ViceConfig};
 use super::cost::{Role, Watched};
 use super::side::{Side, any_directory_takes, drop_caches};
 use super::{Place, Scenario, State, Unit};
-use crate::cell::VOLUME;
-use crate::failure::{Doing, Failure};
 
 /// Which layers are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -119,7 +119,7 @@ impl Drop for Null {
 
 /// What the helper process does.
 pub fn serve(missing: Missing, at: &Path) -> Result<(), Failure> {
-    crate::daemon::raise_open_files();
+    local::daemon::raise_open_files();
     match missing {
         Missing::Mount => {
             let tree = Arc::new(Tree::default());

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use local::failure::{Doing, Failure};
+use local::mounts;
 use rustix::process::Resource;
 
 use super::cost::{Role, Watched};
 use super::side::{Side, any_directory_takes, drop_caches};
 use super::{Place, Scenario, State, Unit, work};
-use crate::failure::{Doing, Failure};
-use crate::mounts;
 
 /// How long a file system may take to be mounted.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(10);
@@ -94,7 +94,7 @@ impl Passthrough {
     /// Mounts `program` (built from libfuse's `passthrough_ll.c`) below `dir`, with all its caching on.
     pub fn new(program: &Path, dir: &Path) -> Result<Self, Failure> {
         // It keeps a descriptor for every file that the kernel remembers, and inherits our limit.
-        crate::daemon::raise_open_files();
+        local::daemon::raise_open_files();
         let (source, mount_point) = (dir.join("passthrough-source"), dir.join("passthrough"));
         for path in [&source, &mount_point] {
             fs::create_dir(path).doing(|| format!("making {}", path.display()))?;

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use local::failure::{Doing, Failure};
+
 use super::cost::{Role, Watched};
 use super::limit::{Breaker, kill_clients};
 use super::side::{Side, any_directory_takes, drop_caches};
 use super::{Place, Scenario, State, interrupts};
-use crate::failure::{Doing, Failure};
 
 /// How long a script may take: the slowest servers need two minutes to find their quorum.
 const VERB_MAX: Duration = Duration::from_secs(300);

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use local::failure::{Doing, Failure};
+
 use super::Scenario;
 use super::cost::Watched;
 use super::counters::interrupt;
-use crate::failure::{Doing, Failure};
 
 /// Samples a second: not a divisor of the timers that other things run by.
 const FREQUENCY: &str = "997";

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use comfy_table::Table;
+use local::show;
 
 use super::{Line, Machine, Scenario, Size};
-use crate::show;
 
 /// Rows of text under a header. The first `words` columns are words, the rest numbers.
 struct Grid {

@@ -9,6 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use local::ask::Asking;
+use local::cell::{CellDir, MountRecords, VOLUME};
+use local::daemon::{self, Process};
+use local::failure::{Doing, Failure};
 use rustix::process::Signal;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind};
 
@@ -16,10 +20,6 @@ use super::cost::{Role, Watched};
 use super::limit::{Breaker, kill_clients};
 use super::side::{Side, drop_caches};
 use super::{Place, Scenario, State, interrupts, work};
-use crate::ask::Asking;
-use crate::cell::{CellDir, MountRecords, VOLUME};
-use crate::daemon::{self, Process};
-use crate::failure::{Doing, Failure};
 
 /// Calls in one request when many files are made.
 const CHAIN: usize = 32;

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use local::failure::{Doing, Failure};
+use local::show;
+
 use super::{Form, Scenario, Size};
-use crate::failure::{Doing, Failure};
-use crate::show;
 
 /// Blocks, names and indices of small files, and logs.
 const SMALL_FILE_BYTES: u64 = 12 << 10;

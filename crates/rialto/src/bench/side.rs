@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use local::failure::{Doing, Failure};
+
 use super::cost::Watched;
 use super::limit::Breaker;
 use super::{Place, Scenario, State, Unit, work};
-use crate::failure::{Doing, Failure};
 
 /// One of the things compared: a directory, the processes behind it, and how to empty the caches in front of it.
 pub trait Side {

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use local::failure::{Doing, Failure};
+
 use super::side::Side;
 use super::{Place, Scenario, State};
-use crate::failure::{Doing, Failure};
 
 const CHUNK: usize = 1 << 20;
 const FROM_SERVER: u64 = 1 << 63;

@@ -7,11 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use guard::{AuditBody, AuditEvent, AuditLine, NO_HASH, audit_check, audit_matches, audit_missing};
+use local::cell::Where;
+use local::failure::{Doing, Failure};
+use local::show;
 use types::Timestamp;
-
-use crate::cell::Where;
-use crate::failure::{Doing, Failure};
-use crate::show;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use local::failure::{Doing, Failure};
+use local::show;
 
 use crate::bench::{
     Circumstances, Form, Given, Line, LoopDisk, Machine, Measured, Missing, Native, Null, Passthrough, Peer, Place,
     Plan, Profile, Rialto, Room, Scenario, Side, Size, State, Stream, counters, interrupts, list, markdown, null, run,
     scripts, sizes, stream, tables, waits_for_trim,
 };
-use crate::failure::{Doing, Failure};
-use crate::show;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -364,9 +364,9 @@ fn clean(dir: &Path) -> Result<(), Failure> {
             std::process::Command::new(&program).args(["down", "--lazy", "--dir"]).arg(cell).output().doing(what)?;
     }
     // Deepest first: what is mounted on a disk of ours goes before it.
-    let mounts = crate::mounts::all().doing(what)?;
+    let mounts = local::mounts::all().doing(what)?;
     for mounted in mounts.iter().rev().filter(|mounted| mounted.at.starts_with(dir)) {
-        crate::mounts::unmount(&mounted.at, true).doing(what)?;
+        local::mounts::unmount(&mounted.at, true).doing(what)?;
     }
     std::fs::remove_dir_all(dir).doing(what)
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use local::failure::Failure;
 
 use super::Cli;
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

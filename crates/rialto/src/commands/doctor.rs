@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use local::cell::{CellDir, Where};
+use local::daemon::Process;
+use local::failure::{Doing, FAILED, Failure};
+use local::show;
 
-use crate::cell::{CellDir, Where};
-use crate::daemon::Process;
 use crate::doctor::{Finding, Level, examine};
-use crate::failure::{Doing, FAILED, Failure};
 use crate::scrubbing::scrub;
-use crate::show;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_whole_partition_without_a_server_is_scrubbed_by_ourselves() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
         assert_eq!(scrub_findings(Some(&cell)).unwrap(), []);
         let config = PartitionConfig { server: "test".into() };
         drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use local::cell::{CellDir, Where};
+use local::daemon::Process;
+use local::failure::{Doing, FAILED, Failure};
+use local::show::Progress;
 use rustix::process::Signal;
 
-use crate::cell::{CellDir, Where};
-use crate::daemon::Process;
-use crate::failure::{Doing, FAILED, Failure};
-use crate::show::Progress;
 use crate::unmounting::{FAREWELL, FAREWELL_ALONE, Outcome, unmount};
 
 /// How long the server may take to bring everything to disk.
@@ -87,7 +87,7 @@ impl Down {
 /// The usual mount point too: its pid file may be lost.
 fn with_default(mut points: Vec<PathBuf>, cell: &CellDir) -> Vec<PathBuf> {
     let usual = cell.mount_point();
-    let ours = crate::mounts::at(&usual).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
+    let ours = local::mounts::at(&usual).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
     if ours && !points.contains(&usual) {
         points.push(usual);
     }

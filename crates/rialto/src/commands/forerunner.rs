@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-
-use crate::failure::{Doing, Failure};
+use local::failure::{Doing, Failure};
 
 /// List directories of a mount as its standard input says.
 #[derive(Args, Debug)]

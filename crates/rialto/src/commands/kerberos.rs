@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use client::TicketSource;
+use local::failure::Failure;
 use login::{KerberosError, Ticket};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -21,7 +22,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::fs::tree;
-use crate::failure::Failure;
 
 const ATTRIBUTE: &str = "system.rialto.kerberos";
 /// Where MIT's library is told which credential cache and configuration to use.

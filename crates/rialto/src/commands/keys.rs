@@ -5,14 +5,14 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand, ValueEnum};
 use keys::TokenKeys;
+use local::cell::{CellDir, Where};
+use local::failure::{Doing, Failure};
+use local::show;
 use serde_json::json;
 use types::{Answer, GuardCall};
 
 use super::rules::{Common, Desk, confirmed, odd};
-use crate::cell::{CellDir, Where};
-use crate::failure::{Doing, Failure};
 use crate::keeping::LOOK;
-use crate::show;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use local::failure::{Doing, Failure};
+use local::show;
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::Deserialize;
@@ -15,8 +17,7 @@ use zeroize::Zeroizing;
 
 use super::fs::tree;
 use super::kerberos;
-use crate::failure::{Doing, Failure};
-use crate::{logging, show};
+use crate::logging;
 
 /// Which tree.
 #[derive(Args, Debug)]

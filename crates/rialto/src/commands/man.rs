@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory};
+use local::failure::{Doing, Failure};
 
 use super::Cli;
-use crate::failure::{Doing, Failure};
 
 const AFTER_HELP: &str = "\
 EXAMPLES

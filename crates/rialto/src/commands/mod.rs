@@ -26,8 +26,7 @@ mod welcome;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use crate::failure::Failure;
+use local::failure::Failure;
 
 pub use typed::typed;
 

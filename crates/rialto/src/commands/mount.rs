@@ -9,6 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use client::{Cell, Endpoint, Identity, Reply, Session, SessionConfig, Tokens, dial_addresses};
+use local::ask::endpoint;
+use local::cell::{CellDir, MountRecords, VOLUME, Where};
+use local::daemon::{self, PidFile};
+use local::failure::{Doing, Failure};
+use local::mounts::{self, Health};
+use local::show::Progress;
 use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -16,16 +22,13 @@ use types::{Answer, Call, Caller, Fault, Name, Timestamp};
 use venus::{DYNROOT, VenusConfig, Volumes};
 
 use super::kerberos;
-use crate::ask::endpoint;
-use crate::cell::{CellDir, MountRecords, VOLUME, Where};
 use crate::cells::Cells;
-use crate::daemon::{self, PidFile};
 use crate::dynroot;
-use crate::failure::{Doing, Failure};
-use crate::mounts::{self, Health};
-use crate::show::Progress;
+use crate::logging;
+use crate::security;
+use crate::sessions;
+use crate::stopping;
 use crate::transport::{MountFacts, Transport};
-use crate::{logging, security, sessions, stopping};
 
 const AFTER_HELP: &str = "\
 EXAMPLES

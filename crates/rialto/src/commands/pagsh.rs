@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
+use local::failure::{Doing, Failure};
+use local::mounts;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MoveMountFlags, move_mount};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::fs::tree;
-use crate::failure::{Doing, Failure};
-use crate::{mounts, sessions};
+use crate::sessions;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

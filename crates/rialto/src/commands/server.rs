@@ -7,16 +7,19 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use local::cell::{CellDir, Compress, VOLUME, Where};
+use local::daemon::{self, PidFile};
+use local::failure::{Doing, Failure};
+use local::privacy;
 use server::{CellPlace, Server as Serving, ServerConfig, StartError};
 use store::{KeyKeeper, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{Name, Timestamp};
 
 use super::up::start_server;
-use crate::cell::{CellDir, Compress, VOLUME, Where};
-use crate::daemon::{self, PidFile};
-use crate::failure::{Doing, Failure};
 use crate::keeping::Keeping;
-use crate::{logging, privacy, security, stopping};
+use crate::logging;
+use crate::security;
+use crate::stopping;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

@@ -4,16 +4,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use local::ask::Asking;
+use local::cell::{CellDir, VOLUME, Where};
+use local::daemon::Process;
+use local::failure::{Doing, Failure, NOTHING_THERE};
+use local::mounts::{self, Health};
+use local::show;
 use serde::Serialize;
 use serde_json::{Value, json};
 use types::{Name, VolumeStatus};
 
-use crate::ask::Asking;
-use crate::cell::{CellDir, VOLUME, Where};
-use crate::daemon::Process;
-use crate::failure::{Doing, Failure, NOTHING_THERE};
-use crate::mounts::{self, Health};
-use crate::show;
 use crate::transport::{MountFacts, Transport};
 
 const AFTER_HELP: &str = "\

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use local::cell::{MountRecords, Where};
+use local::failure::{Doing, Failure};
 
-use crate::cell::{MountRecords, Where};
-use crate::failure::{Doing, Failure};
 use crate::unmounting::{FAREWELL, Outcome, unmount};
 
 const AFTER_HELP: &str = "\

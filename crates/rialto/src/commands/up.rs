@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use client::Endpoint;
 use guard::Network;
+use local::ask::Asking;
+use local::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
+use local::daemon::{self, Process};
+use local::failure::{Doing, Failure};
+use local::mounts::{self, Health};
+use local::show::{self, Progress};
 use serde_json::json;
 
 use super::welcome::{self, Person};
-use crate::ask::Asking;
-use crate::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
-use crate::daemon::{self, Process};
-use crate::failure::{Doing, Failure};
 use crate::joining;
-use crate::mounts::{self, Health};
-use crate::show::{self, Progress};
 use crate::transport::Transport;
 use crate::unmounting::{FAREWELL, Outcome, unmount};
 

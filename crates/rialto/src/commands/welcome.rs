@@ -3,8 +3,8 @@
 
 use std::process::{Command, Stdio};
 
-use crate::cell::CellDir;
-use crate::failure::{Doing, Failure};
+use local::cell::CellDir;
+use local::failure::{Doing, Failure};
 
 /// Who is there.
 pub struct Person {

@@ -7,16 +7,16 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use client::Endpoint;
+use local::ask::Asking;
+use local::cell::{CellDir, Compress};
+use local::daemon::Process;
+use local::mounts::{self, Health};
+use local::privacy;
+use local::show;
 use store::{Compression, Room};
 use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
-use crate::ask::Asking;
-use crate::cell::{CellDir, Compress};
-use crate::daemon::Process;
-use crate::mounts::{self, Health};
-use crate::privacy;
-use crate::show;
 
 /// Below this share of its disk a partition is nearly full.
 const FREE_PERCENT_MIN: u64 = 5;
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_fresh_cell_has_no_faults_and_a_killed_server_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
         let findings = examine(&cell);
         assert!(findings.iter().all(|finding| finding.level < Level::Fail), "{findings:#?}");
         assert_eq!(level_of(&findings, "server"), Some(Level::Warn));
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn files_that_others_may_read_are_a_finding_with_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
         assert_eq!(private(&cell).level, Level::Ok);
         fs::create_dir(cell.dir().join("celldb")).unwrap();
         fs::set_permissions(cell.dir().join("celldb"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn leftovers_of_mounts_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
         fs::write(cell.mounts().pid_file(&cell.mount_point()), "1\n99\n").unwrap();
         let findings = mount_findings(&cell);
         assert_eq!(level_of(&findings, "mount"), Some(Level::Warn));

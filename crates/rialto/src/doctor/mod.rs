@@ -4,9 +4,8 @@ mod cell;
 mod machine;
 mod port;
 
+use local::cell::CellDir;
 use serde::Serialize;
-
-use crate::cell::CellDir;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use guard::{Acl, Entry, Rights};
+use local::failure::Failure;
+use local::show;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::Fid;
@@ -13,8 +15,6 @@ use types::Fid;
 use super::Paths;
 use super::principals::{is_there, name_of, number_of};
 use super::tree;
-use crate::failure::Failure;
-use crate::show;
 
 const ATTRIBUTE: &str = "system.rialto.acl";
 const OF: &str = "system.rialto.acl:of";

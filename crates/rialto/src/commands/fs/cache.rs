@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use local::failure::Failure;
+use local::show;
 use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Paths;
 use super::tree::{self, ask, ask_json, split};
-use crate::failure::Failure;
-use crate::show;
 
 const FLUSH_HELP: &str = "\
 EXAMPLES

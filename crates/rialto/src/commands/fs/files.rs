@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use local::failure::Failure;
+use local::show;
 use rustix::io::Errno;
 use serde_json::json;
 
 use super::Paths;
 use super::quotas::{Site, about};
 use super::tree;
-use crate::failure::Failure;
-use crate::show;
 
 const WHEREIS_HELP: &str = "\
 EXAMPLES

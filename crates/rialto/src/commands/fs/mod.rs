@@ -15,8 +15,7 @@ pub(super) mod tree;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-
-use crate::failure::{FAILED, Failure};
+use local::failure::{FAILED, Failure};
 
 const AFTER_HELP: &str = "\
 EXAMPLES

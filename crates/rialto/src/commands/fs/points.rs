@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use local::failure::Failure;
 use rustix::io::Errno;
 use serde_json::json;
 use types::MountPoint;
 
 use super::Paths;
 use super::tree::{self, refusal, split};
-use crate::failure::Failure;
 
 const MKMOUNT_HELP: &str = "\
 EXAMPLES
@@ -161,7 +161,7 @@ impl Mkmount {
         }
         tree::set(&dir, &attribute(&name), &point.to_string()).map_err(|error| refused(&dir, &name, what, error))?;
         if json {
-            crate::show::json(&json!({ "path": path, "target": point.to_string() }));
+            local::show::json(&json!({ "path": path, "target": point.to_string() }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -181,7 +181,7 @@ impl Rmmount {
             let said = tree::get(&dir, &attribute(&name)).and_then(|_| tree::remove(&dir, &attribute(&name)));
             said.map_err(|error| refused(&dir, &name, what, error))?;
             if json {
-                crate::show::json(&json!({ "path": path }));
+                local::show::json(&json!({ "path": path }));
             }
             Ok(())
         })
@@ -197,7 +197,7 @@ impl Lsmount {
                 Err(error) => (behind_link(path).ok_or_else(|| refused_look(&dir, &name, path, error))?, true),
             };
             if json {
-                crate::show::json(&json!({ "path": path, "target": target, "through_link": through }));
+                local::show::json(&json!({ "path": path, "target": target, "through_link": through }));
             } else if through {
                 println!("'{}' is a symbolic link, leading to a mount point for volume '{target}'", path.display());
             } else {
@@ -231,7 +231,7 @@ impl Mvmount {
             .and_then(|_| tree::set(&from_dir, &format!("rialto.move:{from}"), &order));
         said.map_err(|error| refused(&from_dir, &from, what(), error))?;
         if json {
-            crate::show::json(&json!({ "path": self.to, "from": self.from }));
+            local::show::json(&json!({ "path": self.to, "from": self.from }));
         }
         Ok(ExitCode::SUCCESS)
     }

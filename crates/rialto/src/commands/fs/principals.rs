@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use local::failure::Failure;
 use rustix::io::Errno;
 use types::PrincipalId;
 
 use super::tree;
-use crate::failure::Failure;
 
 /// Those that every cell has, also one without a database.
 const FIXED: [(&str, PrincipalId); 5] = [

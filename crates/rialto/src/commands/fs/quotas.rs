@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use local::failure::Failure;
+use local::show;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +13,6 @@ use super::Paths;
 use super::servers;
 use super::tree::{self, ask_json, refusal};
 use crate::commands::vos::quota;
-use crate::failure::Failure;
-use crate::show;
 
 const EXAMINE_HELP: &str = "\
 EXAMPLES

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use local::failure::{Doing, FAILED, Failure};
+use local::show;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::cache::Place;
 use super::tree;
-use crate::failure::{Doing, FAILED, Failure};
-use crate::show;
 
 const CHECKSERVERS_HELP: &str = "\
 EXAMPLES

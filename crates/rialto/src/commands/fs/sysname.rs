@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use local::failure::Failure;
+use local::show;
 use rustix::io::Errno;
 use serde_json::json;
 
 use super::cache::Place;
 use super::tree;
-use crate::failure::Failure;
-use crate::show;
 
 const HELP: &str = "\
 EXAMPLES

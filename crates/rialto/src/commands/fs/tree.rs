@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use local::failure::{Doing, Failure};
+use local::mounts;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
-
-use crate::failure::{Doing, Failure};
-use crate::mounts;
 
 /// As the kernel takes them.
 const VALUE_BYTES_MAX: usize = 64 << 10;

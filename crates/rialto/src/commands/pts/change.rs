@@ -1,10 +1,10 @@
 //! The verbs that change what is there.
 
 use clap::Args;
+use local::failure::Failure;
 use types::{PrincipalChange, PrincipalId, Privacy, PtsCall};
 
 use super::desk::Desk;
-use crate::failure::Failure;
 
 const ADDUSER_HELP: &str = "\
 EXAMPLES

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use client::{CallError, Endpoint};
+use local::ask::Asking;
+use local::cell::Where;
+use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
 use types::{Answer, Call, Caller, Fault, Principal, PrincipalId, PtsCall, Who};
 
 use super::Common;
-use crate::ask::Asking;
-use crate::cell::Where;
-use crate::failure::Failure;
 
 /// Before the first number.
 pub const FIRST: PrincipalId = PrincipalId(i32::MIN);

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Answer, Principal, PrincipalId, PrincipalKind, PtsCall};
 
 use super::desk::{Desk, odd};
-use crate::failure::Failure;
 
 const EXAMINE_HELP: &str = "\
 EXAMPLES
@@ -123,7 +123,7 @@ impl Examine {
             let names = desk.names([one.owner, one.creator])?;
             let (owner, creator) = (&names[&one.owner], &names[&one.creator]);
             if desk.common.json {
-                crate::show::json(&json!({
+                local::show::json(&json!({
                     "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator,
                     "membership": count, "flags": one.privacy.to_string(), "group_quota": one.group_quota,
                     "uid": one.uid, "gid": one.gid, "locked": one.locked, "tokens_after": one.tokens_after,
@@ -144,7 +144,7 @@ impl Examine {
 fn print(desk: &Desk, heading: &str, of: &Principal, names: &BTreeMap<PrincipalId, String>) {
     if desk.common.json {
         let all: Vec<Value> = names.iter().map(|(id, name)| json!({ "name": name, "id": id.0 })).collect();
-        crate::show::json(&json!({ "of": of.name, "id": of.id.0, "list": all }));
+        local::show::json(&json!({ "of": of.name, "id": of.id.0, "list": all }));
         return;
     }
     println!("{heading}");
@@ -191,7 +191,7 @@ impl Listowned {
                 return Ok(());
             }
             if desk.common.json {
-                owned.iter().for_each(|(id, name)| crate::show::json(&json!({ "name": name, "id": id.0 })));
+                owned.iter().for_each(|(id, name)| local::show::json(&json!({ "name": name, "id": id.0 })));
             } else {
                 println!("Orphaned groups are:");
                 owned.values().for_each(|name| println!("  {name}"));
@@ -212,7 +212,7 @@ impl Listentries {
         for one in all {
             if desk.common.json {
                 let (owner, creator) = (one.owner.0, one.creator.0);
-                crate::show::json(&json!({
+                local::show::json(&json!({
                     "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator, "uid": one.uid,
                 }));
             } else {
@@ -229,7 +229,7 @@ impl Listmax {
         let Answer::Names { names, .. } = desk.ask(doing, PtsCall::Max)? else { return Err(odd(doing)) };
         let [(user, _), (group, _)] = &names[..] else { return Err(odd(doing)) };
         if desk.common.json {
-            crate::show::json(&json!({ "user": user.0, "group": group.0 }));
+            local::show::json(&json!({ "user": user.0, "group": group.0 }));
         } else {
             println!("Max user id is {user} and max group id is {group}.");
         }

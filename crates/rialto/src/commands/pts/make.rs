@@ -1,11 +1,11 @@
 //! `pts createuser` and `pts creategroup`.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::json;
 use types::{Answer, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, WhichPrincipal};
 
 use super::desk::{Desk, odd};
-use crate::failure::Failure;
 
 const CREATEUSER_HELP: &str = "\
 EXAMPLES
@@ -77,7 +77,7 @@ fn make(desk: &Desk, new: NewPrincipal) -> Result<Principal, Failure> {
 
 fn say(desk: &Desk, what: &str, one: &Principal) {
     if desk.common.json {
-        crate::show::json(&json!({ "name": one.name, "id": one.id.0, "uid": one.uid }));
+        local::show::json(&json!({ "name": one.name, "id": one.id.0, "uid": one.uid }));
     } else {
         println!("{what} {} has id {}", one.name, one.id);
     }

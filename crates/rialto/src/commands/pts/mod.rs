@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-
-use crate::failure::Failure;
+use local::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use local::failure::Failure;
+use local::show;
 use serde_json::json;
 use types::{Answer, GuardCall, Mandate, PrincipalId, Realm};
 
 use super::desk::{AT_ONCE, Common, Desk, odd};
-use crate::failure::Failure;
-use crate::show;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use clap::Args;
 use client::{CallError, Endpoint, Options};
+use local::ask::Asking;
+use local::cell::Where;
+use local::failure::Failure;
 use types::{Answer, Call, Caller, Fault, GuardCall, PrincipalId, PtsCall, ServerId, ServerInfo, Who};
-
-use crate::ask::Asking;
-use crate::cell::Where;
-use crate::failure::Failure;
 
 /// How long a change may take: servers that are silent are waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,7 +63,7 @@ impl Desk {
         let Answer::Enforced { number, missing } = self.ask(doing, call)? else { return Err(odd(doing)) };
         let names = self.server_names(&missing);
         if self.common.json {
-            crate::show::json(&serde_json::json!({ "number": number, "missing": names }));
+            local::show::json(&serde_json::json!({ "number": number, "missing": names }));
         } else {
             println!("{number}: {done}");
         }

@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use guard::Network;
+use local::failure::Failure;
+use local::show;
 use serde_json::json;
 use types::{Answer, GuardCall, PrincipalId, SessionId, Whom};
 
 use super::desk::{AT_ONCE, Common, Desk, odd};
-use crate::failure::Failure;
-use crate::show;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

@@ -1,13 +1,13 @@
 //! `vos abandon`.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::json;
 use types::VolumeId;
 
 use super::create::last_word;
 use super::list::place;
 use super::office::{Office, Site};
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -65,7 +65,7 @@ impl Abandon {
                 match office.lead(&what, |job| vos::abandon(job, server, one.tree)) {
                     Ok(()) if office.common.dry_run => {}
                     Ok(()) if office.common.json => {
-                        crate::show::json(&json!({ "abandoned": one.tree.0, "server": name }));
+                        local::show::json(&json!({ "abandoned": one.tree.0, "server": name }));
                     }
                     Ok(()) => println!("Gave up what came in for volume {} at {name}", one.tree.0),
                     Err(failure) if wanted.is_some() => return Err(failure),

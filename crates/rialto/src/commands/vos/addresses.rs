@@ -3,12 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::json;
 use types::{Seen, ServerInfo};
 
 use super::office::{Office, refusal};
 use super::show;
-use crate::failure::Failure;
 
 const LISTADDRS_HELP: &str = "\
 EXAMPLES

@@ -1,12 +1,12 @@
 //! `vos clone`, `vos backup` and `vos backupsys`.
 
 use clap::Args;
+use local::failure::Failure;
 use types::{Seen, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
 use super::create::last_word;
 use super::office::{Office, Site, There, name, text};
 use super::show;
-use crate::failure::Failure;
 
 const CLONE_HELP: &str = "\
 EXAMPLES
@@ -95,7 +95,7 @@ impl Clone {
         let to = self.toname.unwrap_or_else(|| format!("{}.clone", text(&volume.name)));
         let Some(made) = clone(office, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
         if office.common.json {
-            crate::show::json(&show::volume_json(office, &made));
+            local::show::json(&show::volume_json(office, &made));
         } else {
             println!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name));
         }
@@ -148,7 +148,7 @@ fn backup(office: &Office, group: Seen<VolumeGroup>) -> Result<(), Failure> {
     let what = format!("backing up the volume {name}");
     let Some(info) = office.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
     if office.common.json {
-        crate::show::json(&show::volume_json(office, &There { server, info }));
+        local::show::json(&show::volume_json(office, &There { server, info }));
     } else {
         println!("Created backup volume for {name}");
     }
@@ -167,7 +167,7 @@ fn clone_writable(office: &Office, wanted: &str, site: &Site, to: &str) -> Resul
     let Some(info) = office.lead(&what, |job| vos::clone_writable(job, &found, &called))? else { return Ok(()) };
     let made = There { server: found.server, info };
     if office.common.json {
-        crate::show::json(&show::volume_json(office, &made));
+        local::show::json(&show::volume_json(office, &made));
     } else {
         println!("Created read-write clone {to} ({}) for {}", made.id.0, text(&found.volume().name));
     }

@@ -1,12 +1,12 @@
 //! `vos copy`.
 
 use clap::Args;
+use local::failure::Failure;
 use types::{VolumeKind, is_volume_name};
 use vos::NewVolume;
 
 use super::office::{Office, Site, There, name};
 use super::show;
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -68,7 +68,7 @@ impl Copy {
         let Some(info) = office.lead(&what, |job| vos::copy(job, &of, &new))? else { return Ok(()) };
         let made = There { server: spot.server, info };
         if office.common.json {
-            crate::show::json(&show::volume_json(office, &made));
+            local::show::json(&show::volume_json(office, &made));
         } else {
             let server = office.server_name(made.server);
             println!("Volume {wanted} copied to {} on {server} {}", self.toname, spot.partition.name);

@@ -1,13 +1,13 @@
 //! `vos create`.
 
 use clap::Args;
+use local::failure::Failure;
 use types::{Fault, VolumeId, VolumeKind, is_volume_name};
 use vos::{Job, NewVolume};
 
 use super::model::{Model, decide_by, first_list};
 use super::office::{Office, Site, There, name};
 use super::show;
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -92,7 +92,7 @@ impl Create {
             decide_by(office, &what, &made, Some(&list))?;
         }
         if office.common.json {
-            crate::show::json(&show::volume_json(office, &made));
+            local::show::json(&show::volume_json(office, &made));
         } else {
             let server = office.server_name(made.server);
             println!("Volume {} created on partition {} of {server}", made.id.0, spot.partition.name);

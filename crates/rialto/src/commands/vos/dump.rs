@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
+use local::failure::Failure;
+use local::show::bytes as readable;
 use serde_json::json;
 use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
@@ -15,8 +17,6 @@ use super::create::last_word;
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
 use super::office::{Office, Site, There, name, text};
 use super::show;
-use crate::failure::Failure;
-use crate::show::bytes as readable;
 
 const AFTER_DUMP: &str = "\
 EXAMPLES
@@ -133,7 +133,7 @@ impl Dump {
         file.keep().map_err(|error| Failure::new(what, error))?;
         let done = format!("Dumped volume {}: {}", text(&volume.name), readable(count));
         match (&self.file, office.common.json) {
-            (Some(_), true) => crate::show::json(&json!({ "name": text(&volume.name), "bytes": count })),
+            (Some(_), true) => local::show::json(&json!({ "name": text(&volume.name), "bytes": count })),
             (Some(file), false) => println!("{done} in file {}", file.display()),
             (None, _) => eprintln!("{done}"),
         }
@@ -351,7 +351,7 @@ impl Restore {
         };
         let Some(made) = made else { return Ok(()) };
         if office.common.json {
-            crate::show::json(&show::volume_json(office, &made));
+            local::show::json(&show::volume_json(office, &made));
         } else {
             let (server, sealed) = (office.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
             println!(

@@ -1,6 +1,7 @@
 //! `vos examine`.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
@@ -8,7 +9,6 @@ use super::create::last_word;
 use super::model::{self, Model};
 use super::office::{Office, Site, There, text};
 use super::{show, sites};
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -42,7 +42,7 @@ impl Examine {
             shown["group"] = group[1..].iter().map(|other| show::volume_json(office, other)).collect();
             shown["access"] = model::of(office, &group[0]).ok().map(Model::word).into();
             shown["database"] = known.map_or(Value::Null, |known| sites::json(office, &known));
-            crate::show::json(&shown);
+            local::show::json(&shown);
         } else {
             print(office, &group, known.as_ref());
         }

@@ -1,13 +1,13 @@
 //! `vos online`, `vos offline` and `vos setfields`.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
 use super::create::{last_word, quota};
 use super::model::{Model, set_model};
 use super::office::{Office, Site, There, text};
-use crate::failure::Failure;
 
 const ONLINE_HELP: &str = "\
 EXAMPLES
@@ -93,7 +93,7 @@ impl Which {
         let call = VolumeCall::SetFields { id, change };
         let done = office.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
         if done && office.common.json {
-            crate::show::json(&json!({
+            local::show::json(&json!({
                 "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes, "quota_files": change.quota_files,
                 "state": change.state.map(super::show::state),
             }));

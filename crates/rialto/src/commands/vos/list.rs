@@ -1,12 +1,12 @@
 //! `vos listvol` and `vos listvldb`.
 
 use clap::Args;
+use local::failure::Failure;
 use types::{Seen, VolumeGroup, VolumeState};
 
 use super::create::last_word;
 use super::office::{Office, Site, Spot, There, text};
 use super::{show, sites};
-use crate::failure::Failure;
 
 const LISTVOL_HELP: &str = "\
 EXAMPLES

@@ -1,12 +1,12 @@
 //! `vos lock`, `vos unlock` and `vos unlockvldb`.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::json;
 use types::{Seen, VolumeGroup};
 
 use super::create::last_word;
 use super::office::{Office, Site, text};
-use crate::failure::Failure;
 
 const LOCK_HELP: &str = "\
 EXAMPLES
@@ -115,7 +115,7 @@ fn unlock(office: &Office, group: Seen<VolumeGroup>) -> Result<bool, Failure> {
 fn told(office: &Office, what: &str, name: &str) {
     match (office.common.dry_run, office.common.json) {
         (true, _) => {}
-        (false, true) => crate::show::json(&json!({ "name": name, "locked": what == "Locked" })),
+        (false, true) => local::show::json(&json!({ "name": name, "locked": what == "Locked" })),
         (false, false) => println!("{what} volume {name}"),
     }
 }

@@ -28,8 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-
-use crate::failure::Failure;
+use local::failure::Failure;
 
 pub use create::quota;
 pub use show::iso;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use guard::{Acl, Rights};
+use local::failure::Failure;
 use serde_json::json;
 use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
 use super::office::{Office, There, text};
 use crate::commands::fs::principals;
-use crate::failure::Failure;
 
 /// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,7 +78,7 @@ pub fn set_model(office: &Office, volume: &There, model: Model, given: &[String]
     }
     decide_by(office, &what, volume, (model == Model::Acl).then_some(&list[..]))?;
     if office.common.json {
-        crate::show::json(&json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }));
+        local::show::json(&json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }));
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ fn tell(office: &Office, what: &str, volume: &There, model: Model, list: &[First
         let owners = owners.iter().map(|(uid, (all, open))| json!({ "uid": uid, "files": all, "open_by_mode": open }));
         let list = list.iter().map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
         let list = (model == Model::Acl).then(|| list.collect::<Vec<_>>());
-        crate::show::json(&json!({
+        local::show::json(&json!({
             "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(), "list": list,
         }));
         return Ok(());

@@ -1,13 +1,13 @@
 //! `vos move` and `vos evacuate`.
 
 use clap::Args;
+use local::failure::Failure;
+use local::show::bytes;
 use serde_json::json;
 use types::{Seen, SiteKind, VolumeGroup, VolumeKind};
 
 use super::create::last_word;
 use super::office::{Office, Site, Spot, text};
-use crate::failure::Failure;
-use crate::show::bytes;
 
 const MOVE_HELP: &str = "\
 EXAMPLES
@@ -192,7 +192,7 @@ fn move_site(office: &Office, name: &str, site: &types::Site, spot: &Spot) -> Re
     office.lead(&what, |job| vos::move_site(job, group, site.server, spot.server, &spot.partition.name))?;
     match (office.common.dry_run, office.common.json) {
         (true, _) => {}
-        (false, true) => crate::show::json(&json!({ "site": name, "from": from, "server": to })),
+        (false, true) => local::show::json(&json!({ "site": name, "from": from, "server": to })),
         (false, false) => println!("Read-only site of {name} moved from {from} to {to} {}", spot.partition.name),
     }
     Ok(())
@@ -216,7 +216,7 @@ fn move_one(office: &Office, group: Seen<VolumeGroup>, spot: &Spot, with_group: 
     })?;
     match (office.common.dry_run, office.common.json) {
         (true, _) => {}
-        (false, true) => crate::show::json(&json!({
+        (false, true) => local::show::json(&json!({
             "name": name, "server": to, "partition": partition, "rounds": moved.rounds, "bytes": moved.bytes,
             "held_bytes": moved.held_bytes, "held_millis": moved.held.as_millis(),
         })),

@@ -11,6 +11,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use celldb::{CellDb, CellError};
 use client::Endpoint;
+use local::ask::Asking;
+use local::cell::{CellDir, Where, clear_by_environment};
+use local::daemon::Process;
+use local::failure::Failure;
+use local::show::Fetching;
 use server::RemoteCell;
 use types::{
     Answer, Busy, Call, Caller, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall,
@@ -19,12 +24,7 @@ use types::{
 use vos::{Error, Job, Reach, Servers, Told, Who};
 
 use super::Common;
-use crate::ask::Asking;
-use crate::cell::{CellDir, Where};
-use crate::daemon::Process;
-use crate::failure::Failure;
 use crate::security;
-use crate::show::Fetching;
 
 /// Volumes that one question asks for: about what fits into an answer.
 const LISTED_AT_ONCE: u32 = 2000;
@@ -87,7 +87,7 @@ impl Office {
         };
         let endpoint = Endpoint::Unix(cell.socket());
         let me = Asking::connect(endpoint.clone())?.me()?;
-        let options = security::as_server(cell.dir(), &cell.config.name, security::clear_by_environment())?;
+        let options = security::as_server(cell.dir(), &cell.config.name, clear_by_environment())?;
         let db: Arc<dyn CellDb> = Arc::new(RemoteCell::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
         let servers = match db.servers() {
             Ok(servers) if servers.iter().any(|seen| seen.record.id == me.id) => {

@@ -1,13 +1,13 @@
 //! `vos partinfo` and `vos status`.
 
 use clap::Args;
+use local::failure::Failure;
+use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
 use super::list::place;
 use super::office::{Office, Site, Spot};
-use crate::failure::Failure;
-use crate::show::bytes;
 
 const PARTINFO_HELP: &str = "\
 EXAMPLES
@@ -57,7 +57,7 @@ impl Partinfo {
             let server = office.server_name(*server);
             let (name, free, total) = (&partition.name, partition.free_bytes, partition.total_bytes);
             if office.common.json {
-                crate::show::json(&json!({
+                local::show::json(&json!({
                     "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
                     "compression": partition.compression,
                 }));
@@ -115,7 +115,7 @@ impl Status {
             if office.common.json {
                 let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
                 let unfinished: Vec<_> = trees.iter().map(|one| unfinished_json(office, server, one)).collect();
-                crate::show::json(&json!({ "server": name, "transactions": transactions, "unfinished": unfinished }));
+                local::show::json(&json!({ "server": name, "transactions": transactions, "unfinished": unfinished }));
                 continue;
             }
             match active[..] {

@@ -1,12 +1,12 @@
 //! `vos release`.
 
 use clap::Args;
+use local::failure::Failure;
+use local::show::bytes;
 use serde_json::json;
 
 use super::create::last_word;
 use super::office::{Office, Site, text};
-use crate::failure::Failure;
-use crate::show::bytes;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -51,7 +51,7 @@ impl Release {
         let sent: u64 = released.sites.iter().map(|(_, bytes)| bytes).sum();
         if office.common.json {
             let site = |(server, bytes): &(types::ServerId, u64)| json!({ "server": office.server_name(*server), "bytes": bytes });
-            crate::show::json(&json!({
+            local::show::json(&json!({
                 "name": name, "epoch": released.epoch, "bytes": sent,
                 "sites": released.sites.iter().map(site).collect::<Vec<_>>(),
                 "lagging": released.lagging.iter().map(|(server, _)| office.server_name(*server)).collect::<Vec<_>>(),

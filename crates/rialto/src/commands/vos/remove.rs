@@ -1,13 +1,13 @@
 //! `vos remove` and `vos zap`.
 
 use clap::Args;
+use local::cell::VOLUME;
+use local::failure::Failure;
 use serde_json::json;
 use types::{ServerId, VolumeCall, VolumeInfo};
 
 use super::create::last_word;
 use super::office::{Office, Site, text, which};
-use crate::cell::VOLUME;
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -105,7 +105,7 @@ fn finish(office: &Office, wanted: &str, missing: Failure) -> Result<(), Failure
         return Err(missing);
     }
     if office.common.json {
-        crate::show::json(&json!({ "removed": wanted, "finished": true }));
+        local::show::json(&json!({ "removed": wanted, "finished": true }));
     } else {
         println!("The removal of {wanted} was begun before, and is finished");
     }
@@ -115,7 +115,7 @@ fn finish(office: &Office, wanted: &str, missing: Failure) -> Result<(), Failure
 fn told(office: &Office, volume: &VolumeInfo, server: ServerId) {
     let (name, server_name) = (text(&volume.name), office.server_name(server));
     if office.common.json {
-        crate::show::json(&json!({ "removed": volume.id.0, "name": name, "server": server_name }));
+        local::show::json(&json!({ "removed": volume.id.0, "name": name, "server": server_name }));
     } else {
         let partition = office.name_of(server, volume.partition);
         println!("Volume {} on partition {partition} server {server_name} deleted", volume.id.0);

@@ -1,11 +1,11 @@
 //! `vos rename`.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeKind, WhichVolume, is_volume_name};
 
 use super::office::{Office, Site, name, text, which};
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -56,7 +56,7 @@ impl Rename {
         }
         let (renamed, was) = (!office.common.dry_run, text(&from));
         match (renamed, office.common.json) {
-            (true, true) => crate::show::json(&json!({ "was": was, "name": new })),
+            (true, true) => local::show::json(&json!({ "was": was, "name": new })),
             (true, false) => println!("Renamed volume {was} to {new}"),
             (false, _) => {}
         }

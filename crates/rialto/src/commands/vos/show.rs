@@ -2,11 +2,11 @@
 
 use std::io::{self, BufWriter, Write};
 
+use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Timestamp, VolumeInfo, VolumeKind, VolumeState};
 
 use super::office::{Office, There, text};
-use crate::failure::Failure;
 
 /// Two letters for a kind.
 pub fn kind(kind: VolumeKind) -> &'static str {

@@ -1,12 +1,12 @@
 //! `vos addsite` and `vos remsite`, and how the database's entries are shown.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Site as CellSite, SiteKind, VolumeGroup};
 
 use super::create::last_word;
 use super::office::{Office, Site, text};
-use crate::failure::Failure;
 
 const ADDSITE_HELP: &str = "\
 EXAMPLES
@@ -96,7 +96,7 @@ fn need_server(site: &Site) -> Result<(), Failure> {
 fn tell(office: &Office, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
     match (office.common.dry_run, office.common.json) {
         (true, _) => {}
-        (false, true) => crate::show::json(&json!({ "changed": changed })),
+        (false, true) => local::show::json(&json!({ "changed": changed })),
         (false, false) if changed => println!("{done}"),
         (false, false) => println!("{}", otherwise()),
     }

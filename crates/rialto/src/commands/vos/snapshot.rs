@@ -1,12 +1,12 @@
 //! `vos snapshot`: any number of named moments of a volume.
 
 use clap::{Args, Subcommand};
+use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
 use super::office::{Office, Site, There, now_secs, text};
 use super::{clone, show};
-use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -64,7 +64,7 @@ fn create(office: &Office, wanted: &str, name: Option<String>) -> Result<(), Fai
     let to = full(&volume, &name.unwrap_or_else(now));
     let Some(made) = clone::clone(office, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
     if office.common.json {
-        crate::show::json(&show::volume_json(office, &made));
+        local::show::json(&show::volume_json(office, &made));
     } else {
         println!("Created snapshot {to} ({}) of {}", made.id.0, text(&volume.name));
     }
@@ -77,7 +77,7 @@ fn list(office: &Office, wanted: &str) -> Result<(), Failure> {
     snapshots.sort_by_key(|one| (one.created, one.id));
     for snapshot in snapshots {
         if office.common.json {
-            crate::show::json(&show::volume_json(office, snapshot));
+            local::show::json(&show::volume_json(office, snapshot));
         } else {
             println!("{} {}", show::line(snapshot), show::date(snapshot.created));
         }
@@ -95,7 +95,7 @@ fn remove(office: &Office, wanted: &str, name: &str) -> Result<(), Failure> {
     })?;
     let what = format!("removing the snapshot {called}");
     match office.change(&what, found.server, VolumeCall::Remove { id: found.id })? {
-        Some(_) if office.common.json => crate::show::json(&json!({ "removed": found.id.0, "name": called })),
+        Some(_) if office.common.json => local::show::json(&json!({ "removed": found.id.0, "name": called })),
         Some(_) => println!("Removed snapshot {called}"),
         None => {}
     }

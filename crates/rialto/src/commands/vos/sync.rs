@@ -1,12 +1,12 @@
 //! `vos syncvldb` and `vos syncserv`.
 
 use clap::Args;
+use local::failure::Failure;
 use serde_json::json;
 use vos::Mended;
 
 use super::list::place;
 use super::office::{Office, Site};
-use crate::failure::Failure;
 
 const SYNCVLDB_HELP: &str = "\
 EXAMPLES
@@ -78,7 +78,7 @@ impl Syncserv {
 
 fn told(office: &Office, done: &str, Mended { looked_at, changed, left }: Mended) -> Result<(), Failure> {
     if office.common.json {
-        crate::show::json(&json!({ "looked_at": looked_at, "changed": changed, "left": left }));
+        local::show::json(&json!({ "looked_at": looked_at, "changed": changed, "left": left }));
     } else {
         println!("{done}: {looked_at} looked at, {changed} changed, {left} left");
     }

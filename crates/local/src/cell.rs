@@ -46,6 +46,14 @@ const CELL_NAME_BYTES_MAX: usize = 253;
 /// Bytes of a Unix socket's path: `sun_path` has 108, one of them the closing NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// The environment's wish for clear text, for scripts that start many cells.
+const CLEAR_VARIABLE: &str = "RIALTO_CLEAR";
+
+/// Whether the environment asks for clear text.
+pub fn clear_by_environment() -> bool {
+    std::env::var_os(CLEAR_VARIABLE).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// The option that every command about a cell has.
 #[derive(Args, Debug, Clone)]
 pub struct Where {
@@ -70,7 +78,7 @@ impl Where {
 
     /// Whether clear text is asked for.
     pub fn is_clear(&self) -> bool {
-        self.clear || crate::security::clear_by_environment()
+        self.clear || clear_by_environment()
     }
 
     /// The cell there.
@@ -564,7 +572,7 @@ impl MountRecords {
 }
 
 /// A mount point as a file name that can be read back: `-` for `/`, and `%` before what would be ambiguous.
-pub(crate) fn file_name(at: &Path) -> String {
+pub fn file_name(at: &Path) -> String {
     let text = at.as_os_str().as_bytes();
     text.iter().fold(String::new(), |mut name, byte| {
         match byte {

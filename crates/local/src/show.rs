@@ -72,6 +72,12 @@ pub struct Fetching {
     at: Mutex<BTreeMap<String, (u64, u64)>>,
 }
 
+impl Default for Fetching {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Fetching {
     /// Nothing came yet.
     pub fn new() -> Self {
