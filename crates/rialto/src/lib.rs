@@ -3,7 +3,6 @@
 //! This file turns what was typed into a call of one command and its outcome into an exit code; a command is one
 //! file below `commands/`. What they share with others of this machine is in crate `local`.
 
-mod bench;
 mod cells;
 mod commands;
 mod doctor;

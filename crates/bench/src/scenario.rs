@@ -84,7 +84,7 @@ macro_rules! scenarios {
             }
 
             /// What it may find in caches.
-            pub const fn state(self) -> State {
+            pub(crate) const fn state(self) -> State {
                 match self { $(Scenario::$variant => State::$state),* }
             }
 

@@ -9,15 +9,20 @@
 //! What a scenario may find in caches is its [`State`]: warm (touched just before), first (mounted anew: nothing is known
 //! of names and attributes), cold (servers started anew and the machine's page cache dropped too). All sides are treated
 //! alike. Before each measurement everything dirty is synced, so that no scenario pays for the one before.
+//!
+//! An [`Order`] is all that the one command that depends on this crate hands over; it runs this same
+//! program again as [`Helper`]s, and to make and stop the cell that is measured. Nothing that serves or
+//! mounts files depends on this crate.
 
-pub mod cost;
-pub mod counters;
+mod cost;
+mod counters;
 mod disk;
 mod fixture;
-pub mod interrupts;
+mod interrupts;
 mod limit;
 mod machine;
-pub mod null;
+mod null;
+mod order;
 mod passthrough;
 mod peer;
 mod profile;
@@ -27,36 +32,32 @@ mod rialto;
 mod room;
 mod scenario;
 mod side;
-pub mod stream;
+mod stream;
 mod work;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-pub use disk::{LoopDisk, waits_for_trim};
 use local::failure::{Doing, Failure};
 use local::show::Progress;
-pub use machine::Machine;
-pub use null::{Missing, Null};
-pub use passthrough::Passthrough;
-pub use peer::{Peer, scripts};
-pub use profile::Profile;
-pub use render::{Circumstances, list, markdown, sizes, tables};
-pub use report::Line;
-pub use rialto::Rialto;
-pub use room::Room;
-pub use scenario::{Form, Place, Scenario, Unit};
-pub use side::{Given, Native, Side};
-pub use stream::Stream;
+
+pub use null::Missing;
+pub use order::{Helper, Order};
+pub use scenario::Scenario;
 
 use cost::{Cost, Meter};
 use counters::{Counters, Counts};
 use fixture::Fixture;
 use limit::Limit;
+use machine::Machine;
+use profile::Profile;
+use report::Line;
+use scenario::{Form, Place, Unit};
+use side::Side;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub(crate) struct Size {
     /// Bytes of the large file.
     pub file_bytes: u64,
     /// Small files, also those that are created and removed.
@@ -94,7 +95,7 @@ impl Size {
 
 /// What a scenario may find in caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     /// The scenario touched everything itself just before.
     Warm,
     /// Mounted anew, and the machine's dentries and inodes dropped.
@@ -104,7 +105,7 @@ pub enum State {
 }
 
 /// What to measure.
-pub struct Plan {
+pub(crate) struct Plan {
     /// In this order.
     pub scenarios: Vec<Scenario>,
     /// Rounds.
@@ -122,7 +123,7 @@ pub struct Plan {
 }
 
 /// What came out, as far as it came.
-pub struct Measured {
+pub(crate) struct Measured {
     /// One for each scenario.
     pub lines: Vec<Line>,
     /// Which side was left out of what on the way, and why.
@@ -132,7 +133,7 @@ pub struct Measured {
 }
 
 /// Measures `plan` on all `sides`: the first is the one in question, the second the native directory.
-pub fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Measured {
+pub(crate) fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Measured {
     let line = |scenario: &Scenario| Line::new(*scenario, sides.iter().map(|side| side.name()));
     let lines = plan.scenarios.iter().map(line).collect();
     let progress = Progress::start("preparing");
@@ -377,6 +378,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use super::side::{Given, Native};
     use super::*;
 
     fn plan(scenarios: Vec<Scenario>, size: Size, scratch: &std::path::Path) -> Plan {
