@@ -9,14 +9,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use celldb::{CellDb, CellError};
+use celldb::{CellDb, CellError, RemoteCellDb};
 use client::Endpoint;
 use local::ask::Asking;
 use local::cell::{CellDir, Where, clear_by_environment};
 use local::daemon::Process;
 use local::failure::Failure;
 use local::show::Fetching;
-use server::RemoteCell;
 use types::{
     Answer, Busy, Call, Caller, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall,
     VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
@@ -88,7 +87,8 @@ impl Office {
         let endpoint = Endpoint::Unix(cell.socket());
         let me = Asking::connect(endpoint.clone())?.me()?;
         let options = security::as_server(cell.dir(), &cell.config.name, clear_by_environment())?;
-        let db: Arc<dyn CellDb> = Arc::new(RemoteCell::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
+        let db: Arc<dyn CellDb> =
+            Arc::new(RemoteCellDb::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
         let servers = match db.servers() {
             Ok(servers) if servers.iter().any(|seen| seen.record.id == me.id) => {
                 servers.into_iter().map(|seen| seen.record).collect()

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use celldb::{Access, CellDb, CellError, News};
 use client::{Endpoint, Options, clock};
 use types::{
     Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId,
     WhichVolume,
 };
+
+use crate::{Access, CellDb, CellError, News};
 
 mod principals;
 mod rules;
@@ -37,7 +38,7 @@ pub const AWAY_MAX: Duration = Duration::from_secs(600);
 const NEVER: i64 = i64::MIN;
 
 /// The database at another server.
-pub struct RemoteCell {
+pub struct RemoteCellDb {
     way: Arc<Way>,
     lookups: Arc<Way>,
     /// When this server heard last of changes, in nanoseconds of its clock; negative: in an earlier life.
@@ -50,10 +51,10 @@ pub struct RemoteCell {
     caller: Caller,
 }
 
-impl RemoteCell {
+impl RemoteCellDb {
     /// At this server, where root's sessions may make changes.
     pub fn at(endpoint: Endpoint, options: Options) -> Self {
-        RemoteCell {
+        RemoteCellDb {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
             way: Way::to(endpoint, options, PATIENCE),
             heard: AtomicI64::new(NEVER),
@@ -97,14 +98,14 @@ impl RemoteCell {
     }
 
     /// This server shows another certificate from now on.
-    pub(crate) fn connect_anew(&self) {
+    pub fn connect_anew(&self) {
         self.way.connect_anew();
         self.lookups.connect_anew();
     }
 
     /// Whether the database's server did not take this one for a server of the cell, the last time
     /// that it was asked for news.
-    pub(crate) fn is_refused(&self) -> bool {
+    pub fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Acquire)
     }
 
@@ -184,7 +185,7 @@ impl RemoteCell {
     }
 }
 
-impl CellDb for RemoteCell {
+impl CellDb for RemoteCellDb {
     fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>> {
         self.group(WhichVolume::Name(name.clone()))
     }
@@ -263,7 +264,7 @@ impl CellDb for RemoteCell {
     }
 }
 
-impl RemoteCell {
+impl RemoteCellDb {
     fn changed(&self, since: Revision, max: u32) -> Result<News> {
         self.answer(CellCall::Changes { since, max }, |answer| match answer {
             Answer::Changes { at, changes } => Some((at, changes)),

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use celldb::{Access, CellError, News};
 use client::clock;
 use guard::{Asker, Rules};
 use types::{
@@ -12,12 +11,13 @@ use types::{
     ServerId, WhichPrincipal,
 };
 
-use super::{RemoteCell, Result};
+use super::{RemoteCellDb, Result};
+use crate::{Access, CellError, News};
 
 /// Changes in one answer.
 const CHANGES_MAX: u32 = 1000;
 
-impl Access for RemoteCell {
+impl Access for RemoteCellDb {
     fn principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>> {
         match self.look_up(CellCall::Principal { which: which.clone() }) {
             Ok(Answer::Principals { mut principals, .. }) => Ok(principals.pop().map(|(principal, _)| principal)),

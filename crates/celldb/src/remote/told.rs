@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use celldb::News;
 use parking_lot::Mutex;
 use types::{Changed, Revision};
+
+use crate::News;
 
 /// Changes remembered at most. Who has not looked for longer forgets all that he knew.
 const REMEMBERED_MAX: usize = 4096;

@@ -16,7 +16,7 @@ use types::{
     Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revision, Seen, ServerId, ServerInfo,
 };
 
-use super::RemoteCell;
+use super::RemoteCellDb;
 
 /// What the file begins with.
 const MAGIC: &[u8] = b"rialto rules 1\n";
@@ -84,7 +84,7 @@ impl Ruled {
     }
 }
 
-impl RemoteCell {
+impl RemoteCellDb {
     /// Fetches all rules, as they are after revision `at` or later; false: the database cannot be asked.
     pub(super) fn fetch_rules(&self, at: Revision) -> bool {
         let fetched = self
