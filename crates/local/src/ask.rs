@@ -10,7 +10,7 @@ use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatu
 use crate::failure::{Doing, Failure};
 
 /// How long a server may take to answer a question.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A session with a server, for questions.
 pub struct Asking {

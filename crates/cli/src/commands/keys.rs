@@ -11,7 +11,8 @@ use local::show;
 use serde_json::json;
 use types::{Answer, GuardCall};
 
-use super::rules::{Common, Desk, confirmed, odd};
+use super::cell_client::{CellOptions, odd};
+use super::rules::{RulesClient, confirmed};
 use crate::keeping::LOOK;
 
 const AFTER_HELP: &str = "\
@@ -88,7 +89,7 @@ enum Verb {
         /// Its name, or its id: 'rialto vos listaddrs -printuuid' has them.
         server: String,
         #[command(flatten)]
-        common: Common,
+        options: CellOptions,
     },
 }
 
@@ -110,7 +111,7 @@ impl Keys {
             Verb::List { json, place } => list(&place.cell()?, json)?,
             Verb::Rotate { what, place } => rotate(&place.cell()?, what)?,
             Verb::Retire { place } => retire(&place.cell()?)?,
-            Verb::Withdraw { server, common } => return withdraw(&server, common),
+            Verb::Withdraw { server, options } => return withdraw(&server, &options),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -167,15 +168,15 @@ fn retire(cell: &CellDir) -> Result<(), Failure> {
     Ok(())
 }
 
-fn withdraw(name: &str, common: Common) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(common)?;
-    let server = desk.server(name)?;
+fn withdraw(name: &str, options: &CellOptions) -> Result<ExitCode, Failure> {
+    let client = RulesClient::open(options)?;
+    let server = client.server(name)?;
     let doing = format!("withdrawing the keys of {name}");
-    let Answer::Enforced { number, missing } = desk.ask(&doing, GuardCall::WithdrawKeys { server })? else {
+    let Answer::Enforced { number, missing } = client.ask(&doing, GuardCall::WithdrawKeys { server })? else {
         return Err(odd(&doing));
     };
-    let missing = desk.server_names(&missing);
-    if desk.common.json {
+    let missing = client.server_names(&missing);
+    if client.json {
         show::json(&json!({ "server": server.to_string(), "withdrawn": number, "missing": missing }));
     } else {
         match number {

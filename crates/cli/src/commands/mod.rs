@@ -2,6 +2,7 @@
 
 mod audit;
 mod bench;
+mod cell_client;
 mod completions;
 mod doctor;
 mod down;

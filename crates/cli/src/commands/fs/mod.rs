@@ -43,13 +43,6 @@ EXIT CODES
 pub struct Fs {
     #[command(subcommand)]
     verb: Verb,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// What every verb takes.
-#[derive(Args, Debug)]
-pub struct Common {
     /// JSON: one value for each path.
     #[arg(long, global = true)]
     json: bool,
@@ -117,7 +110,7 @@ impl Paths {
 
 impl Fs {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let json = self.common.json;
+        let json = self.json;
         match self.verb {
             Verb::Mkmount(verb) => verb.run(json),
             Verb::Rmmount(verb) => verb.run(json),

@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{PrincipalChange, PrincipalId, Privacy, PtsCall};
 
-use super::desk::Desk;
+use super::client::PtsClient;
 
 const ADDUSER_HELP: &str = "\
 EXAMPLES
@@ -194,45 +194,45 @@ impl Whom {
 }
 
 impl Adduser {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
-        desk.each(self.who.pairs(), |(user, group)| {
-            let call = PtsCall::Join { group: desk.id(&group)?, member: desk.id(&user)? };
-            desk.ask(&format!("adding {user} to {group}"), call).map(drop)
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        client.each(self.who.pairs(), |(user, group)| {
+            let call = PtsCall::Join { group: client.id(&group)?, member: client.id(&user)? };
+            client.ask(&format!("adding {user} to {group}"), call).map(drop)
         })
     }
 }
 
 impl Removeuser {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
-        desk.each(self.who.pairs(), |(user, group)| {
-            let call = PtsCall::Leave { group: desk.id(&group)?, member: desk.id(&user)? };
-            desk.ask(&format!("taking {user} out of {group}"), call).map(drop)
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        client.each(self.who.pairs(), |(user, group)| {
+            let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
+            client.ask(&format!("taking {user} out of {group}"), call).map(drop)
         })
     }
 }
 
 impl Delete {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
-        desk.each(names, |name| {
-            desk.ask(&format!("removing {name}"), PtsCall::Delete { id: desk.id(&name)? }).map(drop)
+        client.each(names, |name| {
+            client.ask(&format!("removing {name}"), PtsCall::Delete { id: client.id(&name)? }).map(drop)
         })
     }
 }
 
 impl Rename {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (old, new) = two(self.oldname, self.newname, self.words);
         let doing = format!("renaming {old} to {new}");
-        desk.ask(&doing, PtsCall::Rename { id: desk.id(&old)?, name: new }).map(drop)
+        client.ask(&doing, PtsCall::Rename { id: client.id(&old)?, name: new }).map(drop)
     }
 }
 
 impl Chown {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (name, owner) = two(self.name, self.owner, self.words);
-        let call = PtsCall::ChangeOwner { id: desk.id(&name)?, owner: desk.id(&owner)? };
-        desk.ask(&format!("giving {name} to {owner}"), call).map(drop)
+        let call = PtsCall::ChangeOwner { id: client.id(&name)?, owner: client.id(&owner)? };
+        client.ask(&format!("giving {name} to {owner}"), call).map(drop)
     }
 }
 
@@ -246,7 +246,7 @@ fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
 }
 
 impl Setfields {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let privacy = self.access.map(|text| text.parse::<Privacy>()).transpose();
         let privacy = privacy.map_err(|error| Failure::new("reading -access", error))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -262,16 +262,16 @@ impl Setfields {
             return Err(Failure::new("reading the command", "nothing is to be set").mend("see 'pts setfields --help'"));
         }
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
-        desk.each(names, |name| {
-            desk.ask(&format!("changing {name}"), PtsCall::SetFields { id: desk.id(&name)?, change }).map(drop)
+        client.each(names, |name| {
+            client.ask(&format!("changing {name}"), PtsCall::SetFields { id: client.id(&name)?, change }).map(drop)
         })
     }
 }
 
 impl Setmax {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let id = |typed: Option<i32>| typed.map_or(PrincipalId::NONE, PrincipalId);
         let call = PtsCall::SetMax { user: id(self.user), group: id(self.group) };
-        desk.ask("setting the numbers given last", call).map(drop)
+        client.ask("setting the numbers given last", call).map(drop)
     }
 }

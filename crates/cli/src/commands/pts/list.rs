@@ -7,7 +7,8 @@ use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Answer, Principal, PrincipalId, PrincipalKind, PtsCall};
 
-use super::desk::{Desk, odd};
+use super::client::PtsClient;
+use crate::commands::cell_client::odd;
 
 const EXAMINE_HELP: &str = "\
 EXAMPLES
@@ -117,12 +118,12 @@ fn quota(one: &Principal) -> String {
 }
 
 impl Examine {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
-        desk.each(self.which.names(), |name| {
-            let (one, count) = desk.examine(&name)?;
-            let names = desk.names([one.owner, one.creator])?;
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        client.each(self.which.names(), |name| {
+            let (one, count) = client.examine(&name)?;
+            let names = client.names([one.owner, one.creator])?;
             let (owner, creator) = (&names[&one.owner], &names[&one.creator]);
-            if desk.common.json {
+            if client.json {
                 local::show::json(&json!({
                     "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator,
                     "membership": count, "flags": one.privacy.to_string(), "group_quota": one.group_quota,
@@ -141,8 +142,8 @@ impl Examine {
     }
 }
 
-fn print(desk: &Desk, heading: &str, of: &Principal, names: &BTreeMap<PrincipalId, String>) {
-    if desk.common.json {
+fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<PrincipalId, String>) {
+    if client.json {
         let all: Vec<Value> = names.iter().map(|(id, name)| json!({ "name": name, "id": id.0 })).collect();
         local::show::json(&json!({ "of": of.name, "id": of.id.0, "list": all }));
         return;
@@ -152,16 +153,16 @@ fn print(desk: &Desk, heading: &str, of: &Principal, names: &BTreeMap<PrincipalI
 }
 
 impl Membership {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (up, all) = (self.supergroups, self.expandgroups);
-        desk.each(self.which.names(), |name| {
-            let (one, _) = desk.examine(&name)?;
+        client.each(self.which.names(), |name| {
+            let (one, _) = client.examine(&name)?;
             let members = one.kind == PrincipalKind::Group && !up;
             let mut found = BTreeMap::new();
             let mut ask = VecDeque::from([one.id]);
             while let Some(id) = ask.pop_front() {
                 let part = |after, max| PtsCall::Membership { id, groups: !members, after, max };
-                for (id, name) in desk.listed(&format!("listing the membership of {name}"), part)? {
+                for (id, name) in client.listed(&format!("listing the membership of {name}"), part)? {
                     if found.insert(id, name).is_none() && all && id.is_group() {
                         ask.push_back(id);
                     }
@@ -173,24 +174,24 @@ impl Membership {
                 (false, false) => format!("Groups {} (id: {}) is a member of:", one.name, one.id),
                 (false, true) => format!("Expanded Groups {} (id: {}) is a member of:", one.name, one.id),
             };
-            print(desk, &heading, &one, &found);
+            print(client, &heading, &one, &found);
             Ok(())
         })
     }
 }
 
 impl Listowned {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
-        desk.each(self.which.names(), |name| {
-            let id = desk.id(&name)?;
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        client.each(self.which.names(), |name| {
+            let id = client.id(&name)?;
             let part = |after, max| PtsCall::Owned { owner: id, after, max };
-            let owned = desk.listed(&format!("listing what {name} owns"), part)?.into_iter().collect();
+            let owned = client.listed(&format!("listing what {name} owns"), part)?.into_iter().collect();
             if id != PrincipalId::NONE {
-                let (one, _) = desk.examine(&name)?;
-                print(desk, &format!("Groups owned by {} (id: {}) are:", one.name, one.id), &one, &owned);
+                let (one, _) = client.examine(&name)?;
+                print(client, &format!("Groups owned by {} (id: {}) are:", one.name, one.id), &one, &owned);
                 return Ok(());
             }
-            if desk.common.json {
+            if client.json {
                 owned.iter().for_each(|(id, name)| local::show::json(&json!({ "name": name, "id": id.0 })));
             } else {
                 println!("Orphaned groups are:");
@@ -202,15 +203,15 @@ impl Listowned {
 }
 
 impl Listentries {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let users = self.users || !self.groups;
         let wanted = |one: &Principal| if one.kind == PrincipalKind::User { users } else { self.groups };
-        let all: Vec<Principal> = desk.entries()?.into_iter().filter(wanted).collect();
-        if !desk.common.json {
+        let all: Vec<Principal> = client.entries()?.into_iter().filter(wanted).collect();
+        if !client.json {
             println!("{:<25} {:>6} {:>6} {:>7}", "Name", "ID", "Owner", "Creator");
         }
         for one in all {
-            if desk.common.json {
+            if client.json {
                 let (owner, creator) = (one.owner.0, one.creator.0);
                 local::show::json(&json!({
                     "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator, "uid": one.uid,
@@ -224,11 +225,11 @@ impl Listentries {
 }
 
 impl Listmax {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let doing = "asking for the numbers given last";
-        let Answer::Names { names, .. } = desk.ask(doing, PtsCall::Max)? else { return Err(odd(doing)) };
+        let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else { return Err(odd(doing)) };
         let [(user, _), (group, _)] = &names[..] else { return Err(odd(doing)) };
-        if desk.common.json {
+        if client.json {
             local::show::json(&json!({ "user": user.0, "group": group.0 }));
         } else {
             println!("Max user id is {user} and max group id is {group}.");

@@ -5,7 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Answer, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, WhichPrincipal};
 
-use super::desk::{Desk, odd};
+use super::client::PtsClient;
+use crate::commands::cell_client::odd;
 
 const CREATEUSER_HELP: &str = "\
 EXAMPLES
@@ -67,16 +68,16 @@ pub struct Creategroup {
     words: Vec<String>,
 }
 
-fn make(desk: &Desk, new: NewPrincipal) -> Result<Principal, Failure> {
+fn make(client: &PtsClient, new: NewPrincipal) -> Result<Principal, Failure> {
     let doing = format!("making {}", new.name);
-    match desk.ask(&doing, PtsCall::Create { new: Box::new(new) })? {
+    match client.ask(&doing, PtsCall::Create { new: Box::new(new) })? {
         Answer::Principals { mut principals, .. } => principals.pop().map(|(one, _)| one).ok_or_else(|| odd(&doing)),
         _ => Err(odd(&doing)),
     }
 }
 
-fn say(desk: &Desk, what: &str, one: &Principal) {
-    if desk.common.json {
+fn say(client: &PtsClient, what: &str, one: &Principal) {
+    if client.json {
         local::show::json(&json!({ "name": one.name, "id": one.id.0, "uid": one.uid }));
     } else {
         println!("{what} {} has id {}", one.name, one.id);
@@ -94,32 +95,32 @@ fn numbered(names: Vec<String>, ids: &[i32]) -> Result<Vec<(String, Option<Princ
 }
 
 impl Createuser {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         if names.len() > 1 && (self.uid.is_some() || self.gid.is_some()) {
             return Err(Failure::new("reading the command", "one uid for several users").mend("make them one by one"));
         }
-        desk.each(numbered(names, &self.id)?, |(name, id)| {
+        client.each(numbered(names, &self.id)?, |(name, id)| {
             let is_network = name.parse::<guard::Network>().is_ok();
             let kind = if is_network { PrincipalKind::Hosts } else { PrincipalKind::User };
-            let made = make(desk, NewPrincipal { kind, name, id, owner: None, uid: self.uid, gid: self.gid })?;
-            say(desk, if is_network { "Set of hosts" } else { "User" }, &made);
+            let made = make(client, NewPrincipal { kind, name, id, owner: None, uid: self.uid, gid: self.gid })?;
+            say(client, if is_network { "Set of hosts" } else { "User" }, &made);
             Ok(())
         })
     }
 }
 
 impl Creategroup {
-    pub fn run(self, desk: &Desk) -> Result<(), Failure> {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         let owner = self.owner.map(|owner| match owner.parse::<i32>() {
             Ok(number) => WhichPrincipal::Id(PrincipalId(number)),
             Err(_) => WhichPrincipal::Name(owner),
         });
-        desk.each(numbered(names, &self.id)?, |(name, id)| {
+        client.each(numbered(names, &self.id)?, |(name, id)| {
             let (kind, owner) = (PrincipalKind::Group, owner.clone());
-            let made = make(desk, NewPrincipal { kind, name, id, owner, uid: None, gid: None })?;
-            say(desk, "group", &made);
+            let made = make(client, NewPrincipal { kind, name, id, owner, uid: None, gid: None })?;
+            say(client, "group", &made);
             Ok(())
         })
     }

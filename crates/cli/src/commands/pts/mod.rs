@@ -2,15 +2,16 @@
 //! this command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
 
 mod change;
-mod desk;
+mod client;
 mod list;
 mod make;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use local::failure::Failure;
+
+use super::cell_client::{CellName, CellOptions};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -40,24 +41,7 @@ pub struct Pts {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    common: Common,
-}
-
-/// What every verb takes.
-#[derive(Args, Debug)]
-pub struct Common {
-    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
-    #[arg(long, value_name = "DIR", global = true)]
-    dir: Option<PathBuf>,
-    /// The cell's name; refused if another cell is in that directory.
-    #[arg(long, value_name = "NAME", global = true)]
-    cell: Option<String>,
-    /// JSON: one value for each line of the answer.
-    #[arg(long, global = true)]
-    json: bool,
-    /// Ask as the user with this uid, as somebody who has the server's socket may, and not as the superuser.
-    #[arg(long, value_name = "UID", global = true)]
-    as_uid: Option<u32>,
+    options: CellOptions<CellName>,
     /// Go on with the next one where one is refused.
     #[arg(long, global = true)]
     force: bool,
@@ -89,23 +73,22 @@ enum Verb {
 
 impl Pts {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let Pts { verb, common } = self;
-        let desk = desk::Desk::open(common)?;
-        match verb {
-            Verb::Createuser(verb) => verb.run(&desk),
-            Verb::Creategroup(verb) => verb.run(&desk),
-            Verb::Adduser(verb) => verb.run(&desk),
-            Verb::Removeuser(verb) => verb.run(&desk),
-            Verb::Delete(verb) => verb.run(&desk),
-            Verb::Rename(verb) => verb.run(&desk),
-            Verb::Chown(verb) => verb.run(&desk),
-            Verb::Setfields(verb) => verb.run(&desk),
-            Verb::Setmax(verb) => verb.run(&desk),
-            Verb::Examine(verb) => verb.run(&desk),
-            Verb::Membership(verb) => verb.run(&desk),
-            Verb::Listowned(verb) => verb.run(&desk),
-            Verb::Listentries(verb) => verb.run(&desk),
-            Verb::Listmax(verb) => verb.run(&desk),
+        let client = client::PtsClient::open(&self.options, self.force)?;
+        match self.verb {
+            Verb::Createuser(verb) => verb.run(&client),
+            Verb::Creategroup(verb) => verb.run(&client),
+            Verb::Adduser(verb) => verb.run(&client),
+            Verb::Removeuser(verb) => verb.run(&client),
+            Verb::Delete(verb) => verb.run(&client),
+            Verb::Rename(verb) => verb.run(&client),
+            Verb::Chown(verb) => verb.run(&client),
+            Verb::Setfields(verb) => verb.run(&client),
+            Verb::Setmax(verb) => verb.run(&client),
+            Verb::Examine(verb) => verb.run(&client),
+            Verb::Membership(verb) => verb.run(&client),
+            Verb::Listowned(verb) => verb.run(&client),
+            Verb::Listentries(verb) => verb.run(&client),
+            Verb::Listmax(verb) => verb.run(&client),
         }?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,15 +1,15 @@
 //! `rialto admin`: who administers a part of the cell: volumes by their names, a server, a partition.
 
-use std::collections::HashMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use local::failure::Failure;
-use local::show;
-use serde_json::json;
+use serde_json::{Value, json};
 use types::{Answer, GuardCall, Mandate, PrincipalId, Realm};
 
-use super::desk::{AT_ONCE, Common, Desk, odd};
+use super::client::RulesClient;
+use super::numbered::{self, Adds, Names, Numbered};
+use crate::commands::cell_client::CellOptions;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -35,7 +35,7 @@ pub struct Admin {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    common: Common,
+    options: CellOptions,
 }
 
 #[derive(Subcommand, Debug)]
@@ -80,73 +80,72 @@ struct Remove {
 
 impl Admin {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let desk = Desk::open(self.common)?;
-        match self.verb {
-            Verb::Add(add) => add.run(&desk),
-            Verb::List(_) => list(&desk),
-            Verb::Remove(Remove { number }) => desk.change(
-                &format!("removing the delegation {number}"),
-                "removed",
-                GuardCall::RemoveMandate { number },
-            ),
-        }
+        let verb = match self.verb {
+            Verb::Add(add) => numbered::Verb::Add(add),
+            Verb::List(_) => numbered::Verb::List,
+            Verb::Remove(Remove { number }) => numbered::Verb::Remove(number),
+        };
+        numbered::run::<Mandate, Add>(&self.options, verb)
     }
 }
 
-impl Add {
-    fn run(self, desk: &Desk) -> Result<ExitCode, Failure> {
+impl Adds for Add {
+    fn add(self, client: &RulesClient) -> Result<ExitCode, Failure> {
         let realm = match (&self.volume, &self.server, &self.partition[..]) {
             (Some(pattern), ..) => Realm::Volumes(pattern.clone()),
-            (_, Some(server), _) => Realm::Server(desk.server(server)?),
-            (.., [server, partition]) => Realm::Partition(desk.server(server)?, partition.clone()),
+            (_, Some(server), _) => Realm::Server(client.server(server)?),
+            (.., [server, partition]) => Realm::Partition(client.server(server)?, partition.clone()),
             _ => return Err(Failure::new("reading the command", "nothing is to be administered")),
         };
-        let (principal, what) = (desk.principal(&self.name)?, called(desk, &realm));
+        let (principal, what) = (client.principal(&self.name)?, called(client, &realm));
         let done = format!("{} administers {what}", self.name);
         let doing = format!("letting {} administer {what}", self.name);
-        desk.change(&doing, &done, GuardCall::AddMandate { principal, realm })
+        client.change(&doing, &done, GuardCall::AddMandate { principal, realm })
     }
 }
 
-fn called(desk: &Desk, realm: &Realm) -> String {
+fn called(client: &RulesClient, realm: &Realm) -> String {
     match realm {
         Realm::Volumes(pattern) => format!("volume {pattern}"),
-        Realm::Server(server) => format!("server {}", desk.server_name(*server)),
-        Realm::Partition(server, name) => format!("partition {} {name}", desk.server_name(*server)),
+        Realm::Server(server) => format!("server {}", client.server_name(*server)),
+        Realm::Partition(server, name) => format!("partition {} {name}", client.server_name(*server)),
     }
 }
 
-fn list(desk: &Desk) -> Result<ExitCode, Failure> {
-    let doing = "listing who administers what";
-    let mut all: Vec<Mandate> = Vec::new();
-    loop {
-        let after = all.last().map_or(0, |mandate| mandate.number);
-        let Answer::Mandates { mandates, end } = desk.ask(doing, GuardCall::Mandates { after, max: AT_ONCE })? else {
-            return Err(odd(doing));
-        };
-        let empty = mandates.is_empty();
-        all.extend(mandates);
-        if end || empty {
-            break;
-        }
-    }
-    let ids = all.iter().flat_map(|mandate| [mandate.by, mandate.principal]);
-    let names = desk.names(ids.collect())?;
-    if desk.common.json {
-        for Mandate { number, principal, realm, by } in &all {
-            let (who, by) = (name(&names, *principal), name(&names, *by));
-            show::json(&json!({ "number": number, "name": who, "administers": called(desk, realm), "by": by }));
-        }
-    } else {
-        let row = |mandate: &Mandate| {
-            let (who, by) = (name(&names, mandate.principal), name(&names, mandate.by));
-            vec![mandate.number.to_string(), who, called(desk, &mandate.realm), by]
-        };
-        println!("{}", show::table(&["number", "name", "administers", "by"], &[0], all.iter().map(row).collect()));
-    }
-    Ok(ExitCode::SUCCESS)
-}
+impl Numbered for Mandate {
+    const LISTING: &'static str = "listing who administers what";
+    const CALLED: &'static str = "delegation";
+    const COLUMNS: &'static [&'static str] = &["number", "name", "administers", "by"];
 
-fn name(names: &HashMap<PrincipalId, String>, id: PrincipalId) -> String {
-    names.get(&id).cloned().unwrap_or_else(|| id.to_string())
+    fn part(after: u64, max: u32) -> GuardCall {
+        GuardCall::Mandates { after, max }
+    }
+
+    fn came(answer: Answer) -> Option<(Vec<Mandate>, bool)> {
+        match answer {
+            Answer::Mandates { mandates, end } => Some((mandates, end)),
+            _ => None,
+        }
+    }
+
+    fn removal(number: u64) -> GuardCall {
+        GuardCall::RemoveMandate { number }
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn principals(&self) -> Vec<PrincipalId> {
+        vec![self.by, self.principal]
+    }
+
+    fn json(&self, client: &RulesClient, names: &Names, _now: i64) -> Value {
+        let (who, by) = (names.of(self.principal), names.of(self.by));
+        json!({ "number": self.number, "name": who, "administers": called(client, &self.realm), "by": by })
+    }
+
+    fn row(&self, client: &RulesClient, names: &Names, _now: i64) -> Vec<String> {
+        vec![names.of(self.principal), called(client, &self.realm), names.of(self.by)]
+    }
 }

@@ -1,17 +1,16 @@
 //! `rialto fence`: cuts users, hosts, sessions and tokens off, on all servers of the cell.
 
-use std::collections::HashMap;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use guard::Network;
 use local::failure::Failure;
-use local::show;
-use serde_json::json;
+use serde_json::{Value, json};
 use types::{Answer, GuardCall, PrincipalId, SessionId, Whom};
 
-use super::desk::{AT_ONCE, Common, Desk, odd};
+use super::client::RulesClient;
+use super::numbered::{self, Adds, Names, Numbered};
+use crate::commands::cell_client::CellOptions;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -38,7 +37,7 @@ pub struct Fence {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    common: Common,
+    options: CellOptions,
 }
 
 #[derive(Subcommand, Debug)]
@@ -116,62 +115,72 @@ pub fn seconds(text: &str) -> Result<u64, String> {
 
 impl Fence {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let desk = Desk::open(self.common)?;
-        match self.verb {
-            Verb::Add(add) => add.run(&desk),
-            Verb::List(_) => list(&desk),
-            Verb::Remove(Remove { number }) => {
-                desk.change(&format!("removing the fence {number}"), "removed", GuardCall::RemoveFence { number })
-            }
-        }
+        let verb = match self.verb {
+            Verb::Add(add) => numbered::Verb::Add(add),
+            Verb::List(_) => numbered::Verb::List,
+            Verb::Remove(Remove { number }) => numbered::Verb::Remove(number),
+        };
+        numbered::run::<types::Fence, Add>(&self.options, verb)
     }
 }
 
-impl Add {
-    fn run(self, desk: &Desk) -> Result<ExitCode, Failure> {
+impl Adds for Add {
+    fn add(self, client: &RulesClient) -> Result<ExitCode, Failure> {
         let whom = match (&self.user, self.host, self.session, self.token) {
-            (Some(user), ..) => Whom::User(desk.principal(user)?),
+            (Some(user), ..) => Whom::User(client.principal(user)?),
             (_, Some(host), ..) => Whom::Hosts { address: host.address(), prefix: host.bits() },
             (_, _, Some(session), _) => Whom::Session(SessionId(session)),
             (.., token) => Whom::Token(token.unwrap_or(0)),
         };
         let who = self.user.as_ref().map_or_else(|| whom.to_string(), |user| format!("user {user}"));
         let call = GuardCall::AddFence { whom, seconds: self.time.unwrap_or(0), why: self.why };
-        desk.change(&format!("fencing {who} off"), &format!("{who} is fenced off"), call)
+        client.change(&format!("fencing {who} off"), &format!("{who} is fenced off"), call)
     }
 }
 
-fn list(desk: &Desk) -> Result<ExitCode, Failure> {
-    let doing = "listing fences";
-    let mut all: Vec<types::Fence> = Vec::new();
-    loop {
-        let after = all.last().map_or(0, |fence| fence.number);
-        let Answer::Fences { fences, end } = desk.ask(doing, GuardCall::Fences { after, max: AT_ONCE })? else {
-            return Err(odd(doing));
-        };
-        let empty = fences.is_empty();
-        all.extend(fences);
-        if end || empty {
-            break;
+impl Numbered for types::Fence {
+    const LISTING: &'static str = "listing fences";
+    const CALLED: &'static str = "fence";
+    const COLUMNS: &'static [&'static str] = &["number", "whom", "left", "by", "why"];
+
+    fn part(after: u64, max: u32) -> GuardCall {
+        GuardCall::Fences { after, max }
+    }
+
+    fn came(answer: Answer) -> Option<(Vec<types::Fence>, bool)> {
+        match answer {
+            Answer::Fences { fences, end } => Some((fences, end)),
+            _ => None,
         }
     }
-    let ids = all.iter().flat_map(|fence| [Some(fence.by), user_of(&fence.whom)]).flatten();
-    let names = desk.names(ids.collect())?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed());
-    if desk.common.json {
-        all.iter().for_each(|fence| show::json(&as_json(fence, &names, now)));
-    } else {
-        let row = |fence: &types::Fence| {
-            let left = match fence.until {
-                0 => "no end".to_owned(),
-                until if until <= now => "ended".to_owned(),
-                until => format!("{} s", until - now),
-            };
-            vec![fence.number.to_string(), called(&fence.whom, &names), left, name(&names, fence.by), fence.why.clone()]
-        };
-        println!("{}", show::table(&["number", "whom", "left", "by", "why"], &[0], all.iter().map(row).collect()));
+
+    fn removal(number: u64) -> GuardCall {
+        GuardCall::RemoveFence { number }
     }
-    Ok(ExitCode::SUCCESS)
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn principals(&self) -> Vec<PrincipalId> {
+        [Some(self.by), user_of(&self.whom)].into_iter().flatten().collect()
+    }
+
+    fn json(&self, _client: &RulesClient, names: &Names, now: i64) -> Value {
+        json!({
+            "number": self.number, "whom": called(&self.whom, names), "since": self.since, "until": self.until,
+            "in_force": self.until == 0 || now < self.until, "by": names.of(self.by), "why": self.why,
+        })
+    }
+
+    fn row(&self, _client: &RulesClient, names: &Names, now: i64) -> Vec<String> {
+        let left = match self.until {
+            0 => "no end".to_owned(),
+            until if until <= now => "ended".to_owned(),
+            until => format!("{} s", until - now),
+        };
+        vec![called(&self.whom, names), left, names.of(self.by), self.why.clone()]
+    }
 }
 
 fn user_of(whom: &Whom) -> Option<PrincipalId> {
@@ -181,19 +190,8 @@ fn user_of(whom: &Whom) -> Option<PrincipalId> {
     }
 }
 
-fn name(names: &HashMap<PrincipalId, String>, id: PrincipalId) -> String {
-    names.get(&id).cloned().unwrap_or_else(|| id.to_string())
-}
-
-fn called(whom: &Whom, names: &HashMap<PrincipalId, String>) -> String {
-    user_of(whom).map_or_else(|| whom.to_string(), |id| format!("user {}", name(names, id)))
-}
-
-fn as_json(fence: &types::Fence, names: &HashMap<PrincipalId, String>, now: i64) -> serde_json::Value {
-    json!({
-        "number": fence.number, "whom": called(&fence.whom, names), "since": fence.since, "until": fence.until,
-        "in_force": fence.until == 0 || now < fence.until, "by": name(names, fence.by), "why": fence.why,
-    })
+fn called(whom: &Whom, names: &Names) -> String {
+    user_of(whom).map_or_else(|| whom.to_string(), |id| format!("user {}", names.of(id)))
 }
 
 #[cfg(test)]

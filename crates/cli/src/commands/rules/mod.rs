@@ -1,9 +1,10 @@
 //! The cell's rules: `rialto fence` and `rialto admin` (`docs/access.md`).
 
 mod admin;
-mod desk;
+mod client;
 mod fence;
+mod numbered;
 
 pub use admin::Admin;
-pub use desk::{Common, Desk, confirmed, odd};
+pub use client::{RulesClient, confirmed};
 pub use fence::{Fence, seconds};

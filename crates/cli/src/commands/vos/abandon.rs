@@ -5,9 +5,9 @@ use local::failure::Failure;
 use serde_json::json;
 use types::VolumeId;
 
+use super::context::{Site, VosContext};
 use super::create::last_word;
 use super::list::place;
-use super::office::{Office, Site};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -39,32 +39,32 @@ pub struct Abandon {
 }
 
 impl Abandon {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = if self.all {
             place(&mut self.site, self.words);
             None
         } else {
             let typed = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
-            Some((number(office, &typed)?, typed))
+            Some((number(context, &typed)?, typed))
         };
         let what = "looking for what is unfinished";
-        let spots = office.spots(&self.site)?;
+        let spots = context.spots(&self.site)?;
         let mut servers: Vec<_> = spots.iter().map(|spot| spot.server).collect();
         servers.dedup();
         let (mut found, mut failed) = (0, 0);
         for server in servers {
-            let trees = office.lead(what, |job| vos::incoming(job.servers, server))?;
+            let trees = context.lead(what, |job| vos::incoming(job.servers, server))?;
             let is_here = |one: &&types::IncomingTree| {
                 spots.iter().any(|spot| (spot.server, spot.partition.no) == (server, one.partition))
             };
             let meant = |one: &&types::IncomingTree| wanted.as_ref().is_none_or(|(id, _)| *id == one.tree);
             for one in trees.iter().filter(is_here).filter(meant) {
                 found += 1;
-                let name = office.server_name(server);
+                let name = context.server_name(server);
                 let what = format!("giving up what came in for volume {} at {name}", one.tree.0);
-                match office.lead(&what, |job| vos::abandon(job, server, one.tree)) {
-                    Ok(()) if office.common.dry_run => {}
-                    Ok(()) if office.common.json => {
+                match context.lead(&what, |job| vos::abandon(job, server, one.tree)) {
+                    Ok(()) if context.dry_run => {}
+                    Ok(()) if context.json => {
                         local::show::json(&json!({ "abandoned": one.tree.0, "server": name }));
                     }
                     Ok(()) => println!("Gave up what came in for volume {} at {name}", one.tree.0),
@@ -91,9 +91,9 @@ impl Abandon {
 }
 
 /// The number of the tree. What comes in has no name of its own.
-fn number(office: &Office, typed: &str) -> Result<VolumeId, Failure> {
+fn number(context: &VosContext, typed: &str) -> Result<VolumeId, Failure> {
     match typed.parse() {
         Ok(number) => Ok(VolumeId(number)),
-        Err(_) => Ok(office.known(typed)?.record.read_write),
+        Err(_) => Ok(context.known(typed)?.record.read_write),
     }
 }

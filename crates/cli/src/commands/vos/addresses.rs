@@ -7,7 +7,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Seen, ServerInfo};
 
-use super::office::{Office, refusal};
+use super::context::{VosContext, refusal};
 use super::show;
 
 const LISTADDRS_HELP: &str = "\
@@ -55,18 +55,18 @@ pub struct Changeaddr {
 }
 
 impl Listaddrs {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
-        let only = self.host.as_ref().map(|host| office.server(host)).transpose()?;
-        let chosen: Vec<_> = office.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let only = self.host.as_ref().map(|host| context.server(host)).transpose()?;
+        let chosen: Vec<_> = context.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
         show::write(|put| {
-            let mut lines = chosen.iter().map(|server| self.shown(office, server));
+            let mut lines = chosen.iter().map(|server| self.shown(context, server));
             lines.try_for_each(|line| show::ignore_leaving(put(&line)))
         })
     }
 
-    fn shown(&self, office: &Office, server: &ServerInfo) -> String {
+    fn shown(&self, context: &VosContext, server: &ServerInfo) -> String {
         let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
-        if office.common.json {
+        if context.json {
             let keys: Vec<_> = server.keys.iter().map(ToString::to_string).collect();
             let id = server.id.to_string();
             return json!({ "id": id, "name": server.name, "addresses": addresses, "keys": keys }).to_string();
@@ -82,24 +82,24 @@ impl Listaddrs {
 }
 
 impl Changeaddr {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing = |what: &str| Failure::new("reading the command", format!("{what} is missing"));
         let old = self.oldaddr.or_else(|| words.next()).ok_or_else(|| missing("the address"))?;
         let what = format!("changing the server at {old}");
-        let id = office.server(&old)?;
-        let known = office.db().servers().map_err(|error| refusal(&what, &error.into()))?;
+        let id = context.server(&old)?;
+        let known = context.db().servers().map_err(|error| refusal(&what, &error.into()))?;
         let seen = known.into_iter().find(|seen| seen.record.id == id);
         let seen = seen.ok_or_else(|| Failure::new(&what, "the database does not know it"))?;
         if self.remove {
-            return remove(office, &what, &seen);
+            return remove(context, &what, &seen);
         }
         let new = self.newaddr.or_else(|| words.next()).ok_or_else(|| missing("the new address, or -remove,"))?;
-        change(office, &what, seen, &old, &new)
+        change(context, &what, seen, &old, &new)
     }
 }
 
-fn change(office: &Office, what: &str, seen: Seen<ServerInfo>, old: &str, new: &str) -> Result<(), Failure> {
+fn change(context: &VosContext, what: &str, seen: Seen<ServerInfo>, old: &str, new: &str) -> Result<(), Failure> {
     let Seen { record: mut server, revision } = seen;
     let mut changed = 0;
     for address in &mut server.addresses {
@@ -111,11 +111,11 @@ fn change(office: &Office, what: &str, seen: Seen<ServerInfo>, old: &str, new: &
     if changed == 0 {
         return Err(Failure::new(what, "it has no such address").mend("'rialto vos listaddrs' shows them"));
     }
-    if office.common.dry_run {
+    if context.dry_run {
         eprintln!("would be done: {what} to {new}");
         return Ok(());
     }
-    office.db().put_server(&server, revision).map_err(|error| refusal(what, &error.into()))?;
+    context.db().put_server(&server, revision).map_err(|error| refusal(what, &error.into()))?;
     println!("Changed {old} to {new} of the server {}", server.name);
     Ok(())
 }
@@ -125,10 +125,10 @@ fn with_port(text: &str, port: u16) -> Result<SocketAddr, String> {
     text.parse().or_else(|_| bare()).map_err(|_| format!("{text} is no address"))
 }
 
-fn remove(office: &Office, what: &str, seen: &Seen<ServerInfo>) -> Result<(), Failure> {
+fn remove(context: &VosContext, what: &str, seen: &Seen<ServerInfo>) -> Result<(), Failure> {
     let id = seen.record.id;
     let mut sites = 0;
-    office.each_group(&mut |groups| {
+    context.each_group(&mut |groups| {
         sites += groups.iter().flat_map(|group| &group.record.sites).filter(|site| site.server == id).count();
         Ok(())
     })?;
@@ -136,11 +136,11 @@ fn remove(office: &Office, what: &str, seen: &Seen<ServerInfo>) -> Result<(), Fa
         let why = format!("the database has {sites} sites there");
         return Err(Failure::new(what, why).mend("move or remove those volumes first, or let 'vos syncserv' look"));
     }
-    if office.common.dry_run {
+    if context.dry_run {
         eprintln!("would be done: remove the server {}", seen.record.name);
         return Ok(());
     }
-    office.db().remove_server(id, seen.revision).map_err(|error| refusal(what, &error.into()))?;
+    context.db().remove_server(id, seen.revision).map_err(|error| refusal(what, &error.into()))?;
     println!("Removed the server {}", seen.record.name);
     Ok(())
 }

@@ -4,8 +4,8 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Seen, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
+use super::context::{Site, There, VosContext, name, text};
 use super::create::last_word;
-use super::office::{Office, Site, There, name, text};
 use super::show;
 
 const CLONE_HELP: &str = "\
@@ -86,16 +86,16 @@ pub struct Backupsys {
 }
 
 impl Clone {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         if let (true, Some(to)) = (self.readwrite, &self.toname) {
-            return clone_writable(office, &wanted, &self.site, to);
+            return clone_writable(context, &wanted, &self.site, to);
         }
-        let volume = office.volume(&wanted, &self.site)?;
+        let volume = context.volume(&wanted, &self.site)?;
         let to = self.toname.unwrap_or_else(|| format!("{}.clone", text(&volume.name)));
-        let Some(made) = clone(office, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
-        if office.common.json {
-            local::show::json(&show::volume_json(office, &made));
+        let Some(made) = clone(context, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
+        if context.json {
+            local::show::json(&show::volume_json(context, &made));
         } else {
             println!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name));
         }
@@ -104,15 +104,15 @@ impl Clone {
 }
 
 impl Backup {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
-        backup(office, office.known(&wanted)?)
+        backup(context, context.known(&wanted)?)
     }
 }
 
 impl Backupsys {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
-        let spots = office.spots(&self.site)?;
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let spots = context.spots(&self.site)?;
         let is_here = |site: &types::Site| {
             spots.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
         };
@@ -122,9 +122,9 @@ impl Backupsys {
             seen.record.read_write_site().is_some_and(is_here) && named != self.exclude
         };
         let (mut done, mut failed) = (0, 0);
-        office.each_group(&mut |groups| {
+        context.each_group(&mut |groups| {
             for group in groups.into_iter().filter(chosen) {
-                match backup(office, group) {
+                match backup(context, group) {
                     Ok(()) => done += 1,
                     Err(failure) => {
                         eprintln!("rialto vos: {failure}");
@@ -134,7 +134,7 @@ impl Backupsys {
             }
             Ok(())
         })?;
-        if !office.common.json {
+        if !context.json {
             println!("Total volumes backed up: {done}; failed to backup: {failed}");
         }
         let why = || format!("{failed} of {} volumes failed", done + failed);
@@ -142,20 +142,20 @@ impl Backupsys {
     }
 }
 
-fn backup(office: &Office, group: Seen<VolumeGroup>) -> Result<(), Failure> {
+fn backup(context: &VosContext, group: Seen<VolumeGroup>) -> Result<(), Failure> {
     let name = text(&group.record.name);
     let server = group.record.read_write_site().map_or(types::ServerId(0), |site| site.server);
     let what = format!("backing up the volume {name}");
-    let Some(info) = office.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
-    if office.common.json {
-        local::show::json(&show::volume_json(office, &There { server, info }));
+    let Some(info) = context.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
+    if context.json {
+        local::show::json(&show::volume_json(context, &There { server, info }));
     } else {
         println!("Created backup volume for {name}");
     }
     Ok(())
 }
 
-fn clone_writable(office: &Office, wanted: &str, site: &Site, to: &str) -> Result<(), Failure> {
+fn clone_writable(context: &VosContext, wanted: &str, site: &Site, to: &str) -> Result<(), Failure> {
     let what = format!("cloning the volume {wanted} to {to}");
     let called = name(to)?;
     if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
@@ -163,11 +163,11 @@ fn clone_writable(office: &Office, wanted: &str, site: &Site, to: &str) -> Resul
             "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
         ));
     }
-    let found = office.found(wanted, site)?;
-    let Some(info) = office.lead(&what, |job| vos::clone_writable(job, &found, &called))? else { return Ok(()) };
+    let found = context.found(wanted, site)?;
+    let Some(info) = context.lead(&what, |job| vos::clone_writable(job, &found, &called))? else { return Ok(()) };
     let made = There { server: found.server, info };
-    if office.common.json {
-        local::show::json(&show::volume_json(office, &made));
+    if context.json {
+        local::show::json(&show::volume_json(context, &made));
     } else {
         println!("Created read-write clone {to} ({}) for {}", made.id.0, text(&found.volume().name));
     }
@@ -176,7 +176,7 @@ fn clone_writable(office: &Office, wanted: &str, site: &Site, to: &str) -> Resul
 
 /// Seals what `volume` holds under the name `to`.
 pub fn clone(
-    office: &Office,
+    context: &VosContext,
     volume: &There,
     to: &str,
     kind: VolumeKind,
@@ -188,5 +188,5 @@ pub fn clone(
         return Err(Failure::new(what, why).mend("name the read-write volume of its group"));
     }
     let call = VolumeCall::Clone { id: None, of: volume.id, name: name(to)?, kind, replace };
-    office.change_one(&what, volume.server, call)
+    context.change_one(&what, volume.server, call)
 }

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{VolumeKind, is_volume_name};
 use vos::NewVolume;
 
-use super::office::{Office, Site, There, name};
+use super::context::{Site, There, VosContext, name};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -45,7 +45,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = super::create::last_word(&mut Site::default(), self.words, self.id, "a volume")?;
         let to = name(&self.toname)?;
         let what = format!("copying the volume {wanted} to {}", self.toname);
@@ -54,8 +54,8 @@ impl Copy {
                 "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
             ));
         }
-        let of = office.known(&wanted)?;
-        let spot = office.roomiest(&Site { server: self.toserver, partition: self.topartition })?;
+        let of = context.known(&wanted)?;
+        let spot = context.roomiest(&Site { server: self.toserver, partition: self.topartition })?;
         let new = NewVolume {
             name: to,
             id: None,
@@ -65,12 +65,12 @@ impl Copy {
             owner: (0, 0),
             encrypt: None,
         };
-        let Some(info) = office.lead(&what, |job| vos::copy(job, &of, &new))? else { return Ok(()) };
+        let Some(info) = context.lead(&what, |job| vos::copy(job, &of, &new))? else { return Ok(()) };
         let made = There { server: spot.server, info };
-        if office.common.json {
-            local::show::json(&show::volume_json(office, &made));
+        if context.json {
+            local::show::json(&show::volume_json(context, &made));
         } else {
-            let server = office.server_name(made.server);
+            let server = context.server_name(made.server);
             println!("Volume {wanted} copied to {} on {server} {}", self.toname, spot.partition.name);
         }
         Ok(())

@@ -5,8 +5,8 @@ use local::failure::Failure;
 use types::{Fault, VolumeId, VolumeKind, is_volume_name};
 use vos::{Job, NewVolume};
 
+use super::context::{Site, There, VosContext, name};
 use super::model::{Model, decide_by, first_list};
-use super::office::{Office, Site, There, name};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -53,7 +53,7 @@ pub struct Create {
 }
 
 impl Create {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let size = self.words.pop().unwrap_or_default();
             self.maxquota = Some(quota(&size).map_err(|why| Failure::new(format!("the quota {size}"), why))?);
@@ -66,7 +66,7 @@ impl Create {
                 "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
             ));
         }
-        let spot = office.roomiest(&self.site)?;
+        let spot = context.roomiest(&self.site)?;
         let new = NewVolume {
             name: valid,
             id: self.id.map(VolumeId),
@@ -76,11 +76,11 @@ impl Create {
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
             encrypt: if self.encrypt || self.noencrypt { Some(self.encrypt) } else { None },
         };
-        let list = first_list(office, spot.server, self.model, &self.acl)?;
+        let list = first_list(context, spot.server, self.model, &self.acl)?;
         let mut no_keys = false;
         let make =
             |job: &Job<'_>| vos::create(job, &new).inspect_err(|error| no_keys = error.fault() == Some(Fault::Offline));
-        let made = office.lead(&what, make).map_err(|failure| match no_keys {
+        let made = context.lead(&what, make).map_err(|failure| match no_keys {
             true => Failure::new(&what, "its server gets no key to encrypt it with")
                 .mend("the server's log says why, and 'rialto keys list' there which keys it has"),
             false => failure,
@@ -89,12 +89,12 @@ impl Create {
         let made = There { server: spot.server, info };
         if self.model == Some(Model::Acl) {
             // It is empty, and mounted nowhere yet.
-            decide_by(office, &what, &made, Some(&list))?;
+            decide_by(context, &what, &made, Some(&list))?;
         }
-        if office.common.json {
-            local::show::json(&show::volume_json(office, &made));
+        if context.json {
+            local::show::json(&show::volume_json(context, &made));
         } else {
-            let server = office.server_name(made.server);
+            let server = context.server_name(made.server);
             println!("Volume {} created on partition {} of {server}", made.id.0, spot.partition.name);
         }
         Ok(())

@@ -13,9 +13,9 @@ use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
 use vos::{Dumped, NewVolume, Next, Sink};
 
+use super::context::{Site, There, VosContext, name, text};
 use super::create::last_word;
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
-use super::office::{Office, Site, There, name, text};
 use super::show;
 
 const AFTER_DUMP: &str = "\
@@ -91,17 +91,17 @@ pub struct Dump {
 }
 
 impl Dump {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if let (true, Some(file)) = (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last()) {
             self.file.get_or_insert(file.into());
             self.words.pop();
         }
         let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
         let what = format!("dumping the volume {wanted}");
-        if self.file.is_none() && !office.common.dry_run && io::stdout().is_terminal() {
+        if self.file.is_none() && !context.dry_run && io::stdout().is_terminal() {
             return Err(Failure::new(what, "the dump would go to the terminal").mend("name a file with -file"));
         }
-        let group = office.group(&wanted, &self.site)?;
+        let group = context.group(&wanted, &self.site)?;
         let since = match (&self.since, self.time.as_deref()) {
             (Some(since), _) => Some(snapshot(&what, &group, since)?),
             (None, None | Some("0")) => None,
@@ -109,7 +109,7 @@ impl Dump {
         };
         let quota = group.iter().find(|one| one.kind == VolumeKind::ReadWrite);
         let header = Header {
-            cell: office.cell_name().to_owned(),
+            cell: context.cell_name().to_owned(),
             name: text(&vos::base_name(&group[0].name)),
             id: group[0].id.0,
             tree: group[0].tree.0,
@@ -127,12 +127,12 @@ impl Dump {
         let file = NewFile::open(self.file.as_deref()).map_err(|error| Failure::new(what.clone(), error))?;
         let mut dumping = Dumping { header, file: Some(file), writer: None };
         let volume = &group[0];
-        office.lead(&what, |job| vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping))?;
+        context.lead(&what, |job| vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping))?;
         let Some(writer) = dumping.writer.take() else { return Ok(()) };
         let (file, count) = writer.end().map_err(|error| Failure::new(what.clone(), error))?;
         file.keep().map_err(|error| Failure::new(what, error))?;
         let done = format!("Dumped volume {}: {}", text(&volume.name), readable(count));
-        match (&self.file, office.common.json) {
+        match (&self.file, context.json) {
             (Some(_), true) => local::show::json(&json!({ "name": text(&volume.name), "bytes": count })),
             (Some(file), false) => println!("{done} in file {}", file.display()),
             (None, _) => eprintln!("{done}"),
@@ -319,7 +319,7 @@ pub struct Restore {
 }
 
 impl Restore {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let file = self.words.pop().unwrap_or_default();
             self.file.get_or_insert(file.into());
@@ -345,19 +345,19 @@ impl Restore {
         let mut next = || reader.next().map_err(unfit);
         let dumped = self.dumped(&header, total_bytes);
         let made = match self.overwrite {
-            how if self.readonly => self.make_read_only(office, &what, (valid, how), &dumped, &mut next)?,
-            None | Some(Overwrite::Abort) => self.make(office, &what, (&header, valid), &dumped, &mut next)?,
-            Some(how) => self.overwrite(office, &what, (&wanted, how), &dumped, &mut next)?,
+            how if self.readonly => self.make_read_only(context, &what, (valid, how), &dumped, &mut next)?,
+            None | Some(Overwrite::Abort) => self.make(context, &what, (&header, valid), &dumped, &mut next)?,
+            Some(how) => self.overwrite(context, &what, (&wanted, how), &dumped, &mut next)?,
         };
         let Some(made) = made else { return Ok(()) };
-        if office.common.json {
-            local::show::json(&show::volume_json(office, &made));
+        if context.json {
+            local::show::json(&show::volume_json(context, &made));
         } else {
-            let (server, sealed) = (office.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
+            let (server, sealed) = (context.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
             println!(
                 "Restored volume {wanted} ({}) on partition {} of {server}, as {} was on {sealed}",
                 made.id.0,
-                office.name_of(made.server, made.partition),
+                context.name_of(made.server, made.partition),
                 header.name
             );
         }
@@ -380,7 +380,7 @@ impl Restore {
 
     fn make(
         &self,
-        office: &Office,
+        context: &VosContext,
         what: &str,
         (header, name): (&Header, Name),
         dumped: &Dumped,
@@ -391,7 +391,7 @@ impl Restore {
             return Err(Failure::new(what.to_owned(), why)
                 .mend("restore a full dump first, then this one over it with '-overwrite incremental'"));
         }
-        let spot = office.roomiest(&self.site)?;
+        let spot = context.roomiest(&self.site)?;
         let new = NewVolume {
             name,
             id: self.id.map(VolumeId),
@@ -401,14 +401,14 @@ impl Restore {
             owner: (0, 0),
             encrypt: None,
         };
-        let made = office.lead(what, |job| vos::restore(job, &new, dumped, next))?;
+        let made = context.lead(what, |job| vos::restore(job, &new, dumped, next))?;
         Ok(made.map(|info| There { server: spot.server, info }))
     }
 
     /// Where it is, if it is to be overwritten; otherwise where it is to be.
     fn make_read_only(
         &self,
-        office: &Office,
+        context: &VosContext,
         what: &str,
         (name, how): (Name, Option<Overwrite>),
         dumped: &Dumped,
@@ -419,7 +419,7 @@ impl Restore {
                 .mend("leave -creation and -lastupdate out"));
         }
         let over = !matches!(how, None | Some(Overwrite::Abort));
-        let known = office
+        let known = context
             .db()
             .group_named(&name)
             .ok()
@@ -428,7 +428,7 @@ impl Restore {
         let known = known.as_ref().and_then(|seen| seen.record.sites.first());
         let (server, partition) = match known {
             Some(site) => (site.server, site.partition.clone()),
-            None => office.roomiest(&self.site).map(|spot| (spot.server, spot.partition.name.clone()))?,
+            None => context.roomiest(&self.site).map(|spot| (spot.server, spot.partition.name.clone()))?,
         };
         let new = NewVolume {
             name,
@@ -439,13 +439,13 @@ impl Restore {
             owner: (0, 0),
             encrypt: None,
         };
-        let made = office.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
+        let made = context.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
         Ok(made.map(|info| There { server, info }))
     }
 
     fn overwrite(
         &self,
-        office: &Office,
+        context: &VosContext,
         what: &str,
         (wanted, how): (&str, Overwrite),
         dumped: &Dumped,
@@ -464,14 +464,14 @@ impl Restore {
         if matches!(self.creation, Some(Creation::Dump | Creation::New)) {
             return refused("a volume that is overwritten keeps its date", "leave -creation out");
         }
-        let there = office.volume(wanted, &self.site)?;
+        let there = context.volume(wanted, &self.site)?;
         if self.id.is_some_and(|id| id != there.id.0) {
             return refused("the volume of that name has another number", "leave -id out, or -name");
         }
-        let group = office.known(wanted)?;
+        let group = context.known(wanted)?;
         let kept = (self.lastupdate == Some(LastUpdate::Keep)).then_some(there.info.updated);
         let dumped = Dumped { updated: dumped.updated.or(kept), ..dumped.clone() };
-        let made = office.lead(what, |job| vos::restore_over(job, group, &dumped, next))?;
+        let made = context.lead(what, |job| vos::restore_over(job, group, &dumped, next))?;
         Ok(made.map(|info| There { server: there.server, info }))
     }
 }

@@ -5,9 +5,9 @@ use local::failure::Failure;
 use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
+use super::context::{Site, There, VosContext, text};
 use super::create::last_word;
 use super::model::{self, Model};
-use super::office::{Office, Site, There, text};
 use super::{show, sites};
 
 const AFTER_HELP: &str = "\
@@ -31,26 +31,26 @@ pub struct Examine {
 }
 
 impl Examine {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut site = Site::default();
         let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
-        let found = office.found(&wanted, &site)?;
+        let found = context.found(&wanted, &site)?;
         let known = found.group.map(|seen| seen.record);
         let group: Vec<There> = found.volumes.into_iter().map(|info| There { server: found.server, info }).collect();
-        if office.common.json {
-            let mut shown = show::volume_json(office, &group[0]);
-            shown["group"] = group[1..].iter().map(|other| show::volume_json(office, other)).collect();
-            shown["access"] = model::of(office, &group[0]).ok().map(Model::word).into();
-            shown["database"] = known.map_or(Value::Null, |known| sites::json(office, &known));
+        if context.json {
+            let mut shown = show::volume_json(context, &group[0]);
+            shown["group"] = group[1..].iter().map(|other| show::volume_json(context, other)).collect();
+            shown["access"] = model::of(context, &group[0]).ok().map(Model::word).into();
+            shown["database"] = known.map_or(Value::Null, |known| sites::json(context, &known));
             local::show::json(&shown);
         } else {
-            print(office, &group, known.as_ref());
+            print(context, &group, known.as_ref());
         }
         Ok(())
     }
 }
 
-fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
+fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
     let volume = &group[0];
     let of = |kind| group.iter().find(|one| one.kind == kind);
     let in_database = |kind| {
@@ -64,7 +64,7 @@ fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
     };
     let number = |kind| of(kind).map(|one| one.id).or_else(|| in_database(kind)).map_or(0, |id| id.0);
     println!("{}", show::line(volume));
-    println!("    {} {}", office.server_name(volume.server), office.name_of(volume.server, volume.partition));
+    println!("    {} {}", context.server_name(volume.server), context.name_of(volume.server, volume.partition));
     println!(
         "    RWrite {:>10} ROnly {:>10} Backup {:>10}",
         number(VolumeKind::ReadWrite),
@@ -74,7 +74,7 @@ fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
     if let Some(origin) = volume.origin {
         println!("    Clone of    {}", origin.0);
     }
-    println!("    Access      {}", model::of(office, volume).map_or("unknown", Model::told));
+    println!("    Access      {}", model::of(context, volume).map_or("unknown", Model::told));
     println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);
@@ -91,7 +91,7 @@ fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
     }
     println!();
     match known {
-        Some(known) => sites::lines(office, known, &mut |line| println!("{line}")),
+        Some(known) => sites::lines(context, known, &mut |line| println!("{line}")),
         None => println!("    The database does not know it: 'vos syncvldb' enters it"),
     }
 }

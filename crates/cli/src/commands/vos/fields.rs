@@ -5,9 +5,9 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
+use super::context::{Site, There, VosContext, text};
 use super::create::{last_word, quota};
 use super::model::{Model, set_model};
-use super::office::{Office, Site, There, text};
 
 const ONLINE_HELP: &str = "\
 EXAMPLES
@@ -86,13 +86,13 @@ pub struct Setfields {
 }
 
 impl Which {
-    fn change(self, office: &Office, what: &str, change: VolumeChange) -> Result<(), Failure> {
+    fn change(self, context: &VosContext, what: &str, change: VolumeChange) -> Result<(), Failure> {
         let Which { mut site, id, words } = self;
         let wanted = last_word(&mut site, words, id, "a volume")?;
-        let There { server, info: VolumeInfo { id, name, .. } } = office.volume(&wanted, &site)?;
+        let There { server, info: VolumeInfo { id, name, .. } } = context.volume(&wanted, &site)?;
         let call = VolumeCall::SetFields { id, change };
-        let done = office.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
-        if done && office.common.json {
+        let done = context.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
+        if done && context.json {
             local::show::json(&json!({
                 "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes, "quota_files": change.quota_files,
                 "state": change.state.map(super::show::state),
@@ -103,31 +103,31 @@ impl Which {
 }
 
 impl Online {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
-        self.which.change(office, "bringing back the volume", change)
+        self.which.change(context, "bringing back the volume", change)
     }
 }
 
 impl Offline {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
-        self.which.change(office, "taking off the volume", change)
+        self.which.change(context, "taking off the volume", change)
     }
 }
 
 impl Setfields {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if let Some(model) = self.model {
             let Which { site, id, words } = &self.which;
             let mut site = site.clone();
             let wanted = last_word(&mut site, words.clone(), id.clone(), "a volume")?;
-            set_model(office, &office.volume(&wanted, &site)?, model, &self.acl)?;
+            set_model(context, &context.volume(&wanted, &site)?, model, &self.acl)?;
             if self.maxquota.is_none() && self.maxfiles.is_none() {
                 return Ok(());
             }
         }
         let change = VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
-        self.which.change(office, "changing the limits of the volume", change)
+        self.which.change(context, "changing the limits of the volume", change)
     }
 }

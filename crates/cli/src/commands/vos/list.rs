@@ -4,8 +4,8 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Seen, VolumeGroup, VolumeState};
 
+use super::context::{Site, Spot, There, VosContext, text};
 use super::create::last_word;
-use super::office::{Office, Site, Spot, There, text};
 use super::{show, sites};
 
 const LISTVOL_HELP: &str = "\
@@ -68,34 +68,34 @@ pub struct Listvldb {
 }
 
 impl Listvol {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, std::mem::take(&mut self.words));
-        let spots = office.spots(&self.site)?;
-        show::write(|put| spots.iter().try_for_each(|spot| self.list(office, spot, put)))
+        let spots = context.spots(&self.site)?;
+        show::write(|put| spots.iter().try_for_each(|spot| self.list(context, spot, put)))
     }
 
     fn list(
         &self,
-        office: &Office,
+        context: &VosContext,
         spot: &Spot,
         put: &mut dyn FnMut(&str) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
-        let bare = self.quiet || office.common.json;
+        let bare = self.quiet || context.json;
         let (mut online, mut offline) = (0_u64, 0_u64);
         let mut lines = Vec::new();
-        office.each(spot, &mut |volumes| {
+        context.each(spot, &mut |volumes| {
             let off = volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
             offline += off;
             online += volumes.len() as u64 - off;
             // The first line counts all of them, as OpenAFS's does; without it nothing needs to be kept.
-            lines.extend(volumes.into_iter().map(|info| self.shown(office, &There { server: spot.server, info })));
+            lines.extend(volumes.into_iter().map(|info| self.shown(context, &There { server: spot.server, info })));
             if bare {
                 return lines.drain(..).try_for_each(|line| show::ignore_leaving(put(&line)));
             }
             Ok(())
         })?;
         if !bare {
-            let (server, partition, all) = (office.server_name(spot.server), &spot.partition.name, online + offline);
+            let (server, partition, all) = (context.server_name(spot.server), &spot.partition.name, online + offline);
             lines.insert(0, format!("Total number of volumes on server {server} partition {partition}: {all}"));
             lines.push(String::new());
             lines.push(format!("Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"));
@@ -104,9 +104,9 @@ impl Listvol {
         lines.into_iter().try_for_each(|line| show::ignore_leaving(put(&line)))
     }
 
-    fn shown(&self, office: &Office, volume: &There) -> String {
-        if office.common.json {
-            return show::volume_json(office, volume).to_string();
+    fn shown(&self, context: &VosContext, volume: &There) -> String {
+        if context.json {
+            return show::volume_json(context, volume).to_string();
         }
         if self.fast {
             return volume.id.0.to_string();
@@ -117,8 +117,8 @@ impl Listvol {
         }
         format!(
             "{line}\n    {} {}\n    RWrite {:>10}\n    MaxQuota {:>10} K\n    Files    {:>10}\n    Creation    {}\n    Last Update {}\n",
-            office.server_name(volume.server),
-            office.name_of(volume.server, volume.partition),
+            context.server_name(volume.server),
+            context.name_of(volume.server, volume.partition),
             volume.tree.0,
             volume.quota_bytes / 1024,
             volume.used_files,
@@ -129,14 +129,14 @@ impl Listvol {
 }
 
 impl Listvldb {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let one = match (self.name.take(), std::mem::take(&mut self.words)) {
             (None, words) if words.is_empty() => None,
             (name, words) => Some(last_word(&mut self.site, words, name, "a volume")?),
         };
         let mut groups = match one {
-            Some(wanted) => vec![office.known(&wanted)?],
-            None => self.chosen(office)?,
+            Some(wanted) => vec![context.known(&wanted)?],
+            None => self.chosen(context)?,
         };
         if !self.nosort {
             groups.sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
@@ -144,26 +144,26 @@ impl Listvldb {
         show::write(|put| {
             for Seen { record: group, .. } in &groups {
                 let mut lines = Vec::new();
-                if office.common.json {
-                    lines.push(sites::json(office, group).to_string());
+                if context.json {
+                    lines.push(sites::json(context, group).to_string());
                 } else {
                     lines.push(text(&group.name));
-                    sites::lines(office, group, &mut |line| lines.push(line.to_owned()));
+                    sites::lines(context, group, &mut |line| lines.push(line.to_owned()));
                     lines.push(String::new());
                 }
                 lines.iter().try_for_each(|line| show::ignore_leaving(put(line)))?;
             }
-            if !self.quiet && !office.common.json {
+            if !self.quiet && !context.json {
                 show::ignore_leaving(put(&format!("Total entries: {}", groups.len())))?;
             }
             Ok(())
         })
     }
 
-    fn chosen(&self, office: &Office) -> Result<Vec<Seen<VolumeGroup>>, Failure> {
-        let server = self.site.server.as_ref().map(|server| office.server(server)).transpose()?;
+    fn chosen(&self, context: &VosContext) -> Result<Vec<Seen<VolumeGroup>>, Failure> {
+        let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
         let partition = match &self.site.partition {
-            Some(_) => Some(office.spots(&self.site)?.into_iter().map(|spot| spot.partition.name).collect::<Vec<_>>()),
+            Some(_) => Some(context.spots(&self.site)?.into_iter().map(|spot| spot.partition.name).collect::<Vec<_>>()),
             None => None,
         };
         let is_at = |site: &types::Site| {
@@ -171,7 +171,7 @@ impl Listvldb {
                 && partition.as_ref().is_none_or(|names| names.contains(&site.partition))
         };
         let mut chosen = Vec::new();
-        office.each_group(&mut |groups| {
+        context.each_group(&mut |groups| {
             let meant = |seen: &Seen<VolumeGroup>| {
                 (!self.locked || seen.record.busy.is_some()) && seen.record.sites.iter().any(is_at)
             };

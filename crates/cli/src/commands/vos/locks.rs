@@ -5,8 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Seen, VolumeGroup};
 
+use super::context::{Site, VosContext, text};
 use super::create::last_word;
-use super::office::{Office, Site, text};
 
 const LOCK_HELP: &str = "\
 EXAMPLES
@@ -63,27 +63,27 @@ pub struct Unlockvldb {
 }
 
 impl Lock {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
-        let group = office.known(&wanted)?;
+        let group = context.known(&wanted)?;
         let name = text(&group.record.name);
-        office.lead(&format!("locking the volume {name}"), |job| vos::lock(job, group))?;
-        told(office, "Locked", &name);
+        context.lead(&format!("locking the volume {name}"), |job| vos::lock(job, group))?;
+        told(context, "Locked", &name);
         Ok(())
     }
 }
 
 impl Unlock {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
-        unlock(office, office.known(&wanted)?).map(drop)
+        unlock(context, context.known(&wanted)?).map(drop)
     }
 }
 
 impl Unlockvldb {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         super::list::place(&mut self.site, self.words);
-        let spots = office.spots(&self.site)?;
+        let spots = context.spots(&self.site)?;
         let everywhere = self.site.server.is_none() && self.site.partition.is_none();
         let is_meant = |seen: &Seen<VolumeGroup>| {
             let here = |site: &types::Site| {
@@ -92,28 +92,28 @@ impl Unlockvldb {
             seen.record.busy.is_some() && (everywhere || seen.record.sites.iter().any(here))
         };
         let mut count = 0;
-        office.each_group(&mut |groups| {
+        context.each_group(&mut |groups| {
             for group in groups.into_iter().filter(is_meant) {
-                count += u64::from(unlock(office, group)?);
+                count += u64::from(unlock(context, group)?);
             }
             Ok(())
         })?;
-        if !office.common.json {
+        if !context.json {
             println!("Unlocked volumes: {count}");
         }
         Ok(())
     }
 }
 
-fn unlock(office: &Office, group: Seen<VolumeGroup>) -> Result<bool, Failure> {
+fn unlock(context: &VosContext, group: Seen<VolumeGroup>) -> Result<bool, Failure> {
     let name = text(&group.record.name);
-    let unlocked = office.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
-    told(office, if unlocked { "Unlocked" } else { "Nobody has locked" }, &name);
-    Ok(unlocked && !office.common.dry_run)
+    let unlocked = context.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
+    told(context, if unlocked { "Unlocked" } else { "Nobody has locked" }, &name);
+    Ok(unlocked && !context.dry_run)
 }
 
-fn told(office: &Office, what: &str, name: &str) {
-    match (office.common.dry_run, office.common.json) {
+fn told(context: &VosContext, what: &str, name: &str) {
+    match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "name": name, "locked": what == "Locked" })),
         (false, false) => println!("{what} volume {name}"),

@@ -4,6 +4,7 @@
 mod abandon;
 mod addresses;
 mod clone;
+mod context;
 mod copy;
 mod create;
 mod dump;
@@ -14,7 +15,6 @@ mod list;
 mod locks;
 mod model;
 mod moving;
-mod office;
 mod partitions;
 mod release;
 mod remove;
@@ -24,12 +24,14 @@ mod sites;
 mod snapshot;
 mod sync;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use local::failure::Failure;
 
+use super::cell_client::{CellName, CellOptions};
+
+pub use context::now_secs;
 pub use create::quota;
 pub use show::iso;
 
@@ -56,37 +58,19 @@ EXIT CODES
     2  wrong usage
     3  no cell there, or its server does not run";
 
+/// The other servers of the cell are shown the keys of this one.
+const AS_UID: &str =
+    "Ask as the user with this uid, as somebody who has the server's socket and keys may, and not as the superuser";
+
 /// Volumes: make, list, change, snapshot and remove them.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+#[command(mut_arg("as_uid", |arg| arg.help(AS_UID)))]
 pub struct Vos {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    common: Common,
-}
-
-/// What every verb takes.
-#[derive(Args, Debug)]
-pub struct Common {
-    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
-    #[arg(long, value_name = "DIR", global = true)]
-    dir: Option<PathBuf>,
-    /// The cell's name; refused if another cell is in that directory.
-    #[arg(long, value_name = "NAME", global = true)]
-    cell: Option<String>,
-    /// JSON: one value for each line of the answer.
-    #[arg(long, global = true)]
-    json: bool,
-    /// Look whether it could be done, say what would be, and change nothing.
-    #[arg(long, global = true, alias = "dryrun")]
-    dry_run: bool,
-    /// Say more.
-    #[arg(long, global = true)]
-    verbose: bool,
-    /// Ask as the user with this uid, as somebody who has the server's socket and keys may, and not as the superuser.
-    #[arg(long, value_name = "UID", global = true)]
-    as_uid: Option<u32>,
+    options: CellOptions<CellName, Telling>,
     /// Taken for OpenAFS's sake: the server's socket says who asks.
     #[arg(long, global = true, hide = true)]
     localauth: bool,
@@ -99,6 +83,17 @@ pub struct Common {
     /// Likewise.
     #[arg(long, global = true, hide = true)]
     noresolve: bool,
+}
+
+/// What is done and told of the steps of a verb.
+#[derive(Args, Debug)]
+pub struct Telling {
+    /// Look whether it could be done, say what would be, and change nothing.
+    #[arg(long, global = true, alias = "dryrun")]
+    dry_run: bool,
+    /// Say more.
+    #[arg(long, global = true)]
+    verbose: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -139,41 +134,40 @@ enum Verb {
 
 impl Vos {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let Vos { verb, common } = self;
-        let office = office::Office::open(common)?;
-        match verb {
-            Verb::Create(create) => create.run(&office),
-            Verb::Remove(remove) => remove.run(&office),
-            Verb::Zap(zap) => zap.run(&office),
-            Verb::Abandon(abandon) => abandon.run(&office),
-            Verb::Rename(rename) => rename.run(&office),
-            Verb::Examine(examine) => examine.run(&office),
-            Verb::Listvol(listvol) => listvol.run(&office),
-            Verb::Listvldb(listvldb) => listvldb.run(&office),
-            Verb::Partinfo(partinfo) => partinfo.run(&office),
-            Verb::Status(status) => status.run(&office),
-            Verb::Backup(backup) => backup.run(&office),
-            Verb::Backupsys(backupsys) => backupsys.run(&office),
-            Verb::Clone(clone) => clone.run(&office),
-            Verb::Snapshot(snapshot) => snapshot.run(&office),
-            Verb::Online(online) => online.run(&office),
-            Verb::Offline(offline) => offline.run(&office),
-            Verb::Setfields(setfields) => setfields.run(&office),
-            Verb::Move(moving) => moving.run(&office),
-            Verb::Evacuate(evacuate) => evacuate.run(&office),
-            Verb::Copy(copy) => copy.run(&office),
-            Verb::Release(release) => release.run(&office),
-            Verb::Dump(dump) => dump.run(&office),
-            Verb::Restore(restore) => restore.run(&office),
-            Verb::Addsite(addsite) => addsite.run(&office),
-            Verb::Remsite(remsite) => remsite.run(&office),
-            Verb::Lock(lock) => lock.run(&office),
-            Verb::Unlock(unlock) => unlock.run(&office),
-            Verb::Unlockvldb(unlockvldb) => unlockvldb.run(&office),
-            Verb::Syncvldb(syncvldb) => syncvldb.run(&office),
-            Verb::Syncserv(syncserv) => syncserv.run(&office),
-            Verb::Listaddrs(listaddrs) => listaddrs.run(&office),
-            Verb::Changeaddr(changeaddr) => changeaddr.run(&office),
+        let context = context::VosContext::open(&self.options)?;
+        match self.verb {
+            Verb::Create(create) => create.run(&context),
+            Verb::Remove(remove) => remove.run(&context),
+            Verb::Zap(zap) => zap.run(&context),
+            Verb::Abandon(abandon) => abandon.run(&context),
+            Verb::Rename(rename) => rename.run(&context),
+            Verb::Examine(examine) => examine.run(&context),
+            Verb::Listvol(listvol) => listvol.run(&context),
+            Verb::Listvldb(listvldb) => listvldb.run(&context),
+            Verb::Partinfo(partinfo) => partinfo.run(&context),
+            Verb::Status(status) => status.run(&context),
+            Verb::Backup(backup) => backup.run(&context),
+            Verb::Backupsys(backupsys) => backupsys.run(&context),
+            Verb::Clone(clone) => clone.run(&context),
+            Verb::Snapshot(snapshot) => snapshot.run(&context),
+            Verb::Online(online) => online.run(&context),
+            Verb::Offline(offline) => offline.run(&context),
+            Verb::Setfields(setfields) => setfields.run(&context),
+            Verb::Move(moving) => moving.run(&context),
+            Verb::Evacuate(evacuate) => evacuate.run(&context),
+            Verb::Copy(copy) => copy.run(&context),
+            Verb::Release(release) => release.run(&context),
+            Verb::Dump(dump) => dump.run(&context),
+            Verb::Restore(restore) => restore.run(&context),
+            Verb::Addsite(addsite) => addsite.run(&context),
+            Verb::Remsite(remsite) => remsite.run(&context),
+            Verb::Lock(lock) => lock.run(&context),
+            Verb::Unlock(unlock) => unlock.run(&context),
+            Verb::Unlockvldb(unlockvldb) => unlockvldb.run(&context),
+            Verb::Syncvldb(syncvldb) => syncvldb.run(&context),
+            Verb::Syncserv(syncserv) => syncserv.run(&context),
+            Verb::Listaddrs(listaddrs) => listaddrs.run(&context),
+            Verb::Changeaddr(changeaddr) => changeaddr.run(&context),
         }?;
         Ok(ExitCode::SUCCESS)
     }

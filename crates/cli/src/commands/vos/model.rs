@@ -8,7 +8,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
-use super::office::{Office, There, text};
+use super::context::{There, VosContext, text};
 use crate::commands::fs::principals;
 
 /// What decides.
@@ -42,8 +42,8 @@ impl Model {
 const LISTING_BYTES: u32 = 1 << 20;
 const OTHERS: u16 = 0o077;
 
-fn status(office: &Office, what: &str, volume: &There, fid: Fid) -> Result<Status, Failure> {
-    match office.ask_files(what, volume.server, Call::GetStatus { fid })? {
+fn status(context: &VosContext, what: &str, volume: &There, fid: Fid) -> Result<Status, Failure> {
+    match context.ask_files(what, volume.server, Call::GetStatus { fid })? {
         Answer::Status(status) => Ok(status),
         _ => Err(Failure::new(what, "the server answered something else")),
     }
@@ -53,8 +53,8 @@ fn status(office: &Office, what: &str, volume: &There, fid: Fid) -> Result<Statu
 ///
 /// # Errors
 /// The server's refusal.
-pub fn of(office: &Office, volume: &There) -> Result<Model, Failure> {
-    let status = status(office, "looking at the volume", volume, Fid::root(volume.id))?;
+pub fn of(context: &VosContext, volume: &There) -> Result<Model, Failure> {
+    let status = status(context, "looking at the volume", volume, Fid::root(volume.id))?;
     Ok(if status.by_list { Model::Acl } else { Model::Posix })
 }
 
@@ -62,10 +62,10 @@ pub fn of(office: &Office, volume: &There) -> Result<Model, Failure> {
 ///
 /// # Errors
 /// The server's refusal.
-pub fn set_model(office: &Office, volume: &There, model: Model, given: &[String]) -> Result<(), Failure> {
+pub fn set_model(context: &VosContext, volume: &There, model: Model, given: &[String]) -> Result<(), Failure> {
     let what = format!("changing what decides in {}", text(&volume.name));
-    let list = first_list(office, volume.server, Some(model), given)?;
-    if of(office, volume)? == model {
+    let list = first_list(context, volume.server, Some(model), given)?;
+    if of(context, volume)? == model {
         if !given.is_empty() {
             return Err(Failure::new(what, "access lists decide already, and the root has one")
                 .mend("'rialto fs setacl DIR NAME RIGHTS' changes it"));
@@ -73,11 +73,11 @@ pub fn set_model(office: &Office, volume: &There, model: Model, given: &[String]
         println!("In {} {} decide already.", text(&volume.name), model.told());
         return Ok(());
     }
-    if office.common.dry_run {
-        return tell(office, &what, volume, model, &list);
+    if context.dry_run {
+        return tell(context, &what, volume, model, &list);
     }
-    decide_by(office, &what, volume, (model == Model::Acl).then_some(&list[..]))?;
-    if office.common.json {
+    decide_by(context, &what, volume, (model == Model::Acl).then_some(&list[..]))?;
+    if context.json {
         local::show::json(&json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }));
     }
     Ok(())
@@ -87,14 +87,14 @@ pub fn set_model(office: &Office, volume: &There, model: Model, given: &[String]
 ///
 /// # Errors
 /// The server's refusal.
-pub fn decide_by(office: &Office, what: &str, volume: &There, list: Option<&[First]>) -> Result<(), Failure> {
+pub fn decide_by(context: &VosContext, what: &str, volume: &There, list: Option<&[First]>) -> Result<(), Failure> {
     let list = list.map(|list| {
         let mut all = Acl::new();
         let fits = list.iter().all(|entry| all.set(entry.who, entry.rights, false));
         debug_assert!(fits, "what a command line holds");
         all.encode().into()
     });
-    office.ask_files(what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None }).map(drop)
+    context.ask_files(what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None }).map(drop)
 }
 
 /// Somebody in the root's first list.
@@ -109,7 +109,7 @@ pub struct First {
 /// # Errors
 /// A list without access lists; names and rights that are none; the server's refusal.
 pub fn first_list(
-    office: &Office,
+    context: &VosContext,
     server: ServerId,
     model: Option<Model>,
     given: &[String],
@@ -128,7 +128,7 @@ pub fn first_list(
         let [name, rights] = pair else { return Err(odd()) };
         let rights: Rights =
             rights.parse().map_err(|error| Failure::new(format!("reading the rights of {name}"), error))?;
-        let who = number_of(office, server, name)?;
+        let who = number_of(context, server, name)?;
         list.retain(|entry| entry.who != who);
         if rights != Rights::NONE {
             list.push(First { name: name.clone(), who, rights });
@@ -137,14 +137,14 @@ pub fn first_list(
     Ok(list)
 }
 
-fn number_of(office: &Office, server: ServerId, name: &str) -> Result<PrincipalId, Failure> {
+fn number_of(context: &VosContext, server: ServerId, name: &str) -> Result<PrincipalId, Failure> {
     if let Some(number) = principals::fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
         return Ok(number);
     }
     let what = format!("looking for {name}");
     let numbers = PtsCall::Numbers { names: vec![name.to_owned()] };
     let call = Call::Pts { on_behalf: None, call: Box::new(numbers) };
-    let found = match office.ask_files(&what, server, call)? {
+    let found = match context.ask_files(&what, server, call)? {
         Answer::Names { names, .. } => names.first().map(|(id, _)| *id).filter(|id| *id != PrincipalId::NONE),
         _ => return Err(Failure::new(what, "the server answered something else")),
     };
@@ -152,20 +152,20 @@ fn number_of(office: &Office, server: ServerId, name: &str) -> Result<PrincipalI
 }
 
 /// Files and directories by owner: all, and those that groups or others may use by their mode bits.
-fn tell(office: &Office, what: &str, volume: &There, model: Model, list: &[First]) -> Result<(), Failure> {
+fn tell(context: &VosContext, what: &str, volume: &There, model: Model, list: &[First]) -> Result<(), Failure> {
     let mut owners: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut dirs = vec![Fid::root(volume.id)];
     while let Some(dir) = dirs.pop() {
         let (mut cookie, mut more) = (0, true);
         while more {
             let call = Call::ReadDir { dir, cookie, bytes_max: LISTING_BYTES, plus: true };
-            let Answer::Entries { entries, end, .. } = office.ask_files(what, volume.server, call)? else {
+            let Answer::Entries { entries, end, .. } = context.ask_files(what, volume.server, call)? else {
                 return Err(Failure::new(what, "the server answered something else"));
             };
             for entry in entries {
                 cookie = entry.cookie;
                 // One that a client has to itself comes without a status.
-                let status = entry.status.map_or_else(|| status(office, what, volume, entry.fid), Ok)?;
+                let status = entry.status.map_or_else(|| status(context, what, volume, entry.fid), Ok)?;
                 if status.kind == Kind::Directory {
                     dirs.push(status.fid);
                 }
@@ -176,7 +176,7 @@ fn tell(office: &Office, what: &str, volume: &There, model: Model, list: &[First
             more = !end;
         }
     }
-    if office.common.json {
+    if context.json {
         let owners = owners.iter().map(|(uid, (all, open))| json!({ "uid": uid, "files": all, "open_by_mode": open }));
         let list = list.iter().map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
         let list = (model == Model::Acl).then(|| list.collect::<Vec<_>>());

@@ -6,8 +6,8 @@ use local::show::bytes;
 use serde_json::json;
 use types::{Seen, SiteKind, VolumeGroup, VolumeKind};
 
+use super::context::{Site, Spot, VosContext, text};
 use super::create::last_word;
-use super::office::{Office, Site, Spot, text};
 
 const MOVE_HELP: &str = "\
 EXAMPLES
@@ -80,11 +80,11 @@ pub struct Evacuate {
 }
 
 impl Move {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
-        let group = office.known(&wanted)?;
+        let group = context.known(&wanted)?;
         if self.fromserver.is_some() || self.frompartition.is_some() {
-            office.found(&wanted, &Site { server: self.fromserver, partition: self.frompartition })?;
+            context.found(&wanted, &Site { server: self.fromserver, partition: self.frompartition })?;
         }
         let is_named = self.topartition.is_some();
         let to = Site { server: Some(self.toserver), partition: self.topartition };
@@ -92,23 +92,23 @@ impl Move {
             group.record.read_write_site().is_some_and(|site| is_at(site, spot.server, &spot.partition.name))
         };
         let spot = if is_named {
-            office.roomiest(&to)?
+            context.roomiest(&to)?
         } else {
-            roomiest_but(office, &to, &|spot| !is_there(spot)).or_else(|_| office.roomiest(&to))?
+            roomiest_but(context, &to, &|spot| !is_there(spot)).or_else(|_| context.roomiest(&to))?
         };
-        move_one(office, group, &spot, self.withgroup)
+        move_one(context, group, &spot, self.withgroup)
     }
 }
 
 impl Evacuate {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if self.site.server.is_none() {
             return Err(Failure::new("reading the command", "the server is missing").mend("name it with -server"));
         }
-        let from = office.spots(&self.site)?;
+        let from = context.spots(&self.site)?;
         let is_here = |site: &types::Site| from.iter().any(|spot| is_at(site, spot.server, &spot.partition.name));
         let mut groups = Vec::new();
-        office.each_group(&mut |some| {
+        context.each_group(&mut |some| {
             groups.extend(some.into_iter().filter(|seen| seen.record.sites.iter().any(is_here)));
             Ok(())
         })?;
@@ -132,11 +132,11 @@ impl Evacuate {
                 let has_room = |spot: &Spot| {
                     away(spot) && (from == Some(spot.server) || sites.iter().all(|site| fits(site, spot)))
                 };
-                let spot = roomiest_but(office, &to, &has_room);
-                count(spot.and_then(|spot| move_one(office, group, &spot, self.withgroup)));
+                let spot = roomiest_but(context, &to, &has_room);
+                count(spot.and_then(|spot| move_one(context, group, &spot, self.withgroup)));
             }
             // As the move left it.
-            let group = office.known(&name)?;
+            let group = context.known(&name)?;
             let sites = group.record.sites.clone();
             for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site)) {
                 let has_none = |spot: &Spot| {
@@ -144,13 +144,13 @@ impl Evacuate {
                     let same = spot.server == site.server;
                     away(spot) && (same || !sites.iter().any(read_only) && sites.iter().all(|one| fits(one, spot)))
                 };
-                count(roomiest_but(office, &to, &has_none).and_then(|spot| move_site(office, &name, site, &spot)));
+                count(roomiest_but(context, &to, &has_none).and_then(|spot| move_site(context, &name, site, &spot)));
             }
         }
-        if !office.common.dry_run {
-            tell_what_is_left(office, &from)?;
+        if !context.dry_run {
+            tell_what_is_left(context, &from)?;
         }
-        if !office.common.json && !office.common.dry_run {
+        if !context.json && !context.dry_run {
             println!("Total volumes moved: {moved}; failed to move: {failed}");
         }
         let why = || format!("{failed} of {} volumes failed", moved + failed);
@@ -168,10 +168,10 @@ fn fits(site: &types::Site, spot: &Spot) -> bool {
 }
 
 /// What is on the partitions still, and is not known to be moved.
-fn tell_what_is_left(office: &Office, from: &[Spot]) -> Result<(), Failure> {
+fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure> {
     for spot in from {
         let what = format!("listing what is left on {}", spot.partition.name);
-        for one in office.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))? {
+        for one in context.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))? {
             let why = match one.kind {
                 VolumeKind::ReadWrite => "a read-write volume",
                 VolumeKind::ReadOnly => "a read-only volume",
@@ -184,13 +184,13 @@ fn tell_what_is_left(office: &Office, from: &[Spot]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn move_site(office: &Office, name: &str, site: &types::Site, spot: &Spot) -> Result<(), Failure> {
-    let (from, to) = (office.server_name(site.server), office.server_name(spot.server));
+fn move_site(context: &VosContext, name: &str, site: &types::Site, spot: &Spot) -> Result<(), Failure> {
+    let (from, to) = (context.server_name(site.server), context.server_name(spot.server));
     let what = format!("moving the read-only site of {name} from {from} to {to}");
     // Its record has changed since it was listed.
-    let group = office.known(name)?;
-    office.lead(&what, |job| vos::move_site(job, group, site.server, spot.server, &spot.partition.name))?;
-    match (office.common.dry_run, office.common.json) {
+    let group = context.known(name)?;
+    context.lead(&what, |job| vos::move_site(job, group, site.server, spot.server, &spot.partition.name))?;
+    match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "site": name, "from": from, "server": to })),
         (false, false) => println!("Read-only site of {name} moved from {from} to {to} {}", spot.partition.name),
@@ -198,23 +198,23 @@ fn move_site(office: &Office, name: &str, site: &types::Site, spot: &Spot) -> Re
     Ok(())
 }
 
-fn roomiest_but(office: &Office, to: &Site, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
-    let good = office.spots(to)?.into_iter().filter(|spot| is_good(spot));
+fn roomiest_but(context: &VosContext, to: &Site, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
+    let good = context.spots(to)?.into_iter().filter(|spot| is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
         Failure::new("finding a partition", "no other server or partition of the cell can take it")
             .mend("add a server or a partition, or name one with -toserver")
     })
 }
 
-fn move_one(office: &Office, group: Seen<VolumeGroup>, spot: &Spot, with_group: bool) -> Result<(), Failure> {
+fn move_one(context: &VosContext, group: Seen<VolumeGroup>, spot: &Spot, with_group: bool) -> Result<(), Failure> {
     let name = text(&group.record.name);
-    let (to, partition) = (office.server_name(spot.server), &spot.partition.name);
+    let (to, partition) = (context.server_name(spot.server), &spot.partition.name);
     let what = format!("moving the volume {name} to {to}");
-    let moved = office.lead(&what, |job| {
+    let moved = context.lead(&what, |job| {
         let act = if with_group { vos::move_group } else { vos::move_volume };
         act(job, group, spot.server, partition)
     })?;
-    match (office.common.dry_run, office.common.json) {
+    match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({
             "name": name, "server": to, "partition": partition, "rounds": moved.rounds, "bytes": moved.bytes,

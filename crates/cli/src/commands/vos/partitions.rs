@@ -6,8 +6,8 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
+use super::context::{Site, Spot, VosContext};
 use super::list::place;
-use super::office::{Office, Site, Spot};
 
 const PARTINFO_HELP: &str = "\
 EXAMPLES
@@ -49,14 +49,14 @@ pub struct Status {
 }
 
 impl Partinfo {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
-        let spots = office.spots(&self.site)?;
+        let spots = context.spots(&self.site)?;
         let several = spots.iter().any(|spot| spot.server != spots[0].server);
         for Spot { server, partition } in &spots {
-            let server = office.server_name(*server);
+            let server = context.server_name(*server);
             let (name, free, total) = (&partition.name, partition.free_bytes, partition.total_bytes);
-            if office.common.json {
+            if context.json {
                 local::show::json(&json!({
                     "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
                     "compression": partition.compression,
@@ -89,32 +89,32 @@ fn task_json(task: &TaskInfo) -> Value {
     })
 }
 
-fn unfinished_json(office: &Office, server: ServerId, one: &IncomingTree) -> Value {
+fn unfinished_json(context: &VosContext, server: ServerId, one: &IncomingTree) -> Value {
     json!({
-        "volume": one.tree.0, "partition": office.name_of(server, one.partition), "over": one.over,
+        "volume": one.tree.0, "partition": context.name_of(server, one.partition), "over": one.over,
         "since": one.since, "epoch": one.epoch, "bytes": one.bytes, "used_bytes": one.used_bytes,
     })
 }
 
 impl Status {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
-        for server in office.chosen(&self.site)? {
-            let name = office.server_name(server);
+        for server in context.chosen(&self.site)? {
+            let name = context.server_name(server);
             let what = format!("asking {name} what it is at");
-            let Answer::Tasks(tasks) = office.ask(&what, server, VolumeCall::Tasks)? else {
+            let Answer::Tasks(tasks) = context.ask(&what, server, VolumeCall::Tasks)? else {
                 return Err(Failure::new(what, "the server answered something else"));
             };
             let active: Vec<_> = tasks.iter().filter(|task| self.all || task.state == TaskState::Runs).collect();
             let runs = |tree| tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs);
-            let Answer::Incoming { mut trees, .. } = office.ask(&what, server, VolumeCall::Incoming { tree: None })?
+            let Answer::Incoming { mut trees, .. } = context.ask(&what, server, VolumeCall::Incoming { tree: None })?
             else {
                 return Err(Failure::new(what, "the server answered something else"));
             };
             trees.retain(|one| !runs(one.tree));
-            if office.common.json {
+            if context.json {
                 let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
-                let unfinished: Vec<_> = trees.iter().map(|one| unfinished_json(office, server, one)).collect();
+                let unfinished: Vec<_> = trees.iter().map(|one| unfinished_json(context, server, one)).collect();
                 local::show::json(&json!({ "server": name, "transactions": transactions, "unfinished": unfinished }));
                 continue;
             }
@@ -133,7 +133,7 @@ impl Status {
             for one in trees {
                 let since = if one.since == 0 { String::new() } else { format!(" since epoch {}", one.since) };
                 let over = if one.over { ", over the volume" } else { "" };
-                let (partition, came) = (office.name_of(server, one.partition), bytes(one.bytes));
+                let (partition, came) = (context.name_of(server, one.partition), bytes(one.bytes));
                 println!(
                     "        volume {}  on {partition}  epoch {}{since}{over}  {came} came",
                     one.tree.0, one.epoch

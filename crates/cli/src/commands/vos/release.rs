@@ -5,8 +5,8 @@ use local::failure::Failure;
 use local::show::bytes;
 use serde_json::json;
 
+use super::context::{Site, VosContext, text};
 use super::create::last_word;
-use super::office::{Office, Site, text};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -36,25 +36,25 @@ pub struct Release {
 }
 
 impl Release {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
-        let group = office.known(&wanted)?;
+        let group = context.known(&wanted)?;
         let name = text(&group.record.name);
         let what = format!("releasing the volume {name}");
-        let released = office.lead(&what, |job| vos::release(job, group))?;
-        if office.common.dry_run {
+        let released = context.lead(&what, |job| vos::release(job, group))?;
+        if context.dry_run {
             return Ok(());
         }
         for (server, error) in &released.lagging {
-            eprintln!("rialto vos: {} lags: {error}", office.server_name(*server));
+            eprintln!("rialto vos: {} lags: {error}", context.server_name(*server));
         }
         let sent: u64 = released.sites.iter().map(|(_, bytes)| bytes).sum();
-        if office.common.json {
-            let site = |(server, bytes): &(types::ServerId, u64)| json!({ "server": office.server_name(*server), "bytes": bytes });
+        if context.json {
+            let site = |(server, bytes): &(types::ServerId, u64)| json!({ "server": context.server_name(*server), "bytes": bytes });
             local::show::json(&json!({
                 "name": name, "epoch": released.epoch, "bytes": sent,
                 "sites": released.sites.iter().map(site).collect::<Vec<_>>(),
-                "lagging": released.lagging.iter().map(|(server, _)| office.server_name(*server)).collect::<Vec<_>>(),
+                "lagging": released.lagging.iter().map(|(server, _)| context.server_name(*server)).collect::<Vec<_>>(),
             }));
         } else {
             let count = released.sites.len();

@@ -6,8 +6,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{ServerId, VolumeCall, VolumeInfo};
 
+use super::context::{Site, VosContext, text, which};
 use super::create::last_word;
-use super::office::{Office, Site, text, which};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -56,33 +56,33 @@ pub struct Zap {
 }
 
 impl Remove {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
-        let found = match office.found(&wanted, &self.site) {
+        let found = match context.found(&wanted, &self.site) {
             Ok(found) => found,
-            Err(missing) => return finish(office, &wanted, missing),
+            Err(missing) => return finish(context, &wanted, missing),
         };
         let volume = found.volume().clone();
         let what = need_meant(&volume, self.force)?;
-        office.lead(&what, |job| vos::remove(job, &found))?;
-        if !office.common.dry_run {
-            told(office, &volume, found.server);
+        context.lead(&what, |job| vos::remove(job, &found))?;
+        if !context.dry_run {
+            told(context, &volume, found.server);
         }
         Ok(())
     }
 }
 
 impl Zap {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let Zap { remove: Remove { mut site, id, force, words }, backup } = self;
         let wanted = last_word(&mut site, words, id, "a volume")?;
-        let group = office.group(&wanted, &site)?;
+        let group = context.group(&wanted, &site)?;
         let (volume, others) = group.split_first().expect("a group has a volume");
         let of_it = others.iter().filter(|other| backup && other.kind == types::VolumeKind::Backup);
         for volume in of_it.chain([volume]) {
             let what = need_meant(volume, force)?;
-            if office.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some() {
-                told(office, volume, volume.server);
+            if context.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some() {
+                told(context, volume, volume.server);
             }
         }
         Ok(())
@@ -99,12 +99,12 @@ fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
 }
 
 /// The volume is nowhere: somebody may have been stopped who removed it.
-fn finish(office: &Office, wanted: &str, missing: Failure) -> Result<(), Failure> {
+fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Failure> {
     let volume = which(wanted)?;
-    if !office.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {
+    if !context.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {
         return Err(missing);
     }
-    if office.common.json {
+    if context.json {
         local::show::json(&json!({ "removed": wanted, "finished": true }));
     } else {
         println!("The removal of {wanted} was begun before, and is finished");
@@ -112,12 +112,12 @@ fn finish(office: &Office, wanted: &str, missing: Failure) -> Result<(), Failure
     Ok(())
 }
 
-fn told(office: &Office, volume: &VolumeInfo, server: ServerId) {
-    let (name, server_name) = (text(&volume.name), office.server_name(server));
-    if office.common.json {
+fn told(context: &VosContext, volume: &VolumeInfo, server: ServerId) {
+    let (name, server_name) = (text(&volume.name), context.server_name(server));
+    if context.json {
         local::show::json(&json!({ "removed": volume.id.0, "name": name, "server": server_name }));
     } else {
-        let partition = office.name_of(server, volume.partition);
+        let partition = context.name_of(server, volume.partition);
         println!("Volume {} on partition {partition} server {server_name} deleted", volume.id.0);
     }
 }

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeKind, WhichVolume, is_volume_name};
 
-use super::office::{Office, Site, name, text, which};
+use super::context::{Site, VosContext, name, text, which};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -31,7 +31,7 @@ pub struct Rename {
 }
 
 impl Rename {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing = || Failure::new("reading the command", "a name is missing").mend("name the old and the new one");
         let old = self.oldname.or_else(|| words.next()).ok_or_else(missing)?;
@@ -43,19 +43,19 @@ impl Rename {
                 .mend("use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end"));
         }
         let from = match which(&old)? {
-            WhichVolume::Id(_) => office.known(&old)?.record.name,
+            WhichVolume::Id(_) => context.known(&old)?.record.name,
             WhichVolume::Name(_) => from,
         };
-        match office.lead(&what, |job| vos::rename(job, &from, &to)) {
+        match context.lead(&what, |job| vos::rename(job, &from, &to)) {
             // A snapshot, or a volume that the database does not know.
-            Err(_) if office.db().group_named(&from).is_ok_and(|known| known.is_none()) && !office.common.dry_run => {
-                let found = office.volume(&old, &Site::default())?;
-                office.change(&what, found.server, VolumeCall::Rename { id: found.id, name: to })?;
+            Err(_) if context.db().group_named(&from).is_ok_and(|known| known.is_none()) && !context.dry_run => {
+                let found = context.volume(&old, &Site::default())?;
+                context.change(&what, found.server, VolumeCall::Rename { id: found.id, name: to })?;
             }
             done => done?,
         }
-        let (renamed, was) = (!office.common.dry_run, text(&from));
-        match (renamed, office.common.json) {
+        let (renamed, was) = (!context.dry_run, text(&from));
+        match (renamed, context.json) {
             (true, true) => local::show::json(&json!({ "was": was, "name": new })),
             (true, false) => println!("Renamed volume {was} to {new}"),
             (false, _) => {}

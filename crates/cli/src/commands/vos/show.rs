@@ -6,7 +6,7 @@ use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Timestamp, VolumeInfo, VolumeKind, VolumeState};
 
-use super::office::{Office, There, text};
+use super::context::{There, VosContext, text};
 
 /// Two letters for a kind.
 pub fn kind(kind: VolumeKind) -> &'static str {
@@ -34,10 +34,10 @@ pub fn line(volume: &VolumeInfo) -> String {
     format!("{name:<32} {:>10} {kind} {:>10} K {state}", volume.id.0, volume.used_bytes.div_ceil(1024))
 }
 
-pub fn volume_json(office: &Office, volume: &There) -> Value {
+pub fn volume_json(context: &VosContext, volume: &There) -> Value {
     json!({
         "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind), "state": state(volume.state),
-        "tree": volume.tree.0, "epoch": volume.epoch, "clone_of": volume.origin.map(|origin| origin.0), "server": office.server_name(volume.server), "partition": office.name_of(volume.server, volume.partition),
+        "tree": volume.tree.0, "epoch": volume.epoch, "clone_of": volume.origin.map(|origin| origin.0), "server": context.server_name(volume.server), "partition": context.name_of(volume.server, volume.partition),
         "created": iso(volume.created), "updated": iso(volume.updated),
         "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
         "used_bytes": volume.used_bytes, "used_files": volume.used_files,

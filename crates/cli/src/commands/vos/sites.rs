@@ -5,8 +5,8 @@ use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Site as CellSite, SiteKind, VolumeGroup};
 
+use super::context::{Site, VosContext, text};
 use super::create::last_word;
-use super::office::{Office, Site, text};
 
 const ADDSITE_HELP: &str = "\
 EXAMPLES
@@ -51,17 +51,17 @@ pub struct Remsite {
 }
 
 impl Addsite {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         need_server(&self.site)?;
-        let group = office.known(&wanted)?;
-        let spot = office.roomiest(&self.site)?;
-        let (name, server) = (text(&group.record.name), office.server_name(spot.server));
+        let group = context.known(&wanted)?;
+        let spot = context.roomiest(&self.site)?;
+        let (name, server) = (text(&group.record.name), context.server_name(spot.server));
         let what = format!("adding {server} to the sites of {name}");
         let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
-        let added = office.lead(&what, add)?;
+        let added = context.lead(&what, add)?;
         tell(
-            office,
+            context,
             added,
             &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
             || format!("{server} is a site of {name} already"),
@@ -71,15 +71,15 @@ impl Addsite {
 }
 
 impl Remsite {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         need_server(&self.site)?;
-        let group = office.known(&wanted)?;
-        let id = office.server(self.site.server.as_deref().unwrap_or_default())?;
-        let (name, server) = (text(&group.record.name), office.server_name(id));
+        let group = context.known(&wanted)?;
+        let id = context.server(self.site.server.as_deref().unwrap_or_default())?;
+        let (name, server) = (text(&group.record.name), context.server_name(id));
         let what = format!("taking {server} off the sites of {name}");
-        let removed = office.lead(&what, |job| vos::remove_site(job, group, id))?;
-        tell(office, removed, &format!("Removed replication site {server} for volume {name}"), || {
+        let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
+        tell(context, removed, &format!("Removed replication site {server} for volume {name}"), || {
             format!("{server} is no read-only site of {name}")
         });
         Ok(())
@@ -93,8 +93,8 @@ fn need_server(site: &Site) -> Result<(), Failure> {
     Err(Failure::new("reading the command", "the server is missing").mend("name it with -server, before the volume"))
 }
 
-fn tell(office: &Office, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
-    match (office.common.dry_run, office.common.json) {
+fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
+    match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "changed": changed })),
         (false, false) if changed => println!("{done}"),
@@ -103,13 +103,13 @@ fn tell(office: &Office, changed: bool, done: &str, otherwise: impl FnOnce() -> 
 }
 
 /// Where a group is, as OpenAFS shows its location database.
-pub fn lines(office: &Office, group: &VolumeGroup, put: &mut dyn FnMut(&str)) {
+pub fn lines(context: &VosContext, group: &VolumeGroup, put: &mut dyn FnMut(&str)) {
     let names = [("RWrite", Some(group.read_write)), ("ROnly", group.read_only), ("Backup", group.backup)];
     let numbers = names.iter().filter_map(|(name, id)| id.map(|id| format!("{name}: {:<10}", id.0)));
     put(format!("    {}", numbers.collect::<Vec<_>>().join("    ")).trim_end());
     put(&format!("    number of sites -> {}", group.sites.len()));
     for site in &group.sites {
-        let server = office.server_name(site.server);
+        let server = context.server_name(site.server);
         let state = release_state(group, site).map_or_else(String::new, |state| format!(" -- {state}"));
         put(&format!("       server {server} partition {} {} Site{state}", site.partition, kind(site)));
     }
@@ -143,10 +143,10 @@ fn release_state(group: &VolumeGroup, site: &CellSite) -> Option<&'static str> {
     }
 }
 
-pub fn json(office: &Office, group: &VolumeGroup) -> Value {
+pub fn json(context: &VosContext, group: &VolumeGroup) -> Value {
     let site = |site: &CellSite| {
         json!({
-            "server": office.server_name(site.server), "server_id": site.server.to_string(),
+            "server": context.server_name(site.server), "server_id": site.server.to_string(),
             "partition": site.partition, "kind": kind(site), "epoch": site.epoch,
             "state": release_state(group, site),
         })

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::office::{Office, Site, There, now_secs, text};
+use super::context::{Site, There, VosContext, now_secs, text};
 use super::{clone, show};
 
 const AFTER_HELP: &str = "\
@@ -50,34 +50,34 @@ enum Verb {
 }
 
 impl Snapshot {
-    pub fn run(self, office: &Office) -> Result<(), Failure> {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         match self.verb {
-            Verb::Create { volume, name } => create(office, &volume, name),
-            Verb::List { volume } => list(office, &volume),
-            Verb::Remove { volume, name } => remove(office, &volume, &name),
+            Verb::Create { volume, name } => create(context, &volume, name),
+            Verb::List { volume } => list(context, &volume),
+            Verb::Remove { volume, name } => remove(context, &volume, &name),
         }
     }
 }
 
-fn create(office: &Office, wanted: &str, name: Option<String>) -> Result<(), Failure> {
-    let volume = office.volume(wanted, &Site::default())?;
+fn create(context: &VosContext, wanted: &str, name: Option<String>) -> Result<(), Failure> {
+    let volume = context.volume(wanted, &Site::default())?;
     let to = full(&volume, &name.unwrap_or_else(now));
-    let Some(made) = clone::clone(office, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
-    if office.common.json {
-        local::show::json(&show::volume_json(office, &made));
+    let Some(made) = clone::clone(context, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
+    if context.json {
+        local::show::json(&show::volume_json(context, &made));
     } else {
         println!("Created snapshot {to} ({}) of {}", made.id.0, text(&volume.name));
     }
     Ok(())
 }
 
-fn list(office: &Office, wanted: &str) -> Result<(), Failure> {
-    let group = office.group(wanted, &Site::default())?;
+fn list(context: &VosContext, wanted: &str) -> Result<(), Failure> {
+    let group = context.group(wanted, &Site::default())?;
     let mut snapshots: Vec<_> = group.iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
     snapshots.sort_by_key(|one| (one.created, one.id));
     for snapshot in snapshots {
-        if office.common.json {
-            local::show::json(&show::volume_json(office, snapshot));
+        if context.json {
+            local::show::json(&show::volume_json(context, snapshot));
         } else {
             println!("{} {}", show::line(snapshot), show::date(snapshot.created));
         }
@@ -85,8 +85,8 @@ fn list(office: &Office, wanted: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn remove(office: &Office, wanted: &str, name: &str) -> Result<(), Failure> {
-    let group = office.group(wanted, &Site::default())?;
+fn remove(context: &VosContext, wanted: &str, name: &str) -> Result<(), Failure> {
+    let group = context.group(wanted, &Site::default())?;
     let called = full(&group[0], name);
     let found = group.iter().find(|one| one.kind == VolumeKind::Snapshot && text(&one.name) == called);
     let found = found.ok_or_else(|| {
@@ -94,8 +94,8 @@ fn remove(office: &Office, wanted: &str, name: &str) -> Result<(), Failure> {
             .mend(format!("'rialto vos snapshot list {wanted}' shows which there are"))
     })?;
     let what = format!("removing the snapshot {called}");
-    match office.change(&what, found.server, VolumeCall::Remove { id: found.id })? {
-        Some(_) if office.common.json => local::show::json(&json!({ "removed": found.id.0, "name": called })),
+    match context.change(&what, found.server, VolumeCall::Remove { id: found.id })? {
+        Some(_) if context.json => local::show::json(&json!({ "removed": found.id.0, "name": called })),
         Some(_) => println!("Removed snapshot {called}"),
         None => {}
     }

@@ -5,8 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use vos::Mended;
 
+use super::context::{Site, VosContext};
 use super::list::place;
-use super::office::{Office, Site};
 
 const SYNCVLDB_HELP: &str = "\
 EXAMPLES
@@ -47,37 +47,37 @@ pub struct Syncserv {
 }
 
 impl Syncvldb {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         let mut all = Mended::default();
-        for spot in office.spots(&self.site)? {
-            let what = format!("entering what {} has on {}", office.server_name(spot.server), spot.partition.name);
+        for spot in context.spots(&self.site)? {
+            let what = format!("entering what {} has on {}", context.server_name(spot.server), spot.partition.name);
             let sync = |job: &vos::Job<'_>| vos::sync_database(job, spot.server, Some(&spot.partition.name));
-            let mended = office.lead(&what, sync)?;
+            let mended = context.lead(&what, sync)?;
             all.looked_at += mended.looked_at;
             all.changed += mended.changed;
             all.left += mended.left;
         }
-        told(office, "VLDB synchronized with the servers", all)
+        told(context, "VLDB synchronized with the servers", all)
     }
 }
 
 impl Syncserv {
-    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
-        let server = self.site.server.as_ref().map(|server| office.server(server)).transpose()?;
+        let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
         let partition = match &self.site.partition {
-            Some(_) => office.spots(&self.site)?.into_iter().next().map(|spot| spot.partition.name),
+            Some(_) => context.spots(&self.site)?.into_iter().next().map(|spot| spot.partition.name),
             None => None,
         };
         let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
-        let all = office.lead("comparing the database with the servers", sync)?;
-        told(office, "Servers synchronized with the VLDB", all)
+        let all = context.lead("comparing the database with the servers", sync)?;
+        told(context, "Servers synchronized with the VLDB", all)
     }
 }
 
-fn told(office: &Office, done: &str, Mended { looked_at, changed, left }: Mended) -> Result<(), Failure> {
-    if office.common.json {
+fn told(context: &VosContext, done: &str, Mended { looked_at, changed, left }: Mended) -> Result<(), Failure> {
+    if context.json {
         local::show::json(&json!({ "looked_at": looked_at, "changed": changed, "left": left }));
     } else {
         println!("{done}: {looked_at} looked at, {changed} changed, {left} left");

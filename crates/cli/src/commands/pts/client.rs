@@ -2,48 +2,32 @@
 
 use std::collections::HashMap;
 
-use client::{CallError, Endpoint};
-use local::ask::Asking;
-use local::cell::Where;
+use client::CallError;
 use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
-use types::{Answer, Call, Caller, Fault, Principal, PrincipalId, PtsCall, Who};
+use types::{Answer, Fault, Principal, PrincipalId, PtsCall};
 
-use super::Common;
+use crate::commands::cell_client::{CellClient, CellName, CellOptions, odd};
 
 /// Before the first number.
 pub const FIRST: PrincipalId = PrincipalId(i32::MIN);
 const AT_ONCE: u32 = PRINCIPALS_MAX as u32;
 
 /// See the head of the file.
-pub struct Desk {
-    pub common: Common,
-    asking: Asking,
-    caller: Caller,
+pub struct PtsClient {
+    pub json: bool,
+    force: bool,
+    cell: CellClient,
 }
 
-impl Desk {
-    pub fn open(common: Common) -> Result<Desk, Failure> {
-        let cell = Where { dir: common.dir.clone(), clear: false }.cell()?;
-        if let Some(name) = common.cell.as_ref().filter(|name| **name != cell.config.name) {
-            let why = format!("{} holds the cell {}", cell.dir().display(), cell.config.name);
-            return Err(Failure::new(format!("finding the cell {name}"), why).mend("name its directory with --dir"));
-        }
-        let asking = Asking::connect(Endpoint::Unix(cell.socket()))?;
-        let caller = match common.as_uid {
-            Some(uid) => Caller { uid, gid: uid, groups: None, who: Who::NAMED },
-            None => Caller::ROOT,
-        };
-        Ok(Desk { common, asking, caller })
+impl PtsClient {
+    pub fn open(options: &CellOptions<CellName>, force: bool) -> Result<PtsClient, Failure> {
+        Ok(PtsClient { json: options.json, force, cell: CellClient::open(options, refused)? })
     }
 
     /// Asks, or changes something. `doing`: what is tried, for people.
     pub fn ask(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
-        self.try_ask(call).map_err(|error| refused(doing, &error))
-    }
-
-    fn try_ask(&self, call: PtsCall) -> Result<Answer, CallError> {
-        self.asking.call_as(&self.caller, Call::Pts { on_behalf: None, call: Box::new(call) })
+        self.cell.ask_pts(doing, call)
     }
 
     /// Does it for each; with `-force` for those behind one that was refused too.
@@ -52,7 +36,7 @@ impl Desk {
         for one in all {
             match act(one) {
                 Ok(()) => {}
-                Err(failure) if self.common.force => {
+                Err(failure) if self.force => {
                     eprintln!("rialto pts: {failure}");
                     first.get_or_insert(failure);
                 }
@@ -64,34 +48,13 @@ impl Desk {
 
     /// The number of a name; a number stands for itself.
     pub fn id(&self, name: &str) -> Result<PrincipalId, Failure> {
-        if let Ok(number) = name.parse::<i32>() {
-            return Ok(PrincipalId(number));
-        }
-        let doing = format!("finding {name}");
-        match self.ask(&doing, PtsCall::Numbers { names: vec![name.to_owned()] })? {
-            Answer::Names { names, .. } => match names.first() {
-                Some((id, _)) if *id != PrincipalId::NONE => Ok(*id),
-                _ => Err(refused(&doing, &CallError::Fault(Fault::NoPrincipal))),
-            },
-            _ => Err(odd(&doing)),
-        }
+        self.cell.principal(name)
     }
 
     /// What numbers are called; a number that nobody has is its own name.
     pub fn names(&self, ids: impl IntoIterator<Item = PrincipalId>) -> Result<HashMap<PrincipalId, String>, Failure> {
-        let doing = "finding names";
-        let mut ids: Vec<PrincipalId> = ids.into_iter().collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let mut known = HashMap::new();
-        for some in ids.chunks(PRINCIPALS_MAX) {
-            let Answer::Names { names, .. } = self.ask(doing, PtsCall::Names { ids: some.to_vec() })? else {
-                return Err(odd(doing));
-            };
-            let called = |(id, name): (PrincipalId, String)| (id, if name.is_empty() { id.to_string() } else { name });
-            known.extend(names.into_iter().map(called));
-        }
-        Ok(known)
+        let called = |(id, name): (PrincipalId, String)| (id, if name.is_empty() { id.to_string() } else { name });
+        Ok(self.cell.names(ids.into_iter().collect())?.into_iter().map(called).collect())
     }
 
     /// One record, with how many members it has, or groups it is in.
@@ -138,10 +101,6 @@ impl Desk {
             }
         }
     }
-}
-
-pub fn odd(doing: &str) -> Failure {
-    Failure::new(doing, "the server answered something else").mend("see whether it has the same version")
 }
 
 fn refused(doing: &str, error: &CallError) -> Failure {

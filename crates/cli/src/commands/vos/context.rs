@@ -11,18 +11,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use celldb::{CellDb, CellError, RemoteCellDb};
 use client::Endpoint;
-use local::ask::Asking;
-use local::cell::{CellDir, Where, clear_by_environment};
+use local::cell::{CellDir, clear_by_environment};
 use local::daemon::Process;
 use local::failure::Failure;
 use local::show::Fetching;
 use types::{
-    Answer, Busy, Call, Caller, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall,
-    VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+    Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup,
+    VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Error, Job, Reach, Servers, Told, Who};
 
-use super::Common;
+use super::Telling;
+use crate::commands::cell_client::{CellClient, CellName, CellOptions};
 use crate::security;
 
 /// Volumes that one question asks for: about what fits into an answer.
@@ -31,8 +31,10 @@ const LISTED_AT_ONCE: u32 = 2000;
 const GROUPS_AT_ONCE: usize = 1000;
 
 /// See the head of the file.
-pub struct Office {
-    pub common: Common,
+pub struct VosContext {
+    pub json: bool,
+    pub dry_run: bool,
+    verbose: bool,
     cell: CellDir,
     me: ServerInfo,
     servers: Vec<ServerInfo>,
@@ -73,19 +75,15 @@ pub struct Spot {
     pub partition: PartitionInfo,
 }
 
-impl Office {
-    pub fn open(common: Common) -> Result<Office, Failure> {
-        let cell = Where { dir: common.dir.clone(), clear: false }.cell()?;
-        if let Some(name) = common.cell.as_ref().filter(|name| **name != cell.config.name) {
-            let why = format!("{} holds the cell {}", cell.dir().display(), cell.config.name);
-            return Err(Failure::new(format!("finding the cell {name}"), why).mend("name its directory with --dir"));
-        }
-        let caller = match common.as_uid {
-            Some(uid) => Caller { uid, gid: uid, groups: None, who: types::Who::NAMED },
-            None => Caller::ROOT,
-        };
+impl VosContext {
+    pub fn open(options: &CellOptions<CellName, Telling>) -> Result<VosContext, Failure> {
+        let Telling { dry_run, verbose } = options.more;
+        let json = options.json;
+        let client = CellClient::open(options, |doing, error| Failure::new(doing, error))?;
+        let me = client.me()?;
+        // Its session has done what it was for.
+        let CellClient { cell, caller, .. } = client;
         let endpoint = Endpoint::Unix(cell.socket());
-        let me = Asking::connect(endpoint.clone())?.me()?;
         let options = security::as_server(cell.dir(), &cell.config.name, clear_by_environment())?;
         let db: Arc<dyn CellDb> =
             Arc::new(RemoteCellDb::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
@@ -100,7 +98,7 @@ impl Office {
             }
         };
         let reach = Reach::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
-        Ok(Office { common, cell, me, servers, db, reach, partitions: RefCell::default() })
+        Ok(VosContext { json, dry_run, verbose, cell, me, servers, db, reach, partitions: RefCell::default() })
     }
 
     /// The cell's database.
@@ -161,14 +159,14 @@ impl Office {
     /// # Errors
     /// The server's refusal, with what to do about it.
     pub fn change(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Option<Answer>, Failure> {
-        if self.common.dry_run {
+        if self.dry_run {
             eprintln!("would be done: {what}");
             return Ok(None);
         }
         self.ask(what, server, call).map(Some)
     }
 
-    /// As [`Office::change`], of calls that answer with a volume.
+    /// As [`VosContext::change`], of calls that answer with a volume.
     pub fn change_one(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Option<There>, Failure> {
         match self.change(what, server, call)? {
             None => Ok(None),
@@ -184,7 +182,7 @@ impl Office {
     /// # Errors
     /// What stopped it, with what to do about it.
     pub fn lead<T>(&self, what: &str, act: impl FnOnce(&Job<'_>) -> Result<T, Error>) -> Result<T, Failure> {
-        let (dry_run, verbose) = (self.common.dry_run, self.common.verbose);
+        let (dry_run, verbose) = (self.dry_run, self.verbose);
         let shown = Fetching::new();
         let tell = |told: Told<'_>| match told {
             Told::Step(step) if dry_run => eprintln!("would be done: {step}"),
@@ -283,7 +281,7 @@ impl Office {
         Ok(found.volumes.into_iter().map(|info| There { server: found.server, info }).collect())
     }
 
-    /// As [`Office::group`], with what the database knows.
+    /// As [`VosContext::group`], with what the database knows.
     pub fn found(&self, text: &str, site: &Site) -> Result<vos::Found, Failure> {
         let what = format!("finding the volume {text}");
         let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
