@@ -57,7 +57,7 @@ mod volume;
 
 pub use below::Compression;
 pub use blank::BlankName;
-pub use cipher::{KEY_BYTES, KeyKeeper, Rewrapped, TreeKey};
+pub use cipher::Rewrapped;
 pub use clone::NewClone;
 pub use error::{OpenError, StoreError};
 pub use fork::NewFork;

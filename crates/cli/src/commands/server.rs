@@ -12,8 +12,8 @@ use local::daemon::{self, PidFile};
 use local::failure::{Doing, Failure};
 use local::privacy;
 use server::{CellPlace, Server as Serving, ServerConfig, StartError};
-use store::{KeyKeeper, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::{Name, Timestamp};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use types::{KeyKeeper, Name, Timestamp};
 
 use super::up::start_server;
 use crate::keeping::Keeping;
