@@ -5,6 +5,7 @@
 
 mod acl;
 mod audit;
+mod authenticator;
 mod book;
 mod cps;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -22,6 +23,7 @@ pub use audit::{
     AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash, audit_matches,
     audit_missing,
 };
+pub use authenticator::{Authenticator, TokenRequest, Tried, Vouched};
 pub use book::{Book, FIRST, Highest, Link, MemBook, Write, is_system, subdomain, system_principals};
 pub use cps::Cps;
 pub use names::{Network, check_group_name, check_user_name};

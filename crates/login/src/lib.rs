@@ -9,5 +9,5 @@ mod password;
 
 pub use password::{BadPassword, FREE, Passwords, TooMany, WAIT_MAX};
 
-pub use kerberos::{KerberosError, Service, Ticket, Vouched};
-pub use mint::{LIFETIME, Mint, RENEWABLE, Request, SigningKeys};
+pub use kerberos::{KerberosError, Service, Ticket};
+pub use mint::{LIFETIME, Mint, RENEWABLE, SigningKeys};

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guard::{Binding, Public, Signature, Signer, Token, TokenError};
+use guard::{Binding, Public, Signature, Signer, Token, TokenError, TokenRequest};
 use parking_lot::Mutex;
-use types::{Level, PrincipalId, Timestamp};
+use types::Timestamp;
 
 /// How long a token is good: a working day.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 3600);
@@ -36,23 +36,6 @@ pub struct Mint {
     verified: Mutex<HashMap<Vec<u8>, (Token, Public)>>,
 }
 
-/// Who a token is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Who.
-    pub principal: PrincipalId,
-    /// What he is called.
-    pub name: String,
-    /// How he showed it.
-    pub level: Level,
-    /// The key of his client.
-    pub client: Public,
-    /// Tokens made before are void, in seconds since 1970: this one is not.
-    pub not_before: i64,
-    /// When what he showed ends by itself: a Kerberos ticket does.
-    pub ends: Option<i64>,
-}
-
 impl Mint {
     /// The tokens of the cell with this name and these keys.
     pub fn new(cell: &str, keys: Arc<dyn SigningKeys>) -> Mint {
@@ -60,16 +43,16 @@ impl Mint {
     }
 
     /// A new token; `None`: this server has no key to sign with.
-    pub fn issue(&self, request: &Request, now: Timestamp) -> Option<Vec<u8>> {
+    pub fn issue(&self, request: &TokenRequest, now: Timestamp) -> Option<Vec<u8>> {
         let now = now.secs.max(request.not_before);
         let after = |by: Duration| now.saturating_add_unsigned(by.as_secs());
         let end = |by| request.ends.map_or(after(by), |ends| ends.min(after(by)));
         self.sign(request, now, end(LIFETIME), end(RENEWABLE))
     }
 
-    fn sign(&self, request: &Request, issued: i64, expires: i64, renewable: i64) -> Option<Vec<u8>> {
+    fn sign(&self, request: &TokenRequest, issued: i64, expires: i64, renewable: i64) -> Option<Vec<u8>> {
         let (key, signer) = self.keys.newest()?;
-        let Request { principal, name, level, client, .. } = request.clone();
+        let TokenRequest { principal, name, level, client, .. } = request.clone();
         let (cell, number) = (self.cell.clone(), rand::random());
         let token = Token { cell, key, number, principal, name, level, issued, expires, renewable, client };
         Some(token.sign(&signer))
@@ -85,7 +68,7 @@ impl Mint {
         }
         let Token { principal, name, level, client, .. } = token.clone();
         let expires = now.secs.saturating_add_unsigned(LIFETIME.as_secs()).min(token.renewable);
-        let request = Request { principal, name, level, client, not_before: 0, ends: None };
+        let request = TokenRequest { principal, name, level, client, not_before: 0, ends: None };
         // Who changed what the old one was made for changes what the new one is: it counts as made when the first one was.
         Ok(self.sign(&request, token.issued, expires, token.renewable))
     }
@@ -136,6 +119,8 @@ impl Mint {
 
 #[cfg(test)]
 mod tests {
+    use types::{Level, PrincipalId};
+
     use super::*;
 
     #[derive(Debug)]
@@ -165,7 +150,7 @@ mod tests {
     fn what_is_made_is_taken_until_it_ends_and_of_nobody_else() {
         let (mint, other, forger) = (mint("a.org", 1), mint("b.org", 1), mint("a.org", 2));
         let client = Signer::new(&[9; 32]);
-        let request = Request {
+        let request = TokenRequest {
             principal: PrincipalId(7),
             name: "joe".to_owned(),
             level: Level::Password,
@@ -190,7 +175,7 @@ mod tests {
         assert_eq!(mint.renew(&token, later(LIFETIME)), Err(TokenError::Expired));
         let last = Token { expires: i64::MAX, ..newer };
         assert_eq!(mint.renew(&last, later(RENEWABLE)), Err(TokenError::Expired));
-        let short = mint.issue(&Request { ends: Some(NOW.secs + 5), ..request }, NOW).unwrap();
+        let short = mint.issue(&TokenRequest { ends: Some(NOW.secs + 5), ..request }, NOW).unwrap();
         assert_eq!(Token::parse(&short).unwrap().0.expires, NOW.secs + 5);
     }
 }

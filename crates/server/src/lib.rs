@@ -17,6 +17,7 @@ mod join;
 mod learnt;
 mod limits;
 mod link;
+mod logins;
 mod loopback;
 mod own_keys;
 mod poll;

@@ -24,6 +24,7 @@ use crate::bounds::{self, Bounds};
 use crate::cell::{self, Joining};
 use crate::house::{Agenda, House};
 use crate::learnt::Learnt;
+use crate::logins::Logins;
 use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::Pool;
@@ -314,7 +315,7 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     let me = cell::me(config, vice.me().id, endpoints);
     vice.is_called(me.clone());
     if let Some(mint) = &config.mint {
-        vice.has_mint(Arc::clone(mint), config.kerberos.clone());
+        vice.has_authenticator(Arc::new(Logins::new(Arc::clone(mint), config.kerberos.clone())));
     }
     let mut joining = Joining::new(config.cell.clone()?, me, config, vice);
     if joining.is_here() {

@@ -1,8 +1,7 @@
 //! Who shows who he is, and gets a token for it (`docs/access.md`). What is kept of passwords lies in the cell's database, so who has none asks who has it.
 
 use celldb::CellDb;
-use guard::{Asker, Cps};
-use login::{Mint, Passwords, Request, Service};
+use guard::{Asker, Authenticator, Cps, TokenRequest};
 use std::sync::Arc;
 use types::{
     Answer, AuthCall, Behalf, Fault, Level, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
@@ -15,16 +14,12 @@ use crate::service::Ask;
 
 /// What a server needs for it.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    mint: Arc<Mint>,
-    passwords: Passwords,
-    kerberos: Option<Arc<Service>>,
-}
+pub(crate) struct Desk(Arc<dyn Authenticator>);
 
 impl Vice {
-    /// Who makes tokens, and who looks at tickets. Once, before anybody asks.
-    pub fn has_mint(&self, mint: Arc<Mint>, kerberos: Option<Arc<Service>>) {
-        if self.desk.set(Desk { mint, passwords: Passwords::default(), kerberos }).is_err() {
+    /// What makes tokens and looks at passwords and tickets. Once, before anybody asks.
+    pub fn has_authenticator(&self, authenticator: Arc<dyn Authenticator>) {
+        if self.desk.set(Desk(authenticator)).is_err() {
             tracing::error!("a second mint is not used");
         }
     }
@@ -80,8 +75,8 @@ impl Vice {
         let is_right = |who: Option<&Principal>, name: &str, password: &Secret| -> Result<bool, Fault> {
             let kept = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
             let host = asker.and_then(|asker| asker.host);
-            let tried = desk.passwords.is_right(ask.now, (name, host), kept.as_deref(), password);
-            if tried.is_ok_and(|tried| tried.alarm) {
+            let tried = desk.0.is_right(ask.now, (name, host), kept.as_deref(), password);
+            if tried.as_ref().is_ok_and(|tried| tried.alarm) {
                 tracing::warn!(
                     name,
                     ?host,
@@ -119,7 +114,7 @@ impl Vice {
                 if !may {
                     return Err(Fault::AccessDenied);
                 }
-                let kept = desk.passwords.keep(new).map_err(|_| Fault::Invalid)?;
+                let kept = desk.0.keep(new).ok_or(Fault::Invalid)?;
                 // A new password is the remedy of a user whose token was stolen, so it ends the old ones.
                 let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
                 db.access().set_secret(who.id, &kept, ends_tokens)?;
@@ -141,7 +136,7 @@ impl Vice {
 impl Desk {
     /// Whether tokens that this key signed count.
     pub(crate) fn believes(&self, key: u32) -> bool {
-        self.mint.believes(key)
+        self.0.believes(key)
     }
 
     fn token(&self, ask: &Ask<'_>, who: &Principal, level: Level, client: [u8; 32]) -> Result<Answer, Fault> {
@@ -157,21 +152,21 @@ impl Desk {
         ends: Option<i64>,
     ) -> Result<Vec<u8>, Fault> {
         let (principal, name) = (who.id, who.name.clone());
-        let request = Request { principal, name, level, client, not_before: who.tokens_after, ends };
-        self.mint.issue(&request, ask.wall).ok_or(Fault::Unsupported)
+        let request = TokenRequest { principal, name, level, client, not_before: who.tokens_after, ends };
+        self.0.issue(&request, ask.wall).ok_or(Fault::Unsupported)
     }
 
     /// A token that ends with the ticket at the latest.
     fn with_ticket(&self, ask: &Ask<'_>, db: &dyn CellDb, request: &[u8], client: [u8; 32]) -> Result<Answer, Fault> {
-        let service = self.kerberos.as_ref().ok_or(Fault::Unsupported)?;
         let host = ask.caller.who.host;
-        let vouched = service.accept(request, &client).map_err(|error| {
+        let accepted = self.0.accept(request, &client).ok_or(Fault::Unsupported)?;
+        let vouched = accepted.map_err(|error| {
             tracing::info!(?host, %error, "a Kerberos ticket is refused");
             Fault::AccessDenied
         })?;
         let named = WhichPrincipal::Name(vouched.name.clone());
         let who = match db.access().principal(&named)? {
-            None if service.creates && !is_of_a_service(&vouched.name) => make_user(db, &vouched.name)?,
+            None if self.0.makes_users() && !is_of_a_service(&vouched.name) => make_user(db, &vouched.name)?,
             found => found,
         };
         let Some(who) = who.filter(is_user) else {
@@ -187,12 +182,12 @@ impl Desk {
     }
 
     fn renewed(&self, ask: &Ask<'_>, bytes: &[u8]) -> Result<Answer, Fault> {
-        let token = self.mint.verify(bytes, ask.wall).map_err(|_| Fault::TokenExpired)?;
+        let token = self.0.verify(bytes, ask.wall).map_err(|_| Fault::TokenExpired)?;
         // It was shown with its proof for this very request.
         if token.number != ask.caller.who.token {
             return Err(Fault::TokenRefused);
         }
-        let newer = self.mint.renew(&token, ask.wall).map_err(|_| Fault::TokenExpired)?;
+        let newer = self.0.renew(&token, ask.wall).map_err(|_| Fault::TokenExpired)?;
         Ok(Answer::Token(newer.ok_or(Fault::Unsupported)?.into()))
     }
 }
