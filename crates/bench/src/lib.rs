@@ -10,9 +10,9 @@
 //! of names and attributes), cold (servers started anew and the machine's page cache dropped too). All sides are treated
 //! alike. Before each measurement everything dirty is synced, so that no scenario pays for the one before.
 //!
-//! An [`Order`] is all that the one command that depends on this crate hands over; it runs this same
-//! program again as [`Helper`]s, and to make and stop the cell that is measured. Nothing that serves or
-//! mounts files depends on this crate.
+//! An [`Order`] is all that the one command that depends on this crate hands over. A measurement
+//! runs this same program again as [`Helper`]s, and to make and stop the cell that is measured.
+//! Nothing that serves or mounts files depends on this crate.
 
 mod cost;
 mod counters;

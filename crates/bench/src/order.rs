@@ -1,4 +1,5 @@
-//! One measurement from its order to its report: where it works, which sides take part, what is shown.
+//! One measurement from its order to its report: where it works, which sides take part, and what
+//! is shown.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,9 @@
 //! The one binary's commands.
 //!
-//! This file turns what was typed into a call of one command and its outcome into an exit code; a command is one
-//! file below `commands/`. What they share with others of this machine is in crate `local`.
+//! This file turns what was typed into a call of one command and its outcome into an exit code; a
+//! command is one file below `commands/`. What commands share with `bench` is in crate `local`, and
+//! what serves and mounts files is in the crates that they put together. Only the program's main,
+//! crate `rialto`, depends on this crate.
 
 mod cells;
 mod commands;

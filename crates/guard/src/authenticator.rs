@@ -1,7 +1,7 @@
 //! What the file service asks of the ways to show who one is.
 //!
-//! The trait is here so that `vice` knows neither passwords nor tickets: crate `login` has them, and
-//! `server` puts both together.
+//! The trait is here so that `vice` knows neither passwords nor tickets: crate `login` has them,
+//! and `server` puts both together.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -84,8 +84,8 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
         password: &Secret,
     ) -> Result<Tried, String>;
 
-    /// Looks at a Kerberos ticket, which has to be bound to the client's key. `None`: the cell is in
-    /// no realm.
+    /// Looks at a Kerberos ticket, which has to be bound to the client's key. `None`: the cell is
+    /// in no realm.
     ///
     /// # Errors
     /// Why nobody was shown to be anybody, for people.

@@ -1,5 +1,6 @@
-//! What commands that ask a cell's server have in common: the options that say which cell and who asks, and a
-//! session with the server of the cell's directory, which has the database or asks the server that has it.
+//! What commands that ask a cell's server have in common: the options that say which cell and who
+//! asks, and a session with the server of the cell's directory, which has the database or asks the
+//! server that has it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
 use types::{Answer, Call, Caller, Fault, PrincipalId, PtsCall, ServerInfo, Who};
 
-/// Which cell is asked, and as whom. `N` is [`CellName`] where the cell may be named too, and `M` has
-/// what a command takes beside.
+/// Which cell is asked, and as whom. `N` is [`CellName`] where the cell may be named too, and `M`
+/// has what a command takes beside.
 #[derive(clap::Args, Debug)]
 pub struct CellOptions<N: clap::Args = (), M: clap::Args = ()> {
     /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]

@@ -1,4 +1,5 @@
-//! Rules with numbers: what `fence` and `admin` do alike. A rule is added, all are listed, and one is removed by its number.
+//! Rules with numbers: what `fence` and `admin` do alike. A rule is added, all are listed, and one
+//! is removed by its number.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
