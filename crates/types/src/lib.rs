@@ -28,6 +28,7 @@ mod session;
 mod status;
 mod time;
 mod transfer;
+mod tree_key;
 mod volume;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
@@ -56,6 +57,7 @@ pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Reply
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
+pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 pub use volume::{
     Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,
