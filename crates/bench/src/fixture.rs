@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use super::side::Side;
 use super::work::{create_in, text, unpack, write_file};
-use super::{Place, Scenario, Size};
+use super::{MeasuredFrom, Scenario, Size};
 
 /// Files a directory holds where there are many.
 const FILES_A_DIRECTORY: usize = 100;
@@ -76,7 +76,7 @@ impl Fixture {
         let takes = |scenario: &Scenario| side.has_files() && side.takes(*scenario).is_ok();
         let taken: Vec<Scenario> = scenarios.iter().copied().filter(takes).collect();
         let needs = |wanted: &[Scenario]| taken.iter().any(|scenario| wanted.contains(scenario));
-        let root = side.root(Place::Local).to_owned();
+        let root = side.root(MeasuredFrom::Local).to_owned();
         let mut fixture = Fixture { size, root, small: Vec::new(), absent: Vec::new(), archive: archive.to_owned() };
         use Scenario as S;
         let far = [S::RemoteSeqRead, S::RemoteSeqReadFirst, S::RemoteReadWarm, S::RemoteMmapWarm, S::RemoteRandWarm];

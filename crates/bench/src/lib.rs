@@ -10,7 +10,7 @@
 //! of names and attributes), cold (servers started anew and the machine's page cache dropped too). All sides are treated
 //! alike. Before each measurement everything dirty is synced, so that no scenario pays for the one before.
 //!
-//! An [`Order`] is all that the one command that depends on this crate hands over. A measurement
+//! An [`BenchOrder`] is all that the one command that depends on this crate hands over. A measurement
 //! runs this same program again as [`Helper`]s, and to make and stop the cell that is measured.
 //! Nothing that serves or mounts files depends on this crate.
 
@@ -42,7 +42,7 @@ use local::failure::{Doing, Failure};
 use local::show::Progress;
 
 pub use null::Missing;
-pub use order::{Helper, Order};
+pub use order::{Helper, BenchOrder};
 pub use scenario::Scenario;
 
 use cost::{Cost, Meter};
@@ -51,8 +51,8 @@ use fixture::Fixture;
 use limit::Limit;
 use machine::Machine;
 use profile::Profile;
-use report::Line;
-use scenario::{Form, Place, Unit};
+use report::ScenarioRow;
+use scenario::{Form, MeasuredFrom, Unit};
 use side::Side;
 
 /// How much is measured.
@@ -125,7 +125,7 @@ pub(crate) struct Plan {
 /// What came out, as far as it came.
 pub(crate) struct Measured {
     /// One for each scenario.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ScenarioRow>,
     /// Which side was left out of what on the way, and why.
     pub left_out: Vec<String>,
     /// Why it is not all: a side could not be prepared, a scenario failed on one that must not fail, or somebody asked for the end.
@@ -134,7 +134,7 @@ pub(crate) struct Measured {
 
 /// Measures `plan` on all `sides`: the first is the one in question, the second the native directory.
 pub(crate) fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Measured {
-    let line = |scenario: &Scenario| Line::new(*scenario, sides.iter().map(|side| side.name()));
+    let line = |scenario: &Scenario| ScenarioRow::new(*scenario, sides.iter().map(|side| side.name()));
     let lines = plan.scenarios.iter().map(line).collect();
     let progress = Progress::start("preparing");
     let mut running = Running { plan, sides, fixtures: Vec::new(), given_up: Vec::new(), left_out: Vec::new(), lines };
@@ -151,7 +151,7 @@ struct Running<'a> {
     /// Which side is left out of what, because it failed there.
     given_up: Vec<(usize, Scenario)>,
     left_out: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<ScenarioRow>,
 }
 
 impl Running<'_> {
@@ -294,8 +294,8 @@ impl Measuring<'_> {
         let what = || format!("running {} on {name}", scenario.name());
         side.enter(place)?;
         let fixture = match place {
-            Place::Local => fixture.clone(),
-            Place::Remote => fixture.seen_at(side.root(place)),
+            MeasuredFrom::Local => fixture.clone(),
+            MeasuredFrom::Remote => fixture.seen_at(side.root(place)),
         };
         let files = side.has_files();
         if files {
@@ -386,7 +386,7 @@ mod tests {
         Plan { scenarios, runs: 2, count: false, profile: None, size, limit, scratch }
     }
 
-    fn all(measured: Measured) -> Vec<Line> {
+    fn all(measured: Measured) -> Vec<ScenarioRow> {
         assert!(measured.ended.is_none(), "{}", measured.ended.unwrap());
         measured.lines
     }
@@ -407,7 +407,7 @@ mod tests {
         let scenarios = Scenario::ALL.into_iter().filter(plain).collect();
         let plan = plan(scenarios, size, dir.path());
         let given = Given::new("given", dir.path()).unwrap();
-        let root = given.root(Place::Local).to_owned();
+        let root = given.root(MeasuredFrom::Local).to_owned();
         let mut sides: Vec<Box<dyn Side>> =
             vec![Box::new(given), Box::new(Native::new(&dir.path().join("native")).unwrap())];
         let lines = all(run(&plan, &mut sides));
@@ -434,7 +434,7 @@ mod tests {
             "broken"
         }
 
-        fn root(&self, _place: Place) -> &std::path::Path {
+        fn root(&self, _place: MeasuredFrom) -> &std::path::Path {
             std::path::Path::new("/proc/self")
         }
 
@@ -446,7 +446,7 @@ mod tests {
             true
         }
 
-        fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {
+        fn forget(&mut self, _state: State, _place: MeasuredFrom) -> Result<(), Failure> {
             Ok(())
         }
     }
@@ -487,7 +487,7 @@ mod tests {
             "stuck"
         }
 
-        fn root(&self, place: Place) -> &std::path::Path {
+        fn root(&self, place: MeasuredFrom) -> &std::path::Path {
             self.given.root(place)
         }
 
@@ -499,14 +499,14 @@ mod tests {
             true
         }
 
-        fn enter(&mut self, _place: Place) -> Result<(), Failure> {
+        fn enter(&mut self, _place: MeasuredFrom) -> Result<(), Failure> {
             while self.times > 0 && !self.broken.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
             }
             if self.times > 0 { Err(Failure::new("waiting", "broken")) } else { Ok(()) }
         }
 
-        fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {
+        fn forget(&mut self, _state: State, _place: MeasuredFrom) -> Result<(), Failure> {
             Ok(())
         }
 
@@ -568,7 +568,7 @@ mod tests {
             self.0.name()
         }
 
-        fn root(&self, place: Place) -> &std::path::Path {
+        fn root(&self, place: MeasuredFrom) -> &std::path::Path {
             self.0.root(place)
         }
 
@@ -580,7 +580,7 @@ mod tests {
             (scenario == Scenario::Unpack).then(|| Err(Failure::new("unpacking", "no")))
         }
 
-        fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {
+        fn forget(&mut self, _state: State, _place: MeasuredFrom) -> Result<(), Failure> {
             Ok(())
         }
     }

@@ -26,7 +26,7 @@ use vice::{Vice, ViceConfig};
 
 use super::cost::{Role, Watched};
 use super::side::{Side, any_directory_takes, drop_caches};
-use super::{Place, Scenario, State, Unit};
+use super::{MeasuredFrom, Scenario, State, Unit};
 
 /// Which layers are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -87,19 +87,19 @@ impl Side for Null {
         self.missing.name()
     }
 
-    fn root(&self, _place: Place) -> &Path {
+    fn root(&self, _place: MeasuredFrom) -> &Path {
         &self.root
     }
 
     fn takes(&self, scenario: Scenario) -> Result<(), String> {
         match scenario.place() {
-            Place::Remote => Err(String::new()),
-            Place::Local if scenario.unit() == Unit::Memory => Ok(()),
-            Place::Local => any_directory_takes(scenario),
+            MeasuredFrom::Remote => Err(String::new()),
+            MeasuredFrom::Local if scenario.unit() == Unit::Memory => Ok(()),
+            MeasuredFrom::Local => any_directory_takes(scenario),
         }
     }
 
-    fn forget(&mut self, state: State, _place: Place) -> Result<(), Failure> {
+    fn forget(&mut self, state: State, _place: MeasuredFrom) -> Result<(), Failure> {
         self.order("umount")?;
         drop_caches(state)?;
         self.order("mount")

@@ -11,21 +11,21 @@ use local::show;
 use crate::disk::{LoopDisk, waits_for_trim};
 use crate::machine::Machine;
 use crate::null::{Missing, Null};
-use crate::passthrough::Passthrough;
+use crate::passthrough::PassthroughLl;
 use crate::peer::{Peer, scripts};
 use crate::profile::Profile;
 use crate::render::{Circumstances, list, markdown, sizes, tables};
-use crate::report::Line;
+use crate::report::ScenarioRow;
 use crate::rialto::Rialto;
 use crate::room::Room;
-use crate::scenario::{Form, Place, Scenario};
+use crate::scenario::{Form, MeasuredFrom, Scenario};
 use crate::side::{Given, Native, Side};
 use crate::stream::Stream;
 use crate::{Measured, Plan, Size, State, counters, interrupts, null, run, stream};
 
 /// A measurement as it is ordered.
 #[derive(Debug)]
-pub struct Order {
+pub struct BenchOrder {
     /// Measure only this one; may be given several times [default: all but the long ones].
     pub scenario: Vec<Scenario>,
     /// Show the scenarios, one a line.
@@ -82,14 +82,14 @@ pub enum Helper {
 
 /// Which figures there are, and under what circumstances.
 struct Outcome {
-    lines: Vec<Line>,
+    lines: Vec<ScenarioRow>,
     left_out: Vec<String>,
     uncounted: Option<String>,
     /// Why it is not all.
     ended: Option<Failure>,
 }
 
-impl Order {
+impl BenchOrder {
     /// Measures, or does what else is ordered.
     ///
     /// # Errors
@@ -207,7 +207,7 @@ impl Order {
         let Measured { mut lines, left_out: on_the_way, ended } = run(&plan, &mut sides);
         left_out.extend(on_the_way);
         if ended.is_some() {
-            lines.retain(Line::is_measured);
+            lines.retain(ScenarioRow::is_measured);
         }
         Ok(Outcome { lines, left_out, uncounted, ended })
     }
@@ -225,7 +225,7 @@ impl Order {
             if against.is_dir() {
                 sides.push(Box::new(Given::new(&name(), against)?));
             } else {
-                sides.push(Box::new(Passthrough::new(against, base)?));
+                sides.push(Box::new(PassthroughLl::new(against, base)?));
             }
         }
         for missing in &self.null {
@@ -236,7 +236,7 @@ impl Order {
             let _progress = show::Progress::start(format!("setting up {peer}"));
             sides.push(Box::new(Peer::new(peer, &peers, base)?));
         }
-        if scenarios.iter().any(|scenario| scenario.place() == Place::Remote) {
+        if scenarios.iter().any(|scenario| scenario.place() == MeasuredFrom::Remote) {
             sides.push(Box::new(Stream::new()?));
         }
         Ok(sides)

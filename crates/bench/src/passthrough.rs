@@ -13,7 +13,7 @@ use rustix::process::Resource;
 
 use super::cost::{Role, Watched};
 use super::side::{Side, any_directory_takes, drop_caches};
-use super::{Place, Scenario, State, Unit, work};
+use super::{MeasuredFrom, Scenario, State, Unit, work};
 
 /// How long a file system may take to be mounted.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(10);
@@ -84,13 +84,13 @@ impl Drop for Served {
 }
 
 /// libfuse's `passthrough_ll`.
-pub struct Passthrough {
+pub struct PassthroughLl {
     source: PathBuf,
     mount_point: PathBuf,
     served: Served,
 }
 
-impl Passthrough {
+impl PassthroughLl {
     /// Mounts `program` (built from libfuse's `passthrough_ll.c`) below `dir`, with all its caching on.
     pub fn new(program: &Path, dir: &Path) -> Result<Self, Failure> {
         // It keeps a descriptor for every file that the kernel remembers, and inherits our limit.
@@ -102,21 +102,21 @@ impl Passthrough {
         let options = format!("source={},cache=always,writeback", source.display());
         let command = vec![program.into(), "-f".into(), "-o".into(), options.into(), mount_point.clone().into()];
         let served = Served::start(command, &mount_point)?;
-        Ok(Passthrough { source, mount_point, served })
+        Ok(PassthroughLl { source, mount_point, served })
     }
 }
 
-impl Side for Passthrough {
+impl Side for PassthroughLl {
     fn name(&self) -> &str {
         "passthrough"
     }
 
-    fn root(&self, _place: Place) -> &Path {
+    fn root(&self, _place: MeasuredFrom) -> &Path {
         &self.mount_point
     }
 
     fn takes(&self, scenario: Scenario) -> Result<(), String> {
-        if scenario.place() == Place::Remote {
+        if scenario.place() == MeasuredFrom::Remote {
             return Err(String::new());
         }
         let needed = scenario.empty_files().unwrap_or(0) as u64 + OTHERS;
@@ -127,7 +127,7 @@ impl Side for Passthrough {
         if scenario.unit() == Unit::Memory { Ok(()) } else { any_directory_takes(scenario) }
     }
 
-    fn forget(&mut self, state: State, _place: Place) -> Result<(), Failure> {
+    fn forget(&mut self, state: State, _place: MeasuredFrom) -> Result<(), Failure> {
         self.served.unmount()?;
         drop_caches(state)?;
         self.served.mount()

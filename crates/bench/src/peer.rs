@@ -16,7 +16,7 @@ use local::failure::{Doing, Failure};
 use super::cost::{Role, Watched};
 use super::limit::{Breaker, kill_clients};
 use super::side::{Side, any_directory_takes, drop_caches};
-use super::{Place, Scenario, State, interrupts};
+use super::{MeasuredFrom, Scenario, State, interrupts};
 
 /// How long a script may take: the slowest servers need two minutes to find their quorum.
 const VERB_MAX: Duration = Duration::from_secs(300);
@@ -125,7 +125,7 @@ impl Side for Peer {
         &self.name
     }
 
-    fn root(&self, _place: Place) -> &Path {
+    fn root(&self, _place: MeasuredFrom) -> &Path {
         &self.root
     }
 
@@ -137,7 +137,7 @@ impl Side for Peer {
         true
     }
 
-    fn forget(&mut self, state: State, _place: Place) -> Result<(), Failure> {
+    fn forget(&mut self, state: State, _place: MeasuredFrom) -> Result<(), Failure> {
         match state {
             State::Cold => self.verb("stop")?,
             _ => self.verb("umount")?,
@@ -201,7 +201,7 @@ mod tests {
             "case $1 in start) mkdir -p $2/m; echo words; echo $2/m;; pids) echo client 12; echo x; esac",
         );
         let peer = Peer::new("mine", dir.path(), dir.path()).unwrap();
-        assert_eq!(peer.root(Place::Local), dir.path().join("peer-mine/m/bench"));
+        assert_eq!(peer.root(MeasuredFrom::Local), dir.path().join("peer-mine/m/bench"));
         assert_eq!(peer.processes(), [Watched { role: Role::Client, pid: 12 }]);
     }
 

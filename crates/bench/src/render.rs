@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::Table;
 use local::show;
 
-use super::{Line, Machine, Scenario, Size};
+use super::{ScenarioRow, Machine, Scenario, Size};
 
 /// Rows of text under a header. The first `words` columns are words, the rest numbers.
 struct Grid {
@@ -30,7 +30,7 @@ impl Grid {
 }
 
 /// Medians and ratios.
-fn rates(lines: &[Line]) -> Grid {
+fn rates(lines: &[ScenarioRow]) -> Grid {
     let names: Vec<String> = lines.first().map(|line| line.names().map(str::to_owned).collect()).unwrap_or_default();
     let used = |side: &usize| lines.iter().any(|line| line.value(*side).is_some() || line.is_over_limit(*side));
     let others: Vec<usize> = (1..names.len()).filter(used).collect();
@@ -39,7 +39,7 @@ fn rates(lines: &[Line]) -> Grid {
         header.extend([names[*side].clone(), "ratio".to_owned()]);
     }
     header.push("spread".to_owned());
-    let row = |line: &Line| {
+    let row = |line: &ScenarioRow| {
         let late = |side| if line.is_over_limit(side) { "over limit".to_owned() } else { String::new() };
         let value = |side| line.value(side).map_or_else(|| late(side), figure);
         let mut row = vec![line.scenario.name().to_owned(), unit(line.scenario), value(0)];
@@ -54,7 +54,7 @@ fn rates(lines: &[Line]) -> Grid {
 }
 
 /// What Rialto's processes used, and the requests that the pass-through had for the same.
-fn costs(lines: &[Line]) -> Grid {
+fn costs(lines: &[ScenarioRow]) -> Grid {
     let header = [
         "scenario",
         "per",
@@ -67,7 +67,7 @@ fn costs(lines: &[Line]) -> Grid {
         "FUSE requests",
         "client growth",
     ];
-    let row = |line: &Line| {
+    let row = |line: &ScenarioRow| {
         let cost = line.cost(0).unwrap_or_default();
         let counted = line.counts(0);
         let optional = |count: Option<f64>| count.map_or_else(|| "-".to_owned(), figure);
@@ -95,7 +95,7 @@ fn growth(bytes: f64) -> String {
 }
 
 /// For people at a terminal.
-pub fn tables(lines: &[Line], uncounted: Option<&str>) -> String {
+pub fn tables(lines: &[ScenarioRow], uncounted: Option<&str>) -> String {
     let why =
         uncounted.map_or_else(String::new, |why| format!("\nsystem calls and FUSE requests: not available, {why}"));
     format!("{}\n\n{}{why}", rates(lines).table(), costs(lines).table())
@@ -116,7 +116,7 @@ pub struct Circumstances<'a> {
 }
 
 /// For `bench/RESULTS.md`.
-pub fn markdown(lines: &[Line], around: &Circumstances<'_>) -> String {
+pub fn markdown(lines: &[ScenarioRow], around: &Circumstances<'_>) -> String {
     let mut text = format!(
         "# Measured\n\n{}.\n{}\n\nFigures are medians. More is better, except where the unit says (less). A ratio is Rialto's figure \
          divided by the other's; the spread is the largest of all sides, (largest - smallest) / median.\n\n",
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn sides_that_took_no_part_have_no_column() {
-        let mut line = Line::new(Scenario::DuCold, ["rialto", "native", "tcp", "gluster", "openafs"].into_iter());
+        let mut line = ScenarioRow::new(Scenario::DuCold, ["rialto", "native", "tcp", "gluster", "openafs"].into_iter());
         line.add(0, 2.0, Cost::default());
         line.add(1, 1.0, Cost::default());
         line.add(3, 4.0, Cost::default());

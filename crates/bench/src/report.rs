@@ -12,7 +12,7 @@ const NATIVE: usize = 1;
 
 /// One scenario's figures on all sides.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ScenarioRow {
     /// What was measured.
     pub scenario: Scenario,
     sides: Vec<Figures>,
@@ -29,12 +29,12 @@ struct Figures {
     counts: Option<Counts>,
 }
 
-impl Line {
+impl ScenarioRow {
     /// Nothing measured yet. The first side is Rialto whatever it is called, the second the native directory.
     pub fn new<'a>(scenario: Scenario, names: impl Iterator<Item = &'a str>) -> Self {
         let figures =
             |name: &str| Figures { name: name.to_owned(), values: Vec::new(), costs: Vec::new(), counts: None };
-        Line { scenario, sides: names.map(figures).collect(), over_limit: Vec::new() }
+        ScenarioRow { scenario, sides: names.map(figures).collect(), over_limit: Vec::new() }
     }
 
     /// One more figure of side `side`, and what it cost for each GiB or operation.
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_fields_that_readers_rely_on() {
-        let mut line = Line::new(Scenario::Create4k, ["given", "native", "passthrough", "null-mount"].into_iter());
+        let mut line = ScenarioRow::new(Scenario::Create4k, ["given", "native", "passthrough", "null-mount"].into_iter());
         let cost = Cost { client_cpu: 1.5e-6, client_switches: 4.0, client_rss: 4096.0, ..Cost::default() };
         for (side, rate) in [(0, 50.0), (1, 200.0), (2, 80.0), (0, 60.0), (1, 200.0), (2, 80.0)] {
             line.add(side, rate, if side == 1 { Cost::default() } else { cost });

@@ -19,7 +19,7 @@ use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind};
 use super::cost::{Role, Watched};
 use super::limit::{Breaker, kill_clients};
 use super::side::{Side, drop_caches};
-use super::{Place, Scenario, State, interrupts, work};
+use super::{MeasuredFrom, Scenario, State, interrupts, work};
 
 /// Calls in one request when many files are made.
 const CHAIN: usize = 32;
@@ -145,10 +145,10 @@ impl Side for Rialto {
         "rialto"
     }
 
-    fn root(&self, place: Place) -> &Path {
+    fn root(&self, place: MeasuredFrom) -> &Path {
         match place {
-            Place::Local => &self.root,
-            Place::Remote => &self.remote_root,
+            MeasuredFrom::Local => &self.root,
+            MeasuredFrom::Remote => &self.remote_root,
         }
     }
 
@@ -156,15 +156,15 @@ impl Side for Rialto {
         Ok(())
     }
 
-    fn enter(&mut self, place: Place) -> Result<(), Failure> {
+    fn enter(&mut self, place: MeasuredFrom) -> Result<(), Failure> {
         match place {
-            Place::Remote if !self.remote => self.mount_remote(),
-            Place::Remote => Ok(()),
-            Place::Local => self.unmount_remote(),
+            MeasuredFrom::Remote if !self.remote => self.mount_remote(),
+            MeasuredFrom::Remote => Ok(()),
+            MeasuredFrom::Local => self.unmount_remote(),
         }
     }
 
-    fn forget(&mut self, state: State, place: Place) -> Result<(), Failure> {
+    fn forget(&mut self, state: State, place: MeasuredFrom) -> Result<(), Failure> {
         self.unmount_remote()?;
         match state {
             State::Cold => self.command(&["down".as_ref()])?,
@@ -173,7 +173,7 @@ impl Side for Rialto {
         self.collect();
         drop_caches(state)?;
         self.up()?;
-        if place == Place::Remote {
+        if place == MeasuredFrom::Remote {
             // What lies in the disk cache is not remote any more.
             let _ = fs::remove_dir_all(&self.remote_cache);
             self.mount_remote()?;

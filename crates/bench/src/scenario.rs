@@ -56,7 +56,7 @@ pub enum Form {
 
 /// From where the first side is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MeasuredFrom {
     /// Mounted over the Unix socket, with everything that one machine makes possible.
     Local,
     /// Mounted over TCP, as from another machine.
@@ -151,15 +151,15 @@ scenarios! {
 
 impl Scenario {
     /// From where the first side is measured.
-    pub const fn place(self) -> Place {
+    pub const fn place(self) -> MeasuredFrom {
         match self {
             Scenario::RemoteSeqRead
             | Scenario::RemoteSeqReadFirst
             | Scenario::RemoteReadWarm
             | Scenario::RemoteMmapWarm
             | Scenario::RemoteRandWarm
-            | Scenario::RemoteSeqWrite => Place::Remote,
-            _ => Place::Local,
+            | Scenario::RemoteSeqWrite => MeasuredFrom::Remote,
+            _ => MeasuredFrom::Local,
         }
     }
 

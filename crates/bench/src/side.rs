@@ -8,7 +8,7 @@ use local::failure::{Doing, Failure};
 
 use super::cost::Watched;
 use super::limit::Breaker;
-use super::{Place, Scenario, State, Unit, work};
+use super::{MeasuredFrom, Scenario, State, Unit, work};
 
 /// One of the things compared: a directory, the processes behind it, and how to empty the caches in front of it.
 pub trait Side {
@@ -16,7 +16,7 @@ pub trait Side {
     fn name(&self) -> &str;
 
     /// Where its files are. The same files at both places.
-    fn root(&self, place: Place) -> &Path;
+    fn root(&self, place: MeasuredFrom) -> &Path;
 
     /// Whether it can be measured in `scenario`.
     ///
@@ -35,12 +35,12 @@ pub trait Side {
     }
 
     /// Makes sure that `place` can be reached, and what is only there for the other does not run.
-    fn enter(&mut self, _place: Place) -> Result<(), Failure> {
+    fn enter(&mut self, _place: MeasuredFrom) -> Result<(), Failure> {
         Ok(())
     }
 
     /// Empties caches down to `state`.
-    fn forget(&mut self, state: State, place: Place) -> Result<(), Failure>;
+    fn forget(&mut self, state: State, place: MeasuredFrom) -> Result<(), Failure>;
 
     /// The processes behind it, as they are now.
     fn processes(&self) -> Vec<Watched> {
@@ -57,9 +57,9 @@ pub trait Side {
         Ok(())
     }
 
-    /// Makes the directory `name` in [`Place::Local`]'s root, with `count` empty files, in the quickest way.
+    /// Makes the directory `name` in [`MeasuredFrom::Local`]'s root, with `count` empty files, in the quickest way.
     fn fill(&mut self, name: &str, count: usize) -> io::Result<()> {
-        work::create_empty(&self.root(Place::Local).join(name), count)
+        work::create_empty(&self.root(MeasuredFrom::Local).join(name), count)
     }
 
     /// Does what only this side can do: the seconds that it took, and how much was done. `None`: nothing special.
@@ -103,7 +103,7 @@ impl Side for Native {
         "native"
     }
 
-    fn root(&self, _place: Place) -> &Path {
+    fn root(&self, _place: MeasuredFrom) -> &Path {
         &self.0
     }
 
@@ -111,7 +111,7 @@ impl Side for Native {
         any_directory_takes(scenario)
     }
 
-    fn forget(&mut self, state: State, _place: Place) -> Result<(), Failure> {
+    fn forget(&mut self, state: State, _place: MeasuredFrom) -> Result<(), Failure> {
         drop_caches(state)
     }
 }
@@ -136,7 +136,7 @@ impl Side for Given {
         &self.name
     }
 
-    fn root(&self, _place: Place) -> &Path {
+    fn root(&self, _place: MeasuredFrom) -> &Path {
         &self.dir
     }
 
@@ -144,7 +144,7 @@ impl Side for Given {
         any_directory_takes(scenario)
     }
 
-    fn forget(&mut self, state: State, _place: Place) -> Result<(), Failure> {
+    fn forget(&mut self, state: State, _place: MeasuredFrom) -> Result<(), Failure> {
         drop_caches(state)
     }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use local::failure::{Doing, Failure};
 
 use super::side::Side;
-use super::{Place, Scenario, State};
+use super::{MeasuredFrom, Scenario, State};
 
 const CHUNK: usize = 1 << 20;
 const FROM_SERVER: u64 = 1 << 63;
@@ -113,7 +113,7 @@ impl Side for Stream {
         "tcp"
     }
 
-    fn root(&self, _place: Place) -> &Path {
+    fn root(&self, _place: MeasuredFrom) -> &Path {
         Path::new("/")
     }
 
@@ -127,7 +127,7 @@ impl Side for Stream {
         if carries { Ok(()) } else { Err(String::new()) }
     }
 
-    fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {
+    fn forget(&mut self, _state: State, _place: MeasuredFrom) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -86,19 +86,19 @@ impl MountFacts {
     }
 
     /// Tells it, until the returned value is dropped.
-    pub fn tell(self, file: &Path) -> io::Result<Told> {
+    pub fn tell(self, file: &Path) -> io::Result<MountFactsFile> {
         // Of a mount that was killed one may lie there with another mode.
         let _ = fs::remove_file(file);
         let mut told = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
         told.write_all(&serde_json::to_vec(&self)?)?;
-        Ok(Told(file.to_owned()))
+        Ok(MountFactsFile(file.to_owned()))
     }
 }
 
 /// Takes the file away in the end.
-pub struct Told(PathBuf);
+pub struct MountFactsFile(PathBuf);
 
-impl Drop for Told {
+impl Drop for MountFactsFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }

@@ -17,7 +17,7 @@ pub const FAREWELL_ALONE: Duration = Duration::from_secs(3);
 
 /// What became of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum UnmountOutcome {
     /// Unmounted, its process ended.
     Gone,
     /// There was no mount, at most a leftover pid file.
@@ -30,7 +30,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// When something else is mounted there, or it is in use: the message says by whom.
-pub fn unmount(records: &MountRecords, at: &Path, lazy: bool, farewell: Duration) -> Result<Outcome, Failure> {
+pub fn unmount(records: &MountRecords, at: &Path, lazy: bool, farewell: Duration) -> Result<UnmountOutcome, Failure> {
     let what = || format!("unmounting {}", at.display());
     let pid_file = records.pid_file(at);
     let process = Process::recorded(&pid_file).doing(what)?;
@@ -47,10 +47,10 @@ pub fn unmount(records: &MountRecords, at: &Path, lazy: bool, farewell: Duration
     let ended = process.map_or(Ok(true), |process| process.wait_for_end(farewell)).doing(what)?;
     drop(progress);
     match process {
-        Some(process) if !ended => return Ok(Outcome::StillWorking(process.pid)),
+        Some(process) if !ended => return Ok(UnmountOutcome::StillWorking(process.pid)),
         _ => [pid_file, records.facts_file(at)].iter().try_for_each(|file| remove_leftover(file)).doing(what)?,
     }
-    Ok(if there { Outcome::Gone } else { Outcome::WasNotThere })
+    Ok(if there { UnmountOutcome::Gone } else { UnmountOutcome::WasNotThere })
 }
 
 fn release(at: &Path, lazy: bool) -> Result<(), Failure> {
@@ -89,7 +89,7 @@ mod tests {
         let at = dir.path().join("mnt");
         std::fs::write(records.pid_file(&at), "1\n1\n").unwrap();
         std::fs::write(records.facts_file(&at), "{}").unwrap();
-        assert_eq!(unmount(&records, &at, false, FAREWELL).unwrap(), Outcome::WasNotThere);
+        assert_eq!(unmount(&records, &at, false, FAREWELL).unwrap(), UnmountOutcome::WasNotThere);
         assert!(!records.pid_file(&at).exists() && !records.facts_file(&at).exists());
     }
 

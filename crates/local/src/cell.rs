@@ -156,7 +156,7 @@ pub struct CellConfig {
     pub trusted_root: bool,
     /// Instead of a certificate by the cell's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<Given>,
+    pub certificate: Option<CertificateFiles>,
     /// Whether users may log in with tickets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<Kerberos>,
@@ -204,7 +204,7 @@ pub struct Kerberos {
 /// A given certificate. Paths are relative to the cell's directory, or absolute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Given {
+pub struct CertificateFiles {
     /// With those of its authorities behind it, in PEM.
     pub chain: PathBuf,
     /// Its key.

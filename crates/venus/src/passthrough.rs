@@ -20,7 +20,7 @@ use crate::direct_body::{agree, read_at};
 use crate::file_data::FileBytes;
 use crate::preallocated::Blank;
 use crate::read_cache::SUMMED;
-use crate::{Backing, Error, OpenMode, Passthrough, RequestContext, Venus};
+use crate::{Backing, Error, OpenMode, PassthroughState, RequestContext, Venus};
 
 /// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a word to the server.
 pub(crate) const READ_MIN: u64 = 512 << 10;
@@ -461,11 +461,11 @@ impl Core {
 
 impl Venus {
     /// How passthrough is used.
-    pub fn passthrough(&self) -> Passthrough {
+    pub fn passthrough(&self) -> PassthroughState {
         let open = self.core.files().iter().filter(|file| !file.is_idle() && file.data.lock().passed.is_some()).count();
         let given = self.core.passed.load(Ordering::Relaxed);
         let blanks = self.core.fresh_blanks();
-        Passthrough { why_not: self.core.passes().err(), open, given, blanks }
+        PassthroughState { why_not: self.core.passes().err(), open, given, blanks }
     }
 }
 

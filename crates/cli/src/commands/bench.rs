@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Helper, Missing, Order, Scenario};
+use bench::{Helper, Missing, BenchOrder, Scenario};
 use clap::Args;
 use local::failure::Failure;
 
@@ -114,8 +114,8 @@ impl Bench {
         self.order().run().map(|()| ExitCode::SUCCESS)
     }
 
-    fn order(self) -> Order {
-        Order {
+    fn order(self) -> BenchOrder {
+        BenchOrder {
             scenario: self.scenario,
             list: self.list,
             quick: self.quick,

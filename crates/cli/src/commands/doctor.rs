@@ -8,7 +8,7 @@ use local::daemon::Process;
 use local::failure::{Doing, FAILED, Failure};
 use local::show;
 
-use crate::doctor::{Finding, Level, examine};
+use crate::doctor::{Finding, Severity, examine};
 use crate::scrubbing::scrub;
 
 const AFTER_HELP: &str = "\
@@ -55,8 +55,8 @@ impl Doctor {
                 println!("\nThere is no cell in {} yet: 'rialto up' makes one.", dir.display());
             }
         }
-        let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
-        Ok(if worst == Level::Fail { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+        let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Severity::Ok);
+        Ok(if worst == Severity::Fail { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
     }
 }
 
@@ -78,9 +78,9 @@ fn scrub_findings(cell: Option<&CellDir>) -> Result<Vec<Finding>, Failure> {
 fn print(findings: &[Finding]) {
     for finding in findings {
         let level = match finding.level {
-            Level::Ok => "ok  ",
-            Level::Warn => "WARN",
-            Level::Fail => "FAIL",
+            Severity::Ok => "ok  ",
+            Severity::Warn => "WARN",
+            Severity::Fail => "FAIL",
         };
         println!("{level}  {:<16} {}", finding.check, finding.found);
         if let Some(mend) = &finding.mend {
@@ -103,7 +103,7 @@ mod tests {
         let config = PartitionConfig { server: "test".into() };
         drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());
         let findings = scrub_findings(Some(&cell)).unwrap();
-        assert!(findings.len() == 1 && findings[0].level == Level::Ok, "{findings:?}");
+        assert!(findings.len() == 1 && findings[0].level == Severity::Ok, "{findings:?}");
         // While a server that cannot be asked has it open, it is not taken from it.
         let _open = Partition::open(&cell.partitions()[0], OpenOptions::default()).unwrap();
         assert!(scrub_findings(Some(&cell)).unwrap_err().to_string().contains("in use"));

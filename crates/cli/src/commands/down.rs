@@ -11,7 +11,7 @@ use local::failure::{Doing, FAILED, Failure};
 use local::show::Progress;
 use rustix::process::Signal;
 
-use crate::unmounting::{FAREWELL, FAREWELL_ALONE, Outcome, unmount};
+use crate::unmounting::{FAREWELL, FAREWELL_ALONE, UnmountOutcome, unmount};
 
 /// How long the server may take to bring everything to disk.
 const SERVER_FAREWELL: Duration = Duration::from_secs(60);
@@ -66,9 +66,9 @@ impl Down {
     /// Tells whether it is gone.
     fn unmount_one(&self, cell: &CellDir, at: &Path, farewell: Duration) -> bool {
         match unmount(&cell.mounts(), at, self.lazy, farewell) {
-            Ok(Outcome::Gone) => println!("unmounted {}", at.display()),
-            Ok(Outcome::WasNotThere) => {}
-            Ok(Outcome::StillWorking(pid)) => {
+            Ok(UnmountOutcome::Gone) => println!("unmounted {}", at.display()),
+            Ok(UnmountOutcome::WasNotThere) => {}
+            Ok(UnmountOutcome::StillWorking(pid)) => {
                 eprintln!(
                     "rialto down: {} is unmounted, but process {pid} still has changes for the server",
                     at.display()

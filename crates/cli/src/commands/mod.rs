@@ -6,7 +6,7 @@ mod cell_client;
 mod completions;
 mod doctor;
 mod down;
-mod forerunner;
+mod readdir_helper;
 mod fs;
 mod kerberos;
 mod keys;
@@ -67,14 +67,14 @@ pub struct Cli {
 pub enum Command {
     Up(up::Up),
     Down(down::Down),
-    Status(status::Status),
-    Server(server::Server),
-    Mount(mount::Mount),
+    Status(status::StatusCommand),
+    Server(server::ServerCommand),
+    Mount(mount::MountCommand),
     Umount(umount::Umount),
     Vos(vos::Vos),
     Fs(fs::Fs),
     Pts(pts::Pts),
-    Fence(rules::Fence),
+    Fence(rules::FenceCommand),
     Admin(rules::Admin),
     Audit(audit::Audit),
     Login(logins::Login),
@@ -88,7 +88,7 @@ pub enum Command {
     Completions(completions::Completions),
     Man(man::Man),
     #[command(hide = true)]
-    Forerunner(forerunner::Forerunner),
+    Forerunner(readdir_helper::ReaddirCommand),
 }
 
 impl Command {

@@ -68,7 +68,7 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// Mounts a server's tree.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER_HELP, allow_missing_positional = true)]
-pub struct Mount {
+pub struct MountCommand {
     /// Where the server listens: unix:PATH or HOST:PORT [default: that of the cell in --dir]
     #[arg(value_parser = endpoint)]
     server: Option<Endpoint>,
@@ -110,7 +110,7 @@ pub struct Mount {
     place: Where,
 }
 
-impl Mount {
+impl MountCommand {
     pub fn run(mut self) -> Result<ExitCode, Failure> {
         let at = self.mount_point()?;
         let dir = self.place.path()?;
@@ -260,7 +260,7 @@ impl Mount {
                 let records = MountRecords::of(&this.place.path()?);
                 let dir = dirs.join(number.to_string());
                 let cache_size = this.cache_size.min(SESSION_CACHE_MAX);
-                let session = Mount { cache_dir: Some(dir.clone()), cache_size, flat: true, ..this.clone() };
+                let session = MountCommand { cache_dir: Some(dir.clone()), cache_size, flat: true, ..this.clone() };
                 session.apart(&records, &at, dir.clone(), &live).inspect_err(|_| drop(std::fs::remove_dir_all(&dir)))
             })
         });

@@ -40,7 +40,7 @@ EXIT CODES
 /// Serves a cell's partitions.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
-pub struct Server {
+pub struct ServerCommand {
     #[command(flatten)]
     place: Where,
     /// Go into the background once it answers.
@@ -51,7 +51,7 @@ pub struct Server {
     detached: bool,
 }
 
-impl Server {
+impl ServerCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         if self.daemon {

@@ -28,7 +28,7 @@ EXIT CODES
 /// Shows what runs, who is connected, and what is used.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
-pub struct Status {
+pub struct StatusCommand {
     #[command(flatten)]
     place: Where,
     /// One JSON object.
@@ -52,7 +52,7 @@ struct MountState {
     cache_bytes: u64,
 }
 
-impl Status {
+impl StatusCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         let server = Process::recorded(&cell.server_pid_file()).doing(|| "reading the server's pid file".to_owned())?;

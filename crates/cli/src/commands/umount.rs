@@ -7,7 +7,7 @@ use clap::Args;
 use local::cell::{MountRecords, Where};
 use local::failure::{Doing, Failure};
 
-use crate::unmounting::{FAREWELL, Outcome, unmount};
+use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -41,11 +41,11 @@ impl Umount {
         let at = real_path(at);
         let records = MountRecords::of(&self.place.path()?);
         match unmount(&records, &at, self.lazy, FAREWELL)? {
-            Outcome::Gone => Ok(ExitCode::SUCCESS),
-            Outcome::WasNotThere => {
+            UnmountOutcome::Gone => Ok(ExitCode::SUCCESS),
+            UnmountOutcome::WasNotThere => {
                 Err(Failure::new(format!("unmounting {}", at.display()), "nothing is mounted there").nothing_there())
             }
-            Outcome::StillWorking(pid) => {
+            UnmountOutcome::StillWorking(pid) => {
                 let why = format!("its process {pid} has not finished");
                 Err(Failure::new(format!("unmounting {}", at.display()), why)
                     .mend("it goes on; see 'rialto doctor' whether the server is away"))

@@ -25,7 +25,7 @@ use serde_json::json;
 use super::welcome::{self, Person};
 use crate::joining;
 use crate::transport::Transport;
-use crate::unmounting::{FAREWELL, Outcome, unmount};
+use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -297,7 +297,7 @@ fn ensure_mounted(cell: &CellDir, at: &Path, transport: Option<Transport>) -> Re
         }
     } else if process.is_some() {
         eprintln!("an earlier mount at {} still had changes for the server: they come first", at.display());
-        if let Outcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
+        if let UnmountOutcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
             let why = format!("process {pid} of the earlier mount has not handed back what it holds");
             return Err(Failure::new(what(), why).mend("it goes on; try again later, or see 'rialto doctor'"));
         }

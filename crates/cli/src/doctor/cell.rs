@@ -267,10 +267,10 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::Severity;
     use super::*;
 
-    fn level_of(findings: &[Finding], check: &str) -> Option<Level> {
+    fn level_of(findings: &[Finding], check: &str) -> Option<Severity> {
         findings.iter().find(|finding| finding.check == check).map(|finding| finding.level)
     }
 
@@ -279,8 +279,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
         let findings = examine(&cell);
-        assert!(findings.iter().all(|finding| finding.level < Level::Fail), "{findings:#?}");
-        assert_eq!(level_of(&findings, "server"), Some(Level::Warn));
+        assert!(findings.iter().all(|finding| finding.level < Severity::Fail), "{findings:#?}");
+        assert_eq!(level_of(&findings, "server"), Some(Severity::Warn));
 
         fs::write(cell.server_pid_file(), "1\n99\n").unwrap();
         let server = examine(&cell).into_iter().find(|finding| finding.check == "server").unwrap();
@@ -294,19 +294,19 @@ mod tests {
             let record = ServerInfo { id: me, name: "a".into(), addresses: Vec::new(), keys: keys.to_vec() };
             is_listed(key, me, &[record]).level
         };
-        assert_eq!((level(&[other, key]), level(&[other]), level(&[])), (Level::Ok, Level::Fail, Level::Fail));
-        assert_eq!(is_listed(key, me, &[]).level, Level::Fail);
+        assert_eq!((level(&[other, key]), level(&[other]), level(&[])), (Severity::Ok, Severity::Fail, Severity::Fail));
+        assert_eq!(is_listed(key, me, &[]).level, Severity::Fail);
     }
 
     #[test]
     fn files_that_others_may_read_are_a_finding_with_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
-        assert_eq!(private(&cell).level, Level::Ok);
+        assert_eq!(private(&cell).level, Severity::Ok);
         fs::create_dir(cell.dir().join("celldb")).unwrap();
         fs::set_permissions(cell.dir().join("celldb"), fs::Permissions::from_mode(0o755)).unwrap();
         let finding = private(&cell);
-        assert_eq!(finding.level, Level::Warn);
+        assert_eq!(finding.level, Severity::Warn);
         assert!(finding.found.contains("celldb has mode 755"), "{finding:?}");
         assert!(finding.mend.unwrap().contains("chmod 700"));
     }
@@ -315,17 +315,17 @@ mod tests {
     fn a_directory_that_others_may_write_to_is_told() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(directory(dir.path()).level, Level::Warn);
-        assert_eq!(directory(&dir.path().join("none")).level, Level::Fail);
+        assert_eq!(directory(dir.path()).level, Severity::Warn);
+        assert_eq!(directory(&dir.path().join("none")).level, Severity::Fail);
     }
 
     #[test]
     fn a_partition_that_cannot_be_opened_is_told_with_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(partition(&dir.path().join("none"), false).level, Level::Ok);
+        assert_eq!(partition(&dir.path().join("none"), false).level, Severity::Ok);
         fs::write(dir.path().join("FORMAT"), "something else").unwrap();
         let finding = partition(dir.path(), false);
-        assert_eq!(finding.level, Level::Fail);
+        assert_eq!(finding.level, Severity::Fail);
         assert!(finding.mend.is_some(), "{finding:?}");
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let file = fs::File::create(dir.path().join("FORMAT")).unwrap();
         assert_eq!(future_times(dir.path()), None);
         file.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
-        assert_eq!(future_times(dir.path()).unwrap().level, Level::Warn);
+        assert_eq!(future_times(dir.path()).unwrap().level, Severity::Warn);
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
         fs::write(cell.mounts().pid_file(&cell.mount_point()), "1\n99\n").unwrap();
         let findings = mount_findings(&cell);
-        assert_eq!(level_of(&findings, "mount"), Some(Level::Warn));
+        assert_eq!(level_of(&findings, "mount"), Some(Severity::Warn));
         assert!(findings[0].found.contains("left over"), "{findings:?}");
     }
 }

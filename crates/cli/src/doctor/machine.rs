@@ -130,28 +130,28 @@ fn open_files() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::Severity;
     use super::*;
 
     #[test]
     fn kernels_are_told_apart_by_number_not_by_text() {
-        assert_eq!(kernel("6.18.44-fc-v657").level, Level::Ok);
-        assert_eq!(kernel("10.0").level, Level::Ok);
-        assert_eq!(kernel("6.1.0-31-amd64").level, Level::Warn);
-        assert_eq!(kernel("odd").level, Level::Warn);
+        assert_eq!(kernel("6.18.44-fc-v657").level, Severity::Ok);
+        assert_eq!(kernel("10.0").level, Severity::Ok);
+        assert_eq!(kernel("6.1.0-31-amd64").level, Severity::Warn);
+        assert_eq!(kernel("odd").level, Severity::Warn);
     }
 
     #[test]
     fn the_switch_of_io_uring_is_read_where_there_is_one() {
-        assert_eq!(uring(Ok("Y\n".into())).unwrap().level, Level::Ok);
+        assert_eq!(uring(Ok("Y\n".into())).unwrap().level, Severity::Ok);
         let off = uring(Ok("N\n".into())).unwrap();
-        assert!(off.level == Level::Warn && off.mend.unwrap().contains(mount::URING_SWITCH));
+        assert!(off.level == Severity::Warn && off.mend.unwrap().contains(mount::URING_SWITCH));
         assert_eq!(uring(Err(io::ErrorKind::NotFound.into())), None);
     }
 
     #[test]
     fn a_clock_that_was_never_set_is_found() {
-        assert_eq!(clock(UNIX_EPOCH + Duration::from_secs(3600)).level, Level::Fail);
-        assert_eq!(clock(UNIX_EPOCH + Duration::from_secs(SECONDS_MIN + 1)).level, Level::Ok);
+        assert_eq!(clock(UNIX_EPOCH + Duration::from_secs(3600)).level, Severity::Fail);
+        assert_eq!(clock(UNIX_EPOCH + Duration::from_secs(SECONDS_MIN + 1)).level, Severity::Ok);
     }
 }

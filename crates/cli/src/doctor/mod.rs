@@ -10,7 +10,7 @@ use serde::Serialize;
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum Severity {
     /// As it should be.
     Ok,
     /// Works, but will not for long, or not as well as it could.
@@ -25,7 +25,7 @@ pub struct Finding {
     /// What was checked.
     pub check: &'static str,
     /// How bad it is.
-    pub level: Level,
+    pub level: Severity,
     /// What was found.
     pub found: String,
     /// What to do about it.
@@ -36,17 +36,17 @@ pub struct Finding {
 impl Finding {
     /// All is well.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Finding { check, level: Level::Ok, found: found.into(), mend: None }
+        Finding { check, level: Severity::Ok, found: found.into(), mend: None }
     }
 
     /// Something to keep an eye on.
     pub fn warn(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Finding { check, level: Level::Warn, found: found.into(), mend: Some(mend.into()) }
+        Finding { check, level: Severity::Warn, found: found.into(), mend: Some(mend.into()) }
     }
 
     /// Something that must be mended.
     pub fn fail(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Finding { check, level: Level::Fail, found: found.into(), mend: Some(mend.into()) }
+        Finding { check, level: Severity::Fail, found: found.into(), mend: Some(mend.into()) }
     }
 }
 

@@ -60,7 +60,7 @@ fn listening_inode(line: &str, port: u16) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::Severity;
     use super::*;
 
     #[test]
@@ -70,12 +70,12 @@ mod tests {
         let me = i32::try_from(std::process::id()).unwrap();
 
         let finding = examine(address, None);
-        assert_eq!(finding.level, Level::Fail);
+        assert_eq!(finding.level, Severity::Fail);
         assert!(finding.found.contains(&format!("pid {me}")), "{}", finding.found);
-        assert_eq!(examine(address, Some(me)).level, Level::Ok);
+        assert_eq!(examine(address, Some(me)).level, Severity::Ok);
 
         drop(holder);
-        assert_eq!(examine(address, None).level, Level::Ok);
-        assert_eq!(examine(address, Some(me)).level, Level::Fail, "runs, but listens elsewhere");
+        assert_eq!(examine(address, None).level, Severity::Ok);
+        assert_eq!(examine(address, Some(me)).level, Severity::Fail, "runs, but listens elsewhere");
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use super::Paths;
-use super::quotas::{Site, about};
+use super::quotas::{SiteReport, about};
 use super::tree;
 
 const WHEREIS_HELP: &str = "\
@@ -85,7 +85,7 @@ impl Whereis {
                 show::json(&json!({ "path": path, "volume": about.name, "sites": about.sites }));
                 return Ok(());
             }
-            let hosts: Vec<String> = about.sites.iter().map(Site::machine).collect();
+            let hosts: Vec<String> = about.sites.iter().map(SiteReport::machine).collect();
             let word = if hosts.len() == 1 { "host" } else { "hosts" };
             println!("File {} is on {word} {}", path.display(), hosts.join(" "));
             Ok(())

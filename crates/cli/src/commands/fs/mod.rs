@@ -54,7 +54,7 @@ enum Verb {
     Rmmount(points::Rmmount),
     Lsmount(points::Lsmount),
     Mvmount(points::Mvmount),
-    Examine(quotas::Examine),
+    Examine(quotas::FsExamine),
     Quota(quotas::Quota),
     Listquota(quotas::Listquota),
     Setquota(quotas::Setquota),

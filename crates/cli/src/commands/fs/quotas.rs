@@ -44,7 +44,7 @@ EXAMPLES
 /// Shows the volume that a file or directory is in.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMINE_HELP, visible_aliases = ["listvol", "lv"])]
-pub struct Examine {
+pub struct FsExamine {
     #[command(flatten)]
     paths: Paths,
 }
@@ -99,7 +99,7 @@ pub struct Diskfree {
 
 /// `rialto.about`.
 #[derive(Deserialize, Serialize)]
-pub struct About {
+pub struct VolumeAbout {
     pub id: u64,
     pub name: String,
     pub kind: String,
@@ -108,12 +108,12 @@ pub struct About {
     pub quota_files: u64,
     pub used_bytes: u64,
     pub used_files: u64,
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteReport>,
 }
 
 /// A place of a volume.
 #[derive(Deserialize, Serialize)]
-pub struct Site {
+pub struct SiteReport {
     pub server: String,
     pub host: String,
     pub addresses: Vec<String>,
@@ -125,7 +125,7 @@ pub struct Site {
     pub total_bytes: Option<u64>,
 }
 
-impl Site {
+impl SiteReport {
     /// What people call the server.
     pub fn machine(&self) -> String {
         servers::machine(&self.host, &self.addresses, &self.server)
@@ -133,11 +133,11 @@ impl Site {
 }
 
 /// A path's volume, and what `--json` says of both.
-pub fn about(path: &Path) -> Result<About, Failure> {
+pub fn about(path: &Path) -> Result<VolumeAbout, Failure> {
     ask_json(path, "rialto.about", &format!("asking about {}", path.display()))
 }
 
-fn print_json(path: &Path, about: &About) {
+fn print_json(path: &Path, about: &VolumeAbout) {
     let mut value = serde_json::to_value(about).expect("our reports have only string keys");
     value["path"] = path.to_string_lossy().into();
     show::json(&value);
@@ -157,7 +157,7 @@ fn percent(part: u64, whole: u64) -> u64 {
     if whole == 0 { 0 } else { (u128::from(part) * 100 / u128::from(whole)) as u64 }
 }
 
-impl About {
+impl VolumeAbout {
     fn limit(&self, human: bool) -> String {
         if self.quota_bytes == 0 { "no limit".to_owned() } else { size(self.quota_bytes, human) }
     }
@@ -169,7 +169,7 @@ impl About {
     }
 }
 
-impl Examine {
+impl FsExamine {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let about = about(path)?;
@@ -249,7 +249,7 @@ impl Setquota {
             _ => refusal(&path, what(), error),
         })?;
         if json {
-            print_json(&path, &About { quota_bytes: bytes, quota_files: files, ..about });
+            print_json(&path, &VolumeAbout { quota_bytes: bytes, quota_files: files, ..about });
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -102,7 +102,7 @@ pub struct Delete {
 /// Gives a user or group another name.
 #[derive(Args, Debug)]
 #[command(after_help = RENAME_HELP)]
-pub struct Rename {
+pub struct PtsRename {
     /// The name now.
     #[arg(long, value_name = "NAME", requires = "newname")]
     oldname: Option<String>,
@@ -132,7 +132,7 @@ pub struct Chown {
 /// Sets who may see and change a user or group, and other fields.
 #[derive(Args, Debug)]
 #[command(after_help = SETFIELDS_HELP)]
-pub struct Setfields {
+pub struct PtsSetfields {
     /// Which.
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     nameorid: Vec<String>,
@@ -220,7 +220,7 @@ impl Delete {
     }
 }
 
-impl Rename {
+impl PtsRename {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (old, new) = two(self.oldname, self.newname, self.words);
         let doing = format!("renaming {old} to {new}");
@@ -245,7 +245,7 @@ fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
     typed.map(read).transpose()
 }
 
-impl Setfields {
+impl PtsSetfields {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let privacy = self.access.map(|text| text.parse::<Privacy>()).transpose();
         let privacy = privacy.map_err(|error| Failure::new("reading -access", error))?;

@@ -40,7 +40,7 @@ EXAMPLES
 /// Shows users and groups.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMINE_HELP)]
-pub struct Examine {
+pub struct PtsExamine {
     #[command(flatten)]
     which: Which,
 }
@@ -117,7 +117,7 @@ fn quota(one: &Principal) -> String {
     if one.group_quota == u32::MAX { "unlimited".to_owned() } else { one.group_quota.to_string() }
 }
 
-impl Examine {
+impl PtsExamine {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.which.names(), |name| {
             let (one, count) = client.examine(&name)?;

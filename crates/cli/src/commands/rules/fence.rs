@@ -33,7 +33,7 @@ EXIT CODES
 /// Cuts users, hosts, sessions or tokens off, at once and everywhere.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, arg_required_else_help = true)]
-pub struct Fence {
+pub struct FenceCommand {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub fn seconds(text: &str) -> Result<u64, String> {
     seconds.filter(|seconds| *seconds > 0).ok_or_else(bad)
 }
 
-impl Fence {
+impl FenceCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),

@@ -7,4 +7,4 @@ mod numbered;
 
 pub use admin::Admin;
 pub use client::{RulesClient, confirmed};
-pub use fence::{Fence, seconds};
+pub use fence::{FenceCommand, seconds};

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::VolumeId;
 
-use super::context::{Site, VosContext};
+use super::context::{TypedSite, VosContext};
 use super::create::last_word;
 use super::list::place;
 
@@ -26,7 +26,7 @@ moment is left alone. The command that began it can be given again instead, and 
 #[command(after_help = AFTER_HELP)]
 pub struct Abandon {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume that it was to be: its number, or its name if the cell knows it.
     #[arg(long, value_name = "VOLUME", conflicts_with = "all")]
     id: Option<String>,
@@ -44,7 +44,7 @@ impl Abandon {
             place(&mut self.site, self.words);
             None
         } else {
-            let typed = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+            let typed = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
             Some((number(context, &typed)?, typed))
         };
         let what = "looking for what is unfinished";

@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
-use super::context::{Site, There, VosContext, name, text};
+use super::context::{TypedSite, There, VosContext, name, text};
 use super::create::last_word;
 use super::show;
 
@@ -41,7 +41,7 @@ One that fails does not keep the others from being backed up; the exit code is 1
 #[command(after_help = CLONE_HELP)]
 pub struct Clone {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
@@ -76,7 +76,7 @@ pub struct Backup {
 #[command(after_help = BACKUPSYS_HELP)]
 pub struct Backupsys {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// Only names that begin so; may be given several times.
     #[arg(long, value_name = "PREFIX", num_args = 1..)]
     prefix: Vec<String>,
@@ -105,7 +105,7 @@ impl Clone {
 
 impl Backup {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         backup(context, context.known(&wanted)?)
     }
 }
@@ -155,7 +155,7 @@ fn backup(context: &VosContext, group: Revised<VolumeGroup>) -> Result<(), Failu
     Ok(())
 }
 
-fn clone_writable(context: &VosContext, wanted: &str, site: &Site, to: &str) -> Result<(), Failure> {
+fn clone_writable(context: &VosContext, wanted: &str, site: &TypedSite, to: &str) -> Result<(), Failure> {
     let what = format!("cloning the volume {wanted} to {to}");
     let called = name(to)?;
     if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {

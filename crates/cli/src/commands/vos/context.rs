@@ -45,7 +45,7 @@ pub struct VosContext {
 
 /// Which server and partition, as typed.
 #[derive(Clone, clap::Args, Debug, Default)]
-pub struct Site {
+pub struct TypedSite {
     /// The server: its name, address or id; may be left out.
     #[arg(long, value_name = "MACHINE")]
     pub server: Option<String>,
@@ -228,7 +228,7 @@ impl VosContext {
     }
 
     /// The servers that were meant: one, or all.
-    pub fn chosen(&self, site: &Site) -> Result<Vec<ServerId>, Failure> {
+    pub fn chosen(&self, site: &TypedSite) -> Result<Vec<ServerId>, Failure> {
         match &site.server {
             Some(server) => Ok(vec![self.server(server)?]),
             None => Ok(self.servers.iter().map(|one| one.id).collect()),
@@ -236,7 +236,7 @@ impl VosContext {
     }
 
     /// The partitions that were meant. Of several servers those that do not answer are told of and left out.
-    pub fn spots(&self, site: &Site) -> Result<Vec<Spot>, Failure> {
+    pub fn spots(&self, site: &TypedSite) -> Result<Vec<Spot>, Failure> {
         let chosen = self.chosen(site)?;
         let mut spots = Vec::new();
         for server in &chosen {
@@ -264,7 +264,7 @@ impl VosContext {
     }
 
     /// The partition that was meant, or the one with the most room of those that were.
-    pub fn roomiest(&self, site: &Site) -> Result<Spot, Failure> {
+    pub fn roomiest(&self, site: &TypedSite) -> Result<Spot, Failure> {
         let spots = self.spots(site)?;
         let best = spots.into_iter().max_by_key(|spot| spot.partition.free_bytes);
         best.ok_or_else(|| {
@@ -276,13 +276,13 @@ impl VosContext {
     ///
     /// # Errors
     /// If there is none, or not at this site.
-    pub fn group(&self, text: &str, site: &Site) -> Result<Vec<There>, Failure> {
+    pub fn group(&self, text: &str, site: &TypedSite) -> Result<Vec<There>, Failure> {
         let found = self.found(text, site)?;
         Ok(found.volumes.into_iter().map(|info| There { server: found.server, info }).collect())
     }
 
     /// As [`VosContext::group`], with what the database knows.
-    pub fn found(&self, text: &str, site: &Site) -> Result<vos::FoundVolume, Failure> {
+    pub fn found(&self, text: &str, site: &TypedSite) -> Result<vos::FoundVolume, Failure> {
         let what = format!("finding the volume {text}");
         let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
         let found = vos::find(&self.reach, &which(text)?, at).map_err(|error| refusal(&what, &error))?;
@@ -297,7 +297,7 @@ impl VosContext {
     }
 
     /// A volume by name or number.
-    pub fn volume(&self, text: &str, site: &Site) -> Result<There, Failure> {
+    pub fn volume(&self, text: &str, site: &TypedSite) -> Result<There, Failure> {
         Ok(self.group(text, site)?.swap_remove(0))
     }
 

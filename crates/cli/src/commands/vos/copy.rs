@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{VolumeKind, is_volume_name};
 use vos::NewVolume;
 
-use super::context::{Site, There, VosContext, name};
+use super::context::{TypedSite, There, VosContext, name};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -46,7 +46,7 @@ pub struct Copy {
 
 impl Copy {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = super::create::last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let wanted = super::create::last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let to = name(&self.toname)?;
         let what = format!("copying the volume {wanted} to {}", self.toname);
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
@@ -55,7 +55,7 @@ impl Copy {
             ));
         }
         let of = context.known(&wanted)?;
-        let spot = context.roomiest(&Site { server: self.toserver, partition: self.topartition })?;
+        let spot = context.roomiest(&TypedSite { server: self.toserver, partition: self.topartition })?;
         let new = NewVolume {
             name: to,
             id: None,

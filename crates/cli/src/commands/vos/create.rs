@@ -5,8 +5,8 @@ use local::failure::Failure;
 use types::{Fault, VolumeId, VolumeKind, is_volume_name};
 use vos::{Job, NewVolume};
 
-use super::context::{Site, There, VosContext, name};
-use super::model::{Model, decide_by, first_list};
+use super::context::{TypedSite, There, VosContext, name};
+use super::model::{AccessModel, decide_by, first_list};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -25,7 +25,7 @@ The root directory of the volume belongs to the server's user, with mode 755.";
 #[command(after_help = AFTER_HELP)]
 pub struct Create {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume's name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -40,7 +40,7 @@ pub struct Create {
     noencrypt: bool,
     /// What decides who may do what: mode bits, or access lists [default: posix]
     #[arg(long, value_enum, value_name = "MODEL")]
-    model: Option<Model>,
+    model: Option<AccessModel>,
     /// With -model acl: who has which rights in its root, beside administrators
     #[arg(long, num_args = 2.., value_names = ["NAME", "RIGHTS"], requires = "model")]
     acl: Vec<String>,
@@ -87,7 +87,7 @@ impl Create {
         });
         let Some(info) = made? else { return Ok(()) };
         let made = There { server: spot.server, info };
-        if self.model == Some(Model::Acl) {
+        if self.model == Some(AccessModel::Acl) {
             // It is empty, and mounted nowhere yet.
             decide_by(context, &what, &made, Some(&list))?;
         }
@@ -103,7 +103,7 @@ impl Create {
 
 /// Sorts words that were typed without options: the last is what the verb is about, before it the partition and the server.
 pub fn last_word(
-    site: &mut Site,
+    site: &mut TypedSite,
     mut words: Vec<String>,
     option: Option<String>,
     what: &str,
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn words_are_server_partition_and_what_it_is_about() {
         let sorted = |line: &str, option: Option<&str>| {
-            let mut site = Site::default();
+            let mut site = TypedSite::default();
             let words = line.split_whitespace().map(str::to_owned).collect();
             let last = last_word(&mut site, words, option.map(str::to_owned), "a name").ok()?;
             Some((site.server.unwrap_or_default(), site.partition.unwrap_or_default(), last))

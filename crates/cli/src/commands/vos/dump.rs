@@ -13,7 +13,7 @@ use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
 use vos::{Dumped, NewVolume, Next, Sink};
 
-use super::context::{Site, There, VosContext, name, text};
+use super::context::{TypedSite, There, VosContext, name, text};
 use super::create::last_word;
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
 use super::show;
@@ -69,7 +69,7 @@ what was released elsewhere, or is kept. -overwrite applies newer dumps to it.";
 #[command(after_help = AFTER_DUMP)]
 pub struct Dump {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
@@ -96,7 +96,7 @@ impl Dump {
             self.file.get_or_insert(file.into());
             self.words.pop();
         }
-        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let what = format!("dumping the volume {wanted}");
         if self.file.is_none() && !context.dry_run && io::stdout().is_terminal() {
             return Err(Failure::new(what, "the dump would go to the terminal").mend("name a file with -file"));
@@ -291,7 +291,7 @@ enum LastUpdate {
 #[command(after_help = AFTER_RESTORE)]
 pub struct Restore {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// What the volume is to be called [default: as it was called]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,

@@ -5,9 +5,9 @@ use local::failure::Failure;
 use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
-use super::context::{Site, There, VosContext, text};
+use super::context::{TypedSite, There, VosContext, text};
 use super::create::last_word;
-use super::model::{self, Model};
+use super::model::{self, AccessModel};
 use super::{show, sites};
 
 const AFTER_HELP: &str = "\
@@ -18,7 +18,7 @@ EXAMPLES
 /// Shows a volume, and the others of its group.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, visible_alias = "volinfo")]
-pub struct Examine {
+pub struct VosExamine {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
@@ -30,9 +30,9 @@ pub struct Examine {
     words: Vec<String>,
 }
 
-impl Examine {
+impl VosExamine {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let mut site = Site::default();
+        let mut site = TypedSite::default();
         let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
         let found = context.found(&wanted, &site)?;
         let known = found.group.map(|seen| seen.record);
@@ -40,7 +40,7 @@ impl Examine {
         if context.json {
             let mut shown = show::volume_json(context, &group[0]);
             shown["group"] = group[1..].iter().map(|other| show::volume_json(context, other)).collect();
-            shown["access"] = model::of(context, &group[0]).ok().map(Model::word).into();
+            shown["access"] = model::of(context, &group[0]).ok().map(AccessModel::word).into();
             shown["database"] = known.map_or(Value::Null, |known| sites::json(context, &known));
             local::show::json(&shown);
         } else {
@@ -74,7 +74,7 @@ fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
     if let Some(origin) = volume.origin {
         println!("    Clone of    {}", origin.0);
     }
-    println!("    Access      {}", model::of(context, volume).map_or("unknown", Model::told));
+    println!("    Access      {}", model::of(context, volume).map_or("unknown", AccessModel::told));
     println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);

@@ -5,9 +5,9 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
-use super::context::{Site, There, VosContext, text};
+use super::context::{TypedSite, There, VosContext, text};
 use super::create::{last_word, quota};
-use super::model::{Model, set_model};
+use super::model::{AccessModel, set_model};
 
 const ONLINE_HELP: &str = "\
 EXAMPLES
@@ -40,7 +40,7 @@ RIGHTS are as in 'rialto fs setacl --help'.";
 #[derive(Args, Debug)]
 struct Which {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
@@ -68,7 +68,7 @@ pub struct Offline {
 /// Changes the limits of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = SETFIELDS_HELP)]
-pub struct Setfields {
+pub struct VosSetfields {
     #[command(flatten)]
     which: Which,
     /// What it may hold: KiB, or with a unit (20G); 0: no limit.
@@ -79,7 +79,7 @@ pub struct Setfields {
     maxfiles: Option<u64>,
     /// What decides who may do what: access lists, or mode bits.
     #[arg(long)]
-    model: Option<Model>,
+    model: Option<AccessModel>,
     /// Of the first list of the root, with -model acl: names with what they get.
     #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2.., requires = "model")]
     acl: Vec<String>,
@@ -116,7 +116,7 @@ impl Offline {
     }
 }
 
-impl Setfields {
+impl VosSetfields {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if let Some(model) = self.model {
             let Which { site, id, words } = &self.which;

@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeGroup, VolumeState};
 
-use super::context::{Site, Spot, There, VosContext, text};
+use super::context::{TypedSite, Spot, There, VosContext, text};
 use super::create::last_word;
 use super::{show, sites};
 
@@ -29,7 +29,7 @@ are known to their servers alone: 'vos examine' and 'vos listvol' show them.";
 #[command(after_help = LISTVOL_HELP)]
 pub struct Listvol {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// Only numbers.
     #[arg(long)]
     fast: bool,
@@ -49,7 +49,7 @@ pub struct Listvol {
 #[command(after_help = LISTVLDB_HELP)]
 pub struct Listvldb {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// Only this volume's group.
     #[arg(long, value_name = "VOLUME")]
     name: Option<String>,
@@ -183,7 +183,7 @@ impl Listvldb {
 }
 
 /// One word alone is a server, unless it looks like a partition.
-pub fn place(site: &mut Site, words: Vec<String>) {
+pub fn place(site: &mut TypedSite, words: Vec<String>) {
     let alone = words.len() == 1;
     for (at, word) in words.into_iter().enumerate() {
         if at == 1 || alone && word.starts_with('/') {

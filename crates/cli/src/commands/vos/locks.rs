@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Revised, VolumeGroup};
 
-use super::context::{Site, VosContext, text};
+use super::context::{TypedSite, VosContext, text};
 use super::create::last_word;
 
 const LOCK_HELP: &str = "\
@@ -56,7 +56,7 @@ pub struct Unlock {
 #[command(after_help = UNLOCKVLDB_HELP)]
 pub struct Unlockvldb {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// [SERVER] PARTITION, instead of the options.
     #[arg(value_name = "SERVER", num_args = 0..=2)]
     words: Vec<String>,
@@ -64,7 +64,7 @@ pub struct Unlockvldb {
 
 impl Lock {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
         let name = text(&group.record.name);
         context.lead(&format!("locking the volume {name}"), |job| vos::lock(job, group))?;
@@ -75,7 +75,7 @@ impl Lock {
 
 impl Unlock {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         unlock(context, context.known(&wanted)?).map(drop)
     }
 }

@@ -13,27 +13,27 @@ use crate::commands::fs::principals;
 
 /// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Model {
+pub enum AccessModel {
     /// Mode bits, owners and groups.
     Posix,
     /// Access lists of directories.
     Acl,
 }
 
-impl Model {
+impl AccessModel {
     /// As typed.
     pub fn word(self) -> &'static str {
         match self {
-            Model::Posix => "posix",
-            Model::Acl => "acl",
+            AccessModel::Posix => "posix",
+            AccessModel::Acl => "acl",
         }
     }
 
     /// For people.
     pub fn told(self) -> &'static str {
         match self {
-            Model::Posix => "mode bits",
-            Model::Acl => "access lists",
+            AccessModel::Posix => "mode bits",
+            AccessModel::Acl => "access lists",
         }
     }
 }
@@ -53,16 +53,16 @@ fn status(context: &VosContext, what: &str, volume: &There, fid: Fid) -> Result<
 ///
 /// # Errors
 /// The server's refusal.
-pub fn of(context: &VosContext, volume: &There) -> Result<Model, Failure> {
+pub fn of(context: &VosContext, volume: &There) -> Result<AccessModel, Failure> {
     let status = status(context, "looking at the volume", volume, Fid::root(volume.id))?;
-    Ok(if status.by_list { Model::Acl } else { Model::Posix })
+    Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
 }
 
 /// Makes `model` decide; with `--dry-run` says for whose files that would be another.
 ///
 /// # Errors
 /// The server's refusal.
-pub fn set_model(context: &VosContext, volume: &There, model: Model, given: &[String]) -> Result<(), Failure> {
+pub fn set_model(context: &VosContext, volume: &There, model: AccessModel, given: &[String]) -> Result<(), Failure> {
     let what = format!("changing what decides in {}", text(&volume.name));
     let list = first_list(context, volume.server, Some(model), given)?;
     if of(context, volume)? == model {
@@ -76,7 +76,7 @@ pub fn set_model(context: &VosContext, volume: &There, model: Model, given: &[St
     if context.dry_run {
         return tell(context, &what, volume, model, &list);
     }
-    decide_by(context, &what, volume, (model == Model::Acl).then_some(&list[..]))?;
+    decide_by(context, &what, volume, (model == AccessModel::Acl).then_some(&list[..]))?;
     if context.json {
         local::show::json(&json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }));
     }
@@ -111,11 +111,11 @@ pub struct First {
 pub fn first_list(
     context: &VosContext,
     server: ServerId,
-    model: Option<Model>,
+    model: Option<AccessModel>,
     given: &[String],
 ) -> Result<Vec<First>, Failure> {
     let what = "reading the first access list";
-    if model != Some(Model::Acl) && !given.is_empty() {
+    if model != Some(AccessModel::Acl) && !given.is_empty() {
         return Err(
             Failure::new(what, "where mode bits decide there is none").mend("leave -acl out, or say -model acl")
         );
@@ -152,7 +152,7 @@ fn number_of(context: &VosContext, server: ServerId, name: &str) -> Result<Princ
 }
 
 /// Files and directories by owner: all, and those that groups or others may use by their mode bits.
-fn tell(context: &VosContext, what: &str, volume: &There, model: Model, list: &[First]) -> Result<(), Failure> {
+fn tell(context: &VosContext, what: &str, volume: &There, model: AccessModel, list: &[First]) -> Result<(), Failure> {
     let mut owners: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut dirs = vec![Fid::root(volume.id)];
     while let Some(dir) = dirs.pop() {
@@ -179,7 +179,7 @@ fn tell(context: &VosContext, what: &str, volume: &There, model: Model, list: &[
     if context.json {
         let owners = owners.iter().map(|(uid, (all, open))| json!({ "uid": uid, "files": all, "open_by_mode": open }));
         let list = list.iter().map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
-        let list = (model == Model::Acl).then(|| list.collect::<Vec<_>>());
+        let list = (model == AccessModel::Acl).then(|| list.collect::<Vec<_>>());
         local::show::json(&json!({
             "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(), "list": list,
         }));
@@ -190,7 +190,7 @@ fn tell(context: &VosContext, what: &str, volume: &There, model: Model, list: &[
         println!("    uid {uid}: {all} files and directories, {open} of which mode bits open to groups or others");
     }
     match model {
-        Model::Acl => {
+        AccessModel::Acl => {
             println!("All but what has a list from an earlier time would have this one:");
             list.iter().for_each(|entry| println!("    {} {}", entry.name, entry.rights));
             if list.iter().all(|entry| entry.who == PrincipalId::ADMINISTRATORS) {
@@ -200,7 +200,7 @@ fn tell(context: &VosContext, what: &str, volume: &There, model: Model, list: &[
             }
             println!("Owners of directories may always list them, and change their lists.");
         }
-        Model::Posix => println!("Those that mode bits open would be open again, whatever lists say."),
+        AccessModel::Posix => println!("Those that mode bits open would be open again, whatever lists say."),
     }
     Ok(())
 }

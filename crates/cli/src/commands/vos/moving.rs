@@ -6,7 +6,7 @@ use local::show::bytes;
 use serde_json::json;
 use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
 
-use super::context::{Site, Spot, VosContext, text};
+use super::context::{TypedSite, Spot, VosContext, text};
 use super::create::last_word;
 
 const MOVE_HELP: &str = "\
@@ -67,7 +67,7 @@ pub struct Move {
 #[command(after_help = EVACUATE_HELP)]
 pub struct Evacuate {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// Where they go [default: to any other server]
     #[arg(long, value_name = "MACHINE")]
     toserver: Option<String>,
@@ -81,13 +81,13 @@ pub struct Evacuate {
 
 impl Move {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
         if self.fromserver.is_some() || self.frompartition.is_some() {
-            context.found(&wanted, &Site { server: self.fromserver, partition: self.frompartition })?;
+            context.found(&wanted, &TypedSite { server: self.fromserver, partition: self.frompartition })?;
         }
         let is_named = self.topartition.is_some();
-        let to = Site { server: Some(self.toserver), partition: self.topartition };
+        let to = TypedSite { server: Some(self.toserver), partition: self.topartition };
         let is_there = |spot: &Spot| {
             group.record.read_write_site().is_some_and(|site| is_at(site, spot.server, &spot.partition.name))
         };
@@ -112,7 +112,7 @@ impl Evacuate {
             groups.extend(some.into_iter().filter(|seen| seen.record.sites.iter().any(is_here)));
             Ok(())
         })?;
-        let to = Site { server: self.toserver, partition: self.topartition };
+        let to = TypedSite { server: self.toserver, partition: self.topartition };
         let (mut moved, mut failed) = (0, 0);
         let mut count = |done: Result<(), Failure>| match done {
             Ok(()) => moved += 1,
@@ -198,7 +198,7 @@ fn move_site(context: &VosContext, name: &str, site: &types::Site, spot: &Spot) 
     Ok(())
 }
 
-fn roomiest_but(context: &VosContext, to: &Site, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
+fn roomiest_but(context: &VosContext, to: &TypedSite, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
     let good = context.spots(to)?.into_iter().filter(|spot| is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
         Failure::new("finding a partition", "no other server or partition of the cell can take it")

@@ -6,7 +6,7 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
-use super::context::{Site, Spot, VosContext};
+use super::context::{TypedSite, Spot, VosContext};
 use super::list::place;
 
 const PARTINFO_HELP: &str = "\
@@ -28,7 +28,7 @@ unfinished came in some time and is not gone on with: the command that began it 
 #[command(after_help = PARTINFO_HELP)]
 pub struct Partinfo {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// [SERVER] PARTITION, instead of the options.
     #[arg(value_name = "SERVER", num_args = 0..=2)]
     words: Vec<String>,
@@ -37,9 +37,9 @@ pub struct Partinfo {
 /// Shows what the server is at with volumes.
 #[derive(Args, Debug)]
 #[command(after_help = STATUS_HELP)]
-pub struct Status {
+pub struct VosStatus {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// Also what ended lately.
     #[arg(long)]
     all: bool,
@@ -96,7 +96,7 @@ fn unfinished_json(context: &VosContext, server: ServerId, one: &IncomingTree) -
     })
 }
 
-impl Status {
+impl VosStatus {
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         for server in context.chosen(&self.site)? {

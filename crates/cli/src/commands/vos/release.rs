@@ -5,7 +5,7 @@ use local::failure::Failure;
 use local::show::bytes;
 use serde_json::json;
 
-use super::context::{Site, VosContext, text};
+use super::context::{TypedSite, VosContext, text};
 use super::create::last_word;
 
 const AFTER_HELP: &str = "\
@@ -37,7 +37,7 @@ pub struct Release {
 
 impl Release {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
         let name = text(&group.record.name);
         let what = format!("releasing the volume {name}");

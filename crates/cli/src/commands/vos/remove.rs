@@ -6,7 +6,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{ServerId, VolumeCall, VolumeInfo};
 
-use super::context::{Site, VosContext, text, which};
+use super::context::{TypedSite, VosContext, text, which};
 use super::create::last_word;
 
 const AFTER_HELP: &str = "\
@@ -32,7 +32,7 @@ became a volume is for 'vos abandon'.";
 #[command(after_help = AFTER_HELP)]
 pub struct Remove {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeKind, WhichVolume, is_volume_name};
 
-use super::context::{Site, VosContext, name, text, which};
+use super::context::{TypedSite, VosContext, name, text, which};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -18,7 +18,7 @@ Stopped in the middle it is finished by the same command.";
 /// Gives a volume another name.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
-pub struct Rename {
+pub struct VosRename {
     /// Its name or number now.
     #[arg(long, value_name = "VOLUME", required_unless_present = "words")]
     oldname: Option<String>,
@@ -30,7 +30,7 @@ pub struct Rename {
     words: Vec<String>,
 }
 
-impl Rename {
+impl VosRename {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing = || Failure::new("reading the command", "a name is missing").mend("name the old and the new one");
@@ -49,7 +49,7 @@ impl Rename {
         match context.lead(&what, |job| vos::rename(job, &from, &to)) {
             // A snapshot, or a volume that the database does not know.
             Err(_) if context.db().group_named(&from).is_ok_and(|known| known.is_none()) && !context.dry_run => {
-                let found = context.volume(&old, &Site::default())?;
+                let found = context.volume(&old, &TypedSite::default())?;
                 context.change(&what, found.server, VolumeCall::Rename { id: found.id, name: to })?;
             }
             done => done?,

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Site as CellSite, SiteKind, VolumeGroup};
 
-use super::context::{Site, VosContext, text};
+use super::context::{TypedSite, VosContext, text};
 use super::create::last_word;
 
 const ADDSITE_HELP: &str = "\
@@ -27,7 +27,7 @@ what it has too.";
 #[command(after_help = ADDSITE_HELP)]
 pub struct Addsite {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
@@ -41,7 +41,7 @@ pub struct Addsite {
 #[command(after_help = REMSITE_HELP)]
 pub struct Remsite {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
@@ -86,7 +86,7 @@ impl Remsite {
     }
 }
 
-fn need_server(site: &Site) -> Result<(), Failure> {
+fn need_server(site: &TypedSite) -> Result<(), Failure> {
     if site.server.is_some() {
         return Ok(());
     }

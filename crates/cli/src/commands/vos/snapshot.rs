@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::context::{Site, There, VosContext, now_secs, text};
+use super::context::{TypedSite, There, VosContext, now_secs, text};
 use super::{clone, show};
 
 const AFTER_HELP: &str = "\
@@ -21,7 +21,7 @@ mounted as any other.";
 /// Keeps what a volume holds now, lists such snapshots, and removes them.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, arg_required_else_help = true)]
-pub struct Snapshot {
+pub struct SnapshotCommand {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -49,7 +49,7 @@ enum Verb {
     },
 }
 
-impl Snapshot {
+impl SnapshotCommand {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         match self.verb {
             Verb::Create { volume, name } => create(context, &volume, name),
@@ -60,7 +60,7 @@ impl Snapshot {
 }
 
 fn create(context: &VosContext, wanted: &str, name: Option<String>) -> Result<(), Failure> {
-    let volume = context.volume(wanted, &Site::default())?;
+    let volume = context.volume(wanted, &TypedSite::default())?;
     let to = full(&volume, &name.unwrap_or_else(now));
     let Some(made) = clone::clone(context, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
     if context.json {
@@ -72,7 +72,7 @@ fn create(context: &VosContext, wanted: &str, name: Option<String>) -> Result<()
 }
 
 fn list(context: &VosContext, wanted: &str) -> Result<(), Failure> {
-    let group = context.group(wanted, &Site::default())?;
+    let group = context.group(wanted, &TypedSite::default())?;
     let mut snapshots: Vec<_> = group.iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
     snapshots.sort_by_key(|one| (one.created, one.id));
     for snapshot in snapshots {
@@ -86,7 +86,7 @@ fn list(context: &VosContext, wanted: &str) -> Result<(), Failure> {
 }
 
 fn remove(context: &VosContext, wanted: &str, name: &str) -> Result<(), Failure> {
-    let group = context.group(wanted, &Site::default())?;
+    let group = context.group(wanted, &TypedSite::default())?;
     let called = full(&group[0], name);
     let found = group.iter().find(|one| one.kind == VolumeKind::Snapshot && text(&one.name) == called);
     let found = found.ok_or_else(|| {

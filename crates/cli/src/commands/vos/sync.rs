@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use vos::Mended;
 
-use super::context::{Site, VosContext};
+use super::context::{TypedSite, VosContext};
 use super::list::place;
 
 const SYNCVLDB_HELP: &str = "\
@@ -29,7 +29,7 @@ Servers that do not answer keep what is said of them.";
 #[command(after_help = SYNCVLDB_HELP)]
 pub struct Syncvldb {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// [SERVER] PARTITION, instead of the options.
     #[arg(value_name = "SERVER", num_args = 0..=2)]
     words: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Syncvldb {
 #[command(after_help = SYNCSERV_HELP)]
 pub struct Syncserv {
     #[command(flatten)]
-    site: Site,
+    site: TypedSite,
     /// [SERVER] PARTITION, instead of the options.
     #[arg(value_name = "SERVER", num_args = 0..=2)]
     words: Vec<String>,

@@ -8,12 +8,12 @@ use local::failure::{Doing, Failure};
 
 /// List directories of a mount as its standard input says.
 #[derive(Args, Debug)]
-pub struct Forerunner {
+pub struct ReaddirCommand {
     /// Where the mount is
     mount_point: PathBuf,
 }
 
-impl Forerunner {
+impl ReaddirCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
         mount::readdir_helper::run(&self.mount_point).doing(|| format!("finding {}", self.mount_point.display()))?;
         Ok(ExitCode::SUCCESS)
