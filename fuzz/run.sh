@@ -25,7 +25,7 @@ fall_back() {
     for target in "${targets[@]}"; do echo "SKIP fuzz: $target: $1"; done
     echo "fuzz: running their checks as property tests instead" >&2
     cd ..
-    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p guard -p mount -p rialto -p store -p venus --lib -- \
+    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p guard -p local -p mount -p store -p venus --lib -- \
         fuzzing mutated_vectors session_machines random_bytes any_bytes any_text
 }
 command -v rustup > /dev/null || fall_back "there is no rustup to get a nightly toolchain with"

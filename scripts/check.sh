@@ -63,7 +63,7 @@ part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
 part unit scripts/unit.sh
 part fuzz fuzz/run.sh $fuzz_seconds
-part build cargo build --release --locked -p rialto -p sim --bins --examples
+part build cargo build --release --locked -p rialto -p cli -p sim --bins --examples
 part sim "$target/release/sim" --kind sessions --seeds $seeds
 part volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
 part new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_sessions))

@@ -2,7 +2,7 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    rialto::fuzzing::config(bytes);
-    rialto::fuzzing::mount_point(bytes);
-    rialto::fuzzing::mountinfo(bytes);
+    local::fuzzing::config(bytes);
+    local::fuzzing::mount_point(bytes);
+    local::fuzzing::mountinfo(bytes);
 });

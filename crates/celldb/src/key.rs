@@ -1,6 +1,6 @@
 //! Keys of records: a letter for what it is, then big-endian numbers, so that they sort.
 
-use guard::Membership;
+use guard::GroupLink;
 use types::{KeyPrint, Name, PrincipalId, Revision, ServerId, VolumeId};
 
 /// The last revision, and the next volume number.
@@ -95,11 +95,11 @@ pub(crate) fn uid(uid: u32) -> Vec<u8> {
 }
 
 /// From one principal to one of many.
-pub(crate) fn link(link: Membership, of: PrincipalId, to: PrincipalId) -> Vec<u8> {
+pub(crate) fn link(link: GroupLink, of: PrincipalId, to: PrincipalId) -> Vec<u8> {
     let letter = match link {
-        Membership::Member => MEMBER,
-        Membership::Group => MEMBERSHIP,
-        Membership::Owned => OWNED,
+        GroupLink::Member => MEMBER,
+        GroupLink::Group => MEMBERSHIP,
+        GroupLink::Owned => OWNED,
     };
     [&[letter][..], &sortable(of), &sortable(to)].concat()
 }

@@ -3,7 +3,8 @@
 //! Model. A cell has one database, and every change of it has a *revision*, the next number. A record carries the revision of its last change, and
 //! who changes it says which one it read: somebody who changed it meanwhile is found out, and nothing is overwritten unseen (`Conflict`). What
 //! changed since a revision can be asked for, so that servers and clients that remember records learn what to forget. That much etcd has too, so a
-//! cell of many machines can have it in etcd's place of [`Embedded`]; there is no consensus of our own.
+//! cell of many machines can have it in etcd's place of [`Embedded`]; there is no consensus of our own. [`RemoteCellDb`] is the database of another
+//! server, through sessions with it.
 //!
 //! A change is on disk before its call returns. Names and numbers are unique in the cell: a change that would give one twice is refused.
 
@@ -17,11 +18,13 @@ mod format;
 mod key;
 mod listeners;
 mod record;
+pub mod remote;
 
 pub use access::{Access, News};
 pub use embedded::Embedded;
 pub use error::CellError;
 pub use format::{FORMAT_VERSION, check_format};
+pub use remote::RemoteCellDb;
 
 use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 

@@ -243,7 +243,7 @@ impl Shared {
     ) -> Result<Reply, CallError> {
         // One deadline for all attempts: a server that ends every session must not keep the caller for ever.
         let until = self.deadline();
-        if !is_question(&call) {
+        if !call.leaves_nothing() {
             return self.call_once(caller, call, cancel, urgent, until);
         }
         loop {
@@ -271,7 +271,7 @@ impl Shared {
         until: Option<Instant>,
     ) -> Result<Reply, CallError> {
         let pending = Arc::new(PendingCall::default());
-        let (harmless, wanted) = (is_question(&call), Wanted::of(&call));
+        let (harmless, wanted) = (call.leaves_nothing(), Wanted::of(&call));
         let (id, after) = {
             let mut core = self.core.lock();
             check_open(&core)?;
@@ -428,68 +428,11 @@ impl ChainLink {
             for fid in call.fids_mut().into_iter().filter(|fid| **fid == Fid::CURRENT) {
                 *fid = current;
             }
-            if names_a_file(call) {
+            if call.traits().answer.has_current() {
                 return;
             }
         }
     }
-}
-
-/// Whether the answer becomes the chain's current file (see [`types::Answer::current`]).
-fn names_a_file(call: &Call) -> bool {
-    let call = if let Call::Delegated { call, .. } = call { call } else { call };
-    !matches!(
-        call,
-        Call::ReadDir { .. }
-            | Call::Remove { .. }
-            | Call::ReadLink { .. }
-            | Call::XattrGet { .. }
-            | Call::XattrList { .. }
-            | Call::VolumeStatus { .. }
-            | Call::SetQuota { .. }
-            | Call::GetAcl { .. }
-            | Call::SetAcl { .. }
-            | Call::Rights { .. }
-            | Call::Seek { .. }
-            | Call::Commit { .. }
-            | Call::CommitVolume { .. }
-            | Call::ReadSums { .. }
-            | Call::Lock { .. }
-            | Call::Unlock { .. }
-            | Call::TestLock { .. }
-            | Call::Hold { .. }
-            | Call::Unhold { .. }
-            | Call::ReclaimDone
-            | Call::Return { .. }
-            | Call::ServerReport
-            | Call::Scrub { .. }
-            | Call::LendBlank { .. }
-            | Call::Volume(_)
-            | Call::Cell(_)
-            | Call::Pts { .. }
-            | Call::Auth { .. }
-            | Call::Guard { .. }
-    )
-}
-
-/// Whether the call leaves nothing behind, neither in files nor in the session.
-fn is_question(call: &Call) -> bool {
-    !call.changes()
-        && !matches!(
-            call,
-            Call::Lock { .. }
-                | Call::Unlock { .. }
-                | Call::Hold { .. }
-                | Call::Unhold { .. }
-                | Call::ReclaimDone
-                | Call::Delegate { .. }
-                | Call::Return { .. }
-                | Call::Scrub { .. }
-        )
-        && !matches!(call, Call::Cell(call) if call.changes())
-        && !matches!(call, Call::Pts { call, .. } if call.changes())
-        && !matches!(call, Call::Auth { call, .. } if call.changes())
-        && !matches!(call, Call::Guard { call, .. } if call.changes())
 }
 
 fn check_open(core: &ClientCore) -> Result<(), CallError> {

@@ -438,7 +438,7 @@ impl ClientWorld {
             request: asked.request + u64::from(script.below(8) / 7),
             ..FrameHeader::new(FrameKind::Reply, SESSION)
         };
-        let kind = codec::Procedure::from_wire(asked.procedure)?.answer();
+        let kind = codec::Procedure::from_wire(asked.procedure)?.traits().answer;
         let answer = match kind {
             codec::AnswerKind::Done => Ok(Answer::Done),
             codec::AnswerKind::Committed => Ok(Answer::Committed { verifier: BootVerifier(1) }),

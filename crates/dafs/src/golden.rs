@@ -874,7 +874,7 @@ fn every_message_has_the_bytes_that_it_always_had() {
 #[test]
 fn every_number_has_a_vector() {
     for procedure in Procedure::ALL {
-        assert!(calls().iter().any(|(_, call)| Procedure::of(call) == *procedure), "{procedure:?}");
+        assert!(calls().iter().any(|(_, call)| call.procedure() == *procedure), "{procedure:?}");
         assert_eq!(Procedure::from_wire(*procedure as u16), Some(*procedure));
     }
     for kind in AnswerKind::ALL {

@@ -5,6 +5,7 @@
 
 mod acl;
 mod audit;
+mod authenticator;
 mod cps;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -22,9 +23,10 @@ pub use audit::{
     AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash, audit_matches,
     audit_missing,
 };
+pub use authenticator::{Authenticator, TokenRequest, Tried, Vouched};
 pub use cps::Cps;
 pub use names::{Network, check_group_name, check_user_name};
-pub use principal_book::{Book, FIRST, Highest, MemBook, Membership, Write, is_system, subdomain, system_principals};
+pub use principal_book::{Book, FIRST, Highest, MemBook, GroupLink, Write, is_system, subdomain, system_principals};
 pub use pts::{Edit, PtsAsker, find, perform};
 pub use rights::{Rights, RightsError};
 pub use rules::{Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room};

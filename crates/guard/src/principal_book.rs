@@ -9,7 +9,7 @@ use crate::names::{Network, realm_group};
 
 /// One thing leading to many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Membership {
+pub enum GroupLink {
     /// From a group to its members.
     Member,
     /// From a member to the groups that it is in.
@@ -60,7 +60,7 @@ pub trait Book {
     /// As `get`.
     fn linked(
         &self,
-        link: Membership,
+        link: GroupLink,
         of: PrincipalId,
         after: PrincipalId,
         max: usize,
@@ -176,7 +176,7 @@ pub fn subdomain(book: &dyn Book, principal: PrincipalId, host: Option<IpAddr>) 
 /// Adds every group that `from` are in, and those are in. Circles end where they meet what was seen.
 fn reach(book: &dyn Book, mut from: Vec<PrincipalId>, seen: &mut BTreeSet<PrincipalId>) -> Result<(), Fault> {
     while let Some(id) = from.pop() {
-        let groups = book.linked(Membership::Group, id, FIRST, usize::MAX)?;
+        let groups = book.linked(GroupLink::Group, id, FIRST, usize::MAX)?;
         from.extend(groups.into_iter().filter(|group| seen.insert(*group)));
     }
     Ok(())
@@ -227,19 +227,19 @@ impl Book for MemBook {
 
     fn linked(
         &self,
-        link: Membership,
+        link: GroupLink,
         of: PrincipalId,
         after: PrincipalId,
         max: usize,
     ) -> Result<Vec<PrincipalId>, Fault> {
         let mut all: Vec<PrincipalId> = match link {
-            Membership::Member => {
+            GroupLink::Member => {
                 self.memberships.iter().filter(|(_, group)| *group == of).map(|(one, _)| *one).collect()
             }
-            Membership::Group => {
+            GroupLink::Group => {
                 self.memberships.iter().filter(|(member, _)| *member == of).map(|(_, one)| *one).collect()
             }
-            Membership::Owned => self.records.values().filter(|one| one.owner == of).map(|one| one.id).collect(),
+            GroupLink::Owned => self.records.values().filter(|one| one.owner == of).map(|one| one.id).collect(),
         };
         all.retain(|id| *id > after);
         all.sort_unstable();

@@ -20,7 +20,7 @@ use types::{
 
 use crate::Cps;
 use crate::names::{Network, check_group_name, check_user_name, is_realm_group, prefix, realm_group};
-use crate::principal_book::{Book, FIRST, Highest, Membership, Write, is_system};
+use crate::principal_book::{Book, FIRST, Highest, GroupLink, Write, is_system};
 
 /// Groups that a new user may make.
 const GROUP_QUOTA: u32 = 20;
@@ -114,7 +114,7 @@ pub fn perform(book: &dyn Book, asker: &PtsAsker, call: &PtsCall) -> Result<(Ans
             let record = need(book, *id)?;
             asker.need_sight(&record, Privacy::MEMBERS_TO_ANYBODY, Some(Privacy::MEMBERS_TO_MEMBERS))?;
             let of_group = record.kind == PrincipalKind::Group && !groups;
-            list(book, if of_group { Membership::Member } else { Membership::Group }, *id, *after, *max)?
+            list(book, if of_group { GroupLink::Member } else { GroupLink::Group }, *id, *after, *max)?
         }
         PtsCall::Owned { owner, after, max } => {
             match *owner {
@@ -122,7 +122,7 @@ pub fn perform(book: &dyn Book, asker: &PtsAsker, call: &PtsCall) -> Result<(Ans
                 PrincipalId::NONE => return Err(Fault::NotPermitted),
                 owner => asker.need_sight(&need(book, owner)?, Privacy::OWNED_TO_ANYBODY, None)?,
             }
-            list(book, Membership::Owned, *owner, *after, *max)?
+            list(book, GroupLink::Owned, *owner, *after, *max)?
         }
         PtsCall::Entries { after, max } => {
             if !asker.is_viewer() {
@@ -215,7 +215,7 @@ fn page(max: u32) -> usize {
     (max as usize).min(PRINCIPALS_MAX)
 }
 
-fn list(book: &dyn Book, link: Membership, of: PrincipalId, after: PrincipalId, max: u32) -> Result<Answer, Fault> {
+fn list(book: &dyn Book, link: GroupLink, of: PrincipalId, after: PrincipalId, max: u32) -> Result<Answer, Fault> {
     let max = page(max);
     let mut ids = book.linked(link, of, after, max + 1)?;
     let end = ids.len() <= max;
@@ -237,7 +237,7 @@ fn entries(book: &dyn Book, after: PrincipalId, max: u32) -> Result<Answer, Faul
 
 /// With the number of its members, or of the groups that it is in.
 fn counted(book: &dyn Book, record: Principal) -> Result<(Principal, u32), Fault> {
-    let link = if record.kind == PrincipalKind::Group { Membership::Member } else { Membership::Group };
+    let link = if record.kind == PrincipalKind::Group { GroupLink::Member } else { GroupLink::Group };
     let count = book.linked(link, record.id, FIRST, usize::MAX)?.len();
     Ok((record, u32::try_from(count).unwrap_or(u32::MAX)))
 }
@@ -420,13 +420,13 @@ fn delete(book: &dyn Book, asker: &PtsAsker, id: PrincipalId) -> Result<Edit, Fa
         return Err(Fault::NotPermitted);
     }
     let mut writes = Vec::new();
-    for group in book.linked(Membership::Group, id, FIRST, EDIT_MAX)? {
+    for group in book.linked(GroupLink::Group, id, FIRST, EDIT_MAX)? {
         writes.push(Write::Leave { group, member: id });
     }
-    for member in book.linked(Membership::Member, id, FIRST, EDIT_MAX)? {
+    for member in book.linked(GroupLink::Member, id, FIRST, EDIT_MAX)? {
         writes.push(Write::Leave { group: id, member });
     }
-    for owned in book.linked(Membership::Owned, id, FIRST, EDIT_MAX)? {
+    for owned in book.linked(GroupLink::Owned, id, FIRST, EDIT_MAX)? {
         if owned != id {
             writes.push(Write::Put(Principal { owner: PrincipalId::NONE, ..need(book, owned)? }));
         }
@@ -493,7 +493,7 @@ fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Ve
     while let Some((owner, before)) = owners.pop() {
         let begins = prefix_of(&owner).to_owned();
         if begins != before {
-            for id in book.linked(Membership::Owned, owner.id, FIRST, EDIT_MAX)? {
+            for id in book.linked(GroupLink::Owned, owner.id, FIRST, EDIT_MAX)? {
                 let mut owned = need(book, id)?;
                 let named = owned.name.split_once(':').filter(|(begin, _)| *begin == before).map(|(_, rest)| rest);
                 let Some(rest) = named.filter(|_| owned.kind == PrincipalKind::Group && seen.insert(id)) else {
@@ -588,7 +588,7 @@ fn pair(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<(Pri
 
 fn is_in(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<bool, Fault> {
     let before = PrincipalId(member.0 - 1);
-    Ok(book.linked(Membership::Member, group, before, 1)?.first() == Some(&member))
+    Ok(book.linked(GroupLink::Member, group, before, 1)?.first() == Some(&member))
 }
 
 fn join(book: &dyn Book, asker: &PtsAsker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {

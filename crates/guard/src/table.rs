@@ -4,7 +4,7 @@
 //! A row says what somebody has to be before anything else of the call is looked at. What a row leaves open (*file*, *record*) is decided where the file or
 //! the record is: by the access model of the volume, by owner and flags of the principal.
 
-use types::{AuthCall, Call, CellCall, Fid, GuardCall, Name, PartitionNo, PtsCall, VolumeCall, VolumeId};
+use types::{Call, CallAccess, CellCall, Name, PartitionNo, VolumeCall, VolumeId};
 
 /// Who may make a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,151 +77,70 @@ impl Row {
     }
 }
 
-/// The row of a call.
+/// The row of a call: the rule that the call table names, with what the arguments are about.
 pub fn row(call: &Call) -> Row {
-    match call {
-        Call::Root { .. }
-        | Call::Lookup { .. }
-        | Call::ReadDir { .. }
-        | Call::Make { .. }
-        | Call::MakeUnnamed { .. }
-        | Call::Link { .. }
-        | Call::Remove { .. }
-        | Call::Rename { .. }
-        | Call::ReadLink { .. }
-        | Call::GetStatus { .. }
-        | Call::SetStatus { .. }
-        | Call::XattrGet { .. }
-        | Call::XattrSet { .. }
-        | Call::XattrList { .. }
-        | Call::XattrRemove { .. }
-        | Call::Read { .. }
-        | Call::ReadPacked { .. }
-        | Call::Write { .. }
-        | Call::Allocate { .. }
-        | Call::Seek { .. }
-        | Call::Commit { .. }
-        | Call::CommitVolume { .. }
-        | Call::OpenBody { .. }
-        | Call::LendBody { .. }
-        | Call::SettleBody { .. }
-        | Call::LendBlank { .. }
-        | Call::AdoptBody { .. }
-        | Call::ReadSums { .. }
-        | Call::Lock { .. }
-        | Call::Unlock { .. }
-        | Call::TestLock { .. }
-        | Call::GetAcl { .. }
-        | Call::SetAcl { .. }
-        | Call::Rights { .. }
-        | Call::Delegate { .. }
-        | Call::Delegated { .. } => Row::File,
-        // What a session itself has.
-        Call::Hold { .. } | Call::Unhold { .. } | Call::ReclaimDone | Call::Return { .. } => Row::Anybody,
-        Call::VolumeStatus { .. } => Row::Anybody,
-        Call::SetQuota { fid, .. } => Row::Delegated(vec![volume_of(*fid)]),
-        // Who shows nothing hears what the cell is called.
-        Call::ServerReport => Row::Anybody,
-        Call::Scrub { start: false } => Row::Proved,
-        Call::Scrub { start: true } => Row::Delegated(vec![AdminScope::Server]),
-        Call::Volume(call) => row_of_volume(call),
-        Call::Cell(call) => row_of_cell(call),
-        Call::Pts { on_behalf: Some(_), .. } => Row::Server,
-        Call::Pts { on_behalf: None, call } => row_of_pts(call),
-        Call::Auth { behalf: Some(_), .. } => Row::Server,
-        Call::Auth { behalf: None, call } => row_of_auth(call),
-        Call::Guard { behalf: Some(_), .. } => Row::Server,
-        Call::Guard { behalf: None, call } => row_of_guard(call),
+    if call.is_on_behalf() {
+        return Row::Server;
+    }
+    match call.traits().access {
+        CallAccess::Anybody => Row::Anybody,
+        CallAccess::File => Row::File,
+        CallAccess::Proved => Row::Proved,
+        CallAccess::Record => Row::Record,
+        CallAccess::Admin => Row::Administrator,
+        CallAccess::Enrolment => Row::Enrolment,
+        CallAccess::Server => Row::Server,
+        CallAccess::Scopes => match call {
+            // How far a check is, any user may ask.
+            Call::Scrub { start: false } => Row::Proved,
+            // Without known scopes administrators alone may make the call.
+            call => scopes(call).map_or(Row::Administrator, Row::Delegated),
+        },
     }
 }
 
-fn volume_of(fid: Fid) -> AdminScope {
-    AdminScope::Volume(fid.volume)
+/// What the caller must administer; `None`: the call has no scopes.
+fn scopes(call: &Call) -> Option<Vec<AdminScope>> {
+    match call {
+        Call::SetQuota { fid, .. } => Some(vec![AdminScope::Volume(fid.volume)]),
+        Call::Scrub { .. } => Some(vec![AdminScope::Server]),
+        Call::Volume(call) => scopes_of_volume(call),
+        Call::Cell(CellCall::PutGroup { group, .. }) => {
+            Some(vec![AdminScope::Group(group.read_write), AdminScope::Named(group.name.clone())])
+        }
+        Call::Cell(CellCall::RemoveGroup { read_write, .. }) => Some(vec![AdminScope::Group(*read_write)]),
+        // Any scope at all.
+        Call::Cell(CellCall::TakeNumbers { .. }) => Some(Vec::new()),
+        _ => None,
+    }
 }
 
-fn row_of_volume(call: &VolumeCall) -> Row {
-    match call {
-        VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => Row::Anybody,
-        // The number is the cell's to give, so the cell may know whose it is.
+fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
+    let scopes = match call {
+        VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => return None,
+        // The cell gives the number, so the cell may know whose it is.
         VolumeCall::Create { id, partition, name, .. } => {
             let places = [AdminScope::Named(name.clone()), AdminScope::Partition(*partition)];
-            Row::Delegated(id.map(AdminScope::Group).into_iter().chain(places).collect())
+            id.map(AdminScope::Group).into_iter().chain(places).collect()
         }
-        VolumeCall::Remove { id } | VolumeCall::SetFields { id, .. } => Row::Delegated(vec![AdminScope::Volume(*id)]),
-        VolumeCall::Rename { id, name } => {
-            Row::Delegated(vec![AdminScope::Volume(*id), AdminScope::Named(name.clone())])
+        // A stream is read without a look at anybody's rights to files.
+        VolumeCall::Remove { id }
+        | VolumeCall::SetFields { id, .. }
+        | VolumeCall::Changes { id, .. }
+        | VolumeCall::Hold { id, .. }
+        | VolumeCall::Serve { id } => vec![AdminScope::Volume(*id)],
+        VolumeCall::Rename { id, name } | VolumeCall::Clone { of: id, name, .. } => {
+            vec![AdminScope::Volume(*id), AdminScope::Named(name.clone())]
         }
-        VolumeCall::Clone { of, name, .. } => {
-            Row::Delegated(vec![AdminScope::Volume(*of), AdminScope::Named(name.clone())])
-        }
-        // Streams go and come without a look at anybody's rights.
-        VolumeCall::Changes { id, .. } => Row::Delegated(vec![AdminScope::Volume(*id)]),
-        VolumeCall::Hold { id, .. } | VolumeCall::Serve { id } => Row::Delegated(vec![AdminScope::Volume(*id)]),
         VolumeCall::Apply { partition, .. } | VolumeCall::Finish { partition, .. } => {
-            Row::Delegated(vec![AdminScope::Partition(Some(*partition)), AdminScope::Server])
+            vec![AdminScope::Partition(Some(*partition)), AdminScope::Server]
         }
         VolumeCall::Beside { id, partition, .. } => {
-            Row::Delegated(vec![AdminScope::Volume(*id), AdminScope::Partition(Some(*partition))])
+            vec![AdminScope::Volume(*id), AdminScope::Partition(Some(*partition))]
         }
-        // Whose what comes is at the other server, is asked when that has said what it is called.
-        VolumeCall::Pull(pull) => Row::Delegated(vec![AdminScope::Server, AdminScope::Group(pull.tree)]),
-        VolumeCall::Tasks | VolumeCall::Incoming { .. } => Row::Delegated(vec![AdminScope::Server]),
-    }
-}
-
-fn row_of_cell(call: &CellCall) -> Row {
-    match call {
-        CellCall::Group { .. }
-        | CellCall::Groups { .. }
-        | CellCall::Servers
-        | CellCall::Changes { .. }
-        | CellCall::Me => Row::Anybody,
-        CellCall::PutGroup { group, .. } => {
-            Row::Delegated(vec![AdminScope::Group(group.read_write), AdminScope::Named(group.name.clone())])
-        }
-        CellCall::RemoveGroup { read_write, .. } => Row::Delegated(vec![AdminScope::Group(*read_write)]),
-        CellCall::TakeNumbers { .. } => Row::Delegated(Vec::new()),
-        CellCall::PutServer { .. } => Row::Enrolment,
-        CellCall::RemoveServer { .. } => Row::Administrator,
-        CellCall::Principal { .. } | CellCall::Subdomain { .. } | CellCall::Watch { .. } => Row::Server,
-    }
-}
-
-/// Who administers a part of the cell appoints nobody, and fences nobody off.
-fn row_of_guard(call: &GuardCall) -> Row {
-    match call {
-        GuardCall::Fences { .. }
-        | GuardCall::AddFence { .. }
-        | GuardCall::RemoveFence { .. }
-        | GuardCall::Mandates { .. }
-        | GuardCall::AddMandate { .. }
-        | GuardCall::RemoveMandate { .. }
-        | GuardCall::WithdrawKeys { .. } => Row::Administrator,
-    }
-}
-
-fn row_of_auth(call: &AuthCall) -> Row {
-    match call {
-        // It is what shows who one is.
-        AuthCall::Password { .. } | AuthCall::Kerberos { .. } => Row::Anybody,
-        AuthCall::Attest { .. } | AuthCall::Renew { .. } => Row::Proved,
-        AuthCall::SetPassword { .. } => Row::Record,
-    }
-}
-
-fn row_of_pts(call: &PtsCall) -> Row {
-    match call {
-        PtsCall::Names { .. } | PtsCall::Numbers { .. } | PtsCall::Max => Row::Anybody,
-        PtsCall::Examine { .. } | PtsCall::Membership { .. } | PtsCall::Owned { .. } | PtsCall::Entries { .. } => {
-            Row::Record
-        }
-        PtsCall::Create { .. } => Row::Proved,
-        PtsCall::Delete { .. }
-        | PtsCall::Rename { .. }
-        | PtsCall::ChangeOwner { .. }
-        | PtsCall::SetFields { .. }
-        | PtsCall::Join { .. }
-        | PtsCall::Leave { .. } => Row::Record,
-        PtsCall::SetMax { .. } => Row::Administrator,
-    }
+        // The owner of what comes is asked for when the other server has told its name.
+        VolumeCall::Pull(pull) => vec![AdminScope::Server, AdminScope::Group(pull.tree)],
+        VolumeCall::Tasks | VolumeCall::Incoming { .. } => vec![AdminScope::Server],
+    };
+    Some(scopes)
 }

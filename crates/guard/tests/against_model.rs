@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guard::{Book, Cps, FIRST, MemBook, Membership, PtsAsker, perform, subdomain};
+use guard::{Book, Cps, FIRST, MemBook, GroupLink, PtsAsker, perform, subdomain};
 use proptest::prelude::*;
 use types::{
     Answer, AuthLevel, Changed, Fault, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
@@ -316,7 +316,7 @@ fn check(book: &MemBook, model: &Model) {
         .collect();
     assert_eq!(all, model.all);
     for id in model.all.keys() {
-        let members = book.linked(Membership::Member, PrincipalId(*id), FIRST, usize::MAX).unwrap();
+        let members = book.linked(GroupLink::Member, PrincipalId(*id), FIRST, usize::MAX).unwrap();
         let wanted: Vec<i32> = model.pairs.iter().filter(|(group, _)| group == id).map(|(_, one)| *one).collect();
         assert_eq!(members.iter().map(|one| one.0).collect::<Vec<_>>(), wanted);
         let groups: BTreeSet<i32> =

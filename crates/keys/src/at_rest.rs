@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
-use store::{KEY_BYTES, KeyKeeper, TreeKey};
+use types::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 use zeroize::Zeroizing;
 
 use crate::key_command::KeyCommand;
@@ -125,7 +125,7 @@ impl KeyKeeper for AtRest {
         let with = self.key(u32::from_le_bytes(*number))?;
         let opened = decrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(nonce), &[], sealed, tag).map(Zeroizing::new);
         let opened = opened.map_err(|_| "a volume's key was wrapped by another key of that number, or is damaged")?;
-        let key: [u8; KEY_BYTES] = opened[..].try_into().map_err(|_| malformed)?;
+        let key: [u8; TREE_KEY_BYTES] = opened[..].try_into().map_err(|_| malformed)?;
         Ok(TreeKey::new(key))
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn what_one_key_wrapped_that_key_unwraps_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let keys = AtRest::new(dir.path().join("at-rest"));
-        let key = TreeKey::new([7; KEY_BYTES]);
+        let key = TreeKey::new([7; TREE_KEY_BYTES]);
         let first = keys.wrap(&key).unwrap();
         assert_eq!(keys.numbers().unwrap(), [1]);
         let Source::Directory(files) = &keys.0 else { panic!("made so") };

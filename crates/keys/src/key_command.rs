@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
-use store::TreeKey;
+use types::TreeKey;
 use zeroize::Zeroizing;
 
 use crate::numbered::read_key;

@@ -10,9 +10,8 @@
 use std::ffi::CString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use guard::Public;
+use guard::{Public, Vouched};
 use libgssapi::context::{ClientCtx, CtxFlags, SecurityContext, ServerCtx};
 use libgssapi::credential::{Cred, CredUsage};
 use libgssapi::name::Name;
@@ -60,17 +59,6 @@ fn krb5() -> Result<OidSet, KerberosError> {
     let mut mechanisms = OidSet::new();
     mechanisms.add(GSS_MECH_KRB5)?;
     Ok(mechanisms)
-}
-
-/// Who a ticket says somebody is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vouched {
-    /// The user's name in the cell.
-    pub name: String,
-    /// How long the ticket is good still.
-    pub left: Duration,
-    /// For the user's program.
-    pub reply: Vec<u8>,
 }
 
 /// The cell as a service. One in a process: the library knows one keytab.

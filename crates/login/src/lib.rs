@@ -9,5 +9,5 @@ mod password;
 
 pub use password::{BadPassword, FREE, Passwords, TooMany, WAIT_MAX};
 
-pub use kerberos::{KerberosError, PendingTicket, Service, Vouched};
-pub use mint::{LIFETIME, RENEWABLE, SigningKeys, TokenIssuer, TokenRequest};
+pub use kerberos::{KerberosError, PendingTicket, Service};
+pub use mint::{LIFETIME, RENEWABLE, SigningKeys, TokenIssuer};

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guard::{Binding, Public, Signature, Signer, Token, TokenError};
+use guard::{Binding, Public, Signature, Signer, Token, TokenError, TokenRequest};
 use parking_lot::Mutex;
-use types::{AuthLevel, PrincipalId, Timestamp};
+use types::Timestamp;
 
 /// How long a token is good: a working day.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 3600);
@@ -34,23 +34,6 @@ pub struct TokenIssuer {
     keys: Arc<dyn SigningKeys>,
     /// With the key that it was verified by.
     verified: Mutex<HashMap<Vec<u8>, (Token, Public)>>,
-}
-
-/// Who a token is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenRequest {
-    /// Who.
-    pub principal: PrincipalId,
-    /// What he is called.
-    pub name: String,
-    /// How he showed it.
-    pub level: AuthLevel,
-    /// The key of his client.
-    pub client: Public,
-    /// Tokens made before are void, in seconds since 1970: this one is not.
-    pub not_before: i64,
-    /// When what he showed ends by itself: a Kerberos ticket does.
-    pub ends: Option<i64>,
 }
 
 impl TokenIssuer {
@@ -136,6 +119,8 @@ impl TokenIssuer {
 
 #[cfg(test)]
 mod tests {
+    use types::{AuthLevel, PrincipalId};
+
     use super::*;
 
     #[derive(Debug)]

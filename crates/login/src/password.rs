@@ -19,6 +19,7 @@ use std::time::Duration;
 use argon2::password_hash::phc::{Output, PasswordHash};
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
+use guard::Tried;
 use parking_lot::{Condvar, Mutex};
 use types::limits::{PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN};
 use types::{Secret, Time};
@@ -102,15 +103,6 @@ impl Attempts {
         }
         self.wrong == free
     }
-}
-
-/// What became of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tried {
-    /// The password is right.
-    pub right: bool,
-    /// It was the first wrong one after which attempts at this user from hosts that are strange to him wait: somebody guesses.
-    pub alarm: bool,
 }
 
 /// Of IPv6 one machine has as many addresses as it likes.

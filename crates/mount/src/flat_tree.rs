@@ -32,7 +32,7 @@ use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::invalidation::Notifier;
 use crate::nodes::{KernelNodes, Slot};
-use crate::readdir_helper::{Forerunner, Root};
+use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::submounts::MountPlan;
 
 /// How long who comes second waits for the first, who may be asking for the way to another cell.
@@ -50,7 +50,7 @@ pub struct Flat {
     agreement: Agreement,
     pub(crate) interrupts: Arc<Interrupts>,
     /// Who lists ahead, in all of them.
-    ahead: OnceLock<(Arc<Forerunner>, Root)>,
+    ahead: OnceLock<(Arc<ReaddirHelper>, Root)>,
     rows: RwLock<HashMap<Slot, Arc<Row>>>,
     places: Mutex<Places>,
     /// Nodes of mount points that lead nowhere.
@@ -131,7 +131,7 @@ impl Flat {
     }
 
     /// Has directories of volumes that are shown from now on listed ahead.
-    pub fn goes_ahead(&self, forerunner: &Arc<Forerunner>, root: Root) {
+    pub fn goes_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
         // Said once, when the mount is there.
         let _ = self.ahead.set((Arc::clone(forerunner), root));
     }

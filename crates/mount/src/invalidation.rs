@@ -30,7 +30,7 @@ use crate::channel::Channel;
 use crate::directories::OFFSET_OF_FIRST;
 use crate::init::Agreement;
 use crate::nodes::KernelNodes;
-use crate::readdir_helper::{Forerunner, ListOrder, Root};
+use crate::readdir_helper::{ReaddirHelper, ListOrder, Root};
 
 /// How long an inode that the kernel was given may stay unknown to it. A requester takes microseconds to take a reply in,
 /// unless the machine is so loaded that it does not run; and it cannot use what it did not take in.
@@ -53,7 +53,7 @@ pub struct Notifier {
     refused: AtomicBool,
     /// Breaks of directories.
     breaks: AtomicU64,
-    forerunner: Mutex<Option<(Arc<Forerunner>, Root)>>,
+    forerunner: Mutex<Option<(Arc<ReaddirHelper>, Root)>>,
     /// Something is, or was, mounted below.
     below: AtomicBool,
     /// The kernel has nothing of the mount any more.
@@ -77,7 +77,7 @@ impl Notifier {
     }
 
     /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names. The mount is `root`.
-    pub fn send_ahead(&self, forerunner: &Arc<Forerunner>, root: Root) {
+    pub fn send_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
         if self.agreement.has_epochs() {
             *self.forerunner.lock() = Some((Arc::clone(forerunner), root));
         }
@@ -127,7 +127,7 @@ impl Notifier {
         }
     }
 
-    fn forerunner(&self) -> Option<(Arc<Forerunner>, Root)> {
+    fn forerunner(&self) -> Option<(Arc<ReaddirHelper>, Root)> {
         self.forerunner.lock().clone()
     }
 

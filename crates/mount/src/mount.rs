@@ -22,7 +22,7 @@ use crate::listings::Listings;
 use crate::locks::MountLocks;
 use crate::mounting::{self, MountError, MountTarget, may_allow_others};
 use crate::nodes::{KernelNodes, ROOT_NAME, Slot};
-use crate::readdir_helper::{Forerunner, Root};
+use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::request::{KernelRequest, Operation};
 use crate::rings::{self, Rings};
 use crate::submounts::{self, Edges, MountLocation, MountPlan};
@@ -92,7 +92,7 @@ pub struct Mount {
     /// None of a mount below another, which goes with that, or when `umount` says so.
     mountpoint: Option<PathBuf>,
     /// Of the first one, which ends it.
-    forerunner: Option<Arc<Forerunner>>,
+    forerunner: Option<Arc<ReaddirHelper>>,
     notifier: Arc<Notifier>,
     dispatch: Arc<Dispatch>,
     served: Served<Dispatch>,
@@ -284,7 +284,7 @@ impl Mount {
         Ok((mount, attached))
     }
 
-    fn goes_ahead(&self, forerunner: Option<&Arc<Forerunner>>, root: impl FnOnce() -> Result<Root, Errno>) {
+    fn goes_ahead(&self, forerunner: Option<&Arc<ReaddirHelper>>, root: impl FnOnce() -> Result<Root, Errno>) {
         let Some(forerunner) = forerunner else { return };
         match root() {
             Ok(root) => {
@@ -428,8 +428,8 @@ impl Drop for Mount {
     }
 }
 
-fn send_ahead(command: &[OsString]) -> Option<Forerunner> {
-    let started = Forerunner::start(command);
+fn send_ahead(command: &[OsString]) -> Option<ReaddirHelper> {
+    let started = ReaddirHelper::start(command);
     started.inspect_err(|error| tracing::warn!(%error, "no forerunner: every name is looked up by itself")).ok()
 }
 

@@ -99,7 +99,7 @@ pub struct ListOrder {
 }
 
 /// The process, as its parent sees it. Dropping it ends it.
-pub struct Forerunner {
+pub struct ReaddirHelper {
     process: Mutex<Child>,
     /// Its standard input. It says a byte for each order that is done.
     socket: UnixStream,
@@ -114,12 +114,12 @@ struct Progress {
     given: bool,
 }
 
-impl Forerunner {
+impl ReaddirHelper {
     /// Starts `command`, which is to call [`run`].
     ///
     /// # Errors
     /// As the system says.
-    pub fn start(command: &[OsString]) -> std::io::Result<Forerunner> {
+    pub fn start(command: &[OsString]) -> std::io::Result<ReaddirHelper> {
         let [program, arguments @ ..] = command else { return Err(std::io::ErrorKind::InvalidInput.into()) };
         let (socket, its) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
@@ -129,7 +129,7 @@ impl Forerunner {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Forerunner { process: Mutex::new(process), socket, progress: Mutex::default() })
+        Ok(ReaddirHelper { process: Mutex::new(process), socket, progress: Mutex::default() })
     }
 
     /// Ends the process, whoever else would give it orders: none is carried out any more.
@@ -200,7 +200,7 @@ impl Forerunner {
     }
 }
 
-impl Drop for Forerunner {
+impl Drop for ReaddirHelper {
     fn drop(&mut self) {
         self.end();
     }

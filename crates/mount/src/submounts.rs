@@ -37,7 +37,7 @@ use crate::errno;
 use crate::invalidation::Notifier;
 use crate::mount::{KernelTransport, Mount};
 use crate::mounting::{self, MountNumber};
-use crate::readdir_helper::Forerunner;
+use crate::readdir_helper::ReaddirHelper;
 use crate::sysname::Sysnames;
 use crate::workers::WorkersConfig;
 
@@ -69,7 +69,7 @@ pub struct MountPlan {
     /// How long a mount is kept that nobody uses.
     pub idle: Duration,
     /// Lists directories ahead, for all of them.
-    pub forerunner: Option<Arc<Forerunner>>,
+    pub forerunner: Option<Arc<ReaddirHelper>>,
     /// What `@sys` means.
     pub sysnames: Arc<Sysnames>,
     /// Device nodes have their numbers.
@@ -80,7 +80,7 @@ pub struct MountPlan {
 
 impl MountPlan {
     /// As a mount's configuration has it.
-    pub fn of(config: &MountConfig, volumes: &Arc<Volumes>, forerunner: Option<Arc<Forerunner>>) -> MountPlan {
+    pub fn of(config: &MountConfig, volumes: &Arc<Volumes>, forerunner: Option<Arc<ReaddirHelper>>) -> MountPlan {
         MountPlan {
             source: config.source.clone(),
             allow_other: config.allow_other,

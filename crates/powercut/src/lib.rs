@@ -1,6 +1,6 @@
 //! A block device whose power can be cut, below a real file system of the real kernel. For tests.
 //!
-//! A [`Drive`] is one file of a FUSE file system that this process serves. A [`Machine`] puts a
+//! A [`Drive`] is one file of a FUSE file system that this process serves. A [`DrivenMachine`] puts a
 //! loop device on that file and mounts ext4 on the device. The loop driver sends each write of the
 //! file system as a FUSE write, and each flush of the drive's cache as `FSYNC`. The drive remembers
 //! every write that no completed flush covers. [`Drive::cut`] ends it at once: all later commands
@@ -22,4 +22,4 @@ pub use drive::{Cut, Drive, Flushes};
 pub use image::DriveImage;
 pub use isolated::{isolated, missing};
 pub use loss::SECTOR_BYTES;
-pub use machine::Machine;
+pub use machine::DrivenMachine;

@@ -24,7 +24,7 @@ const EXT4_OPTIONS: &str = "noauto_da_alloc";
 static BOOTS: AtomicU64 = AtomicU64::new(0);
 
 /// A machine that runs. Dropping it cuts the power.
-pub struct Machine {
+pub struct DrivenMachine {
     drive: Arc<Drive>,
     root: PathBuf,
     /// Mount points, in the order in which they were mounted.
@@ -32,13 +32,13 @@ pub struct Machine {
     served: Option<Handled<Served>>,
 }
 
-impl Machine {
+impl DrivenMachine {
     /// Boots with a drive that holds `image`, an ext4 file system, in the directory `at`. One at a
     /// time in a mount name space, which must be private ([`crate::isolated`]).
     ///
     /// # Errors
     /// The kernel's or losetup's; nothing stays behind.
-    pub fn boot(at: &Path, image: DriveImage, flushes: Flushes) -> io::Result<Machine> {
+    pub fn boot(at: &Path, image: DriveImage, flushes: Flushes) -> io::Result<DrivenMachine> {
         let [drive_dir, root, boot_id] = ["drive", "fs", "boot_id"].map(|name| at.join(name));
         fs::create_dir_all(&drive_dir)?;
         fs::create_dir_all(&root)?;
@@ -48,7 +48,7 @@ impl Machine {
         let handler = Arc::new(Served(Arc::clone(&drive)));
         let served =
             Handled::start(&drive_dir, "powercut", handler, KernelTransport::Device).map_err(io::Error::other)?;
-        let mut machine = Machine { drive, root: root.clone(), mounted: Vec::new(), served: Some(served) };
+        let mut machine = DrivenMachine { drive, root: root.clone(), mounted: Vec::new(), served: Some(served) };
         mount_loop(&drive_dir.join(NAME), &root)?;
         machine.mounted.push(root);
         for dir in VOLATILE {
@@ -103,7 +103,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for DrivenMachine {
     fn drop(&mut self) {
         self.drive.cut();
         for path in std::mem::take(&mut self.mounted).iter().rev() {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use powercut::{Drive, DriveImage, Flushes, Machine, isolated};
+use powercut::{Drive, DriveImage, Flushes, DrivenMachine, isolated};
 
 const DRIVE_BYTES: u64 = 64 << 20;
 const SEEDS: u64 = 12;
@@ -45,7 +45,7 @@ fn save(root: &Path, number: u64, care: Care) -> io::Result<()> {
 
 /// Saves some files, loses power, and returns the drive.
 fn history(at: &Path, care: Care, flushes: Flushes) -> Arc<Drive> {
-    let machine = Machine::boot(at, DriveImage::ext4(DRIVE_BYTES, at).unwrap(), flushes).unwrap();
+    let machine = DrivenMachine::boot(at, DriveImage::ext4(DRIVE_BYTES, at).unwrap(), flushes).unwrap();
     let drive = Arc::clone(machine.drive());
     for number in 0..FILES {
         save(machine.root(), number, care).unwrap();
@@ -58,7 +58,7 @@ fn history(at: &Path, care: Care, flushes: Flushes) -> Arc<Drive> {
 
 /// The files that are not as they were saved, on a machine that boots with this image.
 fn spoiled(at: &Path, image: DriveImage) -> Vec<u64> {
-    let machine = Machine::boot(at, image, Flushes::Obeyed).unwrap();
+    let machine = DrivenMachine::boot(at, image, Flushes::Obeyed).unwrap();
     let is_spoiled = |number: &u64| {
         let found = fs::read(machine.root().join(number.to_string()));
         !found.is_ok_and(|found| found == contents(*number))
@@ -84,7 +84,7 @@ fn du1_an_fsync_of_ext4_is_a_flush_of_the_drive() {
     isolated(|| {
         let dir = tempfile::tempdir().unwrap();
         let image = DriveImage::ext4(DRIVE_BYTES, dir.path()).unwrap();
-        let machine = Machine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
+        let machine = DrivenMachine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
         let mut file = File::create(machine.root().join("f")).unwrap();
         for round in 1..=5_u8 {
             file.write_all(&vec![round; 100_000]).unwrap();
@@ -95,7 +95,7 @@ fn du1_an_fsync_of_ext4_is_a_flush_of_the_drive() {
         }
         drop(file);
         let image = machine.stop().unwrap();
-        let machine = Machine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
+        let machine = DrivenMachine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
         let found = fs::read(machine.root().join("f")).unwrap();
         assert!(found.len() == 500_000 && found[0] == 1 && found[499_999] == 5);
     });
@@ -123,7 +123,7 @@ fn du1_a_drive_that_ignores_flushes_is_caught() {
         let drive = history(dir.path(), Care::Full, Flushes::Ignored);
         // What such a drive leaves may be no file system any more.
         let is_lost = |seed: u64| {
-            Machine::boot(dir.path(), drive.after_loss(seed), Flushes::Obeyed).map_or(true, |machine| {
+            DrivenMachine::boot(dir.path(), drive.after_loss(seed), Flushes::Obeyed).map_or(true, |machine| {
                 (0..FILES).any(|number| {
                     let found = fs::read(machine.root().join(number.to_string()));
                     !found.is_ok_and(|found| found == contents(number))
@@ -142,7 +142,7 @@ fn the_boot_id_is_another_with_each_boot() {
         let mut image = DriveImage::ext4(DRIVE_BYTES, dir.path()).unwrap();
         let mut seen = vec![read()];
         for _ in 0..3 {
-            let machine = Machine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
+            let machine = DrivenMachine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
             assert!(!seen.contains(&read()), "{seen:?}");
             seen.push(read());
             assert_eq!(fs::read_dir("/dev/shm").unwrap().count(), 0);

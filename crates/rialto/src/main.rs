@@ -1,5 +1,5 @@
-//! The one binary; everything is in the library beside it, so that the fuzz targets can have it too.
+//! The one binary. What it does is in crate `cli`, and the parts that `cli` puts together.
 
 fn main() -> std::process::ExitCode {
-    rialto::run()
+    cli::run()
 }

@@ -9,13 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celldb::{CellDb, CellError, Embedded};
+use celldb::{CellDb, CellError, Embedded, RemoteCellDb};
 use client::Endpoint;
 use types::{Fault, KeyPrint, Name, Revised, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
 use vice::Vice;
 
 use crate::principal_snapshot::Learnt;
-use crate::{CellPlace, OwnKeys, RemoteCell, ServerConfig};
+use crate::{CellPlace, OwnKeys, ServerConfig};
 
 /// Between one attempt and the next: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub(crate) struct Joining {
     enters: Vec<Name>,
     db: Option<Arc<dyn CellDb>>,
     /// The same, where another server has it.
-    elsewhere: Option<Arc<RemoteCell>>,
+    elsewhere: Option<Arc<RemoteCellDb>>,
     keys: Option<Arc<OwnKeys>>,
     /// The keys that it had at the last attempt.
     tried: Vec<KeyPrint>,
@@ -85,7 +85,7 @@ impl Joining {
         vice.expects_cell();
         let (mut learnt, mut elsewhere) = (None, None);
         if let CellPlace::At(endpoint) = &place {
-            let cell = RemoteCell::at(endpoint.clone(), config.options.clone()).away_at_most(config.cell_away_max);
+            let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone()).away_at_most(config.cell_away_max);
             let cell = match &config.rules {
                 Some(file) => cell.keeping_rules_in(file.clone()),
                 None => cell,

@@ -118,7 +118,7 @@ impl ServerConfig {
             audit: None,
             audit_forward: None,
             rules: None,
-            cell_away_max: crate::remote_cell::AWAY_MAX,
+            cell_away_max: celldb::remote::AWAY_MAX,
             cell_name: None,
             name: None,
             addresses: Vec::new(),

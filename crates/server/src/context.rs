@@ -19,8 +19,7 @@ use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
-    Answer, AuthCall, BreakId, BreakItem, Call, Caller, CellCall, Fault, PartitionNo, ReplyAddress, SessionId,
-    VolumeCall,
+    Answer, AuthCall, BreakId, BreakItem, Call, CallBlocking, Caller, Fault, PartitionNo, ReplyAddress, SessionId,
 };
 use vice::{Effect, Vice};
 
@@ -131,22 +130,6 @@ impl Agenda {
         drop(self.gathering.take());
         self.flush.drain(..).for_each(|link| link.flush());
         self.close.drain(..).for_each(|link| link.close());
-    }
-}
-
-/// Whether the call may wait for the disk, if nobody has looked into the body for long. A chain of such calls holds up nobody, and
-/// several chains wait together: read-ahead sends them. One alone has a reader who waits for it, mostly not for the disk.
-fn looks_into_body(call: &Call) -> bool {
-    matches!(call, Call::Read { .. } | Call::ReadPacked { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
-}
-
-/// Whether the call may need the cell's database, which may be another server's.
-fn asks_elsewhere(call: &Call) -> bool {
-    match call {
-        // Who waits in the office may wait for this one.
-        Call::Cell(CellCall::Watch { .. }) => false,
-        Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } | Call::Guard { .. } => true,
-        call => matches!(call, Call::Volume(VolumeCall::Create { .. } | VolumeCall::Clone { .. })),
     }
 }
 
@@ -462,7 +445,7 @@ impl ServerContext {
         if is_hashed(&call) {
             return self.execute_hashed(seat, origin, caller, call, agenda);
         }
-        if !(self.vice.may_block(&call) || chained && looks_into_body(&call)) {
+        if !(self.vice.may_block(&call) || chained && (call.traits().blocking == CallBlocking::Body)) {
             return self.execute(seat, origin, caller, call, chained, agenda);
         }
         if call.changes() {
@@ -530,15 +513,19 @@ impl ServerContext {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
         let may_block = self.vice.may_block(&call);
-        if agenda.may_wait && looks_into_body(&call) {
+        if agenda.may_wait && (call.traits().blocking == CallBlocking::Body) {
             // The next read of a chain: no other thread is woken for it, and before a long one what was read leaves.
             if may_block {
                 agenda.flush();
             }
             self.perform(origin, &caller, call, agenda);
-        } else if may_block || chained && looks_into_body(&call) {
+        } else if may_block || chained && (call.traits().blocking == CallBlocking::Body) {
             let house = Arc::clone(self);
-            let pool = if asks_elsewhere(&call) { &self.office } else { &self.pool };
+            let pool = if matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Both) {
+                &self.office
+            } else {
+                &self.pool
+            };
             pool.run(move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 house.perform(origin, &caller, call, &mut agenda);

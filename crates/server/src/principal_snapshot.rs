@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use celldb::RemoteCellDb;
 use vice::Vice;
 
-use crate::RemoteCell;
 use crate::loopback::wall;
 
 const MAGIC: &[u8] = b"rialto learnt 1\n";
@@ -25,7 +25,7 @@ const AT_LEAST: Duration = Duration::from_secs(60);
 /// Keeps it.
 pub(crate) struct Learnt {
     file: PathBuf,
-    cell: Arc<RemoteCell>,
+    cell: Arc<RemoteCellDb>,
     /// How often what was learnt had changed when the file was written.
     seen: u64,
     written: Option<Instant>,
@@ -34,7 +34,7 @@ pub(crate) struct Learnt {
 
 impl Learnt {
     /// In this file, whose contents the service begins with.
-    pub fn of(file: PathBuf, vice: &Vice, cell: Arc<RemoteCell>) -> Learnt {
+    pub fn of(file: PathBuf, vice: &Vice, cell: Arc<RemoteCellDb>) -> Learnt {
         match fs::read(&file) {
             Ok(bytes) => begin_with(&file, &bytes, vice, &cell),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -62,7 +62,7 @@ impl Learnt {
     }
 }
 
-fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &RemoteCell) {
+fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &RemoteCellDb) {
     let Some((heard, learnt)) = decode(bytes) else {
         tracing::error!(file = %file.display(), "what was learnt of users is damaged and not used; they are asked for anew");
         return;

@@ -22,6 +22,7 @@ use vice::{Partitions, Vice, ViceConfig};
 use crate::audit::{Audit, Forward, Retention};
 use crate::cell::{self, Joining};
 use crate::context::{Agenda, ServerContext};
+use crate::logins::Logins;
 use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::CallPool;
@@ -319,7 +320,7 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     let me = cell::me(config, vice.me().id, endpoints);
     vice.set_server_info(me.clone());
     if let Some(mint) = &config.mint {
-        vice.set_token_issuer(Arc::clone(mint), config.kerberos.clone());
+        vice.set_authenticator(Arc::new(Logins::new(Arc::clone(mint), config.kerberos.clone())));
     }
     let mut joining = Joining::new(config.cell.clone()?, me, config, vice);
     if joining.is_here() {

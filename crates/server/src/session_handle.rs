@@ -133,7 +133,7 @@ impl SessionHandle {
 
     /// A request that moves data begins.
     pub fn begin(&self, origin: ReplyAddress, link: &Arc<Link>, call: &Call) {
-        let bytes = data_bytes(call);
+        let bytes = call.data().bytes();
         if bytes > 0 {
             link.begin(bytes);
             let before = self.cell.lock().moving.insert(origin.slot, (Arc::clone(link), bytes));
@@ -223,16 +223,5 @@ impl Cell {
     fn forget(&mut self, channel: ChannelId) -> Option<Arc<Link>> {
         let at = self.links.iter().position(|link| link.id == channel)?;
         Some(self.links.remove(at))
-    }
-}
-
-/// Bytes of data that the call brings or asks for.
-fn data_bytes(call: &Call) -> usize {
-    match call {
-        Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize,
-        Call::Write { data, .. } => data.len(),
-        Call::ReadDir { bytes_max, .. } => *bytes_max as usize,
-        Call::Delegated { call, .. } => data_bytes(call),
-        _ => 0,
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use client::{CallError, Cancel, Remote};
 use common::*;
 use types::{
-    Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind, SetTime,
-    StatusChange,
+    Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Lending, LockFamily, LockMode, LockOwner, NewKind, SetTime,
+    StatusChange, VolumeCall,
 };
 
 #[test]
@@ -266,6 +266,37 @@ fn a_waiting_lock_can_be_taken_back() {
         cancelled_before.cancel();
         let result = holder.call(&Caller::ROOT, lock(file, true), Some(&cancelled_before));
         assert_eq!(result.unwrap_err(), CallError::Cancelled);
+    }
+}
+
+/// A caller that is interrupted learns whether it has the body: a loan that no client knows of
+/// would keep the volume from being moved until the session ends.
+#[test]
+fn an_interrupted_loan_is_known_to_its_client() {
+    let cell = Cell::new();
+    let session = connect(cell.unix());
+    let dir = root(&session);
+    let file = make(&session, dir, "large");
+    write(&session, file, 0, vec![7; 300_000]);
+    ask(&session, Call::CommitVolume { fid: file });
+    // The interrupt comes before, during and after the execution.
+    for micros in (0..2000).step_by(10) {
+        let interrupt = Cancel::new();
+        let lend = Call::LendBody { fid: file, how: Lending::Write };
+        let lent = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_micros(micros));
+                interrupt.cancel();
+            });
+            session.call(&Caller::ROOT, lend, Some(&interrupt)).map(|reply| reply.answer)
+        });
+        if lent.is_ok() {
+            ask(&session, Call::SettleBody { fid: file, back: true });
+        }
+        let hold = |millis| Call::Volume(VolumeCall::Hold { id: file.volume, millis });
+        let held = try_ask(&session, hold(1000));
+        assert_eq!(held, Ok(Answer::Done), "after {micros} us: {lent:?}, and a loan is left");
+        ask(&session, hold(0));
     }
 }
 

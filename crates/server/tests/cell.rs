@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use celldb::{CellDb, CellError};
+use celldb::{CellDb, CellError, RemoteCellDb};
 use client::{CallError, ClientOptions, Endpoint, Remote};
 use common::{Cell, ask, connect, name, try_ask, wait_for};
-use server::{CellPlace, RemoteCell};
+use server::CellPlace;
 use types::{
     Answer, Busy, Call, Caller, CellCall, Changed, Fault, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeCall,
     VolumeGroup, VolumeId, WhichVolume,
@@ -30,7 +30,7 @@ fn start() -> Cell {
 fn another_server_sees_what_one_beside_the_database_would() {
     let mut cell = start();
     for endpoint in cell.both() {
-        let db = RemoteCell::at(endpoint, ClientOptions::default());
+        let db = RemoteCellDb::at(endpoint, ClientOptions::default());
         let first = db.take_numbers(VolumeId(0), 10).unwrap();
         assert_eq!(db.take_numbers(VolumeId(0), 1).unwrap(), VolumeId(first.0 + 10));
         let mut home = group(first.0, "home");
@@ -69,7 +69,7 @@ fn another_server_sees_what_one_beside_the_database_would() {
 #[test]
 fn a_listing_of_many_comes_in_pages() {
     let cell = start();
-    let db = RemoteCell::at(cell.unix(), ClientOptions::default());
+    let db = RemoteCellDb::at(cell.unix(), ClientOptions::default());
     let first = db.take_numbers(VolumeId(0), 30).unwrap().0;
     for number in first..first + 30 {
         let mut large = group(number, &format!("volume-{number}"));
@@ -137,10 +137,10 @@ fn only_root_changes_it_and_who_has_none_says_so() {
 #[test]
 fn many_at_once_lose_no_change() {
     let cell = start();
-    let db = Arc::new(RemoteCell::at(cell.unix(), ClientOptions::default()));
+    let db = Arc::new(RemoteCellDb::at(cell.unix(), ClientOptions::default()));
     let first = db.take_numbers(VolumeId(0), 1).unwrap();
     db.put_group(&group(first.0, "home"), Revision(0)).unwrap();
-    let add = |db: &RemoteCell, server: u128| loop {
+    let add = |db: &RemoteCellDb, server: u128| loop {
         let seen = db.group_of(first).unwrap().unwrap();
         let mut group = seen.record;
         group.sites.push(Site { server: ServerId(server), kind: SiteKind::ReadOnly, ..group.sites[0].clone() });
@@ -193,7 +193,7 @@ fn servers_of_a_cell_give_no_number_twice() {
         config.name = Some("second".into());
         config.addresses = vec!["10.0.0.1:7".parse().unwrap()];
     });
-    let db = RemoteCell::at(other.tcp(), ClientOptions::default());
+    let db = RemoteCellDb::at(other.tcp(), ClientOptions::default());
     wait_for("the second server in the database", || db.servers().unwrap().len() == 2);
     let mut servers: Vec<_> = db.servers().unwrap().into_iter().map(|seen| seen.record).collect();
     servers.sort_by(|one, two| one.name.cmp(&two.name));

@@ -50,7 +50,7 @@ fn keys_show_nothing_of_themselves() {
     let dir = tempfile::tempdir().unwrap();
     let (seed, signer) = Signer::random();
     assert!(!shows(&signer, &seed[..]));
-    let tree = store::TreeKey::new(std::array::from_fn(|at| at as u8 | 0x80));
+    let tree = types::TreeKey::new(std::array::from_fn(|at| at as u8 | 0x80));
     assert!(!shows(&tree, &tree[..]) && shows(&*tree, &tree[..]));
     let at_rest = AtRest::new(dir.path().join("keys/at-rest"));
     at_rest.make().unwrap();

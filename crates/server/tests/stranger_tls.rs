@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use rand::Rng;
 use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
-use testkit::stranger::{Model, Owner, Places, StrangerCalls};
+use testkit::stranger::{AccessRule, Owner, Places, StrangerCalls};
 use types::{
     Answer, AuthLevel, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall, NewPrincipal,
     PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, RequestIdentity, Status, Time, Timestamp, Whom,
@@ -291,7 +291,7 @@ struct World {
 }
 
 impl World {
-    fn new(base: &Base, model: Model, secret: char, with_host: bool) -> World {
+    fn new(base: &Base, model: AccessRule, secret: char, with_host: bool) -> World {
         let dir = tempfile::tempdir().unwrap();
         copy_tree(base.dir.path(), dir.path());
         let server = Server::start(&configuration(dir.path())).unwrap();
@@ -333,7 +333,7 @@ impl World {
 
     /// When a break is sent depends on when an earlier one was acknowledged, so the two servers' breaks are not
     /// compared: no break names an entry of a closed directory, or a file behind one.
-    fn check_breaks(&self, model: Model) {
+    fn check_breaks(&self, model: AccessRule) {
         let behind =
             ["behind", "open behind", "below", "deep", "link", "orphan"].map(|called| self.places.closed[called]);
         for (through, client) in self.clients.iter().filter(|(through, _)| **through != Through::Owner) {
@@ -401,7 +401,7 @@ fn is_root(test: &str) -> bool {
     is_root
 }
 
-fn run(model: Model, seed: u64, with_host: bool) {
+fn run(model: AccessRule, seed: u64, with_host: bool) {
     let base = Base::new();
     let mut worlds = ['a', 'b'].map(|secret| World::new(&base, model, secret, with_host));
     assert_eq!(worlds[0].places.all, worlds[1].places.all, "both servers give the same fids");
@@ -467,10 +467,10 @@ fn check_what_was_answered(answered: &BTreeMap<(Through, u32), [u64; 2]>, kinds:
 
 #[test]
 fn ac7_a_stranger_over_tls_by_mode_bits() {
-    run(Model::ModeBits, 1, is_root("ac7_a_stranger_over_tls_by_mode_bits"));
+    run(AccessRule::ModeBits, 1, is_root("ac7_a_stranger_over_tls_by_mode_bits"));
 }
 
 #[test]
 fn ac7_a_stranger_over_tls_by_lists() {
-    run(Model::Lists, 2, is_root("ac7_a_stranger_over_tls_by_lists"));
+    run(AccessRule::Lists, 2, is_root("ac7_a_stranger_over_tls_by_lists"));
 }

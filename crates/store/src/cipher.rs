@@ -18,7 +18,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +29,7 @@ use openssl::pkey::PKey;
 use openssl::sign::Signer;
 use openssl::symm;
 use parking_lot::Mutex;
-use types::{VnodeNo, VolumeId};
+use types::{KeyKeeper, TREE_KEY_BYTES, TreeKey, VnodeNo, VolumeId};
 use zeroize::Zeroizing;
 
 use crate::engine::{Batch, Engine, WriteCombiner, prefix_end};
@@ -38,8 +37,6 @@ use crate::key::{self, kind};
 use crate::record::{self, GROUP_BLOCKS, Sums, TreeKeyRecord};
 use crate::{Partition, StoreError};
 
-/// Bytes of a tree's key.
-pub const KEY_BYTES: usize = 32;
 /// What is encrypted at once, with one tweak.
 const SECTOR: usize = 4096;
 /// What depends on nothing but itself and its place.
@@ -49,59 +46,10 @@ const TAG_BYTES: usize = 16;
 /// Trees that are remembered to be encrypted or not.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// A tree's key in the clear; erased when it is dropped, and never printed.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct TreeKey(Zeroizing<[u8; KEY_BYTES]>);
-
-impl TreeKey {
-    /// This key.
-    pub fn new(key: [u8; KEY_BYTES]) -> TreeKey {
-        TreeKey(Zeroizing::new(key))
-    }
-}
-
-impl Deref for TreeKey {
-    type Target = [u8; KEY_BYTES];
-
-    fn deref(&self) -> &[u8; KEY_BYTES] {
-        &self.0
-    }
-}
-
-impl DerefMut for TreeKey {
-    fn deref_mut(&mut self) -> &mut [u8; KEY_BYTES] {
-        &mut self.0
-    }
-}
-
-impl fmt::Debug for TreeKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TreeKey(..)")
-    }
-}
-
-/// Who keeps the key that trees' keys are wrapped with.
-pub trait KeyKeeper: Send + Sync + fmt::Debug {
-    /// Wraps a tree's key.
-    ///
-    /// # Errors
-    /// What is wrong, for people; without any part of a key.
-    fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String>;
-
-    /// Unwraps it.
-    ///
-    /// # Errors
-    /// As [`KeyKeeper::wrap`]: the key is not here, or what is to be unwrapped is damaged.
-    fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String>;
-
-    /// The number of the keeper's key that it was wrapped with, for people; 0: keys have none.
-    fn wrapped_by(&self, wrapped: &[u8]) -> u32;
-}
-
 /// What bodies of one tree are encrypted with.
 pub(crate) struct BodyKey {
     /// Two keys: of the bytes, and of the tweak.
-    bodies: Zeroizing<[u8; 2 * KEY_BYTES]>,
+    bodies: Zeroizing<[u8; 2 * TREE_KEY_BYTES]>,
     inline: TreeKey,
     sums: TreeKey,
 }
@@ -138,9 +86,9 @@ fn derive(key: &[u8], purpose: &[u8]) -> Result<TreeKey, ErrorStack> {
 
 impl BodyKey {
     fn new(key: &TreeKey) -> Result<BodyKey, ErrorStack> {
-        let mut bodies = Zeroizing::new([0; 2 * KEY_BYTES]);
-        bodies[..KEY_BYTES].copy_from_slice(&derive(&key[..], b"rialto bodies: bytes")?[..]);
-        bodies[KEY_BYTES..].copy_from_slice(&derive(&key[..], b"rialto bodies: places")?[..]);
+        let mut bodies = Zeroizing::new([0; 2 * TREE_KEY_BYTES]);
+        bodies[..TREE_KEY_BYTES].copy_from_slice(&derive(&key[..], b"rialto bodies: bytes")?[..]);
+        bodies[TREE_KEY_BYTES..].copy_from_slice(&derive(&key[..], b"rialto bodies: places")?[..]);
         let [inline, sums] = [&b"rialto inline bodies"[..], b"rialto sums"].map(|purpose| derive(&key[..], purpose));
         Ok(BodyKey { bodies, inline: inline?, sums: sums? })
     }
@@ -207,7 +155,7 @@ fn of_vnode(purpose: &TreeKey, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
     let mut encrypted = Zeroizing::new([0; 3 * BLOCK]);
     cipher.cipher_update(&blocks, Some(&mut encrypted[..]))?;
     let mut key = TreeKey::default();
-    key.copy_from_slice(&encrypted[..KEY_BYTES]);
+    key.copy_from_slice(&encrypted[..TREE_KEY_BYTES]);
     Ok(key)
 }
 
@@ -532,7 +480,7 @@ mod tests {
     use super::*;
 
     fn key(byte: u8) -> BodyKey {
-        BodyKey::new(&TreeKey::new([byte; KEY_BYTES])).unwrap()
+        BodyKey::new(&TreeKey::new([byte; TREE_KEY_BYTES])).unwrap()
     }
 
     /// Any range of units by itself is what it is as part of the whole, both ways.

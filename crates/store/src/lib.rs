@@ -55,7 +55,7 @@ mod vnode;
 mod volume;
 mod volume_facts;
 
-pub use cipher::{KEY_BYTES, KeyKeeper, Rewrapped, TreeKey};
+pub use cipher::Rewrapped;
 pub use clone::NewClone;
 pub use error::{OpenError, StoreError};
 pub use fork::NewFork;

@@ -15,9 +15,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use types::KeyKeeper;
 
 use crate::bodies::Bodies;
-use crate::cipher::{Ciphers, KeyKeeper};
+use crate::cipher::Ciphers;
 use crate::disk::{Ciphered, Disk};
 use crate::engine::{Batch, Engine, GatherScope, WriteCombiner};
 use crate::free_space::reserve_bytes;

@@ -12,9 +12,8 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use siphasher::sip::SipHasher13;
-use types::{BootVerifier, VolumeId};
+use types::{BootVerifier, KeyKeeper, VolumeId};
 
-use crate::cipher::KeyKeeper;
 use crate::disk::{Disk, Files, MemDisk};
 use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
 use crate::key;

@@ -32,7 +32,7 @@ pub const SECRET_XATTR: &[u8] = b"user.secret";
 
 /// The rule of access in a cell under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Model {
+pub enum AccessRule {
     /// Mode bits decide.
     ModeBits,
     /// Access lists decide.
@@ -130,16 +130,16 @@ impl Places {
     ///
     /// # Panics
     /// If a call is refused.
-    pub fn fill(model: Model, secret: char, root: Fid, owner: Owner, ask: &mut Superuser<'_>) -> Places {
+    pub fn fill(model: AccessRule, secret: char, root: Fid, owner: Owner, ask: &mut Superuser<'_>) -> Places {
         let closed = BTreeMap::from([("root", root)]);
         let places = Places { secret, closed, all: vec![root], open: [root; 2] };
         let mut filler = Filler { owner, ask, places };
-        if model == Model::Lists {
+        if model == AccessRule::Lists {
             filler.set_list(root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
         }
         let [public, home, private, sticky] = [("public", 0o777), ("home", 0o755), ("private", 0o700), ("tmp", 0o1777)]
             .map(|(called, mode)| filler.make(root, called, NewKind::Directory, mode));
-        if model == Model::Lists {
+        if model == AccessRule::Lists {
             let see = Rights::LOOKUP.with(Rights::READ);
             let change = see.with(Rights::INSERT).with(Rights::DELETE).with(Rights::WRITE);
             let given = [(public, Some(change)), (home, Some(Rights::LOOKUP)), (sticky, Some(see)), (private, None)];
@@ -169,10 +169,10 @@ impl Places {
 
     /// The fids that a stranger guesses. Where lists decide, fids are no secret: the list is asked at each call.
     #[must_use]
-    pub fn guesses(&self, model: Model) -> Vec<Fid> {
+    pub fn guesses(&self, model: AccessRule) -> Vec<Fid> {
         match model {
-            Model::Lists => self.all.clone(),
-            Model::ModeBits => self.all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
+            AccessRule::Lists => self.all.clone(),
+            AccessRule::ModeBits => self.all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
         }
     }
 
@@ -232,7 +232,7 @@ pub struct StrangerCalls {
 impl StrangerCalls {
     /// `volume` is the name of the volume that has the places.
     #[must_use]
-    pub fn new(seed: u64, volume: Name, model: Model, places: &Places) -> StrangerCalls {
+    pub fn new(seed: u64, volume: Name, model: AccessRule, places: &Places) -> StrangerCalls {
         // The strategies reject some values, and a runner bears only so many rejections by default.
         let config = Config { max_local_rejects: u32::MAX, ..Config::default() };
         let mut bytes = [0; 32];

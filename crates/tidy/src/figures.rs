@@ -4,7 +4,7 @@
 //! are `assert…!` and `debug_assert…!` outside of tests.
 
 use crate::items::{Items, methods_of_types};
-use crate::{Kind, RULES, Tree};
+use crate::{FileKind, RULES, Tree};
 
 /// One size.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ fn lines(tree: &Tree, of: impl Fn(&str) -> bool) -> Lines {
             }
             if file.is_test_line(no + 1) { lines.test += 1 } else { lines.source += 1 }
         }
-        if file.kind == Kind::Source {
+        if file.kind == FileKind::Source {
             lines.assertions += Items::of(file).assertions;
         }
     }

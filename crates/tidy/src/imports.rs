@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
 use crate::tree::is_test;
-use crate::{Finding, Kind, SourceFile, Tree};
+use crate::{Violation, FileKind, SourceFile, Tree};
 
 type Module = Vec<String>;
 
@@ -168,9 +168,9 @@ pub(crate) fn circles(graph: &Graph) -> Vec<Vec<Module>> {
     found
 }
 
-pub(crate) fn cycles(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn cycles(tree: &Tree) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
-    for file in tree.rust.iter().filter(|file| file.kind == Kind::Source && file.module().is_some()) {
+    for file in tree.rust.iter().filter(|file| file.kind == FileKind::Source && file.module().is_some()) {
         crates.entry(&file.place).or_default().push(file);
     }
     let mut found = Vec::new();
@@ -180,7 +180,7 @@ pub(crate) fn cycles(tree: &Tree) -> Vec<Finding> {
             let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
             // One finding for each module that is in it, so that a smaller circle is fewer findings.
             for module in &circle {
-                found.push(Finding {
+                found.push(Violation {
                     place: place.to_owned(),
                     path: graph.paths.get(module).cloned().unwrap_or_default(),
                     line: 0,

@@ -10,7 +10,7 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 
 use crate::tree::is_test;
-use crate::{Finding, Kind, SourceFile, Tree};
+use crate::{Violation, FileKind, SourceFile, Tree};
 
 /// Methods of one type.
 pub(crate) const METHODS_MAX: usize = 40;
@@ -38,7 +38,7 @@ pub(crate) struct Items {
 
 impl Items {
     pub fn of(file: &SourceFile) -> Items {
-        let mut items = Items { depth_of_tests: usize::from(file.kind == Kind::Test), ..Items::default() };
+        let mut items = Items { depth_of_tests: usize::from(file.kind == FileKind::Test), ..Items::default() };
         items.visit_file(&file.syntax);
         items
     }
@@ -124,12 +124,12 @@ impl<'ast> Visit<'ast> for Items {
     }
 }
 
-fn finding(file: &SourceFile, line: usize, what: String) -> Finding {
-    Finding { place: file.place.clone(), path: file.path.clone(), line, what }
+fn finding(file: &SourceFile, line: usize, what: String) -> Violation {
+    Violation { place: file.place.clone(), path: file.path.clone(), line, what }
 }
 
 /// All names but the first of each, in the order of the paths.
-pub(crate) fn type_names(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn type_names(tree: &Tree) -> Vec<Violation> {
     let mut first: BTreeMap<String, String> = BTreeMap::new();
     let mut found = Vec::new();
     for file in tree.rust.iter().filter(|file| file.path.contains("/src/")) {
@@ -149,7 +149,7 @@ pub(crate) fn type_names(tree: &Tree) -> Vec<Finding> {
 /// Types of a crate and how many methods each has.
 pub(crate) fn methods_of_types(tree: &Tree) -> BTreeMap<(String, String), (usize, String)> {
     let mut counted: BTreeMap<(String, String), (usize, String)> = BTreeMap::new();
-    for file in tree.rust.iter().filter(|file| file.kind == Kind::Source) {
+    for file in tree.rust.iter().filter(|file| file.kind == FileKind::Source) {
         for (name, _) in Items::of(file).methods {
             let entry = counted.entry((file.place.clone(), name));
             entry.or_insert_with(|| (0, file.path.clone())).0 += 1;
@@ -158,19 +158,19 @@ pub(crate) fn methods_of_types(tree: &Tree) -> BTreeMap<(String, String), (usize
     counted
 }
 
-pub(crate) fn methods(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn methods(tree: &Tree) -> Vec<Violation> {
     let counted = methods_of_types(tree).into_iter();
     let many = counted.filter(|(_, (number, _))| *number > METHODS_MAX);
     many.map(|((place, name), (number, path))| {
         let what = format!("{name} has {number} methods; {METHODS_MAX} are allowed");
-        Finding { place, path, line: 0, what }
+        Violation { place, path, line: 0, what }
     })
     .collect()
 }
 
-pub(crate) fn errors_documented(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn errors_documented(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    for file in tree.rust.iter().filter(|file| file.kind == Kind::Source) {
+    for file in tree.rust.iter().filter(|file| file.kind == FileKind::Source) {
         let silent = Items::of(file).silent.into_iter();
         found.extend(
             silent.map(|(name, line)| {
@@ -181,7 +181,7 @@ pub(crate) fn errors_documented(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-pub(crate) fn test_names(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn test_names(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in &tree.rust {
         let long = Items::of(file).tests.into_iter().filter(|(name, _)| name.len() > TEST_NAME_MAX);

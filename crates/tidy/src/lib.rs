@@ -1,7 +1,7 @@
 //! Checks the source of the workspace itself.
 //!
 //! Model: [`Tree::read`] reads every file that the repository keeps, once. A *rule* is a function
-//! from the tree to a list of [`Finding`]s. What a rule finds today and may not find more of
+//! from the tree to a list of [`Violation`]s. What a rule finds today and may not find more of
 //! tomorrow is in `ratchet.toml`: the number of findings for each rule and crate. The test
 //! `tests/tidy.rs` compares; a number that fell must be lowered in the file, so that it never
 //! rises again. [`figures()`] counts the sizes that the project holds itself to.
@@ -19,11 +19,11 @@ mod tree;
 
 pub use figures::{Figure, figures};
 pub use ratchet::{Change, Ratchet};
-pub use tree::{Kind, SourceFile, TextFile, Tree};
+pub use tree::{FileKind, SourceFile, TextFile, Tree};
 
 /// Something that a rule does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
+pub struct Violation {
     /// The crate, or the folder for files outside of crates: what the ratchet counts by.
     pub place: String,
     /// The file, from the root of the repository.
@@ -34,7 +34,7 @@ pub struct Finding {
     pub what: String,
 }
 
-impl std::fmt::Display for Finding {
+impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.what)
     }
@@ -42,38 +42,38 @@ impl std::fmt::Display for Finding {
 
 /// A rule: its name in `ratchet.toml`, what it asks for, and how its findings are made.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct SourceRule {
     /// As in `ratchet.toml`.
     pub name: &'static str,
     /// One sentence.
     pub asks: &'static str,
     /// Finds what breaks it.
-    pub find: fn(&Tree) -> Vec<Finding>,
+    pub find: fn(&Tree) -> Vec<Violation>,
 }
 
 /// All rules, in the order in which they are shown.
-pub const RULES: &[Rule] = &[
-    Rule { name: "width", asks: "no line is wider than 100 columns", find: text::width },
-    Rule {
+pub const RULES: &[SourceRule] = &[
+    SourceRule { name: "width", asks: "no line is wider than 100 columns", find: text::width },
+    SourceRule {
         name: "subject",
         asks: "a sentence of a comment does not begin with Who, What or Whoever as its subject",
         find: text::subject,
     },
-    Rule {
+    SourceRule {
         name: "person",
         asks: "comments and messages name software by its role: not nobody, somebody, he, him, his",
         find: text::person,
     },
-    Rule { name: "ambient", asks: "sans-I/O crates are given the time and never ask a clock", find: text::ambient },
-    Rule { name: "type-name", asks: "a public type's name is used once in the workspace", find: items::type_names },
-    Rule { name: "methods", asks: "a type has at most 40 methods", find: items::methods },
-    Rule {
+    SourceRule { name: "ambient", asks: "sans-I/O crates are given the time and never ask a clock", find: text::ambient },
+    SourceRule { name: "type-name", asks: "a public type's name is used once in the workspace", find: items::type_names },
+    SourceRule { name: "methods", asks: "a type has at most 40 methods", find: items::methods },
+    SourceRule {
         name: "errors-doc",
         asks: "a public function that returns Result documents its errors",
         find: items::errors_documented,
     },
-    Rule { name: "test-name", asks: "the name of a test has at most 60 characters", find: items::test_names },
-    Rule { name: "cycle", asks: "modules of a crate do not import each other in a circle", find: imports::cycles },
-    Rule { name: "link", asks: "links of documents lead to files and headings", find: docs::links },
-    Rule { name: "invariant", asks: "an invariant's number is defined once", find: docs::invariants },
+    SourceRule { name: "test-name", asks: "the name of a test has at most 60 characters", find: items::test_names },
+    SourceRule { name: "cycle", asks: "modules of a crate do not import each other in a circle", find: imports::cycles },
+    SourceRule { name: "link", asks: "links of documents lead to files and headings", find: docs::links },
+    SourceRule { name: "invariant", asks: "an invariant's number is defined once", find: docs::invariants },
 ];

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs, io};
 
-use crate::{Finding, RULES, Tree};
+use crate::{Violation, RULES, Tree};
 
 /// Numbers of findings by rule and place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -24,7 +24,7 @@ pub struct Change {
     /// In the file.
     pub allowed: usize,
     /// What was found.
-    pub found: Vec<Finding>,
+    pub found: Vec<Violation>,
 }
 
 impl fmt::Display for Change {
@@ -77,7 +77,7 @@ impl Ratchet {
     pub fn changes(&self, tree: &Tree) -> Vec<Change> {
         let mut changes = Vec::new();
         for rule in RULES {
-            let mut by_place: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+            let mut by_place: BTreeMap<String, Vec<Violation>> = BTreeMap::new();
             for finding in (rule.find)(tree) {
                 by_place.entry(finding.place.clone()).or_default().push(finding);
             }

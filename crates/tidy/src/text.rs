@@ -3,7 +3,7 @@
 //! Model: a comment is a run of lines that begin with the same of `//`, `///` and `//!`. Words in
 //! backticks are code and are not judged. Tables and links of documents may be wide.
 
-use crate::{Finding, Kind, Tree};
+use crate::{Violation, FileKind, Tree};
 
 /// Columns.
 pub(crate) const WIDTH: usize = 100;
@@ -15,7 +15,7 @@ const PERSONS: [&str; 8] = ["nobody", "somebody", "anybody", "he", "him", "his",
 const SANS_IO: [&str; 6] = ["dafs", "guard", "lease", "model", "types", "vice"];
 const CLOCKS: [&str; 4] = ["Instant::now(", "SystemTime::now(", "thread::sleep(", "thread::spawn("];
 
-pub(crate) fn width(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn width(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in &tree.rust {
         let lines = file.text.lines().enumerate();
@@ -41,9 +41,9 @@ fn place_of(path: &str) -> &str {
     path.split_once('/').map_or("root", |(first, _)| first)
 }
 
-fn wide<'t>(place: &str, path: &str, lines: impl Iterator<Item = (usize, &'t str)>) -> Vec<Finding> {
+fn wide<'t>(place: &str, path: &str, lines: impl Iterator<Item = (usize, &'t str)>) -> Vec<Violation> {
     let too_wide = lines.filter(|(_, line)| line.chars().count() > WIDTH);
-    let finding = |(no, line): (usize, &str)| Finding {
+    let finding = |(no, line): (usize, &str)| Violation {
         place: place.to_owned(),
         path: path.to_owned(),
         line: no + 1,
@@ -85,7 +85,7 @@ fn sentences(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-pub(crate) fn subject(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn subject(tree: &Tree) -> Vec<Violation> {
     in_comments(tree, |sentence| {
         let first = sentence.split_whitespace().next()?;
         // A question may begin so.
@@ -95,7 +95,7 @@ pub(crate) fn subject(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-pub(crate) fn person(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn person(tree: &Tree) -> Vec<Violation> {
     in_comments(tree, |sentence| {
         let is_person = |word: &str| {
             let bare = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '*' && c != '_');
@@ -106,29 +106,29 @@ pub(crate) fn person(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-fn in_comments(tree: &Tree, judge: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
+fn in_comments(tree: &Tree, judge: impl Fn(&str) -> Option<String>) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in &tree.rust {
         for (line, sentence) in sentences(&file.text) {
             if let Some(what) = judge(&sentence) {
                 let (place, path) = (file.place.clone(), file.path.clone());
-                found.push(Finding { place, path, line, what });
+                found.push(Violation { place, path, line, what });
             }
         }
     }
     found
 }
 
-pub(crate) fn ambient(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn ambient(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let sans_io = tree.rust.iter().filter(|file| SANS_IO.contains(&file.place.as_str()));
-    for file in sans_io.filter(|file| file.kind == Kind::Source) {
+    for file in sans_io.filter(|file| file.kind == FileKind::Source) {
         for (no, line) in file.text.lines().enumerate() {
             if file.is_test_line(no + 1) || comment(line).is_some() {
                 continue;
             }
             if let Some(call) = CLOCKS.iter().find(|call| line.contains(**call)) {
-                found.push(Finding {
+                found.push(Violation {
                     place: file.place.clone(),
                     path: file.path.clone(),
                     line: no + 1,

@@ -17,7 +17,7 @@ const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// Goes into the product.
     Source,
     /// Guards it.
@@ -31,7 +31,7 @@ pub struct SourceFile {
     /// The crate's name, or the folder outside of `crates`.
     pub place: String,
     /// What it is as a whole.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// All of it.
     pub text: String,
     /// Parsed.
@@ -54,7 +54,7 @@ impl SourceFile {
 
     /// Whether the line, from 1, guards the product.
     pub fn is_test_line(&self, line: usize) -> bool {
-        self.kind == Kind::Test || self.test_lines.contains(&line)
+        self.kind == FileKind::Test || self.test_lines.contains(&line)
     }
 }
 
@@ -130,7 +130,7 @@ impl Tree {
         for file in &mut self.rust {
             let Some(module) = file.module() else { continue };
             if roots.iter().any(|(place, root)| *place == file.place && module.starts_with(root)) {
-                file.kind = Kind::Test;
+                file.kind = FileKind::Test;
             }
         }
     }
@@ -146,7 +146,7 @@ fn parse(path: String, text: String) -> io::Result<SourceFile> {
         [] => String::new(),
     };
     let outside = parts.first() != Some(&"crates") || parts.get(2) != Some(&"src");
-    let kind = if outside || TEST_CRATES.contains(&place.as_str()) { Kind::Test } else { Kind::Source };
+    let kind = if outside || TEST_CRATES.contains(&place.as_str()) { FileKind::Test } else { FileKind::Source };
     let mut test_lines = BTreeSet::new();
     for item in &syntax.items {
         if is_test(attrs(item)) {

@@ -92,10 +92,3 @@ pub enum AuthCall {
         keep_tokens: bool,
     },
 }
-
-impl AuthCall {
-    /// Whether success leaves something changed.
-    pub const fn changes(&self) -> bool {
-        matches!(self, AuthCall::SetPassword { .. })
-    }
-}

@@ -208,27 +208,6 @@ pub enum CellCall {
     Watch { server: ServerId, since: Revision, max: u32 },
 }
 
-impl CellCall {
-    /// Whether success leaves something changed.
-    pub const fn changes(&self) -> bool {
-        match self {
-            CellCall::PutGroup { .. }
-            | CellCall::RemoveGroup { .. }
-            | CellCall::TakeNumbers { .. }
-            | CellCall::PutServer { .. }
-            | CellCall::RemoveServer { .. } => true,
-            CellCall::Group { .. }
-            | CellCall::Groups { .. }
-            | CellCall::Servers
-            | CellCall::Changes { .. }
-            | CellCall::Me
-            | CellCall::Principal { .. }
-            | CellCall::Subdomain { .. }
-            | CellCall::Watch { .. } => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

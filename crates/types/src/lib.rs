@@ -10,6 +10,7 @@ mod answer;
 mod auth;
 pub mod buffer;
 mod call;
+mod call_table;
 mod caller;
 mod cell;
 mod fault;
@@ -27,6 +28,7 @@ mod session;
 mod status;
 mod time;
 mod transfer;
+mod tree_key;
 mod volume;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
@@ -34,6 +36,7 @@ pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
 };
+pub use call_table::{AnswerKind, CallAccess, CallBlocking, CallData, CallEffect, CallTraits, Procedure};
 pub use caller::Caller;
 pub use cell::{
     Busy, CellCall, Changed, Revised, Revision, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
@@ -54,6 +57,7 @@ pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Reply
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
+pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 pub use volume::{
     Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,

@@ -187,29 +187,6 @@ pub enum PtsCall {
     SetMax { user: PrincipalId, group: PrincipalId },
 }
 
-impl PtsCall {
-    /// Whether success leaves something changed.
-    pub const fn changes(&self) -> bool {
-        match self {
-            PtsCall::Create { .. }
-            | PtsCall::Delete { .. }
-            | PtsCall::Rename { .. }
-            | PtsCall::ChangeOwner { .. }
-            | PtsCall::SetFields { .. }
-            | PtsCall::Join { .. }
-            | PtsCall::Leave { .. }
-            | PtsCall::SetMax { .. } => true,
-            PtsCall::Names { .. }
-            | PtsCall::Numbers { .. }
-            | PtsCall::Examine { .. }
-            | PtsCall::Membership { .. }
-            | PtsCall::Owned { .. }
-            | PtsCall::Entries { .. }
-            | PtsCall::Max => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -82,13 +82,6 @@ pub enum GuardCall {
     WithdrawKeys { server: ServerId },
 }
 
-impl GuardCall {
-    /// Whether success leaves something changed.
-    pub const fn changes(&self) -> bool {
-        !matches!(self, GuardCall::Fences { .. } | GuardCall::Mandates { .. })
-    }
-}
-
 impl fmt::Display for Whom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

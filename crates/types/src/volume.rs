@@ -240,31 +240,6 @@ pub enum VolumeCall {
     Beside { id: VolumeId, partition: PartitionNo, what: Beside },
 }
 
-impl VolumeCall {
-    /// Whether success leaves something changed.
-    pub const fn changes(&self) -> bool {
-        match self {
-            VolumeCall::Create { .. }
-            | VolumeCall::Remove { .. }
-            | VolumeCall::Rename { .. }
-            | VolumeCall::Clone { .. }
-            | VolumeCall::SetFields { .. }
-            | VolumeCall::Apply { .. }
-            | VolumeCall::Finish { .. }
-            | VolumeCall::Pull(_)
-            | VolumeCall::Hold { .. }
-            | VolumeCall::Serve { .. }
-            | VolumeCall::Beside { .. } => true,
-            VolumeCall::List { .. }
-            | VolumeCall::Examine { .. }
-            | VolumeCall::Partitions
-            | VolumeCall::Changes { .. }
-            | VolumeCall::Incoming { .. }
-            | VolumeCall::Tasks => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,7 +87,7 @@ pub use other_cells::{CellOpener, Neighbours};
 pub use request::RequestContext;
 pub use result::{
     Attributes, DirHandle, DirListing, EntryReply, ListEntry, LookupReply, OpenHandle, OpenMode, OpenReply,
-    Passthrough, Stamp, Wrote,
+    PassthroughState, Stamp, Wrote,
 };
 pub use rights::somebody;
 pub use venus::Venus;

@@ -7,8 +7,8 @@
 //! them brought up, where other files send what was written (`send_all`).
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use client::Cancel;
 use rustix::fs::Stat;
@@ -20,7 +20,7 @@ use crate::direct_body::{agree, read_at};
 use crate::file_data::FileBytes;
 use crate::preallocated::Blank;
 use crate::read_cache::SUMMED;
-use crate::{Backing, Error, OpenMode, Passthrough, RequestContext, Venus};
+use crate::{Backing, Error, OpenMode, PassthroughState, RequestContext, Venus};
 
 /// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a word to the server.
 pub(crate) const READ_MIN: u64 = 512 << 10;
@@ -289,7 +289,8 @@ impl Core {
                 (version == status.data_version).then_some(sums)?
             }
         };
-        let lent = self.call_with_body(request, Call::LendBody { fid, how }).ok()?;
+        let lent = self.call_with_body(request, Call::LendBody { fid, how });
+        let lent = lent.inspect_err(|error| self.end_unknown_loan(fid, how, error)).ok()?;
         let Answer::Body { status: found } = lent.answer else { return None };
         let body = lent.body?;
         // None: it is known, or was lent before, and some kernel writes it.
@@ -339,7 +340,9 @@ impl Core {
     /// A writer joins readers, or those who cannot map it, or the lend was lost with the session.
     fn join(&self, request: &RequestContext<'_>, file: &FileBytes, passed: PassedFile) -> Result<PassedFile, Error> {
         let life = self.life.load(Ordering::Acquire);
-        self.call(request, Call::LendBody { fid: file.fid, how: Lending::Join })?;
+        let how = Lending::Join;
+        self.call(request, Call::LendBody { fid: file.fid, how })
+            .inspect_err(|error| self.end_unknown_loan(file.fid, how, error))?;
         self.invalidator().inode_data(file.fid);
         let passed = PassedFile { lent: Some(life), mappable: true, ..passed };
         if let Some(here) = &mut file.data.lock().passed {
@@ -348,6 +351,23 @@ impl Core {
         }
         file.lent.store(true, Ordering::Release);
         Ok(passed)
+    }
+
+    /// The server may have executed a call that lends a body for writing, and no answer came: the
+    /// loan is given back in the background. Otherwise it would last as long as the session, and
+    /// the volume could not be moved.
+    fn end_unknown_loan(&self, fid: Fid, how: Lending, error: &Error) {
+        let is_known = matches!(error, Error::Fault(_) | Error::Closed(_));
+        let Some(core) = self.this.get().and_then(Weak::upgrade) else { return };
+        if how != Lending::Read && !is_known {
+            self.senders.run(move || {
+                // A loan that an open obtained meanwhile is that open's to give back.
+                let has_loan = |file: &Arc<FileBytes>| file.lent.load(Ordering::Acquire);
+                if !core.file_of(fid).as_ref().is_some_and(has_loan) {
+                    core.settle_call(&RequestContext::of(&Caller::ROOT), fid, true);
+                }
+            });
+        }
     }
 
     /// The last writer is gone: the server may sum the body.
@@ -441,11 +461,11 @@ impl Core {
 
 impl Venus {
     /// How passthrough is used.
-    pub fn passthrough(&self) -> Passthrough {
+    pub fn passthrough(&self) -> PassthroughState {
         let open = self.core.files().iter().filter(|file| !file.is_idle() && file.data.lock().passed.is_some()).count();
         let given = self.core.passed.load(Ordering::Relaxed);
         let blanks = self.core.fresh_blanks();
-        Passthrough { why_not: self.core.passes().err(), open, given, blanks }
+        PassthroughState { why_not: self.core.passes().err(), open, given, blanks }
     }
 }
 

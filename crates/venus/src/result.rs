@@ -125,7 +125,7 @@ pub struct DirListing {
 
 /// Whether and how much the kernel reads and writes bodies itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passthrough {
+pub struct PassthroughState {
     /// Why it cannot, if it cannot.
     pub why_not: Option<&'static str>,
     /// Files that are open so.

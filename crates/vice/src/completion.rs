@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use lease::{BreakTicket, Output};
 use store::Update;
-use types::{Answer, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp};
+use types::{Answer, Call, CallEffect, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp};
 
 use crate::access::Principals;
 use crate::calls::CallOutcome;
 use crate::principal_lookups::MemoryOnly;
-use crate::service::{CallContext, ServiceTables, looks, may_run};
+use crate::service::{CallContext, ServiceTables, may_run};
 use crate::waiting_calls::{Parked, Waiting};
 use crate::{Effect, Vice};
 
@@ -86,7 +86,7 @@ impl Vice {
                     Err(fault) => break (Some(Err(fault)), None),
                 }
             }
-            if looks(call) && self.volumes.forgotten() != forgotten {
+            if call.traits().effect == CallEffect::Look && self.volumes.forgotten() != forgotten {
                 continue;
             }
             break match outcome {

@@ -18,8 +18,8 @@ use guard::{AdminScope, Fences, Rules, Suspect, base_name, realm_has_name, realm
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
 use types::{
-    Answer, AuthLevel, Call, Caller, Fault, GuardCall, KeyPrint, Name, PrincipalId, Realm, ReplyAddress, Revised,
-    Revision, SessionId, Time, Timestamp, VolumeId, WhichPrincipal, Whom,
+    Answer, AuthLevel, Call, CallBlocking, Caller, Fault, GuardCall, KeyPrint, Name, PrincipalId, Realm, ReplyAddress,
+    Revised, Revision, SessionId, Time, Timestamp, VolumeId, WhichPrincipal, Whom,
 };
 
 use crate::Vice;
@@ -114,11 +114,6 @@ impl FenceEpoch {
     }
 }
 
-/// Whether the call waits for others to put something into force, or asks another server: those are not waited for.
-fn may_wait_for_others(call: &Call) -> bool {
-    matches!(call, Call::Guard { .. } | Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. })
-}
-
 /// No fence stops the superuser at the server's own machine, who could take it away, nor a server of the cell.
 fn is_above_fences(caller: &Caller) -> bool {
     caller.who.level == AuthLevel::Server || caller.is_superuser() && caller.who.host.is_none()
@@ -157,7 +152,10 @@ impl Vice {
 
     /// The call is executed from here on. Before the rules are looked at.
     pub(crate) fn begin_request(&self, call: &Call) -> Option<InFlightGuard<'_>> {
-        (!may_wait_for_others(call)).then(|| self.ruled.flights.enter())
+        // A call that waits for others to put something into force, or asks another server, is not
+        // waited for.
+        let waits_for_others = matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Notice);
+        (!waits_for_others).then(|| self.ruled.flights.enter())
     }
 
     /// No fence stops who asks.

@@ -19,8 +19,8 @@ use lease::{BreakTicket, KnownSession, Leases, Output, RenewalOutcome, Restart};
 use parking_lot::Mutex;
 use store::{Partition, Rewrapped, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, ClientId, Fault, Fid, PartitionNo,
-    ReplyAddress, ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, CallBlocking, CallEffect, Caller, ClientId, Fault,
+    Fid, PartitionNo, ReplyAddress, ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
 };
 
 use crate::access::{CallerView, Principals};
@@ -290,15 +290,7 @@ impl Vice {
     /// The partition that a delegated change goes to: `None` of another call, and where there is no such volume.
     pub fn partition_of_delegated(&self, call: &Call) -> Option<(PartitionNo, Partition)> {
         let Call::Delegated { call, .. } = call else { return None };
-        let id = match &**call {
-            Call::Make { dir, .. } | Call::Remove { dir, .. } | Call::Link { dir, .. } => dir.volume,
-            Call::Rename { to_dir, .. } => to_dir.volume,
-            Call::SetStatus { fid, .. }
-            | Call::Write { fid, .. }
-            | Call::XattrSet { fid, .. }
-            | Call::XattrRemove { fid, .. } => fid.volume,
-            _ => return None,
-        };
+        let id = call.changed_volume()?;
         let volume = self.volume(id).ok()?;
         Some((volume.no, volume.partition.clone()))
     }
@@ -481,27 +473,10 @@ impl Vice {
 
     /// Whether the call may wait for the disk, so that the driver runs it on its pool.
     pub fn may_block(&self, call: &Call) -> bool {
-        match call {
-            Call::Commit { .. }
-            | Call::CommitVolume { .. }
-            | Call::Allocate { .. }
-            | Call::Delegate { .. }
-            | Call::LendBody { .. }
-            | Call::SettleBody { .. }
-            | Call::LendBlank { .. }
-            | Call::AdoptBody { .. }
-            | Call::Scrub { .. }
-            | Call::Volume(_)
-            | Call::Cell(_)
-            | Call::Pts { .. }
-            | Call::Auth { .. }
-            | Call::Guard { .. } => true,
-            Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
-            Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize > BULK_BYTES,
-            Call::ReadSums { count, .. } => *count > FEW_SUMS,
-            Call::SetStatus { change, .. } => change.size.is_some(),
-            Call::Delegated { call, .. } => self.may_block(call),
-            _ => false,
+        match call.traits().blocking {
+            CallBlocking::Never => false,
+            CallBlocking::Body | CallBlocking::Arguments => moves_much(call),
+            CallBlocking::Disk | CallBlocking::Database | CallBlocking::Both | CallBlocking::Notice => true,
         }
     }
 
@@ -544,30 +519,9 @@ pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> boo
     match call {
         Call::Delegated { .. } | Call::AdoptBody { .. } if leases.reclaims_delegations(origin.session) => true,
         call if call.changes() => leases.may_change(),
-        call if looks(call) => leases.may_read(origin.session),
+        call if call.traits().effect == CallEffect::Look => leases.may_read(origin.session),
         _ => true,
     }
-}
-
-/// Whether the call only tells what files are, or have, and so may be executed again.
-pub(crate) fn looks(call: &Call) -> bool {
-    matches!(
-        call,
-        Call::Root { .. }
-            | Call::Lookup { .. }
-            | Call::ReadDir { .. }
-            | Call::ReadLink { .. }
-            | Call::GetStatus { .. }
-            | Call::XattrGet { .. }
-            | Call::XattrList { .. }
-            | Call::GetAcl { .. }
-            | Call::Rights { .. }
-            | Call::Read { .. }
-            | Call::ReadPacked { .. }
-            | Call::Seek { .. }
-            | Call::OpenBody { .. }
-            | Call::ReadSums { .. }
-    )
 }
 
 /// In a session's durable record: it may have had delegations.
@@ -579,3 +533,15 @@ const ROOM_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 const BULK_BYTES: usize = 64 << 10;
 /// Sums that are a few records.
 const FEW_SUMS: u32 = 64;
+
+/// Whether the call's arguments ask for so much work on a body that it may wait for the disk.
+fn moves_much(call: &Call) -> bool {
+    let asks_much = match call {
+        Call::Write { stable, .. } => *stable,
+        Call::ReadSums { count, .. } => *count > FEW_SUMS,
+        Call::SetStatus { change, .. } => change.size.is_some(),
+        Call::Delegated { call, .. } => return moves_much(call),
+        _ => false,
+    };
+    asks_much || call.data().bytes() > BULK_BYTES
+}

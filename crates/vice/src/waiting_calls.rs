@@ -36,7 +36,7 @@ impl Waits for Waiting {
 
     fn bytes(&self) -> usize {
         match self {
-            Waiting::Execute { call, .. } => data_bytes(call),
+            Waiting::Execute { call, .. } => call.data().brings,
             Waiting::Reply { .. } => 0,
         }
     }
@@ -67,16 +67,7 @@ impl Waits for Parked {
     }
 
     fn bytes(&self) -> usize {
-        data_bytes(&self.call)
-    }
-}
-
-fn data_bytes(call: &Call) -> usize {
-    match call {
-        Call::Write { data, .. } => data.len(),
-        Call::XattrSet { value, .. } => value.len(),
-        Call::Delegated { call, .. } => data_bytes(call),
-        _ => 0,
+        self.call.data().brings
     }
 }
 

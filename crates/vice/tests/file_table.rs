@@ -266,8 +266,7 @@ fn lacks_lists(what: &str) -> bool {
 #[test]
 fn ac4_every_call_on_files_is_in_the_table() {
     let place = World::new(Model::ModeBits).closed;
-    let listed: BTreeSet<Procedure> =
-        rows(Model::ModeBits, place).iter().map(|(_, call)| Procedure::of(call)).collect();
+    let listed: BTreeSet<Procedure> = rows(Model::ModeBits, place).iter().map(|(_, call)| call.procedure()).collect();
     for procedure in Procedure::ALL.iter().filter(|procedure| !is_elsewhere(**procedure)) {
         assert!(listed.contains(procedure), "{procedure:?} has no row");
     }

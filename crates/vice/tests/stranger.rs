@@ -18,7 +18,7 @@ use common::{Ground, Rig, VOLUME, name};
 use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use testkit::stranger::{Model, Owner, Places, StrangerCalls, likely_fids};
+use testkit::stranger::{AccessRule, Owner, Places, StrangerCalls, likely_fids};
 use types::{
     Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, PrincipalId, RequestIdentity, StatusChange,
     Timestamp, VnodeNo,
@@ -71,7 +71,7 @@ struct Cell {
 }
 
 impl Cell {
-    fn new(model: Model, secret: char) -> Cell {
+    fn new(model: AccessRule, secret: char) -> Cell {
         let mut rig = Rig::new(Ground::memory(), 2);
         rig.vice().set_principals(Arc::new(ByUid));
         let root = rig.root();
@@ -115,7 +115,7 @@ fn calls() -> usize {
     std::env::var("STRANGER_CALLS").ok().and_then(|calls| calls.parse().ok()).unwrap_or(30_000)
 }
 
-fn run(model: Model, seed: u64) {
+fn run(model: AccessRule, seed: u64) {
     let mut cells = ['a', 'b'].map(|secret| Cell::new(model, secret));
     let mut asking = StrangerCalls::new(seed, name(VOLUME), model, &cells[0].places);
     let before = cells.each_mut().map(Cell::snapshot);
@@ -175,18 +175,18 @@ fn run(model: Model, seed: u64) {
 
 #[test]
 fn ac7_a_stranger_learns_and_changes_nothing_by_mode_bits() {
-    run(Model::ModeBits, 1);
+    run(AccessRule::ModeBits, 1);
 }
 
 #[test]
 fn ac7_a_stranger_learns_and_changes_nothing_by_lists() {
-    run(Model::Lists, 2);
+    run(AccessRule::Lists, 2);
 }
 
 /// A cell with many files that are open to all, but for the way to them.
 #[test]
 fn ac7_guessed_fids_name_no_file() {
-    let mut cell = Cell::new(Model::ModeBits, 'a');
+    let mut cell = Cell::new(AccessRule::ModeBits, 'a');
     let private = cell.places.closed["private"];
     let mut make = |number| {
         let (name, kind, how) = (name(format!("f{number}").as_bytes()), NewKind::File, CreateHow::Guarded);

@@ -40,7 +40,7 @@ enum May {
 
 fn may(call: &Call) -> May {
     use Procedure as P;
-    match (call, Procedure::of(call)) {
+    match (call, call.procedure()) {
         (
             Call::Pts { on_behalf: Some(_), .. }
             | Call::Auth { behalf: Some(_), .. }
@@ -282,7 +282,7 @@ fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
                 | Call::Guard { behalf: Some(_), .. }
                 | Call::Scrub { start: true }
         );
-        let known = calls.entry((Procedure::of(&call), on_behalf)).or_default();
+        let known = calls.entry((call.procedure(), on_behalf)).or_default();
         if known.len() < TRIED {
             known.push(call);
         }
@@ -312,11 +312,11 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
                 assert!(refused, "{who} got {result:?} for {call:?}");
             } else if who.contains("fenced") {
                 assert_eq!(result, Some(Err(Fault::Fenced)), "{who}: {call:?}");
-            } else if *who == "delegate" && matches!(Procedure::of(&call), Procedure::CellTakeNumbers) {
+            } else if *who == "delegate" && matches!(call.procedure(), Procedure::CellTakeNumbers) {
                 // Who administers anything.
                 assert!(!refused, "{who}: {call:?}");
             } else if *who == "delegate"
-                && matches!(Procedure::of(&call), Procedure::CellPutGroup | Procedure::CellRemoveGroup)
+                && matches!(call.procedure(), Procedure::CellPutGroup | Procedure::CellRemoveGroup)
             {
                 // The name decides, and there is no such group.
                 assert!(refused || matches!(call, Call::Cell(CellCall::RemoveGroup { .. })), "{who}: {call:?}");
@@ -324,7 +324,7 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
                 assert!(refused, "{who} got {result:?} for {call:?}");
             } else if may == May::ByRecord {
                 let looks = matches!(
-                    Procedure::of(&call),
+                    call.procedure(),
                     Procedure::PtsExamine | Procedure::PtsMembership | Procedure::PtsOwned | Procedure::PtsEntries
                 );
                 let unknown = !allowed(May::Proved, who);

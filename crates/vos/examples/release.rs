@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use celldb::RemoteCellDb;
 use client::{ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
-use server::{CellPlace, RemoteCell, Server, ServerConfig};
+use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, Volume, VolumeQuota};
 use types::{
     Answer, Busy, Call, Caller, Fid, Kind, Name, Revision, ServerId, Site, SiteKind, Timestamp, VnodeNo, VolumeGroup,
@@ -44,7 +45,7 @@ fn main() -> Result<()> {
     }
     let ids: Vec<ServerId> = servers.iter().map(|server| server.vice().me().id).collect();
     let first = servers.first().and_then(|server| server.endpoints().first().cloned()).ok_or("it listens")?;
-    let db = Arc::new(RemoteCell::at(first.clone(), ClientOptions::default()));
+    let db = Arc::new(RemoteCellDb::at(first.clone(), ClientOptions::default()));
     let reach = ServerConnections::new(db, [], ClientOptions::default());
     while reach.db().servers()?.len() <= sites {
         std::thread::sleep(Duration::from_millis(10));

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use guard::{Book, Edit, Highest, Membership, PtsAsker, Rules, Write};
+use guard::{Book, Edit, Highest, GroupLink, PtsAsker, Rules, Write};
 use rocksdb::WriteBatch;
 use types::{
     Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revised, Revision,
@@ -64,15 +64,15 @@ impl Embedded {
                     }
                     Write::Join { group, member } => {
                         for (link, of, to) in
-                            [(Membership::Member, *group, *member), (Membership::Group, *member, *group)]
+                            [(GroupLink::Member, *group, *member), (GroupLink::Group, *member, *group)]
                         {
                             let key = key::link(link, of, to);
                             batch.put(&key, record::encode_id(&key, to));
                         }
                     }
                     Write::Leave { group, member } => {
-                        batch.delete(key::link(Membership::Member, *group, *member));
-                        batch.delete(key::link(Membership::Group, *member, *group));
+                        batch.delete(key::link(GroupLink::Member, *group, *member));
+                        batch.delete(key::link(GroupLink::Group, *member, *group));
                     }
                     Write::Highest(highest) => batch.put(key::HIGHEST, record::encode_highest(key::HIGHEST, *highest)),
                 }
@@ -100,7 +100,7 @@ fn put(batch: &mut WriteBatch, revision: Revision, before: Option<&Principal>, o
     for key in [key::principal_name(&one.name)].into_iter().chain(uid) {
         batch.put(&key, record::encode_id(&key, one.id));
     }
-    let key = key::link(Membership::Owned, one.owner, one.id);
+    let key = key::link(GroupLink::Owned, one.owner, one.id);
     batch.put(&key, record::encode_id(&key, one.id));
 }
 
@@ -108,7 +108,7 @@ fn put(batch: &mut WriteBatch, revision: Revision, before: Option<&Principal>, o
 fn forget(batch: &mut WriteBatch, before: &Principal) {
     batch.delete(key::principal_name(&before.name));
     before.uid.iter().for_each(|uid| batch.delete(key::uid(*uid)));
-    batch.delete(key::link(Membership::Owned, before.owner, before.id));
+    batch.delete(key::link(GroupLink::Owned, before.owner, before.id));
 }
 
 impl Book for Embedded {
@@ -126,7 +126,7 @@ impl Book for Embedded {
 
     fn linked(
         &self,
-        link: Membership,
+        link: GroupLink,
         of: PrincipalId,
         after: PrincipalId,
         max: usize,

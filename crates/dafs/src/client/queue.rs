@@ -42,7 +42,7 @@ impl ReadyCall {
         if (first || listed) && uses_current(&mut call) {
             return Err(WireError::BadValue { what: "fid", value: u64::MAX });
         }
-        let procedure = Procedure::of(&call);
+        let procedure = call.procedure();
         let EncodedCall { procedure: number, message, payload } = encode_call(&call)?;
         let urgent = is_urgent(&call);
         Ok(ReadyCall { id, caller, call, region, urgent, procedure, number, message: message.into(), payload })
@@ -50,7 +50,7 @@ impl ReadyCall {
 
     /// The kind of answer that belongs to it.
     pub fn expects(&self) -> AnswerKind {
-        self.procedure.answer()
+        self.procedure.traits().answer
     }
 
     /// Whether it may be asked for packed, of a server that can: the two calls differ in their number alone.

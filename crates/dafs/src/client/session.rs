@@ -239,7 +239,7 @@ impl ClientSession {
     fn on_connect_failed(&mut self, now: Time, role: ConnectionRole, out: &mut Vec<ClientOutput>) {
         match role {
             ConnectionRole::Operations if matches!(self.operations, ConnectionState::Wanted) => {
-                self.want(now, role, out)
+                self.want(now, role, out);
             }
             ConnectionRole::Back if matches!(self.back, ConnectionState::Wanted) => self.want(now, role, out),
             _ => {}

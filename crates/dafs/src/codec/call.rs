@@ -29,14 +29,14 @@ pub fn encode_call(call: &Call) -> Result<EncodedCall, WireError> {
     let mut payload = Bytes::new();
     let (flag, inner) = match call {
         Call::Delegated { at, slot, call } => {
-            to.require(call.delegable(), "delegated call", Procedure::of(call) as u64);
+            to.require(call.delegable(), "delegated call", call.procedure() as u64);
             to.timestamp(*at).u64(*slot);
             (Procedure::DELEGATED, &**call)
         }
         call => (0, call),
     };
     put_call(&mut to, inner, &mut payload);
-    Ok(EncodedCall { procedure: Procedure::of(call) as u16 | flag, message: to.end()?, payload })
+    Ok(EncodedCall { procedure: call.procedure() as u16 | flag, message: to.end()?, payload })
 }
 
 fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
@@ -538,61 +538,6 @@ fn get_set_acl(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     Ok(Call::SetAcl { fid, list: given.then_some(list), instead_of })
 }
 
-/// The fids that [`Fid::CURRENT`] may stand in for.
-fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
-    match call {
-        Call::Lookup { dir: fid, .. }
-        | Call::ReadDir { dir: fid, .. }
-        | Call::Make { dir: fid, .. }
-        | Call::MakeUnnamed { dir: fid, .. }
-        | Call::Remove { dir: fid, .. }
-        | Call::ReadLink { fid }
-        | Call::GetStatus { fid }
-        | Call::SetStatus { fid, .. }
-        | Call::XattrGet { fid, .. }
-        | Call::XattrSet { fid, .. }
-        | Call::XattrList { fid }
-        | Call::XattrRemove { fid, .. }
-        | Call::VolumeStatus { fid }
-        | Call::GetAcl { fid }
-        | Call::SetAcl { fid, .. }
-        | Call::Rights { fid }
-        | Call::SetQuota { fid, .. }
-        | Call::Read { fid, .. }
-        | Call::ReadPacked { fid, .. }
-        | Call::Write { fid, .. }
-        | Call::Allocate { fid, .. }
-        | Call::Seek { fid, .. }
-        | Call::Commit { fid }
-        | Call::CommitVolume { fid }
-        | Call::OpenBody { fid }
-        | Call::LendBody { fid, .. }
-        | Call::SettleBody { fid, .. }
-        | Call::LendBlank { fid }
-        | Call::AdoptBody { fid, .. }
-        | Call::ReadSums { fid, .. }
-        | Call::Lock { fid, .. }
-        | Call::Unlock { fid, .. }
-        | Call::TestLock { fid, .. }
-        | Call::Delegate { fid } => [Some(fid), None],
-        Call::Delegated { call, .. } => chained_fids(call),
-        Call::Link { fid, dir, .. } => [Some(fid), Some(dir)],
-        Call::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
-        Call::Root { .. }
-        | Call::Hold { .. }
-        | Call::Unhold { .. }
-        | Call::Return { .. }
-        | Call::ReclaimDone
-        | Call::ServerReport
-        | Call::Scrub { .. }
-        | Call::Volume(_)
-        | Call::Cell(_)
-        | Call::Pts { .. }
-        | Call::Auth { .. }
-        | Call::Guard { .. } => [None, None],
-    }
-}
-
 fn get_read(from: &mut FieldReader<'_>, call: impl FnOnce(Fid, u64, u32) -> Call) -> Result<Call, WireError> {
     let (fid, offset) = (from.fid()?, from.u64()?);
     Ok(call(fid, offset, from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32))
@@ -601,7 +546,7 @@ fn get_read(from: &mut FieldReader<'_>, call: impl FnOnce(Fid, u64, u32) -> Call
 /// Puts `current` where the call says [`Fid::CURRENT`]. Returns whether it did say so.
 pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
     let mut found = false;
-    for fid in chained_fids(call).into_iter().flatten().filter(|fid| **fid == Fid::CURRENT) {
+    for fid in call.files_mut().into_iter().flatten().filter(|fid| **fid == Fid::CURRENT) {
         *fid = current;
         found = true;
     }
@@ -612,20 +557,14 @@ pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
 pub(crate) fn uses_current(call: &mut Call) -> bool {
     match call {
         Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => fids.contains(&Fid::CURRENT),
-        _ => chained_fids(call).into_iter().flatten().any(|fid| *fid == Fid::CURRENT),
+        _ => call.files_mut().into_iter().flatten().any(|fid| *fid == Fid::CURRENT),
     }
 }
 
 /// Bytes of payload that the call and its answer need.
 pub(crate) fn payload_bytes(call: &Call) -> usize {
-    match call {
-        Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize,
-        Call::Write { data, .. } => data.len(),
-        Call::Volume(VolumeCall::Changes { bytes_max, .. }) => *bytes_max as usize,
-        Call::Volume(VolumeCall::Apply { part, .. }) => part.len(),
-        Call::Delegated { call, .. } => payload_bytes(call),
-        _ => 0,
-    }
+    let data = call.data();
+    if data.is_payload { data.bytes() } else { 0 }
 }
 
 /// Refuses a call whose data does not fit into one frame of the connection.

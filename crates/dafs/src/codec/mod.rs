@@ -8,7 +8,6 @@ mod auth;
 mod call;
 mod cell;
 pub(crate) mod choice;
-mod procedure;
 mod pts;
 mod rules;
 mod status;
@@ -24,8 +23,8 @@ pub use answer::{
 };
 pub(crate) use call::{check_payload, resolve_current, uses_current};
 pub use call::{decode_call, encode_call};
-pub use procedure::{AnswerKind, Procedure};
 pub use status::STATUS_BYTES;
+pub use types::{AnswerKind, Procedure};
 
 /// A call as it travels.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -140,7 +140,7 @@ fn what_breaks_a_limit_is_not_sent() {
         types::Call::XattrSet { fid, name: Bytes::new(), value: long.clone(), mode: types::XattrMode::Either },
         types::Call::Hold { fids: vec![fid; FIDS_MAX + 1] },
     ] {
-        assert!(matches!(encode_call(&call), Err(WireError::TooMuch { .. })), "{:?}", Procedure::of(&call));
+        assert!(matches!(encode_call(&call), Err(WireError::TooMuch { .. })), "{:?}", call.procedure());
     }
     for answer in [
         Answer::Target(long.clone()),

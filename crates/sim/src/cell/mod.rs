@@ -35,7 +35,7 @@ use vos::{Job, JobLeader, VosError};
 pub use mutation::StepMutation;
 
 use leader::{Leader, LeaderSeat, Left, Table};
-use order::Order;
+use order::VolumeOrder;
 use world::World;
 
 /// What came of a run.
@@ -108,7 +108,7 @@ struct Run<'w> {
     world: &'w Mutex<World>,
     tally: VolumeTally,
     /// Operations that were begun and not ended.
-    left: Vec<Order>,
+    left: Vec<VolumeOrder>,
     /// Others lead at the same time.
     seat: Option<LeaderSeat<'w>>,
 }
@@ -124,10 +124,10 @@ impl Run<'_> {
             world.rng.random_range(4..=14)
         };
         for number in 0..orders {
-            let order = Order::draw(&mut self.world.lock(), number);
+            let order = VolumeOrder::draw(&mut self.world.lock(), number);
             let order = self.what_is_begun_first(order);
             if self.world.lock().one_in(4) {
-                let second = Order::draw(&mut self.world.lock(), orders + number);
+                let second = VolumeOrder::draw(&mut self.world.lock(), orders + number);
                 let second = self.what_is_begun_first(second);
                 self.at_once(&[order, second]);
             } else {
@@ -162,14 +162,14 @@ impl Run<'_> {
     }
 
     /// What was begun with the same volumes.
-    fn what_is_begun_first(&mut self, order: Order) -> Order {
+    fn what_is_begun_first(&mut self, order: VolumeOrder) -> VolumeOrder {
         let names: Vec<Name> = order.names().into_iter().cloned().collect();
         let before = self.left.iter().position(|one| one.names().into_iter().any(|name| names.contains(name)));
         before.map_or(order, |at| self.left.remove(at))
     }
 
     /// Several administrators at once, with the same volumes or with others.
-    fn at_once(&mut self, orders: &[Order]) {
+    fn at_once(&mut self, orders: &[VolumeOrder]) {
         let (world, table) = (self.world, Table::new(orders.len()));
         let done = std::thread::scope(|scope| {
             let seats = (0..orders.len()).map(|at| LeaderSeat { table: &table, at });
@@ -185,19 +185,19 @@ impl Run<'_> {
     }
 
     /// Now and then an administrator takes the claim of an operation that does not end off, and forgets the operation.
-    fn unlocked(&mut self, order: &Order) -> bool {
+    fn unlocked(&mut self, order: &VolumeOrder) -> bool {
         self.world.lock().one_in(3) && self.take_claims_off(order)
     }
 
     /// What it begins with is not there any more: it has no end but that somebody gives it up.
-    fn is_baseless(&self, order: &Order) -> bool {
-        let (Order::Clone(of, _) | Order::Copy(of, ..) | Order::Restore(of, ..)) = order else { return false };
+    fn is_baseless(&self, order: &VolumeOrder) -> bool {
+        let (VolumeOrder::Clone(of, _) | VolumeOrder::Copy(of, ..) | VolumeOrder::Restore(of, ..)) = order else { return false };
         let group = self.world.lock().database.group_named(of).ok().flatten();
         group.is_none_or(|group| group.record.read_write_site().is_none())
     }
 
     /// An administrator takes the claim of an operation off, and forgets the operation.
-    fn take_claims_off(&mut self, order: &Order) -> bool {
+    fn take_claims_off(&mut self, order: &VolumeOrder) -> bool {
         let names: Vec<Name> = order.names().into_iter().cloned().collect();
         let unlock = |job: &Job<'_>| {
             for name in &names {
@@ -209,7 +209,7 @@ impl Run<'_> {
         };
         let unlocked = self.lead(Left::All, unlock).is_ok();
         self.world.lock().forced |= unlocked;
-        if let (true, Order::Remove(_)) = (unlocked, order) {
+        if let (true, VolumeOrder::Remove(_)) = (unlocked, order) {
             self.may_be_gone(&names);
         }
         // A removal may have been through, and only its last answer lost.
@@ -242,7 +242,7 @@ impl Run<'_> {
         let groups = self.world.lock().database.groups(types::VolumeId(0), usize::MAX).unwrap_or_default();
         for group in groups.into_iter().filter(|group| group.record.read_write_site().is_some()) {
             let has_sites = group.record.sites.iter().any(|site| site.kind == types::SiteKind::ReadOnly);
-            let order = Order::Release(group.record.name);
+            let order = VolumeOrder::Release(group.record.name);
             if has_sites && !self.through(&order, HEALED_ATTEMPTS_MAX, false) {
                 self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
             }
@@ -250,7 +250,7 @@ impl Run<'_> {
     }
 
     /// Attempts an operation until it is through; whether it is.
-    fn through(&mut self, order: &Order, attempts: u32, stops: bool) -> bool {
+    fn through(&mut self, order: &VolumeOrder, attempts: u32, stops: bool) -> bool {
         for _ in 0..attempts {
             let error = match self.attempt(order, stops) {
                 Ok(()) => return self.done(order),
@@ -273,9 +273,9 @@ impl Run<'_> {
     }
 
     /// A volume that was removed holds nothing any more.
-    fn done(&mut self, order: &Order) -> bool {
+    fn done(&mut self, order: &VolumeOrder) -> bool {
         let mut world = self.world.lock();
-        if let Order::Remove(_) = order {
+        if let VolumeOrder::Remove(_) = order {
             let there: Vec<_> = world.trees.keys().copied().collect();
             for id in there {
                 let group = world.database.group_of(id).ok().flatten();
@@ -288,7 +288,7 @@ impl Run<'_> {
         true
     }
 
-    fn attempt(&mut self, order: &Order, stops: bool) -> Result<(), VosError> {
+    fn attempt(&mut self, order: &VolumeOrder, stops: bool) -> Result<(), VosError> {
         let left = {
             let mut world = self.world.lock();
             let stops = stops && world.one_in(2);
@@ -307,7 +307,7 @@ impl Run<'_> {
         let result = lead(world, &mut self.tally, (left, self.seat), |job| order.lead(job, &coming));
         let mut world = world.lock();
         world.note(|| format!("ORDER ends: {result:?}"));
-        if let (Order::Over(_, over, _), Ok(())) = (order, &result) {
+        if let (VolumeOrder::Over(_, over, _), Ok(())) = (order, &result) {
             let group = world.database.group_named(over).ok().flatten().map(|seen| seen.record.read_write);
             if group.is_some_and(|tree| !world.came_over.remove(&tree)) {
                 world.violate(format!("VO-1: {} was restored, it is said, and shows what it had", judge::text(over)));
@@ -322,7 +322,7 @@ impl Run<'_> {
 }
 
 /// What came of an order, and the order if it is not through.
-fn lead_beside_others(world: &Mutex<World>, order: &Order, seat: LeaderSeat<'_>) -> (VolumeTally, Vec<Order>) {
+fn lead_beside_others(world: &Mutex<World>, order: &VolumeOrder, seat: LeaderSeat<'_>) -> (VolumeTally, Vec<VolumeOrder>) {
     let mut run = Run { world, tally: VolumeTally::default(), left: Vec::new(), seat: Some(seat) };
     seat.wait();
     let _leaves = Leaves { world, seat };

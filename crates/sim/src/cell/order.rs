@@ -23,7 +23,7 @@ pub struct SitePlace(ServerId, usize);
 
 /// One operation.
 #[derive(Clone, Debug)]
-pub enum Order {
+pub enum VolumeOrder {
     /// A new volume.
     Create(Name, SitePlace),
     /// Yesterday's.
@@ -78,9 +78,9 @@ fn new_volume(name: &Name, spot: SitePlace) -> NewVolume {
     NewVolume { name: name.clone(), id: None, server: spot.0, partition, quota_bytes: 0, owner: (0, 0), encrypt: None }
 }
 
-impl Order {
+impl VolumeOrder {
     /// Something that can be done now.
-    pub fn draw(world: &mut World, number: u32) -> Order {
+    pub fn draw(world: &mut World, number: u32) -> VolumeOrder {
         let groups = world.database.groups(VolumeId(0), usize::MAX).unwrap_or_default();
         let groups: Vec<VolumeGroup> = groups.into_iter().map(|seen| seen.record).collect();
         let no = world.rng.random_range(0..world.houses.len());
@@ -88,56 +88,56 @@ impl Order {
         let spot = SitePlace(world.houses[no].info.id, partition);
         let new = Name::new(format!("v{number}").as_bytes()).expect("a name");
         if groups.is_empty() || groups.len() < 3 && world.one_in(5) {
-            return Order::Create(new, spot);
+            return VolumeOrder::Create(new, spot);
         }
         let group = &groups[world.rng.random_range(0..groups.len())];
         let name = group.name.clone();
         if group.read_write_site().is_none() {
-            return Order::Create(new, spot);
+            return VolumeOrder::Create(new, spot);
         }
         let read_only: Vec<ServerId> =
             group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly).map(|site| site.server).collect();
         match world.rng.random_range(0..26) {
-            0 => Order::Backup(name),
-            1..4 => Order::AddSite(name, spot),
-            4 if !read_only.is_empty() => Order::RemoveSite(name, read_only[0]),
-            5..10 if !read_only.is_empty() => Order::Release(name),
-            10..15 => Order::Move(name, spot),
-            15 => Order::Copy(name, new, spot),
-            16 => Order::Restore(name, new, spot),
-            17 => Order::Rename(name, new),
+            0 => VolumeOrder::Backup(name),
+            1..4 => VolumeOrder::AddSite(name, spot),
+            4 if !read_only.is_empty() => VolumeOrder::RemoveSite(name, read_only[0]),
+            5..10 if !read_only.is_empty() => VolumeOrder::Release(name),
+            10..15 => VolumeOrder::Move(name, spot),
+            15 => VolumeOrder::Copy(name, new, spot),
+            16 => VolumeOrder::Restore(name, new, spot),
+            17 => VolumeOrder::Rename(name, new),
             23..26 => {
                 let over = &groups[world.rng.random_range(0..groups.len())];
                 if over.name == name {
-                    Order::Restore(name, new, spot)
+                    VolumeOrder::Restore(name, new, spot)
                 } else {
-                    Order::Over(name, over.name.clone(), DumpFile::default())
+                    VolumeOrder::Over(name, over.name.clone(), DumpFile::default())
                 }
             }
-            18 => Order::Remove(name),
-            19 | 20 => Order::Clone(name, new),
-            22 if !read_only.is_empty() => Order::MoveSite(name, read_only[0], spot),
-            _ => Order::Snapshot(name),
+            18 => VolumeOrder::Remove(name),
+            19 | 20 => VolumeOrder::Clone(name, new),
+            22 if !read_only.is_empty() => VolumeOrder::MoveSite(name, read_only[0], spot),
+            _ => VolumeOrder::Snapshot(name),
         }
     }
 
     /// The names of the groups that it changes.
     pub fn names(&self) -> Vec<&Name> {
         match self {
-            Order::Create(name, _)
-            | Order::Backup(name)
-            | Order::AddSite(name, _)
-            | Order::RemoveSite(name, _)
-            | Order::Release(name)
-            | Order::Move(name, _)
-            | Order::MoveSite(name, ..)
-            | Order::Snapshot(name)
-            | Order::Remove(name) => vec![name],
-            Order::Copy(name, new, _)
-            | Order::Restore(name, new, _)
-            | Order::Over(name, new, _)
-            | Order::Clone(name, new)
-            | Order::Rename(name, new) => vec![name, new],
+            VolumeOrder::Create(name, _)
+            | VolumeOrder::Backup(name)
+            | VolumeOrder::AddSite(name, _)
+            | VolumeOrder::RemoveSite(name, _)
+            | VolumeOrder::Release(name)
+            | VolumeOrder::Move(name, _)
+            | VolumeOrder::MoveSite(name, ..)
+            | VolumeOrder::Snapshot(name)
+            | VolumeOrder::Remove(name) => vec![name],
+            VolumeOrder::Copy(name, new, _)
+            | VolumeOrder::Restore(name, new, _)
+            | VolumeOrder::Over(name, new, _)
+            | VolumeOrder::Clone(name, new)
+            | VolumeOrder::Rename(name, new) => vec![name, new],
         }
     }
 
@@ -148,20 +148,20 @@ impl Order {
     pub fn lead(&self, job: &Job<'_>, coming: &dyn Fn(&Name, &VolumeInfo)) -> Result<(), VosError> {
         let group = |name: &Name| job.servers.db().group_named(name)?.ok_or(VosError::NoVolume);
         match self {
-            Order::Create(name, spot) => vos::create(job, &new_volume(name, *spot)).map(drop),
-            Order::Backup(name) => vos::backup(job, group(name)?).map(drop),
-            Order::AddSite(name, spot) => vos::add_site(job, group(name)?, spot.0, &spot.partition()).map(drop),
-            Order::RemoveSite(name, server) => vos::remove_site(job, group(name)?, *server).map(drop),
-            Order::Release(name) => vos::release(job, group(name)?).map(drop),
-            Order::Move(name, to) => vos::move_volume(job, group(name)?, to.0, &to.partition()).map(drop),
-            Order::MoveSite(name, from, to) => vos::move_site(job, group(name)?, *from, to.0, &to.partition()),
-            Order::Copy(name, new, spot) => vos::copy(job, &group(name)?, &new_volume(new, *spot)).map(drop),
-            Order::Restore(name, new, spot) => {
+            VolumeOrder::Create(name, spot) => vos::create(job, &new_volume(name, *spot)).map(drop),
+            VolumeOrder::Backup(name) => vos::backup(job, group(name)?).map(drop),
+            VolumeOrder::AddSite(name, spot) => vos::add_site(job, group(name)?, spot.0, &spot.partition()).map(drop),
+            VolumeOrder::RemoveSite(name, server) => vos::remove_site(job, group(name)?, *server).map(drop),
+            VolumeOrder::Release(name) => vos::release(job, group(name)?).map(drop),
+            VolumeOrder::Move(name, to) => vos::move_volume(job, group(name)?, to.0, &to.partition()).map(drop),
+            VolumeOrder::MoveSite(name, from, to) => vos::move_site(job, group(name)?, *from, to.0, &to.partition()),
+            VolumeOrder::Copy(name, new, spot) => vos::copy(job, &group(name)?, &new_volume(new, *spot)).map(drop),
+            VolumeOrder::Restore(name, new, spot) => {
                 let (dump, parts) = dumped(job, name, 0, &|volume| coming(new, volume))?;
                 let mut parts = parts.into_iter();
                 vos::restore(job, &new_volume(new, *spot), &dump, &mut || Ok(parts.next())).map(drop)
             }
-            Order::Over(name, over, file) => {
+            VolumeOrder::Over(name, over, file) => {
                 let over_group = group(over)?;
                 let (tree, site) = (over_group.record.read_write, over_group.record.read_write_site().cloned());
                 let site = site.ok_or(VosError::NoVolume)?;
@@ -186,12 +186,12 @@ impl Order {
                 let mut parts = parts.into_iter();
                 vos::restore_over(job, over_group, &dump, &mut || Ok(parts.next())).map(drop)
             }
-            Order::Clone(name, new) => {
+            VolumeOrder::Clone(name, new) => {
                 let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
                 vos::clone_writable(job, &found, new).map(drop)
             }
-            Order::Rename(from, to) => vos::rename(job, from, to),
-            Order::Snapshot(name) => {
+            VolumeOrder::Rename(from, to) => vos::rename(job, from, to),
+            VolumeOrder::Snapshot(name) => {
                 let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
                 let of = found.volume().id;
                 let name = Name::new(format!("{}.snapshot.kept", text(name)).as_bytes()).expect("a name");
@@ -199,7 +199,7 @@ impl Order {
                 let call = VolumeCall::Clone { id, of, name, kind, replace };
                 job.servers.call(found.server, call).map(drop)
             }
-            Order::Remove(name) => {
+            VolumeOrder::Remove(name) => {
                 let which = WhichVolume::Name(name.clone());
                 match vos::find(job.servers, &which, None) {
                     Err(VosError::NoVolume) if vos::finish_removal(job, &which)? => Ok(()),

@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use types::{Fid, Kind, Name, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{Fid, KeyKeeper, Kind, Name, StreamCursor, Timestamp, TreeKey, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Keys, World, make_file, name, new_root, options};
 use crate::engine::{Batch, Engine};
 use crate::record::TreeKeyRecord;
-use crate::{
-    BLOCK_BYTES, KeyKeeper, MemMachine, NewClone, OpenOptions, Partition, StoreError, TreeKey, Update, Vnode, Volume,
-};
+use crate::{BLOCK_BYTES, MemMachine, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume};
 
 const SECRET: &[u8] = b"the launch is at dawn. ";
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
-use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{
+    AllocateMode, Fid, KeyKeeper, Kind, Name, TREE_KEY_BYTES, Timestamp, TreeKey, VnodeNo, VolumeId, VolumeKind,
+};
 
 use crate::{
     BLOCK_BYTES, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, ScrubFinding, Update, Vnode, Volume,
     VolumeQuota,
 };
-use crate::{KEY_BYTES, KeyKeeper, TreeKey};
 
 /// Where an operation on a body begins: mostly within a few blocks, sometimes around the end of the first MiB.
 pub(crate) fn offset() -> impl Strategy<Value = u64> {
@@ -309,7 +310,7 @@ impl KeyKeeper for Keys {
 
     fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String> {
         let bytes = wrapped.strip_suffix(b"test").ok_or("not wrapped here")?;
-        let key: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| "of another length")?;
+        let key: [u8; TREE_KEY_BYTES] = bytes.try_into().map_err(|_| "of another length")?;
         Ok(TreeKey::new(key.map(|byte| byte ^ 0x5a)))
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use powercut::{DriveImage, Flushes, Machine};
+use powercut::{DriveImage, Flushes, DrivenMachine};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Volume, VolumeQuota};
 use types::{Fid, Timestamp};
@@ -36,7 +36,7 @@ fn partition_of(root: &Path) -> PathBuf {
 /// The machine and the server on it.
 pub struct Driven {
     at: PathBuf,
-    machine: Option<Machine>,
+    machine: Option<DrivenMachine>,
     server: Option<Child>,
     seed: u64,
     /// How often power was lost.
@@ -47,7 +47,7 @@ impl Driven {
     /// A new cell below `at`; its root.
     pub fn new(at: &Path, seed: u64) -> (Driven, Fid) {
         let image = DriveImage::ext4(DRIVE_BYTES, at).unwrap();
-        let machine = Machine::boot(&at.join("machine"), image, Flushes::Obeyed).unwrap();
+        let machine = DrivenMachine::boot(&at.join("machine"), image, Flushes::Obeyed).unwrap();
         let config = PartitionConfig { server: "test".into() };
         let path = partition_of(machine.root());
         let partition = Partition::create(&path, &config, OpenOptions::default()).unwrap();
@@ -80,7 +80,7 @@ impl Driven {
         }
     }
 
-    fn machine(&self) -> &Machine {
+    fn machine(&self) -> &DrivenMachine {
         self.machine.as_ref().expect("it runs")
     }
 }
@@ -95,7 +95,7 @@ impl Host for Driven {
             self.losses += 1;
             let machine = self.machine.take().expect("it runs");
             let image = machine.lose_power(self.seed * 1000 + self.losses).unwrap();
-            let again = Machine::boot(&self.at.join("machine"), image, Flushes::Obeyed).unwrap();
+            let again = DrivenMachine::boot(&self.at.join("machine"), image, Flushes::Obeyed).unwrap();
             self.machine = Some(again);
         }
         self.start();
@@ -103,7 +103,7 @@ impl Host for Driven {
 
     fn look(&mut self, fid: Fid, seed: u64, look: &mut dyn FnMut(&Volume)) {
         let image = self.machine().drive().after_loss(seed);
-        let other = Machine::boot(&self.at.join("other"), image, Flushes::Obeyed).unwrap();
+        let other = DrivenMachine::boot(&self.at.join("other"), image, Flushes::Obeyed).unwrap();
         let partition = Partition::open(&partition_of(other.root()), OpenOptions::default()).unwrap();
         let volume = partition.volume(fid.volume).unwrap().unwrap();
         look(&volume);

@@ -1,8 +1,7 @@
 //! Who shows who he is, and gets a token for it (`docs/spec/access.md`). What is kept of passwords lies in the cell's database, so who has none asks who has it.
 
 use celldb::CellDb;
-use guard::{Cps, PtsAsker};
-use login::{Passwords, Service, TokenIssuer, TokenRequest};
+use guard::{Authenticator, Cps, PtsAsker, TokenRequest};
 use std::sync::Arc;
 use types::{
     Answer, AuthCall, AuthLevel, Behalf, Fault, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
@@ -15,16 +14,12 @@ use crate::service::CallContext;
 
 /// What a server needs for it.
 #[derive(Debug)]
-pub(crate) struct AuthDesk {
-    mint: Arc<TokenIssuer>,
-    passwords: Passwords,
-    kerberos: Option<Arc<Service>>,
-}
+pub(crate) struct AuthDesk(Arc<dyn Authenticator>);
 
 impl Vice {
-    /// Who makes tokens, and who looks at tickets. Once, before anybody asks.
-    pub fn set_token_issuer(&self, mint: Arc<TokenIssuer>, kerberos: Option<Arc<Service>>) {
-        if self.desk.set(AuthDesk { mint, passwords: Passwords::default(), kerberos }).is_err() {
+    /// What makes tokens and looks at passwords and tickets. Once, before anybody asks.
+    pub fn set_authenticator(&self, authenticator: Arc<dyn Authenticator>) {
+        if self.desk.set(AuthDesk(authenticator)).is_err() {
             tracing::error!("a second mint is not used");
         }
     }
@@ -85,8 +80,8 @@ impl Vice {
         let is_right = |who: Option<&Principal>, name: &str, password: &Secret| -> Result<bool, Fault> {
             let kept = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
             let host = asker.and_then(|asker| asker.host);
-            let tried = desk.passwords.is_right(ask.now, (name, host), kept.as_deref(), password);
-            if tried.is_ok_and(|tried| tried.alarm) {
+            let tried = desk.0.is_right(ask.now, (name, host), kept.as_deref(), password);
+            if tried.as_ref().is_ok_and(|tried| tried.alarm) {
                 tracing::warn!(
                     name,
                     ?host,
@@ -124,7 +119,7 @@ impl Vice {
                 if !may {
                     return Err(Fault::AccessDenied);
                 }
-                let kept = desk.passwords.keep(new).map_err(|_| Fault::Invalid)?;
+                let kept = desk.0.keep(new).ok_or(Fault::Invalid)?;
                 // A new password is the remedy of a user whose token was stolen, so it ends the old ones.
                 let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
                 db.access().set_secret(who.id, &kept, ends_tokens)?;
@@ -146,7 +141,7 @@ impl Vice {
 impl AuthDesk {
     /// Whether tokens that this key signed count.
     pub(crate) fn believes(&self, key: u32) -> bool {
-        self.mint.believes(key)
+        self.0.believes(key)
     }
 
     fn token(
@@ -169,7 +164,7 @@ impl AuthDesk {
     ) -> Result<Vec<u8>, Fault> {
         let (principal, name) = (who.id, who.name.clone());
         let request = TokenRequest { principal, name, level, client, not_before: who.tokens_after, ends };
-        self.mint.issue(&request, ask.wall).ok_or(Fault::Unsupported)
+        self.0.issue(&request, ask.wall).ok_or(Fault::Unsupported)
     }
 
     /// A token that ends with the ticket at the latest.
@@ -180,15 +175,15 @@ impl AuthDesk {
         request: &[u8],
         client: [u8; 32],
     ) -> Result<Answer, Fault> {
-        let service = self.kerberos.as_ref().ok_or(Fault::Unsupported)?;
         let host = ask.caller.who.host;
-        let vouched = service.accept(request, &client).map_err(|error| {
+        let accepted = self.0.accept(request, &client).ok_or(Fault::Unsupported)?;
+        let vouched = accepted.map_err(|error| {
             tracing::info!(?host, %error, "a Kerberos ticket is refused");
             Fault::AccessDenied
         })?;
         let named = WhichPrincipal::Name(vouched.name.clone());
         let who = match db.access().principal(&named)? {
-            None if service.creates && !is_of_a_service(&vouched.name) => make_user(db, &vouched.name)?,
+            None if self.0.makes_users() && !is_of_a_service(&vouched.name) => make_user(db, &vouched.name)?,
             found => found,
         };
         let Some(who) = who.filter(is_user) else {
@@ -204,12 +199,12 @@ impl AuthDesk {
     }
 
     fn renewed(&self, ask: &CallContext<'_>, bytes: &[u8]) -> Result<Answer, Fault> {
-        let token = self.mint.verify(bytes, ask.wall).map_err(|_| Fault::TokenExpired)?;
+        let token = self.0.verify(bytes, ask.wall).map_err(|_| Fault::TokenExpired)?;
         // It was shown with its proof for this very request.
         if token.number != ask.caller.who.token {
             return Err(Fault::TokenRefused);
         }
-        let newer = self.mint.renew(&token, ask.wall).map_err(|_| Fault::TokenExpired)?;
+        let newer = self.0.renew(&token, ask.wall).map_err(|_| Fault::TokenExpired)?;
         Ok(Answer::Token(newer.ok_or(Fault::Unsupported)?.into()))
     }
 }

@@ -129,7 +129,7 @@ impl Vice {
 
     /// What the call waits for, if its volume is held.
     pub(crate) fn held_by(&self, call: &Call) -> Option<Fid> {
-        let volume = changed_volume(call)?;
+        let volume = call.changed_volume()?;
         self.moves.lock().holds(volume).then(|| Fid::root(volume))
     }
 
@@ -332,26 +332,4 @@ fn need_no_lends(volume: &ViceVolume) -> Result<(), Fault> {
     let id = volume.store.id();
     let is_lent = volume.partition.lent().iter().any(|(of, _)| *of == id);
     if is_lent { Err(Fault::Busy) } else { Ok(()) }
-}
-
-/// The volume that a change is made in.
-fn changed_volume(call: &Call) -> Option<VolumeId> {
-    match call {
-        Call::Make { dir: fid, .. }
-        | Call::MakeUnnamed { dir: fid, .. }
-        | Call::Link { fid, .. }
-        | Call::Remove { dir: fid, .. }
-        | Call::Rename { from_dir: fid, .. }
-        | Call::SetStatus { fid, .. }
-        | Call::XattrSet { fid, .. }
-        | Call::XattrRemove { fid, .. }
-        | Call::SetAcl { fid, .. }
-        | Call::SetQuota { fid, .. }
-        | Call::Write { fid, .. }
-        | Call::Allocate { fid, .. }
-        | Call::SettleBody { fid, .. }
-        | Call::AdoptBody { fid, .. } => Some(fid.volume),
-        Call::Delegated { call, .. } => changed_volume(call),
-        _ => None,
-    }
 }

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use celldb::{Access, CellDb, CellError};
+use celldb::{Access, CellDb, CellError, RemoteCellDb};
 use client::{ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
-use server::{CellPlace, RemoteCell, Server, ServerConfig};
+use server::{CellPlace, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
@@ -61,7 +61,7 @@ impl Cell {
             servers.push((dir, config, Some(server)));
         }
         let ids = servers.iter().map(|(_, _, server)| server.as_ref().unwrap().vice().me().id).collect::<Vec<_>>();
-        let db = RemoteCell::at(database.unwrap(), ClientOptions::default());
+        let db = RemoteCellDb::at(database.unwrap(), ClientOptions::default());
         while db.servers().unwrap().len() < count {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

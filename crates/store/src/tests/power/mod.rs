@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use powercut::{Cut, Drive, DriveImage, Flushes, Machine, isolated};
+use powercut::{Cut, Drive, DriveImage, Flushes, DrivenMachine, isolated};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Name, VnodeNo};
@@ -151,7 +151,7 @@ impl Trial {
         let dir = tempfile::tempdir().unwrap();
         let has_scopes = chain % 2 == 1;
         let image = DriveImage::ext4(DRIVES_BYTES[usize::from(has_scopes)], dir.path()).unwrap();
-        let machine = Machine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
+        let machine = DrivenMachine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
         let verifier = make(&machine.root().join("p"), chain % 4 >= 2).boot_verifier().0;
         let image = machine.stop().unwrap();
         Trial { dir, image, model: Model::default(), turn: 0, verifier, mistake, has_scopes }
@@ -201,7 +201,7 @@ impl Trial {
 
     /// A child works until the power goes: what it said, and the drive.
     fn history(&self, seed: u64, habits: Habits, when: When) -> Result<(Vec<String>, Arc<Drive>), String> {
-        let machine = Machine::boot(self.dir.path(), self.image.clone(), Flushes::Obeyed).unwrap();
+        let machine = DrivenMachine::boot(self.dir.path(), self.image.clone(), Flushes::Obeyed).unwrap();
         let drive = machine.drive().clone();
         let child = self.spawn(&machine.root().join("p"), seed, habits);
         let lines = until_off(child, when, &drive)?;
@@ -212,7 +212,7 @@ impl Trial {
     /// What a machine finds that boots with this image.
     fn check(&self, image: DriveImage, told: &Told) -> Result<Model, String> {
         let looked = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            let machine = Machine::boot(self.dir.path(), image, Flushes::Obeyed).unwrap();
+            let machine = DrivenMachine::boot(self.dir.path(), image, Flushes::Obeyed).unwrap();
             let found = look(&machine.root().join("p"), told)?;
             machine.stop().unwrap();
             Ok(found)
@@ -439,7 +439,7 @@ fn du1_a_partition_is_made_whole_or_not_at_all() {
         let mut found = [0; 2];
         for seed in 0..number_of("POWER_CUTS", MAKING_CUTS) {
             let mut rng = SmallRng::seed_from_u64(seed);
-            let machine = Machine::boot(dir.path(), empty.clone(), Flushes::Obeyed).unwrap();
+            let machine = DrivenMachine::boot(dir.path(), empty.clone(), Flushes::Obeyed).unwrap();
             let drive = machine.drive().clone();
             let path = machine.root().join("p");
             let child = spawn(dir.path(), "tests::power::child::maker", MAKER, &path.display().to_string());
@@ -448,7 +448,7 @@ fn du1_a_partition_is_made_whole_or_not_at_all() {
             let lines = until_off(child, When::Working(cut), &drive).unwrap();
             machine.lose_power(0).unwrap();
             let is_told = lines.len() > 1;
-            let machine = Machine::boot(dir.path(), drive.after_loss(rng.random()), Flushes::Obeyed).unwrap();
+            let machine = DrivenMachine::boot(dir.path(), drive.after_loss(rng.random()), Flushes::Obeyed).unwrap();
             let is_there = is_made(&path, is_told).unwrap_or_else(|error| panic!("seed {seed}, {cut:?}: {error}"));
             found[usize::from(is_there)] += 1;
             drop(machine);

@@ -1,0 +1,274 @@
+//! The cell's database when another server has it: every call goes there.
+//!
+//! The session begins with the first call, so that servers start in any order. While that server cannot
+//! be reached requests fail at once (`way.rs`). Look-ups of who asks have a session of their own with
+//! less patience, since a user waits for each: at most [`LOOKUP`], together less than 3 s.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use client::{ClientOptions, Endpoint, clock};
+use types::{
+    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup,
+    VolumeId, WhichVolume,
+};
+
+use crate::{Access, CellDb, CellError, News};
+
+mod principals;
+mod rules;
+mod told;
+mod way;
+
+use rules::FetchedRules;
+use told::PrincipalChanges;
+use way::{Patience, Way};
+
+type Result<T> = std::result::Result<T, CellError>;
+
+/// Of changes, and of what the server itself wants to know.
+const TIMEOUT: Patience = Patience { attach: Duration::from_secs(3), call: Duration::from_secs(10) };
+/// Of who asks.
+const LOOKUP: Patience = Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
+/// What is remembered of principals counts for so long without news, unless `cell.toml` says another time.
+pub const AWAY_MAX: Duration = Duration::from_secs(600);
+/// Nothing was heard yet.
+const NEVER: i64 = i64::MIN;
+
+/// The database at another server.
+pub struct RemoteCellDb {
+    way: Arc<Way>,
+    lookups: Arc<Way>,
+    /// When this server heard last of changes, in nanoseconds of its clock; negative: in an earlier life.
+    heard: AtomicI64,
+    away_max: Duration,
+    /// The database's server does not take this one for a server of the cell.
+    refused: AtomicBool,
+    told: PrincipalChanges,
+    ruled: FetchedRules,
+    caller: Caller,
+}
+
+impl RemoteCellDb {
+    /// At this server, where root's sessions may make changes.
+    pub fn at(endpoint: Endpoint, options: ClientOptions) -> Self {
+        RemoteCellDb {
+            lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
+            way: Way::to(endpoint, options, TIMEOUT),
+            heard: AtomicI64::new(NEVER),
+            away_max: AWAY_MAX,
+            refused: AtomicBool::new(false),
+            told: PrincipalChanges::default(),
+            ruled: FetchedRules::default(),
+            caller: Caller::ROOT,
+        }
+    }
+
+    /// Keeps the cell's rules in this file, and begins with those that are there.
+    pub fn keeping_rules_in(mut self, file: PathBuf) -> Self {
+        self.ruled.keep_in(file);
+        self
+    }
+
+    /// What is remembered of principals counts for so long without news.
+    pub fn away_at_most(mut self, max: Duration) -> Self {
+        self.away_max = max;
+        self
+    }
+
+    /// Asks as this one, and not as the superuser.
+    pub fn asking_as(mut self, caller: Caller) -> Self {
+        self.caller = caller;
+        self
+    }
+
+    fn ask(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
+        self.call(Call::Cell(call))
+    }
+
+    fn call(&self, call: Call) -> std::result::Result<Answer, Fault> {
+        self.way.call(&self.caller, call)
+    }
+
+    /// About somebody who asks now and waits for it.
+    fn look_up(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
+        self.lookups.call(&self.caller, Call::Cell(call))
+    }
+
+    /// This server shows another certificate from now on.
+    pub fn connect_anew(&self) {
+        self.way.connect_anew();
+        self.lookups.connect_anew();
+    }
+
+    /// Whether the database's server did not take this one for a server of the cell, the last time
+    /// that it was asked for news.
+    pub fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
+    }
+
+    /// This server heard so long before its start, in an earlier life.
+    pub fn heard_before(&self, ago: Duration) {
+        let now = clock::now().since_start();
+        let at = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - i128::try_from(ago.as_nanos()).unwrap_or(0);
+        self.heard.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
+    }
+
+    /// How long ago this server heard of all changes; `None`: never.
+    pub fn heard_ago(&self) -> Option<Duration> {
+        let heard = self.heard.load(Ordering::Acquire);
+        let now = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
+        (heard != NEVER).then(|| Duration::from_nanos(u64::try_from(now.saturating_sub(heard)).unwrap_or(0)))
+    }
+
+    /// A question, or a change that is refused for no reason that has words of its own.
+    fn answer<T>(&self, call: CellCall, take: impl FnOnce(Answer) -> Option<T>) -> Result<T> {
+        let answer = self.ask(call).map_err(CellError::Away)?;
+        // The session took only an answer of the kind that belongs to the call.
+        take(answer).ok_or(CellError::Away(Fault::Invalid))
+    }
+
+    /// A change of the record that is at `expected`; the reasons to refuse it as they are for who is beside the database.
+    fn change(
+        &self,
+        call: CellCall,
+        expected: Revision,
+        found: impl FnOnce() -> Result<Revision>,
+        taken: impl FnOnce() -> Result<Option<CellError>>,
+    ) -> Result<Revision> {
+        match self.ask(call) {
+            Ok(Answer::Revision(revision)) => Ok(revision),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(Fault::Conflict) => Err(CellError::Conflict { expected, found: found()? }),
+            Err(Fault::Exists) => Err(taken()?.unwrap_or(CellError::Away(Fault::Exists))),
+            Err(Fault::Invalid) => Err(CellError::Misuse("no such record can be".to_owned())),
+            Err(fault) => Err(CellError::Away(fault)),
+        }
+    }
+
+    fn group(&self, volume: WhichVolume) -> Result<Option<Revised<VolumeGroup>>> {
+        match self.ask(CellCall::Group { volume }) {
+            Ok(Answer::Groups { mut groups, .. }) => Ok(groups.pop()),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(Fault::NoVolume) => Ok(None),
+            Err(fault) => Err(CellError::Away(fault)),
+        }
+    }
+
+    fn found_group(&self, read_write: VolumeId) -> Result<Revision> {
+        let found = self.group_of(read_write)?.filter(|seen| seen.record.read_write == read_write);
+        Ok(found.map(|seen| seen.revision).unwrap_or_default())
+    }
+
+    fn found_server(&self, id: ServerId) -> Result<Revision> {
+        let found = self.servers()?.into_iter().find(|seen| seen.record.id == id);
+        Ok(found.map(|seen| seen.revision).unwrap_or_default())
+    }
+
+    /// Whose the name or a number of the group is.
+    fn taken(&self, group: &VolumeGroup) -> Result<Option<CellError>> {
+        let other = |seen: Option<Revised<VolumeGroup>>| {
+            seen.map(|seen| seen.record.read_write).filter(|by| *by != group.read_write)
+        };
+        if let Some(by) = other(self.group_named(&group.name)?) {
+            let what = format!("the name {}", String::from_utf8_lossy(group.name.as_bytes()));
+            return Ok(Some(CellError::Taken { what, by }));
+        }
+        for number in group.numbers() {
+            if let Some(by) = other(self.group_of(number)?) {
+                return Ok(Some(CellError::Taken { what: format!("the number {}", number.0), by }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl CellDb for RemoteCellDb {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>> {
+        self.group(WhichVolume::Name(name.clone()))
+    }
+
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
+        if number.0 == 0 {
+            return Ok(None);
+        }
+        self.group(WhichVolume::Id(number))
+    }
+
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>> {
+        let mut all: Vec<Revised<VolumeGroup>> = Vec::new();
+        while all.len() < max {
+            let after = all.last().map_or(after, |seen| seen.record.read_write);
+            let left = u32::try_from(max - all.len()).unwrap_or(u32::MAX);
+            let (groups, end) = self.answer(CellCall::Groups { after, max: left }, |answer| match answer {
+                Answer::Groups { groups, end } => Some((groups, end)),
+                _ => None,
+            })?;
+            let empty = groups.is_empty();
+            all.extend(groups);
+            if end || empty {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision> {
+        let call = CellCall::PutGroup { group: Box::new(group.clone()), expected };
+        self.change(call, expected, || self.found_group(group.read_write), || self.taken(group))
+    }
+
+    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision> {
+        let call = CellCall::RemoveGroup { read_write, expected };
+        self.change(call, expected, || self.found_group(read_write), || Ok(None))
+    }
+
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId> {
+        self.answer(CellCall::TakeNumbers { above, count }, |answer| match answer {
+            Answer::Number(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
+        self.answer(CellCall::Servers, |answer| match answer {
+            Answer::Servers(servers) => Some(servers),
+            _ => None,
+        })
+    }
+
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision> {
+        let call = CellCall::PutServer { server: server.clone(), expected };
+        self.change(call, expected, || self.found_server(server.id), || Ok(None))
+    }
+
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision> {
+        let call = CellCall::RemoveServer { id, expected };
+        self.change(call, expected, || self.found_server(id), || Ok(None))
+    }
+
+    fn revision(&self) -> Result<Revision> {
+        // Nothing is so late.
+        self.changed(Revision(u64::MAX), 0).map(|(at, _)| at)
+    }
+
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>> {
+        let (at, changes) = self.changed(since, u32::try_from(max).unwrap_or(u32::MAX))?;
+        changes.ok_or(CellError::Forgotten { oldest: at })
+    }
+
+    fn access(&self) -> &dyn Access {
+        self
+    }
+}
+
+impl RemoteCellDb {
+    fn changed(&self, since: Revision, max: u32) -> Result<News> {
+        self.answer(CellCall::Changes { since, max }, |answer| match answer {
+            Answer::Changes { at, changes } => Some((at, changes)),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says, and for cells that it does not name DNS (crate `resolve`). It is read when somebody comes by, so what is added there
+//! needs no new mount.
+//!
+//! ```toml
+//! ["example.org"]
+//! servers = ["afs1.example.org:7620", "192.0.2.7:7620"]
+//! fingerprint = "sha256:..."   # or ca = "FILE"; neither: as it is seen first
+//! ```
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Cell, ClientIdentity, Endpoint, Session, SessionConfig, TokenWallet, dial_addresses};
+use fabric::tls::Trust;
+use local::ask::endpoint;
+use local::cell::Where;
+use local::failure::Failure;
+use resolve::CellsOfDns;
+use serde::Deserialize;
+use types::Fault;
+use venus::{Error, VenusConfig, Volumes};
+
+use crate::security;
+
+/// For all mounts of a machine.
+const OF_MACHINE: &str = "/etc/rialto/cells.toml";
+/// How long one server of a cell may take.
+const DIAL_WITHIN: Duration = Duration::from_secs(3);
+
+#[derive(Deserialize, Debug, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    /// As `HOST:PORT` or `unix:PATH`, the best first.
+    servers: Vec<String>,
+    /// The certificates of its authority, in PEM.
+    ca: Option<PathBuf>,
+    /// Instead: what its certificate has.
+    fingerprint: Option<String>,
+}
+
+/// What is known of a cell.
+#[derive(Clone, Debug)]
+struct Known {
+    servers: Vec<Endpoint>,
+    trust: Option<Trust>,
+}
+
+/// How a mount reaches other cells.
+pub struct Cells {
+    files: Vec<PathBuf>,
+    dir: PathBuf,
+    clear: bool,
+    /// For cells that no file names.
+    dns: CellsOfDns,
+    /// Where each has a directory for its cache and identity.
+    cache: PathBuf,
+    cache_bytes_max: u64,
+    /// What servers are told of this client.
+    display: String,
+}
+
+impl Cells {
+    /// By this file, or else by those of the directory and of the machine.
+    pub fn new(
+        file: Option<&Path>,
+        place: &Where,
+        cache: &Path,
+        cache_bytes_max: u64,
+        display: String,
+    ) -> Result<Self, Failure> {
+        let (dir, clear) = (place.path()?, place.is_clear());
+        let files = match file {
+            Some(file) => vec![file.to_owned()],
+            None => vec![dir.join("cells.toml"), PathBuf::from(OF_MACHINE)],
+        };
+        let dns = CellsOfDns::new(None);
+        Ok(Cells { files, dir, clear, dns, cache: cache.to_owned(), cache_bytes_max, display })
+    }
+
+    /// Asks these name servers instead of the machine's.
+    #[must_use]
+    pub fn with_name_servers(self, servers: Vec<SocketAddr>) -> Self {
+        if servers.is_empty() { self } else { Cells { dns: CellsOfDns::new(Some(servers)), ..self } }
+    }
+
+    /// Whether there is such a cell, as the files or DNS say.
+    pub fn knows(&self, cell: &str) -> bool {
+        self.known(cell).is_some()
+    }
+
+    /// A cell, as the first file says that knows it, or else DNS.
+    fn known(&self, cell: &str) -> Option<Known> {
+        let by_dns = || self.dns.servers_of(cell).map(|servers| Known { servers, trust: None });
+        self.each_file().find_map(|mut known| known.remove(cell)).or_else(by_dns)
+    }
+
+    /// The cells that the files name.
+    pub fn listed(&self) -> Vec<String> {
+        self.each_file().flat_map(HashMap::into_keys).collect()
+    }
+
+    fn each_file(&self) -> impl Iterator<Item = HashMap<String, Known>> {
+        self.files.iter().filter_map(|file| {
+            let text = std::fs::read_to_string(file).ok()?;
+            parse(&text).inspect_err(|why| tracing::error!(file = %file.display(), why, "not used")).ok()
+        })
+    }
+
+    /// Begins a session with a server of the cell.
+    ///
+    /// # Errors
+    /// `NoVolume` if neither a file nor DNS knows it; why the last of its servers cannot be reached.
+    pub fn reach(&self, cell: &str) -> Result<Arc<Volumes>, Error> {
+        let Known { servers, trust } = self.known(cell).ok_or(Fault::NoVolume)?;
+        let options = match trust.filter(|_| !self.clear) {
+            Some(trust) => security::with(Some(trust)),
+            None => security::options(&self.dir, cell, self.clear),
+        };
+        let mut options = options.map_err(|failure| Error::Closed(failure.to_string()))?;
+        let tokens: Arc<TokenWallet> = Arc::default();
+        options.wallet = Some(Arc::clone(&tokens) as _);
+        // The name has a place of its own whatever it is.
+        let dir = self.cache.join(format!("cell-{cell}"));
+        let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
+        let identity =
+            identity.and_then(|()| ClientIdentity::load(&dir.join("identity")).map_err(|error| error.to_string()));
+        let identity = identity.map_err(Error::NoCache)?;
+        let (again, display) = (identity.again(), self.display.clone());
+        let config = move |endpoint| SessionConfig {
+            display: display.clone(),
+            options: options.clone(),
+            ..SessionConfig::new(endpoint, again.again())
+        };
+        let mut why = Error::Closed(format!("no server of {cell} is known"));
+        for server in servers {
+            let within = SessionConfig { attach_within: Some(DIAL_WITHIN), ..config(server.clone()) };
+            match Session::connect(within) {
+                Ok(session) => {
+                    tracing::info!(cell, %server, "cell reached");
+                    let venus = VenusConfig {
+                        cache_dir: Some(dir.join("data")),
+                        cache_bytes_max: self.cache_bytes_max,
+                        tokens: Some(tokens),
+                        ..VenusConfig::default()
+                    };
+                    // The identity is this process's as long as the session is.
+                    let dial = move |endpoint| {
+                        let _held = &identity;
+                        config(endpoint)
+                    };
+                    return Ok(Volumes::new(Cell::of_servers(Arc::new(session), dial_addresses(dial)), venus));
+                }
+                Err(error) => why = error.into(),
+            }
+        }
+        Err(why)
+    }
+}
+
+fn parse(text: &str) -> Result<HashMap<String, Known>, String> {
+    let entries: HashMap<String, Entry> = toml::from_str(text).map_err(|error| error.to_string())?;
+    let each = entries.into_iter().map(|(cell, entry)| {
+        let servers: Result<Vec<_>, _> = entry.servers.iter().map(|server| endpoint(server)).collect();
+        let trust = security::stated(entry.ca.as_deref(), entry.fingerprint.as_deref())?;
+        Ok((cell, Known { servers: servers?, trust }))
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_names_cells_with_their_servers() {
+        let known = parse("[\"a.org\"]\nservers = [\"x:1\", \"unix:/y\"]\n[b]\nservers = []\n").unwrap();
+        assert_eq!(known["a.org"].servers, [Endpoint::Tcp("x:1".into()), Endpoint::Unix("/y".into())]);
+        assert_eq!(known["b"].servers, []);
+        for bad in
+            ["[a]\nservers = []\nfingerprint = \"md5\"", "[a]\nserver = []", "[a]\nservers = [\"x\"]", "a = 1", "["]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_directorys_file_comes_before_the_machines_and_an_unknown_cell_is_no_volume() {
+        let dir = tempfile::tempdir().unwrap();
+        let cells =
+            Cells::new(None, &Where { dir: Some(dir.path().to_owned()), clear: false }, dir.path(), 0, String::new())
+                .unwrap();
+        assert_eq!(cells.files[1], Path::new(OF_MACHINE));
+        assert!(cells.known("far").is_none());
+        assert_eq!(cells.reach("far").err(), Some(Error::Fault(Fault::NoVolume)));
+        std::fs::write(dir.path().join("cells.toml"), "[\"far\"]\nservers = [\"unix:/absent\"]").unwrap();
+        assert_eq!(cells.known("far").unwrap().servers, [Endpoint::Unix("/absent".into())]);
+        assert!(cells.reach("far").is_err());
+    }
+}

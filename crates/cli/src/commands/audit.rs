@@ -1,0 +1,213 @@
+//! `rialto audit`: what the server of a cell's directory wrote down of who did what, and whether that is as it was written.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use guard::{AuditBody, AuditEvent, AuditLine, NO_HASH, audit_check, audit_matches, audit_missing};
+use local::cell::Where;
+use local::failure::{Doing, Failure};
+use local::show;
+use types::Timestamp;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto audit show                          what was written down, the oldest first
+    rialto audit show --since 1h --result denied
+    rialto audit show --who joe --request pts.Join --json
+    rialto audit verify                        whether it is as it was written
+    rialto audit head                          the hash of its last line, to keep elsewhere
+    rialto audit verify --head HASH            whether all up to there is as it was then
+
+The log of this server lies in DIR/audit: administration, logins and refused tokens, changed
+access lists, fences, and refusals. Each line has the hash of the one before it.
+
+EXIT CODES
+    0  done; verify: nothing was changed, taken out or added
+    1  verify: something was; or the log cannot be read
+    3  no cell there";
+
+/// Shows who did what, and checks that nobody changed what was written down.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP, arg_required_else_help = true)]
+pub struct Audit {
+    #[command(subcommand)]
+    verb: Verb,
+    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
+    /// JSON: one value for each line of the answer.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Show(Show),
+    Verify(Verify),
+    Head(Head),
+}
+
+/// Shows events, the oldest first.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n    rialto audit show --since 1d\n    rialto audit show --who 10.1.2.3 --result denied --json"
+)]
+struct Show {
+    /// Of the last time, such as 90s, 15m, 1h or 7d.
+    #[arg(long, value_name = "TIME", value_parser = super::rules::seconds)]
+    since: Option<u64>,
+    /// Of somebody: a name, a principal's number, a uid, an address, or the number of a token.
+    #[arg(long, value_name = "WHO")]
+    who: Option<String>,
+    /// Of a request, such as auth.Password, or of a kind: administration, authentication, denied, 'access list', fence.
+    #[arg(long, value_name = "REQUEST")]
+    request: Option<String>,
+    /// With this in the result: 'done', or a part of the refusal.
+    #[arg(long, value_name = "TEXT")]
+    result: Option<String>,
+}
+
+/// Checks the whole log: every line and file that was changed, taken out or added is named.
+///
+/// A log that was written anew as a whole, with its head, is found only with a head that was kept
+/// elsewhere.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n    rialto audit verify\n    rialto audit verify --head \"$(cat /mnt/usb/head)\" --json"
+)]
+struct Verify {
+    /// What 'rialto audit head' said at some time: the log must still have that line. Any number of
+    /// them.
+    #[arg(long, value_name = "HASH", value_parser = hash)]
+    head: Vec<String>,
+}
+
+/// Prints the hash of the log's last line, which proves it and all lines before it.
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n    rialto audit head | ssh elsewhere 'cat >> heads'\n    rialto audit head --json")]
+struct Head {}
+
+fn hash(text: &str) -> Result<String, String> {
+    let sound = text.len() == NO_HASH.len() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if sound { Ok(text.to_ascii_lowercase()) } else { Err("a hash has 64 hexadecimal digits".to_owned()) }
+}
+
+impl Audit {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let dir = Where { dir: self.dir.clone(), clear: false }.cell()?.dir().join("audit");
+        match &self.verb {
+            Verb::Show(show) => self.show(&dir, show),
+            Verb::Verify(verify) => self.verify(&dir, &verify.head),
+            Verb::Head(_) => self.head(&dir),
+        }
+    }
+
+    fn head(&self, dir: &Path) -> Result<ExitCode, Failure> {
+        let head = server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
+        let head = head.ok_or_else(|| {
+            Failure::new(format!("reading the head in {}", dir.display()), "there is none")
+                .mend("the server writes one with its first line; 'rialto audit verify' looks at the log")
+        })?;
+        if self.json {
+            show::json(&head);
+        } else {
+            println!("{}", head.hash);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn show(&self, dir: &Path, wanted: &Show) -> Result<ExitCode, Failure> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+        let since = wanted.since.map_or(0, |secs| now.saturating_sub_unsigned(secs.saturating_mul(1000)));
+        let (who, request, result) = (wanted.who.as_deref(), wanted.request.as_deref(), wanted.result.as_deref());
+        let mut rows = Vec::new();
+        for (_, bytes) in read(dir)? {
+            for line in bytes.split(|byte| *byte == b'\n') {
+                let Ok(AuditLine { what: AuditBody::Event(event), .. }) = serde_json::from_slice(line) else {
+                    continue;
+                };
+                if event.time < since || !audit_matches(&event, who, request, result) {
+                    continue;
+                }
+                if self.json { show::json(&event) } else { rows.push(row(&event)) }
+            }
+        }
+        if !self.json {
+            let header = ["time", "who", "from", "request", "about", "result"];
+            println!("{}", show::table(&header, &[], rows));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn verify(&self, dir: &Path, kept: &[String]) -> Result<ExitCode, Failure> {
+        // First, as a server that runs goes on writing.
+        let head = server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
+        let files = read(dir)?;
+        let mut check = audit_check(files.iter().map(|(number, bytes)| (*number, &bytes[..])), head.as_ref());
+        let oldest = files.front().map_or(0, |(number, _)| *number);
+        check.wrong.extend(audit_missing(files.iter().map(|(_, bytes)| &bytes[..]), kept).into_iter().map(|hash| {
+            let old = if oldest > 1 {
+                format!(", or was in a file before {oldest}, which are not kept")
+            } else {
+                String::new()
+            };
+            format!("no line has the hash {hash}: it, or a line before it, was changed or taken away{old}")
+        }));
+        if self.json {
+            show::json(&serde_json::json!({
+                "files": files.len(), "lines": check.lines, "torn": check.torn, "lost": check.lost,
+                "behind_head": check.behind, "head": head.is_some(), "wrong": check.wrong,
+            }));
+        } else {
+            check.wrong.iter().for_each(|wrong| println!("{wrong}"));
+            println!(
+                "{} lines in {} files, {} torn by a kill, {} events lost",
+                check.lines,
+                files.len(),
+                check.torn,
+                check.lost
+            );
+            if check.behind > 0 {
+                println!(
+                    "{} lines behind the head: a server that runs or was killed wrote them, or somebody added them",
+                    check.behind
+                );
+            }
+            if head.is_none() {
+                println!("there is no head: lines that were taken away at the end are not missed");
+            }
+        }
+        if check.wrong.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Failure::new("checking the audit log", "it is not as it was written")
+            .mend("compare it with a copy that is kept elsewhere"))
+    }
+}
+
+/// The files, in their order.
+fn read(dir: &Path) -> Result<VecDeque<(u64, Vec<u8>)>, Failure> {
+    let files = server::audit::files(dir).doing(|| format!("reading {}", dir.display()))?;
+    let read = |(number, path): (u64, PathBuf)| {
+        Ok((number, std::fs::read(&path).doing(|| format!("reading {}", path.display()))?))
+    };
+    files.into_iter().map(read).collect()
+}
+
+fn row(event: &AuditEvent) -> Vec<String> {
+    let number = event.principal.map(|id| id.to_string());
+    let uid = event.uid.map(|uid| if uid == 0 { "the superuser".to_owned() } else { format!("uid {uid}") });
+    let who = event.name.clone().or(number).or(uid).unwrap_or_else(|| "nobody".to_owned());
+    let more = if event.more > 0 { format!(" (and {} more)", event.more) } else { String::new() };
+    vec![
+        super::vos::iso(Timestamp::new(event.time.div_euclid(1000), 0)),
+        who,
+        event.host.clone().unwrap_or_else(|| "here".to_owned()),
+        event.request.clone(),
+        event.about.clone(),
+        format!("{}{more}", event.result),
+    ]
+}

@@ -1,0 +1,111 @@
+//! `rialto doctor`: what is wrong with this machine or cell, and how to mend it.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use local::cell::{CellDir, Where};
+use local::daemon::Process;
+use local::failure::{Doing, FAILED, Failure};
+use local::show;
+
+use crate::doctor::{Finding, Severity, examine};
+use crate::scrubbing::scrub;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto doctor
+    rialto doctor --scrub          read and check every record and block: takes a while
+    rialto doctor --json | jq -r 'select(.level != \"ok\") | .mend'
+
+It looks at /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory
+and disk, its port and server, and its mounts. It changes nothing. What --scrub finds is
+not repaired, but damaged data is never served as good.
+
+EXIT CODES
+    0  nothing must be mended (there may be warnings)
+    1  something must be mended";
+
+/// Says what is wrong with this machine or cell, and how to mend it.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Doctor {
+    #[command(flatten)]
+    place: Where,
+    /// One JSON object a line: check, level (ok, warn, fail), found, mend.
+    #[arg(long)]
+    json: bool,
+    /// Check every checksum of the partition too; the cell may be in use meanwhile.
+    #[arg(long)]
+    scrub: bool,
+}
+
+impl Doctor {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let dir = self.place.path()?;
+        let cell = CellDir::find(&dir)?;
+        let mut findings = examine(cell.as_ref());
+        if self.scrub {
+            findings.extend(scrub_findings(cell.as_ref())?);
+        }
+        if self.json {
+            findings.iter().for_each(show::json);
+        } else {
+            print(&findings);
+            if cell.is_none() {
+                println!("\nThere is no cell in {} yet: 'rialto up' makes one.", dir.display());
+            }
+        }
+        let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Severity::Ok);
+        Ok(if worst == Severity::Fail { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    }
+}
+
+fn scrub_findings(cell: Option<&CellDir>) -> Result<Vec<Finding>, Failure> {
+    const CHECK: &str = "scrub";
+    const MEND: &str = "restore that file from a copy; everything else stays usable";
+    let Some(cell) = cell.filter(|cell| cell.partitions().iter().any(|path| path.exists())) else {
+        return Ok(Vec::new());
+    };
+    let pid_file = cell.server_pid_file();
+    let server = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))?;
+    let scrubbed = scrub(cell, server.is_some())?;
+    if scrubbed.findings.is_empty() {
+        return Ok(vec![Finding::ok(CHECK, format!("{}: nothing is damaged", scrubbed.checked))]);
+    }
+    Ok(scrubbed.findings.into_iter().map(|found| Finding::fail(CHECK, found, MEND)).collect())
+}
+
+fn print(findings: &[Finding]) {
+    for finding in findings {
+        let level = match finding.level {
+            Severity::Ok => "ok  ",
+            Severity::Warn => "WARN",
+            Severity::Fail => "FAIL",
+        };
+        println!("{level}  {:<16} {}", finding.check, finding.found);
+        if let Some(mend) = &finding.mend {
+            println!("      {:<16} -> {mend}", "");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{OpenOptions, Partition, PartitionConfig};
+
+    use super::*;
+
+    #[test]
+    fn a_whole_partition_without_a_server_is_scrubbed_by_ourselves() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        assert_eq!(scrub_findings(Some(&cell)).unwrap(), []);
+        let config = PartitionConfig { server: "test".into() };
+        drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());
+        let findings = scrub_findings(Some(&cell)).unwrap();
+        assert!(findings.len() == 1 && findings[0].level == Severity::Ok, "{findings:?}");
+        // While a server that cannot be asked has it open, it is not taken from it.
+        let _open = Partition::open(&cell.partitions()[0], OpenOptions::default()).unwrap();
+        assert!(scrub_findings(Some(&cell)).unwrap_err().to_string().contains("in use"));
+    }
+}

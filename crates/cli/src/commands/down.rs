@@ -1,0 +1,122 @@
+//! `rialto down`: unmounts a cell's trees on this machine and stops its server. The data stays.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use local::cell::{CellDir, Where};
+use local::daemon::Process;
+use local::failure::{Doing, FAILED, Failure};
+use local::show::Progress;
+use rustix::process::Signal;
+
+use crate::unmounting::{FAREWELL, FAREWELL_ALONE, UnmountOutcome, unmount};
+
+/// How long the server may take to bring everything to disk.
+const SERVER_FAREWELL: Duration = Duration::from_secs(60);
+
+const SERVER_STAYS: &str = "the server still runs, because a mount needs it";
+const SERVER_AWAY: &str = "the server does not run: 'rialto up' starts it and brings those changes to it, and then 'rialto down' ends all; \
+                           killing that process would lose them";
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto down
+    rialto down --dir ~/cells/test
+    rialto down --lazy                 even though somebody works in the tree
+
+Everything written is on disk when it returns. 'rialto up' continues where this ends.
+Clients on other machines wait until the server is back.
+
+EXIT CODES
+    0  all stopped
+    1  something is left: the message says what
+    3  no cell there";
+
+/// Unmounts and stops a cell; its data stays.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Down {
+    #[command(flatten)]
+    place: Where,
+    /// Unmount even what is in use.
+    #[arg(long)]
+    lazy: bool,
+}
+
+impl Down {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let cell = self.place.cell()?;
+        let records = cell.mounts();
+        let points = records.recorded().doing(|| "reading the list of mounts".to_owned())?;
+        let serves = is_served(&cell)?;
+        let mut left = 0;
+        for at in with_default(points, &cell) {
+            left += usize::from(!self.unmount_one(&cell, &at, if serves { FAREWELL } else { FAREWELL_ALONE }));
+        }
+        if left > 0 {
+            eprintln!("rialto down: {}", if serves { SERVER_STAYS } else { SERVER_AWAY });
+            return Ok(ExitCode::from(FAILED));
+        }
+        stop_server(&cell)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Tells whether it is gone.
+    fn unmount_one(&self, cell: &CellDir, at: &Path, farewell: Duration) -> bool {
+        match unmount(&cell.mounts(), at, self.lazy, farewell) {
+            Ok(UnmountOutcome::Gone) => println!("unmounted {}", at.display()),
+            Ok(UnmountOutcome::WasNotThere) => {}
+            Ok(UnmountOutcome::StillWorking(pid)) => {
+                eprintln!(
+                    "rialto down: {} is unmounted, but process {pid} still has changes for the server",
+                    at.display()
+                );
+                return false;
+            }
+            Err(failure) => {
+                eprintln!("rialto down: {failure}");
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The usual mount point too: its pid file may be lost.
+fn with_default(mut points: Vec<PathBuf>, cell: &CellDir) -> Vec<PathBuf> {
+    let usual = cell.mount_point();
+    let ours = local::mounts::at(&usual).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
+    if ours && !points.contains(&usual) {
+        points.push(usual);
+    }
+    points
+}
+
+fn is_served(cell: &CellDir) -> Result<bool, Failure> {
+    Ok(Process::recorded(&cell.server_pid_file()).doing(|| "looking for the server".to_owned())?.is_some())
+}
+
+fn stop_server(cell: &CellDir) -> Result<(), Failure> {
+    let what = || "stopping the server".to_owned();
+    let Some(server) = Process::recorded(&cell.server_pid_file()).doing(what)? else {
+        println!("the server of {} does not run", cell.config.name);
+        return Ok(());
+    };
+    let progress = Progress::start("waiting for the server to bring everything to disk");
+    server.signal(Signal::TERM).doing(what)?;
+    let ended = server.wait_for_end(SERVER_FAREWELL).doing(what)?;
+    drop(progress);
+    if ended {
+        println!("stopped the server of {}; its data stays in {}", cell.config.name, cell.dir().display());
+        return Ok(());
+    }
+    let why = format!("process {} has not ended within {} seconds", server.pid, SERVER_FAREWELL.as_secs());
+    let log = cell.server_log();
+    Err(Failure::new(what(), why).mend(format!(
+        "its log is {}; 'kill -9 {}' loses nothing that was synced",
+        log.display(),
+        server.pid
+    )))
+}

@@ -1,0 +1,384 @@
+//! Who may do what: `fs listacl`, `setacl`, `copyacl`, `cleanacl` and `getcalleraccess`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use guard::{Acl, AclEntry, Rights};
+use local::failure::Failure;
+use local::show;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use types::Fid;
+
+use super::Paths;
+use super::principals::{is_there, name_of, number_of};
+use super::tree;
+
+const ATTRIBUTE: &str = "system.rialto.acl";
+const OF: &str = "system.rialto.acl:of";
+const FID: &str = "system.rialto.fid";
+/// Of a change that meets another one: each such meeting is a change that was made.
+const ATTEMPTS: usize = 1000;
+
+const LISTACL_HELP: &str = "\
+EXAMPLES
+    rialto fs listacl ~/tree/alice
+    rialto fs la ~/tree/* --json
+
+A file has the list of its directory, which is said behind its name, unless 'fs setacl' gave
+it one of its own. A directory whose own list was taken away has that of the directory above.";
+
+const SETACL_HELP: &str = "\
+EXAMPLES
+    rialto fs setacl ~/tree/alice bob read
+    rialto fs sa -dir ~/tree/alice ~/tree/alice/letters -acl bob rl alice:friends write
+    rialto fs sa ~/tree/alice bob none                     bob's entry is taken out
+    rialto fs sa ~/tree/alice -clear -acl alice all        nobody else has anything
+    rialto fs sa ~/tree/alice eve rl -negative             what eve is denied, whoever gives it
+    rialto fs sa ~/tree/alice/wish.txt bob rw              a list for this file alone
+    rialto fs sa ~/tree/alice/wish.txt -inherit            it has its directory's again
+
+RIGHTS are letters: r read files, l list, i make entries, d remove them, w write files, k lock
+them, a change this list; A to H are yours. Or a word: read (rl), write (rlidwk), all (rlidwka),
+none. In volumes where mode bits decide there are no lists: 'rialto vos setfields -model acl'.
+
+A file that gets a list begins with its directory's. From then on its own decides alone who
+reads, writes, locks and administers it, also after it was moved; its owner has a. To see
+that it is there and to remove it stay the directory's rights: l, i and d in its list mean
+nothing. A directory has one when it is made, a copy; -inherit lets it follow the one above.
+
+Whoever changes a list at the same moment is not overwritten: the change is made again to
+what he left.";
+
+const COPYACL_HELP: &str = "\
+EXAMPLES
+    rialto fs copyacl ~/tree/alice ~/tree/alice/letters
+    rialto fs ca -fromdir ~/tree/alice -todir ~/tree/bob ~/tree/carol -clear
+
+Entries of the lists that are copied to stay where the copied one has none for the same
+principal, unless -clear is given.";
+
+const CLEANACL_HELP: &str = "\
+EXAMPLES
+    rialto fs cleanacl ~/tree/alice
+
+Takes entries out whose principals are there no longer.";
+
+const GETCALLERACCESS_HELP: &str = "\
+EXAMPLES
+    rialto fs getcalleraccess ~/tree/alice";
+
+/// Shows access lists.
+#[derive(Args, Debug)]
+#[command(after_help = LISTACL_HELP, visible_aliases = ["la", "listal"])]
+pub struct Listacl {
+    #[command(flatten)]
+    paths: Paths,
+    /// The list that new directories begin with: they copy that of the directory that they are made in.
+    #[arg(long)]
+    id: bool,
+    /// The list that new files begin with: they have none of their own.
+    #[arg(long = "if")]
+    files: bool,
+}
+
+/// Changes access lists.
+#[derive(Args, Debug)]
+#[command(after_help = SETACL_HELP, visible_alias = "sa")]
+pub struct Setacl {
+    /// The directories and files.
+    #[arg(long = "dir", value_name = "PATH", num_args = 1..)]
+    dirs: Vec<PathBuf>,
+    /// Names with what they get.
+    #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2..)]
+    acl: Vec<String>,
+    /// Everything else is taken out first.
+    #[arg(long)]
+    clear: bool,
+    /// What is denied, instead of what is given.
+    #[arg(long)]
+    negative: bool,
+    /// The list is taken away: what it has is that of its directory, or of the directory above, from now on.
+    #[arg(long, conflicts_with_all = ["acl", "clear", "negative"])]
+    inherit: bool,
+    /// The list that new directories begin with: they copy that of the directory that they are made in.
+    #[arg(long)]
+    id: bool,
+    /// The list that new files begin with: they have none of their own.
+    #[arg(long = "if")]
+    files: bool,
+    /// PATH, then NAME RIGHTS, without the options.
+    #[arg(value_name = "PATH NAME RIGHTS")]
+    words: Vec<String>,
+}
+
+/// Copies an access list to other directories and files.
+#[derive(Args, Debug)]
+#[command(after_help = COPYACL_HELP, visible_alias = "ca")]
+pub struct Copyacl {
+    /// Where it is copied from.
+    #[arg(long = "fromdir", value_name = "PATH")]
+    from: Option<PathBuf>,
+    /// Where it is copied to.
+    #[arg(long = "todir", value_name = "PATH", num_args = 1..)]
+    to: Vec<PathBuf>,
+    /// What those had goes.
+    #[arg(long)]
+    clear: bool,
+    /// The same, without the options: from where, then to where.
+    #[arg(value_name = "PATH")]
+    words: Vec<PathBuf>,
+}
+
+/// Takes entries of principals that are gone out of access lists.
+#[derive(Args, Debug)]
+#[command(after_help = CLEANACL_HELP)]
+pub struct Cleanacl {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// Shows what you may do.
+#[derive(Args, Debug)]
+#[command(after_help = GETCALLERACCESS_HELP, visible_alias = "gca")]
+pub struct Getcalleraccess {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// What is said of a volume that has no lists, or of a list that one may not see or change.
+fn refused(path: &Path, what: String, error: Errno) -> Failure {
+    match error {
+        Errno::OPNOTSUPP if tree::get(path, FID).is_ok() => {
+            Failure::new(what, "mode bits decide in this volume, and not access lists")
+                .mend("'rialto vos setfields VOLUME -model acl' changes that")
+        }
+        Errno::ACCESS => Failure::new(what, std::io::Error::from(error)).mend(
+            "who lists the directory (l) may see its list, and who administers it (a) may change it: 'rialto fs getcalleraccess' says what you may do",
+        ),
+        _ => tree::refusal(path, what, error),
+    }
+}
+
+fn read(path: &Path) -> Result<Acl, Failure> {
+    let what = || format!("reading the access list of {}", path.display());
+    let text = tree::get(path, ATTRIBUTE).map_err(|error| refused(path, what(), error))?;
+    Acl::parse(&text).map_err(|error| Failure::new(what(), error))
+}
+
+/// Whether the list that decides is its own, and not that of a directory above.
+fn is_own(path: &Path) -> Result<bool, Failure> {
+    let what = || format!("reading the access list of {}", path.display());
+    let [of, fid] = [OF, FID].map(|name| tree::get(path, name));
+    Ok(of.map_err(|error| refused(path, what(), error))? == fid.map_err(|error| refused(path, what(), error))?)
+}
+
+/// Behind its name, where the list is another's.
+fn whose(path: &Path, own: bool) -> &'static str {
+    match own {
+        true => "",
+        false if path.is_dir() => " that of the directory above:",
+        false => " that of its directory:",
+    }
+}
+
+/// Gives it the list that `change` makes of the one that decides; anew, if somebody else changed that meanwhile. `None`: there is nothing to change.
+fn change(path: &Path, mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failure>) -> Result<Option<Acl>, Failure> {
+    let what = || format!("changing the access list of {}", path.display());
+    for _ in 0..ATTEMPTS {
+        let seen = read(path)?;
+        let sum: String = seen.sum().iter().map(|byte| format!("{byte:02x}")).collect();
+        let Some(list) = change(seen)? else { return Ok(None) };
+        match tree::set(path, &format!("{ATTRIBUTE}:{sum}"), &list.to_string()) {
+            Ok(()) => return Ok(Some(list)),
+            Err(Errno::CANCELED) => {}
+            Err(error) => return Err(refused(path, what(), error)),
+        }
+    }
+    Err(Failure::new(what(), "others change it all the time").mend("try again"))
+}
+
+/// Puts entries into a list.
+fn put(path: &Path, mut list: Acl, entries: impl Iterator<Item = (AclEntry, bool)>) -> Result<Acl, Failure> {
+    for (entry, negative) in entries {
+        if !list.set(entry.who, entry.rights, negative) {
+            let what = format!("changing the access list of {}", path.display());
+            return Err(Failure::new(what, "it has no room for one more").mend("put some of those in it into a group"));
+        }
+    }
+    Ok(list)
+}
+
+/// Puts entries into its list; `clear`: which has nothing else from then on, whatever others put into it.
+fn give(path: &Path, clear: bool, entries: impl Iterator<Item = (AclEntry, bool)> + Clone) -> Result<(), Failure> {
+    if !clear {
+        return change(path, |seen| put(path, seen, entries.clone()).map(Some)).map(drop);
+    }
+    let what = || format!("changing the access list of {}", path.display());
+    let list = put(path, Acl::new(), entries)?;
+    tree::set(path, ATTRIBUTE, &list.to_string()).map_err(|error| refused(path, what(), error))
+}
+
+/// Takes its list away, so that what lies above decides.
+fn inherit(path: &Path) -> Result<(), Failure> {
+    let what = || format!("taking the access list of {} away", path.display());
+    let fid = tree::get(path, FID).map_err(|error| refused(path, what(), error))?;
+    if fid.parse().is_ok_and(|fid: Fid| fid == Fid::root(fid.volume)) {
+        return Err(Failure::new(what(), "it is the root of a volume, above which there is no other directory of it")
+            .mend("'rialto vos setfields VOLUME -model posix' makes mode bits decide in the volume"));
+    }
+    tree::remove(path, ATTRIBUTE).map_err(|error| refused(path, what(), error))
+}
+
+/// New files and directories have no lists of their own to begin with.
+fn no_initial(id: bool, files: bool) -> Result<(), Failure> {
+    if !id && !files {
+        return Ok(());
+    }
+    let why =
+        "there are no initial lists: a new directory copies that of its directory, and a new file has its directory's";
+    Err(Failure::new("looking for an initial access list", why).mend("leave -id and -if out"))
+}
+
+fn shown(path: &Path, entries: &[AclEntry]) -> Vec<(String, Rights)> {
+    entries.iter().map(|entry| (name_of(path, entry.who), entry.rights)).collect()
+}
+
+/// As OpenAFS does.
+fn print(path: &Path, list: &Acl) {
+    for (title, entries) in [("Normal", list.positive()), ("Negative", list.negative())] {
+        if !entries.is_empty() {
+            println!("{title} rights:");
+        }
+        shown(path, entries).iter().for_each(|(name, rights)| println!("  {name} {rights}"));
+    }
+}
+
+impl Listacl {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        no_initial(self.id, self.files)?;
+        let mut first = true;
+        self.paths.each(|path| {
+            let (list, own) = (read(path)?, is_own(path)?);
+            if json {
+                let (normal, negative) = (shown(path, list.positive()), shown(path, list.negative()));
+                let value = |entries: &[(String, Rights)]| -> Value {
+                    entries.iter().map(|(name, rights)| json!({ "name": name, "rights": rights.to_string() })).collect()
+                };
+                show::json(
+                    &json!({ "path": path, "own": own, "normal": value(&normal), "negative": value(&negative) }),
+                );
+                return Ok(());
+            }
+            if !std::mem::take(&mut first) {
+                println!();
+            }
+            println!("Access list for {} is{}", path.display(), whose(path, own));
+            print(path, &list);
+            Ok(())
+        })
+    }
+}
+
+impl Setacl {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        no_initial(self.id, self.files)?;
+        let mut words = self.words;
+        let mut dirs = self.dirs;
+        if dirs.is_empty() && !words.is_empty() {
+            dirs.push(PathBuf::from(words.remove(0)));
+        }
+        let mut pairs = self.acl;
+        pairs.extend(words);
+        if dirs.is_empty() || pairs.is_empty() && !self.clear && !self.inherit || pairs.len() % 2 == 1 {
+            let why = "it is a directory or file, then names, each with its rights";
+            return Err(Failure::new("reading the access list", why).mend("'rialto fs setacl --help' has examples"));
+        }
+        if self.inherit {
+            if !pairs.is_empty() {
+                let why = "with -inherit it has no entries of its own";
+                return Err(Failure::new("reading the access list", why).mend("leave the names and rights out"));
+            }
+            return Paths { path: dirs, words: Vec::new() }.each(inherit);
+        }
+        let place = dirs.first().cloned().unwrap_or_default();
+        let mut entries = Vec::new();
+        for pair in pairs.chunks_exact(2) {
+            let rights: Rights =
+                pair[1].parse().map_err(|error| Failure::new(format!("reading the rights of {}", pair[0]), error))?;
+            entries.push((AclEntry { who: number_of(&place, &pair[0])?, rights }, self.negative));
+        }
+        Paths { path: dirs, words: Vec::new() }.each(|path| give(path, self.clear, entries.iter().copied()))
+    }
+}
+
+impl Copyacl {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let mut words = self.words;
+        let from = match self.from {
+            Some(from) => from,
+            None if words.is_empty() => {
+                return Err(Failure::new("copying an access list", "from where is not said")
+                    .mend("'rialto fs copyacl --help' has examples"));
+            }
+            None => words.remove(0),
+        };
+        let to: Vec<PathBuf> = self.to.into_iter().chain(words).collect();
+        if to.is_empty() {
+            return Err(Failure::new("copying an access list", "to where is not said")
+                .mend("'rialto fs copyacl --help' has examples"));
+        }
+        let copied = read(&from)?;
+        let parts = [(copied.positive(), false), (copied.negative(), true)];
+        let all = parts.into_iter().flat_map(|(entries, negative)| entries.iter().map(move |one| (*one, negative)));
+        Paths { path: to, words: Vec::new() }.each(|path| give(path, self.clear, all.clone()))
+    }
+}
+
+/// Without those that are gone; `None`: there are none.
+fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
+    let mut gone = BTreeSet::new();
+    for entry in list.positive().iter().chain(list.negative()) {
+        if !is_there(path, entry.who)? {
+            gone.insert(entry.who);
+        }
+    }
+    list.retain(|who| !gone.contains(&who));
+    Ok((!gone.is_empty()).then_some(list))
+}
+
+impl Cleanacl {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        self.paths.each(|path| {
+            if !is_own(path)? {
+                // Cleaned it would be its own from then on.
+                println!("Access list for {} is another directory's: clean that one.", path.display());
+                return Ok(());
+            }
+            let Some(list) = change(path, |seen| clean(path, seen))? else {
+                println!("Access list for {} is fine.", path.display());
+                return Ok(());
+            };
+            println!("Access list for {} is now", path.display());
+            print(path, &list);
+            Ok(())
+        })
+    }
+}
+
+impl Getcalleraccess {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        self.paths.each(|path| {
+            let what = || format!("asking for your rights to {}", path.display());
+            let rights = tree::get(path, "system.rialto.rights").map_err(|error| refused(path, what(), error))?;
+            if json {
+                show::json(&json!({ "path": path, "rights": rights }));
+            } else {
+                println!("Callers access to {} is {rights}", path.display());
+            }
+            Ok(())
+        })
+    }
+}

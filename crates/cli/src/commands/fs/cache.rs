@@ -1,0 +1,173 @@
+//! What this client keeps: `fs flush`, `flushvolume`, `flushmount`, `checkvolumes` and `getcacheparms`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use local::failure::Failure;
+use local::show;
+use rustix::io::Errno;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Paths;
+use super::tree::{self, ask, ask_json, split};
+
+const FLUSH_HELP: &str = "\
+EXAMPLES
+    rialto fs flush ~/tree/alice/letter.txt
+    rialto fs flush -path ~/tree/alice
+
+What was written and is not at the server yet is sent first. Nobody needs this for files
+to be up to date: they are.";
+
+const FLUSHVOLUME_HELP: &str = "\
+EXAMPLES
+    rialto fs flushvolume ~/tree/alice";
+
+const FLUSHMOUNT_HELP: &str = "\
+EXAMPLES
+    rialto fs flushmount ~/tree/alice";
+
+const CHECKVOLUMES_HELP: &str = "\
+EXAMPLES
+    rialto fs checkvolumes";
+
+const GETCACHEPARMS_HELP: &str = "\
+EXAMPLES
+    rialto fs getcacheparms";
+
+/// Forgets what is cached of files or directories.
+#[derive(Args, Debug)]
+#[command(after_help = FLUSH_HELP)]
+pub struct Flush {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// Forgets what is cached of the volumes of files or directories.
+#[derive(Args, Debug)]
+#[command(after_help = FLUSHVOLUME_HELP)]
+pub struct Flushvolume {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// Forgets where mount points lead.
+#[derive(Args, Debug)]
+#[command(after_help = FLUSHMOUNT_HELP)]
+pub struct Flushmount {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// Forgets where all mount points lead.
+#[derive(Args, Debug)]
+#[command(after_help = CHECKVOLUMES_HELP)]
+pub struct Checkvolumes {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Shows how much of the disk cache is used.
+#[derive(Args, Debug)]
+#[command(after_help = GETCACHEPARMS_HELP)]
+pub struct Getcacheparms {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// A client, by any place in what it has mounted.
+#[derive(Args, Debug)]
+pub(super) struct Place {
+    /// A place in the tree [default: here, or else the first tree that is mounted]
+    #[arg(long = "path", value_name = "PATH")]
+    path: Option<PathBuf>,
+}
+
+impl Place {
+    pub(super) fn find(&self) -> Result<PathBuf, Failure> {
+        tree::some_place(self.path.as_deref())
+    }
+}
+
+/// Carries an order out on each path.
+fn order(paths: Paths, json: bool, attribute: &str, what: &str) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        ask(path, attribute, || format!("{what} {}", path.display()))?;
+        done(path, json);
+        Ok(())
+    })
+}
+
+fn done(path: &Path, json: bool) {
+    if json {
+        show::json(&json!({ "path": path }));
+    }
+}
+
+impl Flush {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        order(self.paths, json, "rialto.do:flush", "forgetting")
+    }
+}
+
+impl Flushvolume {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        order(self.paths, json, "rialto.do:flushvolume", "forgetting the volume of")
+    }
+}
+
+impl Flushmount {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        self.paths.each(|path| {
+            let (dir, name) = split(path)?;
+            let what = format!("forgetting where {} leads", path.display());
+            match tree::get(&dir, &format!("rialto.do:flushmount:{name}")) {
+                Err(Errno::NODATA) if tree::get(&dir, "rialto.fid").is_ok() => {
+                    Err(Failure::new(what, "it is no mount point")
+                        .mend("'rialto fs flush' forgets files and directories"))
+                }
+                said => said.map(|_| done(path, json)).map_err(|error| tree::refusal(&dir, what, error)),
+            }
+        })
+    }
+}
+
+impl Checkvolumes {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        let place = self.place.find()?;
+        ask(&place, "rialto.do:checkvolumes", || "forgetting where mount points lead".to_owned())?;
+        if json {
+            done(&place, json);
+        } else {
+            println!("All volumeID/name mappings checked.");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `rialto.cache`.
+#[derive(Deserialize)]
+struct Cache {
+    /// None: the server is on this machine, so nothing is kept for it.
+    used_bytes: Option<u64>,
+    bytes_max: Option<u64>,
+}
+
+impl Getcacheparms {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        let place = self.place.find()?;
+        let Cache { used_bytes, bytes_max } = ask_json(&place, "rialto.cache", "asking for the disk cache")?;
+        match (used_bytes, bytes_max) {
+            _ if json => show::json(&json!({ "path": place, "used_bytes": used_bytes, "bytes_max": bytes_max })),
+            (Some(used), Some(most)) => println!(
+                "Rialto using {} of the cache's available {} 1K byte blocks.",
+                used.div_ceil(1024),
+                most.div_ceil(1024),
+            ),
+            _ => println!("Rialto uses no disk cache: the server is on this machine."),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,136 @@
+//! Where things are: `fs whereis`, `whichcell`, `wscell` and `getfid`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use local::failure::Failure;
+use local::show;
+use rustix::io::Errno;
+use serde_json::json;
+
+use super::Paths;
+use super::quotas::{SiteReport, about};
+use super::tree;
+
+const WHEREIS_HELP: &str = "\
+EXAMPLES
+    rialto fs whereis ~/tree/alice
+    rialto fs whereis ~/tree/* --json";
+
+const WHICHCELL_HELP: &str = "\
+EXAMPLES
+    rialto fs whichcell ~/tree/alice";
+
+const WSCELL_HELP: &str = "\
+EXAMPLES
+    rialto fs wscell
+    rialto fs wscell -path ~/tree";
+
+const GETFID_HELP: &str = "\
+EXAMPLES
+    rialto fs getfid ~/tree/alice/letter.txt
+
+A fid is the number of the volume, of the file in it, and of the use of that number.";
+
+/// Says which servers have a file.
+#[derive(Args, Debug)]
+#[command(after_help = WHEREIS_HELP)]
+pub struct Whereis {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// Says which cell a file is in.
+#[derive(Args, Debug)]
+#[command(after_help = WHICHCELL_HELP)]
+pub struct Whichcell {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// Says which cell this machine has mounted.
+#[derive(Args, Debug)]
+#[command(after_help = WSCELL_HELP)]
+pub struct Wscell {
+    /// A place in the tree [default: here, or else the first tree that is mounted]
+    #[arg(long = "path", value_name = "PATH")]
+    path: Option<PathBuf>,
+}
+
+/// Shows the number by which servers know a file.
+#[derive(Args, Debug)]
+#[command(after_help = GETFID_HELP)]
+pub struct Getfid {
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// The cell of a path; a server that was not told has none to tell.
+fn cell(path: &Path) -> Result<String, Failure> {
+    let what = || format!("asking for the cell of {}", path.display());
+    match tree::get(path, "rialto.cell") {
+        Err(Errno::NODATA) if tree::get(path, "rialto.fid").is_ok() => {
+            Err(Failure::new(what(), "its server does not say").mend("see whether it has the same version"))
+        }
+        said => said.map_err(|error| tree::refusal(path, what(), error)),
+    }
+}
+
+impl Whereis {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        self.paths.each(|path| {
+            let about = about(path)?;
+            if json {
+                show::json(&json!({ "path": path, "volume": about.name, "sites": about.sites }));
+                return Ok(());
+            }
+            let hosts: Vec<String> = about.sites.iter().map(SiteReport::machine).collect();
+            let word = if hosts.len() == 1 { "host" } else { "hosts" };
+            println!("File {} is on {word} {}", path.display(), hosts.join(" "));
+            Ok(())
+        })
+    }
+}
+
+impl Whichcell {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        self.paths.each(|path| {
+            let cell = cell(path)?;
+            if json {
+                show::json(&json!({ "path": path, "cell": cell }));
+            } else {
+                println!("File {} lives in cell '{cell}'", path.display());
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Wscell {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        let cell = cell(&tree::some_place(self.path.as_deref())?)?;
+        if json {
+            show::json(&json!({ "cell": cell }));
+        } else {
+            println!("This workstation belongs to cell '{cell}'");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Getfid {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        self.paths.each(|path| {
+            let fid = tree::ask(path, "rialto.fid", || format!("asking for the fid of {}", path.display()))?;
+            let cell = cell(path).ok();
+            if json {
+                show::json(&json!({ "path": path, "fid": fid, "cell": cell }));
+            } else {
+                let place = cell.map(|cell| format!(" located in cell {cell}")).unwrap_or_default();
+                println!("File {} ({fid}){place}", path.display());
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! `rialto fs`: a mounted tree as its users handle it, with the verbs, options and answers that they know from OpenAFS. A binary that is called as
+//! `fs` is this command. It asks the mount alone, through the attributes `rialto.*` of files and directories (`tree.rs`), so it needs neither the cell's directory nor
+//! rights of its own: whoever may do it there may do it here.
+
+mod acls;
+mod cache;
+mod files;
+mod points;
+pub(in crate::commands) mod principals;
+mod quotas;
+mod servers;
+mod sysname;
+pub(super) mod tree;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use local::failure::{FAILED, Failure};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto fs mkmount -dir ~/tree/alice -vol home.alice      the volume is seen there
+    rialto fs lsmount ~/tree/alice
+    rialto fs listquota ~/tree/alice ~/tree/shared
+    rialto fs setquota ~/tree/alice -max 20G
+    rialto fs whereis ~/tree/alice
+    rialto fs VERB --help                                    more, with examples
+
+Verbs, options and their order are OpenAFS's. Options may be written -name or --name, and
+verbs may be shortened. Called through a link named fs, the program is this command. Sizes
+are in KiB, or have a unit (20G). Where a path may be left out, it is the directory that
+the command runs in.
+
+EXIT CODES
+    0  done
+    1  refused or failed, for one path at least: the message says what to do
+    2  wrong usage
+    3  no tree is mounted";
+
+/// The mounted tree: mount points, quotas, where things are, what is cached.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+pub struct Fs {
+    #[command(subcommand)]
+    verb: Verb,
+    /// JSON: one value for each path.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Mkmount(points::Mkmount),
+    Rmmount(points::Rmmount),
+    Lsmount(points::Lsmount),
+    Mvmount(points::Mvmount),
+    Examine(quotas::FsExamine),
+    Quota(quotas::Quota),
+    Listquota(quotas::Listquota),
+    Setquota(quotas::Setquota),
+    Diskfree(quotas::Diskfree),
+    Listacl(acls::Listacl),
+    Setacl(acls::Setacl),
+    Copyacl(acls::Copyacl),
+    Cleanacl(acls::Cleanacl),
+    Getcalleraccess(acls::Getcalleraccess),
+    Whereis(files::Whereis),
+    Whichcell(files::Whichcell),
+    Wscell(files::Wscell),
+    Getfid(files::Getfid),
+    Flush(cache::Flush),
+    Flushvolume(cache::Flushvolume),
+    Flushmount(cache::Flushmount),
+    Checkvolumes(cache::Checkvolumes),
+    Checkservers(servers::Checkservers),
+    Getserverprefs(servers::Getserverprefs),
+    Setserverprefs(servers::Setserverprefs),
+    Getcacheparms(cache::Getcacheparms),
+    Sysname(sysname::Sysname),
+}
+
+/// Paths that a verb is about.
+#[derive(Args, Debug)]
+struct Paths {
+    /// Files or directories of the tree.
+    #[arg(long = "path", value_name = "PATH", num_args = 1.., conflicts_with = "words")]
+    path: Vec<std::path::PathBuf>,
+    /// The same, without the option.
+    #[arg(value_name = "PATH", default_value = ".")]
+    words: Vec<std::path::PathBuf>,
+}
+
+impl Paths {
+    /// Does `one` for each. One that fails is told at once, and does not keep the others from being done.
+    fn each(self, mut one: impl FnMut(&std::path::Path) -> Result<(), Failure>) -> Result<ExitCode, Failure> {
+        let paths = if self.path.is_empty() { self.words } else { self.path };
+        let mut failed = false;
+        for path in &paths {
+            if let Err(failure) = one(path) {
+                if paths.len() == 1 {
+                    return Err(failure);
+                }
+                eprintln!("rialto fs: {failure}");
+                failed = true;
+            }
+        }
+        Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    }
+}
+
+impl Fs {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let json = self.json;
+        match self.verb {
+            Verb::Mkmount(verb) => verb.run(json),
+            Verb::Rmmount(verb) => verb.run(json),
+            Verb::Lsmount(verb) => verb.run(json),
+            Verb::Mvmount(verb) => verb.run(json),
+            Verb::Examine(verb) => verb.run(json),
+            Verb::Quota(verb) => verb.run(json),
+            Verb::Listquota(verb) => verb.run(json),
+            Verb::Setquota(verb) => verb.run(json),
+            Verb::Diskfree(verb) => verb.run(json),
+            Verb::Listacl(verb) => verb.run(json),
+            Verb::Setacl(verb) => verb.run(),
+            Verb::Copyacl(verb) => verb.run(),
+            Verb::Cleanacl(verb) => verb.run(),
+            Verb::Getcalleraccess(verb) => verb.run(json),
+            Verb::Whereis(verb) => verb.run(json),
+            Verb::Whichcell(verb) => verb.run(json),
+            Verb::Wscell(verb) => verb.run(json),
+            Verb::Getfid(verb) => verb.run(json),
+            Verb::Flush(verb) => verb.run(json),
+            Verb::Flushvolume(verb) => verb.run(json),
+            Verb::Flushmount(verb) => verb.run(json),
+            Verb::Checkvolumes(verb) => verb.run(json),
+            Verb::Checkservers(verb) => verb.run(json),
+            Verb::Getserverprefs(verb) => verb.run(json),
+            Verb::Setserverprefs(verb) => verb.run(json),
+            Verb::Getcacheparms(verb) => verb.run(json),
+            Verb::Sysname(verb) => verb.run(json),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::commands::Cli;
+
+    #[test]
+    fn every_verb_has_examples_and_openafs_spellings_are_taken() {
+        let mut cli = Cli::command();
+        cli.build();
+        let fs = cli.find_subcommand("fs").expect("a command");
+        for verb in fs.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
+        }
+        for (line, verb) in [
+            ("mkm d v", "mkmount"),
+            ("mkm --dir d --vol v --rw --fast --cell c", "mkmount"),
+            ("rmm --dir a b", "rmmount"),
+            ("lsm a b", "lsmount"),
+            ("exa", "examine"),
+            ("lq --path a b --human", "listquota"),
+            ("sq a 5G", "setquota"),
+            ("sq --path a --max 5000", "setquota"),
+            ("df", "diskfree"),
+            ("whe a", "whereis"),
+            ("la a b", "listacl"),
+            ("sa a bob rl", "setacl"),
+            ("sa --dir a b --acl bob rl eve none --clear --negative", "setacl"),
+            ("ca a b", "copyacl"),
+            ("copy --fromdir a --todir b c --clear", "copyacl"),
+            ("cl a", "cleanacl"),
+            ("gca", "getcalleraccess"),
+            ("flushv a", "flushvolume"),
+            ("flush", "flush"),
+            ("checks --fast", "checkservers"),
+            ("checkv", "checkvolumes"),
+            ("getcac", "getcacheparms"),
+            ("getse", "getserverprefs"),
+            ("sets a 5 b 6", "setserverprefs"),
+            ("sys --newsys a b", "sysname"),
+            ("setserverprefs --servers a 5", "setserverprefs"),
+        ] {
+            let typed = Cli::command().try_get_matches_from(["rialto", "fs"].into_iter().chain(line.split(' ')));
+            let typed = typed.unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(typed.subcommand_matches("fs").unwrap().subcommand_name(), Some(verb), "{line}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Mount points themselves: `fs mkmount`, `rmmount`, `lsmount` and `mvmount`. What they lead to is not touched by any of these.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use local::failure::Failure;
+use rustix::io::Errno;
+use serde_json::json;
+use types::MountPoint;
+
+use super::Paths;
+use super::tree::{self, refusal, split};
+
+const MKMOUNT_HELP: &str = "\
+EXAMPLES
+    rialto fs mkmount ~/tree/alice home.alice
+    rialto fs mkmount -dir ~/tree/alice -vol home.alice -rw
+    rialto fs mkmount ~/tree/there root.cell -cell example.org
+
+Below read-only volumes the way leads to the volume's released copy, where there is one;
+with -rw always to the volume of this very name. Whoever may make a directory there may
+make a mount point.";
+
+const RMMOUNT_HELP: &str = "\
+EXAMPLES
+    rialto fs rmmount ~/tree/alice
+    rialto fs rmmount -dir ~/tree/alice ~/tree/bob
+
+The volume stays, with all that is in it. Neither rm nor rmdir takes a mount point away.";
+
+const LSMOUNT_HELP: &str = "\
+EXAMPLES
+    rialto fs lsmount ~/tree/alice
+    rialto fs lsmount -dir ~/tree/* --json";
+
+const MVMOUNT_HELP: &str = "\
+EXAMPLES
+    rialto fs mvmount ~/tree/alice ~/tree/people/alice
+
+Both must lie in the same volume. The volume that it leads to stays as it is; mv does not
+move mount points.";
+
+/// Makes a mount point.
+#[derive(Args, Debug)]
+#[command(after_help = MKMOUNT_HELP)]
+pub struct Mkmount {
+    /// Where; nothing may be there yet.
+    #[arg(long = "dir", value_name = "PATH")]
+    dir: Option<PathBuf>,
+    /// The volume that is seen there.
+    #[arg(long = "vol", value_name = "VOLUME")]
+    vol: Option<String>,
+    /// The cell that has it, if it is another one.
+    #[arg(long, value_name = "CELL")]
+    cell: Option<String>,
+    /// The read-write volume, below read-only ones too.
+    #[arg(long)]
+    rw: bool,
+    /// Do not look whether there is such a volume.
+    #[arg(long)]
+    fast: bool,
+    /// PATH VOLUME [CELL], instead of the options.
+    #[arg(value_name = "PATH", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+/// Removes mount points.
+#[derive(Args, Debug)]
+#[command(after_help = RMMOUNT_HELP, visible_alias = "removemount")]
+pub struct Rmmount {
+    #[command(flatten)]
+    points: Points,
+}
+
+/// Says where mount points lead.
+#[derive(Args, Debug)]
+#[command(after_help = LSMOUNT_HELP)]
+pub struct Lsmount {
+    #[command(flatten)]
+    points: Points,
+}
+
+/// Moves a mount point.
+#[derive(Args, Debug)]
+#[command(after_help = MVMOUNT_HELP)]
+pub struct Mvmount {
+    /// The mount point.
+    from: PathBuf,
+    /// Where it goes; nothing may be there yet.
+    to: PathBuf,
+}
+
+/// Mount points that a verb is about.
+#[derive(Args, Debug)]
+struct Points {
+    /// Mount points.
+    #[arg(long = "dir", value_name = "PATH", num_args = 1.., conflicts_with = "words")]
+    dir: Vec<PathBuf>,
+    /// The same, without the option.
+    #[arg(value_name = "PATH", required_unless_present = "dir")]
+    words: Vec<PathBuf>,
+}
+
+impl Points {
+    fn each(self, one: impl FnMut(&Path) -> Result<(), Failure>) -> Result<ExitCode, Failure> {
+        Paths { path: self.dir, words: self.words }.each(one)
+    }
+}
+
+fn attribute(name: &str) -> String {
+    format!("rialto.mount:{name}")
+}
+
+/// A refusal of something about the mount point `name` in `dir`.
+fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
+    match error {
+        Errno::NODATA if tree::get(dir, "rialto.fid").is_ok() => {
+            let path = dir.join(name);
+            let why = match path.symlink_metadata() {
+                Err(_) => "there is nothing with that name",
+                Ok(_) => "it is no mount point",
+            };
+            Failure::new(what, why).mend("'rialto fs lsmount' looks at a mount point itself")
+        }
+        Errno::EXIST => Failure::new(what, "there is something with that name").mend("choose another name"),
+        Errno::XDEV => Failure::new(what, "the two places lie in different volumes")
+            .mend("remove it with 'rialto fs rmmount', and make it anew with 'rialto fs mkmount'"),
+        _ => refusal(dir, what, error),
+    }
+}
+
+impl Mkmount {
+    /// The path, and what the mount point says.
+    fn wanted(&self) -> Result<(PathBuf, MountPoint), Failure> {
+        let mut words = self.words.iter();
+        let missing = |what: &str| Failure::new("reading the command", format!("{what} is missing"));
+        let path = self.dir.clone().or_else(|| words.next().map(PathBuf::from)).ok_or_else(|| missing("a path"))?;
+        let volume = self.vol.as_ref().or_else(|| words.next()).ok_or_else(|| missing("a volume"))?;
+        let cell = self.cell.as_ref().or_else(|| words.next());
+        if let Some(word) = words.next() {
+            return Err(
+                Failure::new("reading the command", format!("{word:?} is too much")).mend("'--help' shows the order")
+            );
+        }
+        let mark = if self.rw { '%' } else { '#' };
+        let cell = cell.map(|cell| format!("{cell}:")).unwrap_or_default();
+        let target = format!("{mark}{cell}{volume}");
+        match MountPoint::parse(target.as_bytes()) {
+            Ok(point) => Ok((path, point)),
+            Err(error) => Err(Failure::new(format!("making the mount point {}", path.display()), error)),
+        }
+    }
+
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        let (path, point) = self.wanted()?;
+        let (dir, name) = split(&path)?;
+        let what = format!("making the mount point {}", path.display());
+        if !self.fast && tree::get(&dir, &format!("rialto.find:{point}")) == Err(Errno::NODEV) {
+            eprintln!("rialto fs: there is no volume {} yet that the mount point could lead to", shown(&point));
+        }
+        tree::set(&dir, &attribute(&name), &point.to_string()).map_err(|error| refused(&dir, &name, what, error))?;
+        if json {
+            local::show::json(&json!({ "path": path, "target": point.to_string() }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The volume, with its cell.
+fn shown(point: &MountPoint) -> String {
+    point.to_string().split_off(1)
+}
+
+impl Rmmount {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        self.points.each(|path| {
+            let (dir, name) = split(path)?;
+            let what = format!("removing the mount point {}", path.display());
+            // The service says of everything else that it is not what is to be removed.
+            let said = tree::get(&dir, &attribute(&name)).and_then(|_| tree::remove(&dir, &attribute(&name)));
+            said.map_err(|error| refused(&dir, &name, what, error))?;
+            if json {
+                local::show::json(&json!({ "path": path }));
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Lsmount {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        self.points.each(|path| {
+            let (dir, name) = split(path)?;
+            let (target, through) = match tree::get(&dir, &attribute(&name)) {
+                Ok(target) => (target, false),
+                Err(error) => (behind_link(path).ok_or_else(|| refused_look(&dir, &name, path, error))?, true),
+            };
+            if json {
+                local::show::json(&json!({ "path": path, "target": target, "through_link": through }));
+            } else if through {
+                println!("'{}' is a symbolic link, leading to a mount point for volume '{target}'", path.display());
+            } else {
+                println!("'{}' is a mount point for volume '{target}'", path.display());
+            }
+            Ok(())
+        })
+    }
+}
+
+fn refused_look(dir: &Path, name: &str, path: &Path, error: Errno) -> Failure {
+    refused(dir, name, format!("looking at the mount point {}", path.display()), error)
+}
+
+/// What the mount point says that a symbolic link leads to.
+fn behind_link(path: &Path) -> Option<String> {
+    if !path.symlink_metadata().ok()?.is_symlink() {
+        return None;
+    }
+    let (dir, name) = split(&std::fs::canonicalize(path).ok()?).ok()?;
+    tree::get(&dir, &attribute(&name)).ok()
+}
+
+impl Mvmount {
+    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        let ((from_dir, from), (to_dir, to)) = (split(&self.from)?, split(&self.to)?);
+        let what = || format!("moving the mount point {}", self.from.display());
+        let there = tree::ask(&to_dir, "rialto.fid", what)?;
+        let order = format!("{there}/{to}");
+        let said = tree::get(&from_dir, &attribute(&from))
+            .and_then(|_| tree::set(&from_dir, &format!("rialto.move:{from}"), &order));
+        said.map_err(|error| refused(&from_dir, &from, what(), error))?;
+        if json {
+            local::show::json(&json!({ "path": self.to, "from": self.from }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(line: &str) -> Option<(String, String)> {
+        use clap::{CommandFactory, FromArgMatches};
+        let line = ["rialto", "fs", "mkmount"].into_iter().chain(line.split(' '));
+        let typed = crate::commands::Cli::command().try_get_matches_from(line).ok()?;
+        let typed = typed.subcommand_matches("fs")?.subcommand_matches("mkmount")?;
+        let (path, point) = Mkmount::from_arg_matches(typed).ok()?.wanted().ok()?;
+        Some((path.to_str()?.to_owned(), point.to_string()))
+    }
+
+    #[test]
+    fn words_and_options_say_the_same() {
+        let some = |path: &str, target: &str| Some((path.to_owned(), target.to_owned()));
+        assert_eq!(wanted("d v"), some("d", "#v"));
+        assert_eq!(wanted("--dir d --vol v --rw"), some("d", "%v"));
+        assert_eq!(wanted("--vol v d"), some("d", "#v"));
+        assert_eq!(wanted("d v a.org --rw"), some("d", "%a.org:v"));
+        assert_eq!(wanted("--cell a.org d v"), some("d", "#a.org:v"));
+        for bad in ["d", "--dir d", "d v c x", "d a/b", "--dir d --vol v --cell c x"] {
+            assert_eq!(wanted(bad), None, "{bad}");
+        }
+    }
+}

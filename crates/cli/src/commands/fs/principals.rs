@@ -1,0 +1,68 @@
+//! Names of users and groups, which access lists have as numbers: the mount asks the cell (`system.rialto.who:NAME`, `system.rialto.who:NUMBER`).
+
+use std::path::Path;
+
+use local::failure::Failure;
+use rustix::io::Errno;
+use types::PrincipalId;
+
+use super::tree;
+
+/// Those that every cell has, also one without a database.
+const FIXED: [(&str, PrincipalId); 5] = [
+    ("system:administrators", PrincipalId::ADMINISTRATORS),
+    ("system:ptsviewers", PrincipalId::VIEWERS),
+    ("system:authuser", PrincipalId::PROVED),
+    ("system:anyuser", PrincipalId::ANYBODY),
+    ("anonymous", PrincipalId::ANONYMOUS),
+];
+
+fn fixed(who: PrincipalId) -> Option<&'static str> {
+    FIXED.iter().find(|(_, number)| *number == who).map(|(name, _)| *name)
+}
+
+/// One that every cell has.
+pub fn fixed_number(name: &str) -> Option<PrincipalId> {
+    FIXED.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
+/// The cell has no such user or group.
+pub fn nobody(name: &str) -> Failure {
+    Failure::new(format!("looking for {name}"), "the cell has no such user or group")
+        .mend("'rialto pts listentries' shows which there are")
+}
+
+/// `None`: the cell knows nobody of that name or number.
+fn ask(place: &Path, who: &str) -> Result<Option<String>, Failure> {
+    match tree::get(place, &format!("system.rialto.who:{who}")) {
+        Ok(said) => Ok(Some(said)),
+        Err(Errno::NODATA) => Ok(None),
+        Err(error) => Err(tree::refusal(place, format!("asking the cell for {who}"), error)),
+    }
+}
+
+/// What the cell calls it; its number if it is there no longer, or the cell cannot be asked.
+pub fn name_of(place: &Path, who: PrincipalId) -> String {
+    let asked = || ask(place, &who.to_string()).ok().flatten();
+    fixed(who).map(str::to_owned).or_else(asked).unwrap_or_else(|| who.to_string())
+}
+
+/// The number of a user or group; a number is one already.
+///
+/// # Errors
+/// If there is nobody of that name.
+pub fn number_of(place: &Path, name: &str) -> Result<PrincipalId, Failure> {
+    if let Some(number) = fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
+        return Ok(number);
+    }
+    let found = ask(place, name)?.and_then(|number| number.parse().ok()).map(PrincipalId);
+    found.ok_or_else(|| nobody(name))
+}
+
+/// Whether there is such a principal.
+///
+/// # Errors
+/// If the cell cannot be asked.
+pub fn is_there(place: &Path, who: PrincipalId) -> Result<bool, Failure> {
+    Ok(fixed(who).is_some() || ask(place, &who.to_string())?.is_some())
+}

@@ -1,0 +1,316 @@
+//! Who one is in the cell: `login`, `logout`, `tokens`, `passwd`. They ask the mounted tree alone (`mount/logins.rs`), which keeps the token and shows it; so
+//! they need no rights and no address.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use local::failure::{Doing, Failure};
+use local::show;
+use rustix::io::Errno;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::fs::tree;
+use super::kerberos;
+use crate::logging;
+
+/// Which tree.
+#[derive(Args, Debug)]
+struct Tree {
+    /// A file or directory of the tree; of another cell's part of it: for that cell [default: the current directory, or the first tree that is mounted]
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathBuf>,
+}
+
+impl Tree {
+    fn place(&self) -> Result<PathBuf, Failure> {
+        tree::some_place(self.path.as_deref())
+    }
+}
+
+const LOGIN_HELP: &str = "\
+EXAMPLES
+    rialto login joe               asks for the password
+    rialto login joe --password-stdin < FILE
+    rialto login                   as the user that this machine's server knows you as
+    rialto login --kerberos        with the ticket that 'kinit' got
+    rialto login joe --path /afs/example.org      to another cell
+
+The mount keeps the token, for all your processes on this machine, until it ends (10 hours;
+it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it. One that a ticket
+made ends with the ticket; before it does, the mount looks for a newer one in the same
+credential cache (KRB5CCNAME), and renews the ticket if it can be renewed.
+
+EXIT CODES
+    0  logged in
+    1  refused or failed: the message says what to do
+    3  no tree is mounted";
+
+/// Shows the cell who you are, with a password.
+#[derive(Args, Debug)]
+#[command(after_help = LOGIN_HELP)]
+pub struct Login {
+    /// The user of the cell. Left out: whom the connection says you are, where it is trusted.
+    user: Option<String>,
+    /// Reads the password from standard input, up to the end of its first line.
+    #[arg(long, requires = "user")]
+    password_stdin: bool,
+    /// With a Kerberos ticket.
+    #[arg(long, short, conflicts_with = "user")]
+    kerberos: bool,
+    /// The service that the ticket is for, with or without a realm [default: rialto/CELL, or afs/CELL]
+    #[arg(long, value_name = "NAME", requires = "kerberos")]
+    service: Option<String>,
+    /// Renews the ticket first, if it can be renewed.
+    #[arg(long, requires = "kerberos")]
+    renew: bool,
+    #[command(flatten)]
+    tree: Tree,
+}
+
+impl Login {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let place = self.tree.place()?;
+        if self.kerberos {
+            if self.renew {
+                kerberos::renew_ticket();
+            }
+            kerberos::log_in(&place, self.service.as_deref())?;
+            return logged_in(&place);
+        }
+        let said = match &self.user {
+            Some(user) => {
+                let password = password(&format!("Password for {user}: "), self.password_stdin)?;
+                Zeroizing::new(json!({ "user": user, "password": *password }).to_string())
+            }
+            None => Zeroizing::new(json!({ "attest": true }).to_string()),
+        };
+        let what =
+            || self.user.as_ref().map_or_else(|| "logging in".to_owned(), |user| format!("logging in as {user}"));
+        tree::set(&place, "system.rialto.login", &said).map_err(|error| {
+            let failure = Failure::new(what(), explained(error));
+            match error {
+                Errno::INVAL if self.user.is_none() => {
+                    failure.mend("name the user: 'rialto login NAME'; 'rialto pts createuser' makes one with your uid")
+                }
+                Errno::ACCESS => failure.mend("'rialto passwd' changes a password; an administrator sets a new one"),
+                Errno::BUSY => failure.mend("wait a little; from other machines the user gets in"),
+                _ => failure,
+            }
+        })?;
+        logged_in(&place)
+    }
+}
+
+fn logged_in(place: &Path) -> Result<ExitCode, Failure> {
+    if let Some(token) = token(place)? {
+        println!("logged in to {} as {}: ends {}", token.cell, token.user, when(token.expires));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explained(error: Errno) -> String {
+    match error {
+        Errno::ACCESS => "wrong password, or no such user".to_owned(),
+        Errno::BUSY => "too many wrong attempts".to_owned(),
+        Errno::INVAL => "the cell knows no user for you".to_owned(),
+        Errno::OPNOTSUPP => "this tree or its server takes no logins".to_owned(),
+        error => std::io::Error::from(error).to_string(),
+    }
+}
+
+const LOGOUT_HELP: &str = "\
+EXAMPLES
+    rialto logout
+
+The mount forgets your token: your processes are nobody to the cell from their next request
+on.
+
+EXIT CODES
+    0  done, or there was none
+    1  failed
+    3  no tree is mounted";
+
+/// Forgets who you are to the cell.
+#[derive(Args, Debug)]
+#[command(after_help = LOGOUT_HELP)]
+pub struct Logout {
+    #[command(flatten)]
+    tree: Tree,
+}
+
+impl Logout {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let place = self.tree.place()?;
+        let said = tree::set(&place, "system.rialto.logout", "now");
+        said.map_err(|error| Failure::new("logging out", explained(error)))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+const TOKENS_HELP: &str = "\
+EXAMPLES
+    rialto tokens
+    rialto tokens --json
+
+EXIT CODES
+    0  there is one
+    1  there is none, or asking failed
+    3  no tree is mounted";
+
+/// Shows who you are to the cell, and until when.
+#[derive(Args, Debug)]
+#[command(after_help = TOKENS_HELP)]
+pub struct Tokens {
+    /// One JSON object, or null.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    tree: Tree,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    cell: String,
+    user: String,
+    id: i32,
+    level: String,
+    expires: i64,
+    renewable: i64,
+}
+
+fn token(place: &Path) -> Result<Option<Token>, Failure> {
+    tree::ask_json(place, "system.rialto.tokens", "asking for tokens")
+}
+
+impl Tokens {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let place = self.tree.place()?;
+        if self.json {
+            let value: Value = tree::ask_json(&place, "system.rialto.tokens", "asking for tokens")?;
+            show::json(&value);
+            return Ok(if value.is_null() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+        let Some(token) = token(&place)? else {
+            println!("no token: 'rialto login NAME' gets one");
+            return Ok(ExitCode::FAILURE);
+        };
+        let Token { cell, user, id, level, expires, renewable } = token;
+        println!(
+            "{user} ({id}) in {cell}, by {level}: ends {}, the last renewal ends {}",
+            when(expires),
+            when(renewable)
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+const PASSWD_HELP: &str = "\
+EXAMPLES
+    rialto passwd joe                    joe changes it: asks for the old and the new one
+    rialto passwd joe --new-only         an administrator sets one
+    printf 'OLD\\nNEW\\n' | rialto passwd joe --password-stdin
+
+The new password ends all tokens that were made for the user before, on all machines, unless
+--keep-tokens is given. If you change your own, this mount gets you a new token at once.
+
+EXIT CODES
+    0  changed
+    1  refused or failed: the message says what to do
+    3  no tree is mounted";
+
+/// Sets a user's password.
+#[derive(Args, Debug)]
+#[command(after_help = PASSWD_HELP)]
+pub struct Passwd {
+    /// The user of the cell.
+    user: String,
+    /// As an administrator, who needs not know the old one.
+    #[arg(long)]
+    new_only: bool,
+    /// Tokens of the user that were made before stay good.
+    #[arg(long)]
+    keep_tokens: bool,
+    /// Reads the old and the new one from standard input, a line each.
+    #[arg(long)]
+    password_stdin: bool,
+    #[command(flatten)]
+    tree: Tree,
+}
+
+impl Passwd {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let place = self.tree.place()?;
+        let user = &self.user;
+        let mut said = json!({ "user": user, "keep_tokens": self.keep_tokens });
+        if !self.new_only {
+            said["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?.as_str().into();
+        }
+        let new = password(&format!("New password of {user}: "), self.password_stdin)?;
+        if !self.password_stdin && *password("Again: ", false)? != *new {
+            return Err(Failure::new(format!("setting the password of {user}"), "the two are not the same"));
+        }
+        said["new"] = new.as_str().into();
+        let said = Zeroizing::new(said.to_string());
+        tree::set(&place, "system.rialto.passwd", &said).map_err(|error| {
+            let why = match error {
+                Errno::ACCESS => "the old password is wrong".to_owned(),
+                Errno::PERM => "you are neither that user nor an administrator".to_owned(),
+                Errno::INVAL => "a password has 8 to 1024 bytes, and the user must exist".to_owned(),
+                error => explained(error),
+            };
+            Failure::new(format!("setting the password of {user}"), why)
+        })?;
+        println!("password changed for {user}");
+        if !self.keep_tokens {
+            println!("older tokens of {user} are refused from now on");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A line, from the terminal without showing it, or from standard input.
+fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure> {
+    let what = || "reading a password".to_owned();
+    logging::keep_to_itself();
+    let stdin = std::io::stdin();
+    let mut line = Zeroizing::new(String::new());
+    if from_stdin || !stdin.is_terminal() {
+        stdin.lock().read_line(&mut line).doing(what)?;
+    } else {
+        eprint!("{prompt}");
+        let _ = std::io::stderr().flush();
+        let before = tcgetattr(&stdin).doing(what)?;
+        let mut quiet = before.clone();
+        quiet.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(&stdin, OptionalActions::Flush, &quiet).doing(what)?;
+        let read = stdin.lock().read_line(&mut line);
+        tcsetattr(&stdin, OptionalActions::Flush, &before).doing(what)?;
+        eprintln!();
+        read.doing(what)?;
+    }
+    let length = line.trim_end_matches(['\r', '\n']).len();
+    line.truncate(length);
+    if line.is_empty() {
+        return Err(Failure::new(what(), "there is none").mend("type it, or use --password-stdin"));
+    }
+    Ok(line)
+}
+
+/// A time for people: how far it is from now.
+fn when(secs: i64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let left = u64::try_from(secs).unwrap_or(0).saturating_sub(now);
+    match left {
+        0 => "now (it has ended)".to_owned(),
+        left if left < 120 => format!("in {left} s"),
+        left if left < 2 * 3600 => format!("in {} min", left / 60),
+        left if left < 48 * 3600 => format!("in {} h", left / 3600),
+        left => format!("in {} days", left / 86400),
+    }
+}

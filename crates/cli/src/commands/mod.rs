@@ -1,0 +1,173 @@
+//! The commands, one a file. Each has `run`, which returns the exit code or a [`Failure`] that `main` prints.
+
+mod audit;
+mod bench;
+mod cell_client;
+mod completions;
+mod doctor;
+mod down;
+mod readdir_helper;
+mod fs;
+mod kerberos;
+mod keys;
+mod logins;
+mod man;
+mod mount;
+mod pagsh;
+mod pts;
+mod rules;
+mod server;
+pub(crate) mod status;
+mod typed;
+mod umount;
+mod up;
+mod vos;
+mod welcome;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use local::failure::Failure;
+
+pub use typed::typed;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto up                        make a cell if there is none, start and mount it
+    rialto status                    what runs, who is connected, what is used
+    rialto doctor                    what is wrong with this machine or cell
+    rialto down                      unmount, stop the server; the data stays
+    rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
+    rialto fs listquota ~/shared     a directory's volume; 'rialto fs --help' has all verbs
+    rialto pts createuser joe        somebody; 'rialto pts --help' has all verbs
+    rialto COMMAND --help            more, with examples
+
+EXIT CODES
+    0  done
+    1  failed, or doctor found something that must be mended
+    2  wrong usage
+    3  nothing there: no cell, no mount, or its server does not run
+
+ENVIRONMENT
+    RIALTO_HOME   the cell's directory, where --dir is not given
+    RIALTO_LOG    what is logged: error, warn, info (default), debug or trace, or that for
+                  one part, such as vice=debug";
+
+/// One file system for a whole organisation: a tree that is the same on every machine, with caches that stay true.
+#[derive(Parser, Debug)]
+#[command(name = "rialto", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Everything that `rialto` can do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Up(up::Up),
+    Down(down::Down),
+    Status(status::StatusCommand),
+    Server(server::ServerCommand),
+    Mount(mount::MountCommand),
+    Umount(umount::Umount),
+    Vos(vos::Vos),
+    Fs(fs::Fs),
+    Pts(pts::Pts),
+    Fence(rules::FenceCommand),
+    Admin(rules::Admin),
+    Audit(audit::Audit),
+    Login(logins::Login),
+    Logout(logins::Logout),
+    Tokens(logins::Tokens),
+    Passwd(logins::Passwd),
+    Pagsh(pagsh::Pagsh),
+    Keys(keys::Keys),
+    Bench(bench::Bench),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+    Man(man::Man),
+    #[command(hide = true)]
+    Forerunner(readdir_helper::ReaddirCommand),
+}
+
+impl Command {
+    /// The command's name, as typed.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Up(_) => "up",
+            Command::Status(_) => "status",
+            Command::Server(_) => "server",
+            Command::Down(_) => "down",
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Vos(_) => "vos",
+            Command::Fs(_) => "fs",
+            Command::Pts(_) => "pts",
+            Command::Fence(_) => "fence",
+            Command::Admin(_) => "admin",
+            Command::Audit(_) => "audit",
+            Command::Login(_) => "login",
+            Command::Logout(_) => "logout",
+            Command::Tokens(_) => "tokens",
+            Command::Passwd(_) => "passwd",
+            Command::Pagsh(_) => "pagsh",
+            Command::Keys(_) => "keys",
+            Command::Bench(_) => "bench",
+            Command::Doctor(_) => "doctor",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
+            Command::Forerunner(_) => "forerunner",
+        }
+    }
+
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Command::Up(up) => up.run(),
+            Command::Status(status) => status.run(),
+            Command::Server(server) => server.run(),
+            Command::Down(down) => down.run(),
+            Command::Mount(mount) => mount.run(),
+            Command::Umount(umount) => umount.run(),
+            Command::Vos(vos) => vos.run(),
+            Command::Fs(fs) => fs.run(),
+            Command::Pts(pts) => pts.run(),
+            Command::Fence(fence) => fence.run(),
+            Command::Admin(admin) => admin.run(),
+            Command::Audit(audit) => audit.run(),
+            Command::Login(login) => login.run(),
+            Command::Logout(logout) => logout.run(),
+            Command::Tokens(tokens) => tokens.run(),
+            Command::Passwd(passwd) => passwd.run(),
+            Command::Pagsh(pagsh) => pagsh.run(),
+            Command::Keys(keys) => keys.run(),
+            Command::Bench(bench) => bench.run(),
+            Command::Doctor(doctor) => doctor.run(),
+            Command::Completions(completions) => completions.run(),
+            Command::Man(man) => man.run(),
+            Command::Forerunner(forerunner) => forerunner.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_consistent_and_every_command_has_examples() {
+        let mut cli = Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        for command in cli.get_subcommands().filter(|command| command.get_name() != "help" && !command.is_hide_set()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("EXAMPLES"), "{}", command.get_name());
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+            assert!(widest.chars().count() <= 92, "{}: a terminal would break {widest:?}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! `rialto mount`: mounts a server's tree, in the foreground or as a daemon.
+
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use client::{Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses};
+use local::ask::endpoint;
+use local::cell::{CellDir, MountRecords, VOLUME, Where};
+use local::daemon::{self, PidFile};
+use local::failure::{Doing, Failure};
+use local::mounts::{self, Health};
+use local::show::Progress;
+use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
+use parking_lot::Mutex;
+use serde_json::Value;
+use types::{Answer, Call, Caller, Fault, Name, Timestamp};
+use venus::{DYNROOT, VenusConfig, Volumes};
+
+use super::kerberos;
+use crate::cells::Cells;
+use crate::dynroot;
+use crate::logging;
+use crate::security;
+use crate::sessions;
+use crate::stopping;
+use crate::transport::{MountFacts, Transport};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto mount unix:/srv/rialto/server.sock /mnt/tree        until Ctrl-C
+    rialto mount --daemon files.example.org:7620 /mnt/tree     until 'rialto umount'
+    rialto mount --cache-size 20GiB files.example.org:7620 /mnt/tree
+    rialto mount --volume home.alice.backup unix:/srv/rialto/server.sock /mnt/yesterday
+
+    rialto mount --dynroot --daemon files.example.org:7620 /afs
+
+SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of
+files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
+A volume that is read-only is mounted so; 'df' shows the volume's use and quota.
+Without SERVER it is that of the cell in --dir.
+
+Volumes below mount points are file systems of their own, mounted as somebody comes by, so
+that 'find -xdev', 'rm --one-file-system' and 'df' know them. With --flat, and always
+without root, all are in one mount: for containers and name spaces that mounts below do not
+come to.
+
+With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CELL as it was
+released, /afs/.CELL the one that is written. Listed are SERVER's cell and those of
+cells.toml; others are looked for in DNS when somebody names them.
+
+Interrupting it unmounts: everything written goes to the server first. If the server goes
+away the mount waits for it and continues; what was written is sent again.
+
+EXIT CODES
+    0  unmounted (with --daemon: mounted)
+    1  it could not be mounted";
+
+/// How long a daemon may take until the tree is there.
+/// Of the heap: the requests are spread over as many processors as threads work at a time, and the memory budget is one for all.
+const ARENAS: i32 = 2;
+const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Mounts a server's tree.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = AFTER_HELP, allow_missing_positional = true)]
+pub struct MountCommand {
+    /// Where the server listens: unix:PATH or HOST:PORT [default: that of the cell in --dir]
+    #[arg(value_parser = endpoint)]
+    server: Option<Endpoint>,
+    /// An existing directory.
+    mount_point: PathBuf,
+    /// The volume whose root appears there.
+    #[arg(long, value_name = "NAME", default_value = VOLUME)]
+    volume: String,
+    /// All cells instead of one: each is a directory of the root.
+    #[arg(long, conflicts_with = "volume")]
+    dynroot: bool,
+    /// One mount for all volumes, instead of one for each below its mount point: for containers, and the only way without
+    /// root. There is no edge between volumes for 'find -xdev', 'du -x' and the like then
+    #[arg(long)]
+    flat: bool,
+    /// Go into the background once the tree is there.
+    #[arg(long)]
+    daemon: bool,
+    /// This is the daemon.
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// How much of what was read is kept on disk, such as 500MiB or 20GiB.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
+    cache_size: u64,
+    /// Where it is kept [default: one directory for each mount point, below cache/ in --dir]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    /// Where other cells' servers are written, for mount points that lead there [default: cells.toml in --dir, then
+    /// /etc/rialto/cells.toml]
+    #[arg(long, value_name = "FILE")]
+    cells: Option<PathBuf>,
+    /// Asked for cells that no file names [default: those of /etc/resolv.conf]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    name_server: Vec<SocketAddr>,
+    /// How the kernel's requests come; io_uring takes fewer wake-ups [default: $RIALTO_TRANSPORT, or auto]
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
+    #[command(flatten)]
+    place: Where,
+}
+
+impl MountCommand {
+    pub fn run(mut self) -> Result<ExitCode, Failure> {
+        let at = self.mount_point()?;
+        let dir = self.place.path()?;
+        self.server = self.server()?;
+        if !self.flat && !rustix::process::geteuid().is_root() {
+            self.flat = true;
+            // Who starts the daemon has said so.
+            if !self.detached {
+                eprintln!(
+                    "without root all volumes are shown in one mount (--flat): no edges for 'find -xdev' and the like"
+                );
+            }
+        }
+        let records = MountRecords::of(&dir);
+        records.prepare()?;
+        refuse_second(&at)?;
+        Transport::choose(self.transport)?;
+        if self.daemon {
+            self.spawn(&dir, &records, &at)?;
+        } else {
+            self.serve(&records, &at)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn mount_point(&self) -> Result<PathBuf, Failure> {
+        let what = || format!("mounting on {}", self.mount_point.display());
+        let at =
+            std::fs::canonicalize(&self.mount_point).map_err(|error| match mounts::health_now(&self.mount_point) {
+                Health::Stale => Failure::new(what(), "a mount whose process died is there")
+                    .mend(format!("run 'rialto umount {}' first", self.mount_point.display())),
+                _ => Failure::new(what(), error).mend("make that directory first"),
+            })?;
+        if at.is_dir() { Ok(at) } else { Err(Failure::new(what(), "it is no directory")) }
+    }
+
+    /// The one that was named, or that of this machine's cell; only the root of all cells can do without one.
+    fn server(&self) -> Result<Option<Endpoint>, Failure> {
+        if self.server.is_some() || self.dynroot && CellDir::find(&self.place.path()?)?.is_none() {
+            return Ok(self.server.clone());
+        }
+        let cell = self.place.cell()?;
+        endpoint(&cell.endpoint()).map(Some).doing(|| format!("reading the address of {}", cell.config.name))
+    }
+
+    /// What is mounted, as people are told.
+    fn source(&self) -> String {
+        match &self.server {
+            Some(server) if !self.dynroot => server.to_string(),
+            _ => DYNROOT.to_owned(),
+        }
+    }
+
+    fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
+        let server = self.server.as_ref().map(Endpoint::to_string);
+        let cache_size = self.cache_size.to_string();
+        let mut arguments: Vec<&OsStr> = vec!["mount".as_ref(), "--detached".as_ref(), "--dir".as_ref(), dir.as_ref()];
+        arguments.extend(["--cache-size".as_ref(), cache_size.as_ref() as &OsStr]);
+        if self.dynroot {
+            arguments.push("--dynroot".as_ref());
+        } else {
+            arguments.extend(["--volume".as_ref(), self.volume.as_ref() as &OsStr]);
+        }
+        if let Some(cache) = &self.cache_dir {
+            arguments.extend(["--cache-dir".as_ref(), cache.as_os_str()]);
+        }
+        let cells = self.cells.as_deref().map(std::path::absolute).transpose();
+        let cells = cells.doing(|| "finding the file with cells".to_owned())?;
+        if let Some(cells) = &cells {
+            arguments.extend(["--cells".as_ref(), cells.as_os_str()]);
+        }
+        let name_servers: Vec<String> =
+            self.name_server.iter().map(|server| format!("--name-server={server}")).collect();
+        arguments.extend(name_servers.iter().map(AsRef::<OsStr>::as_ref));
+        if self.flat {
+            arguments.push("--flat".as_ref());
+        }
+        if self.place.is_clear() {
+            arguments.push("--clear".as_ref());
+        }
+        if let Some(transport) = self.transport {
+            arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
+        }
+        arguments.extend(server.as_ref().map(AsRef::<OsStr>::as_ref));
+        arguments.push(at.as_os_str());
+        let log = records.log(at);
+        let _progress = Progress::start(format!("mounting {} on {}", self.source(), at.display()));
+        let mut child = daemon::spawn(&arguments, &log).doing(|| format!("mounting on {}", at.display()))?;
+        daemon::wait_until(&mut child, MOUNT_PATIENCE, &log, "the mount", || {
+            let ours = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
+            ours && mounts::health(at, Duration::from_secs(1)) == Health::Answers
+        })
+    }
+
+    fn serve(&self, records: &MountRecords, at: &Path) -> Result<(), Failure> {
+        if self.detached {
+            daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
+        }
+        // Before there are threads.
+        mem::heap::share_arenas(ARENAS);
+        logging::start();
+        logging::keep_to_itself();
+        daemon::raise_open_files();
+        let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
+        let volume = if self.dynroot { DYNROOT } else { &self.volume };
+        let volume = Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
+        let volumes = self.all_volumes(records, at)?;
+        let transport = Transport::choose(self.transport)?.into();
+        let forerunner = Some(forerunner(at)?);
+        let source = format!("rialto:{}", self.source());
+        let config = MountConfig { transport, forerunner, flat: self.flat, ..MountConfig::new(at, volume, source) };
+        // Before the tree is there: who sees it may ask for a session.
+        let sessions = Arc::default();
+        let door = self.serves_sessions(at, &sessions);
+        let mounted = Arc::new(Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?);
+        let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
+        let facts = MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
+        tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
+        let file = records.facts_file(at);
+        let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
+        wait_for_end(&mounted)?;
+        drop(door);
+        end_sessions(&sessions);
+        tracing::info!(at = %at.display(), "unmounted");
+        drop(told);
+        drop(mounted);
+        // What was answered here and the server does not know yet goes there before this process ends. Delegations and holds go with
+        // the session, so that a server that is away is not waited for where it has nothing to hear.
+        let handed_back = volumes.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.source()));
+        // By name and not by the last reference: threads that end just now have some too, and with this process the session would be gone
+        // without a word. A server that does not see processes end would then keep its promises for the rest of the lease.
+        volumes.stop();
+        volumes.detach();
+        drop(pid_file);
+        handed_back
+    }
+
+    /// Gives sessions trees of their own, with fresh tokens (`rialto pagsh`); without root it cannot.
+    fn serves_sessions(&self, at: &Path, live: &Arc<Sessions>) -> Option<sessions::Door> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let (this, at, live) = (self.clone(), at.to_owned(), Arc::clone(live));
+        let place = at.clone();
+        let listening = self.session_dirs(&at).and_then(|dirs| {
+            sessions::listen(&place, move |number| {
+                let records = MountRecords::of(&this.place.path()?);
+                let dir = dirs.join(number.to_string());
+                let cache_size = this.cache_size.min(SESSION_CACHE_MAX);
+                let session = MountCommand { cache_dir: Some(dir.clone()), cache_size, flat: true, ..this.clone() };
+                session.apart(&records, &at, dir.clone(), &live).inspect_err(|_| drop(std::fs::remove_dir_all(&dir)))
+            })
+        });
+        // Another mount of the same name, in another name space, may have the place.
+        listening.inspect_err(|error| tracing::warn!(%error, "no sessions of their own here")).ok()
+    }
+
+    /// Where sessions keep what they read. What an earlier life of this mount left there, which was killed, is nobody's.
+    fn session_dirs(&self, at: &Path) -> Result<PathBuf, Failure> {
+        let dirs = self.cache(&MountRecords::of(&self.place.path()?), at)?.join("sessions");
+        match std::fs::remove_dir_all(&dirs) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).doing(|| format!("removing {}", dirs.display()))
+            }
+            _ => Ok(dirs),
+        }
+    }
+
+    /// The tree once more, for a session.
+    fn apart(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        dir: PathBuf,
+        live: &Sessions,
+    ) -> Result<sessions::Made, Failure> {
+        let volume = if self.dynroot { DYNROOT } else { &self.volume };
+        let volume = Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
+        let volumes = self.all_volumes(records, at)?;
+        let transport = Transport::choose(self.transport)?.into();
+        let source = format!("rialto:{}", self.source());
+        let config = MountConfig { transport, flat: true, ..MountConfig::new(at, volume, source) };
+        let (mounted, mount) = Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
+        let mounted = Arc::new(mounted);
+        {
+            let mut live = live.lock();
+            live.retain(|one| one.strong_count() > 0);
+            live.push(Arc::downgrade(&volumes));
+        }
+        let ends = move || {
+            mounted.wait();
+            drop(mounted);
+            if let Err(error) = volumes.hand_over() {
+                tracing::error!(%error, "a session's changes could not be handed over");
+            }
+            volumes.stop();
+            volumes.detach();
+            if let Err(error) = std::fs::remove_dir_all(&dir) {
+                tracing::warn!(%error, dir = %dir.display(), "a session's cache stays");
+            }
+        };
+        Ok(sessions::Made { mount, ends: Box::new(ends) })
+    }
+
+    /// The session with the server, and how those with others of its cell are made.
+    fn session(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        server: &Endpoint,
+        tokens: Option<Arc<TokenWallet>>,
+    ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
+        let what = || format!("reaching the server at {server}");
+        let cache = self.cache(records, at)?;
+        let identity = ClientIdentity::load(&cache.join("identity"))
+            .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
+        let display = display(at);
+        let (again, shown) = (identity.again(), display.clone());
+        // Who mounts at a server's own socket, and can read its keys, may do at the others what he may do there.
+        let (dir, clear) = (self.place.path()?, self.place.is_clear());
+        let mut options = match server {
+            Endpoint::Unix(_) => security::as_server(&dir, &whom(server), clear)?,
+            Endpoint::Tcp(_) => security::options(&dir, &whom(server), clear)?,
+        };
+        options.wallet = tokens.map(|tokens| tokens as _);
+        let with = options.clone();
+        let others = move |endpoint| SessionConfig {
+            display: shown.clone(),
+            options: with.clone(),
+            ..SessionConfig::new(endpoint, again.again())
+        };
+        let config = SessionConfig { display, options, ..SessionConfig::new(server.clone(), identity) };
+        let session = Session::connect(config).map_err(|error| {
+            Failure::new(what(), error)
+                .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
+        })?;
+        Ok((session, others))
+    }
+
+    /// Those that are mounted, with the way to other cells.
+    fn all_volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
+        let cache = self.cache(records, at)?;
+        let cells = Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
+        let cells = cells.with_name_servers(self.name_server.clone());
+        let volumes = self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
+        let own = volumes.as_ref().and_then(cell_of);
+        volumes.iter().for_each(|volumes| keep_tokens(volumes, at));
+        let place = at.to_owned();
+        let reach = move |cells: &Cells, cell: &str| {
+            let reached = cells.reach(cell)?;
+            keep_tokens(&reached, &place);
+            Ok(reached)
+        };
+        match volumes {
+            Some(volumes) if !self.dynroot => {
+                volumes.has_neighbours(own, Box::new(move |cell| reach(&cells, cell)));
+                Ok(volumes)
+            }
+            volumes => dynroot::volumes(own.zip(volumes), cells, reach),
+        }
+    }
+
+    fn volumes(&self, records: &MountRecords, at: &Path, server: &Endpoint) -> Result<Arc<Volumes>, Failure> {
+        let cache = self.cache(records, at)?;
+        let config = VenusConfig {
+            cache_dir: Some(cache.join("data")),
+            cache_bytes_max: self.cache_size,
+            tokens: Some(Arc::default()),
+            ..VenusConfig::default()
+        };
+        let session = self.session(records, at, server, config.tokens.clone())?;
+        Ok(Volumes::new(Cell::of_servers(Arc::new(session.0), dial_addresses(session.1)), config))
+    }
+
+    fn mount_failure(&self, at: &Path, error: MountError) -> Failure {
+        match &error {
+            MountError::Volume(reason) if reason.fault() == Some(Fault::NoVolume) => {
+                Failure::new(format!("mounting the volume {}", self.volume), error)
+                    .mend("'rialto vos listvol' on its server shows which there are")
+            }
+            _ => Failure::new(format!("mounting on {}", at.display()), error).mend("'rialto doctor' looks for causes"),
+        }
+    }
+
+    /// The directory of this mount's cache and identity.
+    fn cache(&self, records: &MountRecords, at: &Path) -> Result<PathBuf, Failure> {
+        let cache = self.cache_dir.clone().unwrap_or_else(|| records.cache(at));
+        std::fs::create_dir_all(cache.join("data")).doing(|| format!("making {}", cache.display()))?;
+        Ok(cache)
+    }
+}
+
+/// The sessions that have trees of their own.
+type Sessions = Mutex<Vec<Weak<Volumes>>>;
+
+/// Sessions end with the mount that serves them: what was written in them goes to the server first.
+fn end_sessions(sessions: &Sessions) {
+    for volumes in sessions.lock().iter().filter_map(Weak::upgrade) {
+        if let Err(error) = volumes.hand_over() {
+            tracing::error!(%error, "a session's changes could not be handed over");
+        }
+        volumes.stop();
+        volumes.detach();
+    }
+}
+
+/// What a session keeps on disk at most, until it ends: there may be many.
+const SESSION_CACHE_MAX: u64 = 1 << 30;
+
+/// How often tokens are looked at.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+/// Tokens of a cell that end soon are renewed, as long as the tree that is mounted `at` a path leads there.
+fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
+    let Some(tokens) = volumes.tokens().cloned() else { return };
+    let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
+    let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
+        loop {
+            tokens.wait_for_change(tokens.next_look(now(), POLL_INTERVAL));
+            let Some(volumes) = volumes.upgrade() else { return };
+            renew_tokens(&volumes, now());
+            let sources = tokens.to_get_anew(now());
+            // Their processes ask the tree, and who unmounts it does not wait for them.
+            drop(volumes);
+            kerberos::log_in_again(&sources, &at);
+        }
+    });
+    if let Err(error) = keeping {
+        tracing::error!(%error, "no thread to renew tokens with");
+    }
+}
+
+/// What a server calls its cell.
+fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
+    let Ok(Reply { answer: Answer::Report(report), .. }) =
+        volumes.cell().home().call(&Caller::ROOT, Call::ServerReport, None)
+    else {
+        return None;
+    };
+    serde_json::from_str::<Value>(&report).ok()?["server"]["cell"].as_str().map(str::to_owned)
+}
+
+/// What a server is known by before it has said which cell it serves.
+fn whom(server: &Endpoint) -> String {
+    match server {
+        Endpoint::Tcp(address) => address.clone(),
+        Endpoint::Unix(_) => "the cell on this machine".to_owned(),
+    }
+}
+
+/// What servers are told of the client.
+fn display(at: &Path) -> String {
+    format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.display())
+}
+
+fn refuse_second(at: &Path) -> Result<(), Failure> {
+    let what = || format!("mounting on {}", at.display());
+    match mounts::at(at).doing(what)? {
+        Some(mounted) if mounted.is_rialto() => {
+            let why = format!("{} is mounted there already", mounted.source);
+            Err(Failure::new(what(), why).mend(format!("run 'rialto umount {}' first", at.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// This program again, to list directories ahead.
+fn forerunner(at: &Path) -> Result<Vec<OsString>, Failure> {
+    let program = std::env::current_exe().doing(|| "finding this program".to_owned())?;
+    Ok(vec![program.into(), "forerunner".into(), at.into()])
+}
+
+/// Until it is unmounted from outside, or a signal asks us to do it.
+fn wait_for_end(mounted: &Arc<Mounting>) -> Result<(), Failure> {
+    let (end, ends) = mpsc::channel();
+    stopping::signals(|| true, end.clone()).doing(|| "watching for signals".to_owned())?;
+    let waiting = Arc::clone(mounted);
+    std::thread::spawn(move || {
+        waiting.wait();
+        let _ = end.send(false);
+    });
+    while let Ok(true) = ends.recv() {
+        if let Err(error) = mounted.unmount() {
+            tracing::error!(%error, "cannot unmount");
+        }
+    }
+    Ok(())
+}
+
+/// Bytes from text such as `4096`, `500MiB` or `20GB`.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
+        "kB" | "KB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return Err("write a number and a unit such as MiB or GiB".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "write a number and a unit such as MiB or GiB".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("20GiB"), Ok(20 << 30));
+        assert_eq!(size("3 MB"), Ok(3_000_000));
+        for text in ["", "GiB", "-1", "5 parsecs", "99999999999999999999"] {
+            assert!(size(text).is_err(), "{text:?}");
+        }
+        assert!(size("99999999TiB").is_err(), "past 2^64");
+    }
+}

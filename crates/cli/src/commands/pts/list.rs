@@ -1,0 +1,239 @@
+//! The verbs that show.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use clap::Args;
+use local::failure::Failure;
+use serde_json::{Value, json};
+use types::{Answer, Principal, PrincipalId, PrincipalKind, PtsCall};
+
+use super::client::PtsClient;
+use crate::commands::cell_client::odd;
+
+const EXAMINE_HELP: &str = "\
+EXAMPLES
+    rialto pts examine joe
+    rialto pts examine -nameorid joe:friends -204";
+
+const MEMBERSHIP_HELP: &str = "\
+EXAMPLES
+    rialto pts membership joe:friends         who is in it
+    rialto pts membership joe                 which groups joe is in
+    rialto pts membership joe -expandgroups   also through groups
+    rialto pts membership joe:friends -supergroups    which groups the group is in";
+
+const LISTOWNED_HELP: &str = "\
+EXAMPLES
+    rialto pts listowned joe
+    rialto pts listowned 0                    groups that nobody owns";
+
+const LISTENTRIES_HELP: &str = "\
+EXAMPLES
+    rialto pts listentries                    all users
+    rialto pts listentries -groups
+    rialto pts listentries -users -groups --json";
+
+const LISTMAX_HELP: &str = "\
+EXAMPLES
+    rialto pts listmax";
+
+/// Shows users and groups.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMINE_HELP)]
+pub struct PtsExamine {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Shows who is in a group, or which groups somebody is in.
+#[derive(Args, Debug)]
+#[command(after_help = MEMBERSHIP_HELP)]
+pub struct Membership {
+    #[command(flatten)]
+    which: Which,
+    /// Of groups: the groups that they are in.
+    #[arg(long)]
+    supergroups: bool,
+    /// Also through groups.
+    #[arg(long)]
+    expandgroups: bool,
+}
+
+/// Shows what somebody owns.
+#[derive(Args, Debug)]
+#[command(after_help = LISTOWNED_HELP)]
+pub struct Listowned {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Lists all users, or groups.
+#[derive(Args, Debug)]
+#[command(after_help = LISTENTRIES_HELP)]
+pub struct Listentries {
+    /// Users; they are listed also where nothing is said.
+    #[arg(long)]
+    users: bool,
+    /// Groups and sets of hosts.
+    #[arg(long)]
+    groups: bool,
+}
+
+/// Shows the numbers that were given last.
+#[derive(Args, Debug)]
+#[command(after_help = LISTMAX_HELP)]
+pub struct Listmax {}
+
+#[derive(Args, Debug)]
+struct Which {
+    /// Which.
+    #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
+    nameorid: Vec<String>,
+    /// NAMES, instead of the option.
+    #[arg(
+        value_name = "NAME",
+        conflicts_with = "nameorid",
+        required_unless_present = "nameorid",
+        allow_negative_numbers = true
+    )]
+    words: Vec<String>,
+}
+
+impl Which {
+    fn names(self) -> Vec<String> {
+        if self.nameorid.is_empty() { self.words } else { self.nameorid }
+    }
+}
+
+fn kind(one: &Principal) -> &'static str {
+    match one.kind {
+        PrincipalKind::User => "user",
+        PrincipalKind::Group => "group",
+        PrincipalKind::Hosts => "hosts",
+    }
+}
+
+fn quota(one: &Principal) -> String {
+    if one.group_quota == u32::MAX { "unlimited".to_owned() } else { one.group_quota.to_string() }
+}
+
+impl PtsExamine {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        client.each(self.which.names(), |name| {
+            let (one, count) = client.examine(&name)?;
+            let names = client.names([one.owner, one.creator])?;
+            let (owner, creator) = (&names[&one.owner], &names[&one.creator]);
+            if client.json {
+                local::show::json(&json!({
+                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator,
+                    "membership": count, "flags": one.privacy.to_string(), "group_quota": one.group_quota,
+                    "uid": one.uid, "gid": one.gid, "locked": one.locked, "tokens_after": one.tokens_after,
+                }));
+                return Ok(());
+            }
+            println!("Name: {}, id: {}, owner: {owner}, creator: {creator},", one.name, one.id);
+            let quota = quota(&one);
+            println!("  membership: {count}, flags: {}, group quota: {quota}.", one.privacy);
+            if let Some(uid) = one.uid {
+                println!("  uid: {uid}{}.", if one.locked { ", locked" } else { "" });
+            }
+            Ok(())
+        })
+    }
+}
+
+fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<PrincipalId, String>) {
+    if client.json {
+        let all: Vec<Value> = names.iter().map(|(id, name)| json!({ "name": name, "id": id.0 })).collect();
+        local::show::json(&json!({ "of": of.name, "id": of.id.0, "list": all }));
+        return;
+    }
+    println!("{heading}");
+    names.values().for_each(|name| println!("  {name}"));
+}
+
+impl Membership {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        let (up, all) = (self.supergroups, self.expandgroups);
+        client.each(self.which.names(), |name| {
+            let (one, _) = client.examine(&name)?;
+            let members = one.kind == PrincipalKind::Group && !up;
+            let mut found = BTreeMap::new();
+            let mut ask = VecDeque::from([one.id]);
+            while let Some(id) = ask.pop_front() {
+                let part = |after, max| PtsCall::Membership { id, groups: !members, after, max };
+                for (id, name) in client.listed(&format!("listing the membership of {name}"), part)? {
+                    if found.insert(id, name).is_none() && all && id.is_group() {
+                        ask.push_back(id);
+                    }
+                }
+            }
+            let heading = match (members, all) {
+                (true, false) => format!("Members of {} (id: {}) are:", one.name, one.id),
+                (true, true) => format!("Expanded Members of {} (id: {}) are:", one.name, one.id),
+                (false, false) => format!("Groups {} (id: {}) is a member of:", one.name, one.id),
+                (false, true) => format!("Expanded Groups {} (id: {}) is a member of:", one.name, one.id),
+            };
+            print(client, &heading, &one, &found);
+            Ok(())
+        })
+    }
+}
+
+impl Listowned {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        client.each(self.which.names(), |name| {
+            let id = client.id(&name)?;
+            let part = |after, max| PtsCall::Owned { owner: id, after, max };
+            let owned = client.listed(&format!("listing what {name} owns"), part)?.into_iter().collect();
+            if id != PrincipalId::NONE {
+                let (one, _) = client.examine(&name)?;
+                print(client, &format!("Groups owned by {} (id: {}) are:", one.name, one.id), &one, &owned);
+                return Ok(());
+            }
+            if client.json {
+                owned.iter().for_each(|(id, name)| local::show::json(&json!({ "name": name, "id": id.0 })));
+            } else {
+                println!("Orphaned groups are:");
+                owned.values().for_each(|name| println!("  {name}"));
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Listentries {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        let users = self.users || !self.groups;
+        let wanted = |one: &Principal| if one.kind == PrincipalKind::User { users } else { self.groups };
+        let all: Vec<Principal> = client.entries()?.into_iter().filter(wanted).collect();
+        if !client.json {
+            println!("{:<25} {:>6} {:>6} {:>7}", "Name", "ID", "Owner", "Creator");
+        }
+        for one in all {
+            if client.json {
+                let (owner, creator) = (one.owner.0, one.creator.0);
+                local::show::json(&json!({
+                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator, "uid": one.uid,
+                }));
+            } else {
+                println!("{:<25} {:>6} {:>6} {:>7}", one.name, one.id, one.owner, one.creator);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Listmax {
+    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        let doing = "asking for the numbers given last";
+        let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else { return Err(odd(doing)) };
+        let [(user, _), (group, _)] = &names[..] else { return Err(odd(doing)) };
+        if client.json {
+            local::show::json(&json!({ "user": user.0, "group": group.0 }));
+        } else {
+            println!("Max user id is {user} and max group id is {group}.");
+        }
+        Ok(())
+    }
+}

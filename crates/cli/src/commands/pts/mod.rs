@@ -1,0 +1,119 @@
+//! `rialto pts`: users and groups, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `pts` is
+//! this command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+
+mod change;
+mod client;
+mod list;
+mod make;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use local::failure::Failure;
+
+use super::cell_client::{CellName, CellOptions};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto pts createuser joe                    somebody; the number is given
+    rialto pts creategroup joe:friends -owner joe
+    rialto pts adduser -user jane -group joe:friends
+    rialto pts membership joe:friends            who is in it
+    rialto pts examine joe
+    rialto pts adduser joe system:administrators
+    rialto pts VERB --help                       more, with examples
+
+Verbs, options and their order are OpenAFS's. Options may be written -name or --name. What
+is changed counts for everybody's next request, on every server. Groups may be in groups.
+A set of hosts is made with 'createuser 10.1.0.0/16', and may be in groups too. Called
+through a link named pts, the program is this command.
+
+EXIT CODES
+    0  done
+    1  refused or failed: the message says what to do
+    2  wrong usage
+    3  no cell there, or its server does not run";
+
+/// Users and groups: make, list, change and remove them.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+pub struct Pts {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    options: CellOptions<CellName>,
+    /// Go on with the next one where one is refused.
+    #[arg(long, global = true)]
+    force: bool,
+    /// Taken for OpenAFS's sake: the server's socket says who asks.
+    #[arg(long, global = true, hide = true)]
+    localauth: bool,
+    /// Likewise: nothing leaves this machine.
+    #[arg(long, global = true, hide = true)]
+    encrypt: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Createuser(make::Createuser),
+    Creategroup(make::Creategroup),
+    Adduser(change::Adduser),
+    Removeuser(change::Removeuser),
+    Delete(change::Delete),
+    Rename(change::PtsRename),
+    Chown(change::Chown),
+    Setfields(change::PtsSetfields),
+    Setmax(change::Setmax),
+    Examine(list::PtsExamine),
+    Membership(list::Membership),
+    Listowned(list::Listowned),
+    Listentries(list::Listentries),
+    Listmax(list::Listmax),
+}
+
+impl Pts {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let client = client::PtsClient::open(&self.options, self.force)?;
+        match self.verb {
+            Verb::Createuser(verb) => verb.run(&client),
+            Verb::Creategroup(verb) => verb.run(&client),
+            Verb::Adduser(verb) => verb.run(&client),
+            Verb::Removeuser(verb) => verb.run(&client),
+            Verb::Delete(verb) => verb.run(&client),
+            Verb::Rename(verb) => verb.run(&client),
+            Verb::Chown(verb) => verb.run(&client),
+            Verb::Setfields(verb) => verb.run(&client),
+            Verb::Setmax(verb) => verb.run(&client),
+            Verb::Examine(verb) => verb.run(&client),
+            Verb::Membership(verb) => verb.run(&client),
+            Verb::Listowned(verb) => verb.run(&client),
+            Verb::Listentries(verb) => verb.run(&client),
+            Verb::Listmax(verb) => verb.run(&client),
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::commands::Cli;
+
+    #[test]
+    fn every_verb_has_examples_and_may_be_shortened() {
+        let mut cli = Cli::command();
+        cli.build();
+        let pts = cli.find_subcommand("pts").expect("a command");
+        for verb in pts.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
+        }
+        for line in ["pts mem --nameorid joe", "pts adduser joe staff", "pts adduser --user a b --group c d"] {
+            assert!(
+                Cli::command().try_get_matches_from(["rialto"].into_iter().chain(line.split(' '))).is_ok(),
+                "{line}"
+            );
+        }
+    }
+}

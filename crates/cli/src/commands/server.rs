@@ -1,0 +1,215 @@
+//! `rialto server`: serves a cell's partitions, in the foreground or as a daemon.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use local::cell::{CellDir, Compress, VOLUME, Where};
+use local::daemon::{self, PidFile};
+use local::failure::{Doing, Failure};
+use local::privacy;
+use server::{CellPlace, Server as Serving, ServerConfig, StartError};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
+use types::{KeyKeeper, Name, Timestamp};
+
+use super::up::start_server;
+use crate::keeping::Keeping;
+use crate::logging;
+use crate::security;
+use crate::stopping;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto server                         until Ctrl-C
+    rialto server --daemon                until 'rialto down'
+    RIALTO_LOG=debug rialto server --dir /srv/rialto
+
+'rialto up --no-mount' makes a cell. Where its server listens, and which partitions it
+has, is in the cell's cell.toml; a partition that is not there yet is made.
+Interrupted, the server finishes what is in progress and brings everything to disk;
+clients wait until it is back.
+
+EXIT CODES
+    0  stopped in order (with --daemon: it answers)
+    1  it could not start
+    3  no cell there";
+
+/// Serves a cell's partitions.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct ServerCommand {
+    #[command(flatten)]
+    place: Where,
+    /// Go into the background once it answers.
+    #[arg(long)]
+    daemon: bool,
+    /// This is the daemon.
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+impl ServerCommand {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let cell = self.place.cell()?;
+        if self.daemon {
+            start_server(&cell)?;
+        } else {
+            self.serve(&cell)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn serve(&self, cell: &CellDir) -> Result<(), Failure> {
+        // No thread runs yet.
+        privacy::close_new_files();
+        if self.detached {
+            daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
+        }
+        logging::start();
+        logging::keep_to_itself();
+        let log_mib = cell.config.limits.unwrap_or_default().log_mib;
+        logging::bound(log_mib << 20).doing(|| "watching the size of the log".to_owned())?;
+        let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
+        privacy::repair(cell);
+        let at_rest = Arc::new(cell.at_rest());
+        for (number, path) in cell.partitions().iter().enumerate() {
+            // The root of the tree is where the cell began.
+            let (keys, encrypt) = (Some(at_rest.clone() as Arc<dyn KeyKeeper>), cell.config.encrypt);
+            let options = OpenOptions { keys, encrypt, ..OpenOptions::default() };
+            make_partition(path, &cell.config.name, number == 0 && cell.config.database.is_none(), options)?;
+        }
+        // Before anybody can find the server, and ask it to stop.
+        let (stop, stops) = mpsc::channel();
+        let broken = stop.clone();
+        stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
+        let mut config = config(cell, at_rest.clone());
+        let renewal = security::secure_server(cell, &mut config)?;
+        config.mint = Some(security::mint(cell)?);
+        config.kerberos = security::kerberos(cell)?;
+        let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
+        serving.on_broken(move || {
+            // Nobody listens any more: it is ending already.
+            let _ = broken.send(());
+        });
+        Keeping::start(renewal.zip(config.tls.clone()), at_rest, &serving.vice())?;
+        for endpoint in serving.endpoints() {
+            tracing::info!(%endpoint, cell = cell.config.name, "listening");
+        }
+        // An error: the thread that waits for signals is gone, and nobody could ever stop us in order.
+        let _ = stops.recv();
+        let is_broken = serving.vice().is_broken();
+        serving.stop().doing(|| "bringing everything to disk".to_owned())?;
+        if is_broken {
+            let why = "a panic left its tables of sessions half changed; everything is on disk";
+            return Err(
+                Failure::new("serving", why).mend("start it again with 'rialto up'; the log says where it panicked")
+            );
+        }
+        tracing::info!("stopped");
+        drop(pid_file);
+        Ok(())
+    }
+}
+
+fn refusal(cell: &CellDir, error: &StartError) -> Failure {
+    let failure = Failure::new(format!("serving the cell {}", cell.config.name), error);
+    match error {
+        StartError::Listen { .. } => {
+            let file = cell.dir().join("cell.toml");
+            failure.mend(format!("change that address in {}; 'rialto doctor' says who has it", file.display()))
+        }
+        // What is wrong with a partition says itself what to do.
+        StartError::Partition { .. } => failure,
+        _ => failure.mend("'rialto doctor' looks for causes"),
+    }
+}
+
+/// `keeper`: of the keys of encrypted volumes, which come from elsewhere too.
+fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
+    let mut config = ServerConfig::new(PathBuf::new());
+    config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
+    config.unix_socket = Some(cell.socket());
+    config.tcp_listen = cell.config.listen.map(|listen| listen.to_string());
+    config.name = cell.config.server.clone();
+    config.addresses = cell.config.addresses.clone();
+    config.cell_name = Some(cell.config.name.clone());
+    config.trusted = cell.config.trusted.clone();
+    config.trusted_root = cell.config.trusted_root;
+    config.audit = Some(cell.dir().join("audit"));
+    config.audit_forward = cell.config.audit.as_ref().map(|audit| audit.forward.clone());
+    config.rules = Some(cell.dir().join("rules"));
+    if let Some(secs) = cell.config.cell_away_max {
+        config.cell_away_max = Duration::from_secs(secs.into());
+    }
+    config.store.compress = cell.config.compress == Some(Compress::Zstd);
+    config.store.encrypt = cell.config.encrypt;
+    config.store.keys = Some(keeper);
+    config.limits = cell.config.limits.unwrap_or_default();
+    let place = cell.database();
+    if matches!(place, CellPlace::Here(_)) {
+        config.enters = vec![Name::new(VOLUME.as_bytes()).expect("a constant that is a name")];
+    }
+    config.cell = Some(place);
+    config
+}
+
+/// Makes the partition if it is not there, the `first` with the root of the tree. Made beside its place and moved there when it is
+/// whole, so that a crash leaves none or a whole one.
+fn make_partition(path: &Path, server: &str, first: bool, options: OpenOptions) -> Result<(), Failure> {
+    if path.exists() {
+        return Ok(());
+    }
+    let what = || format!("making the partition {}", path.display());
+    let draft = draft_of(path);
+    if draft.exists() {
+        std::fs::remove_dir_all(&draft).doing(what)?;
+    }
+    let partition_config = PartitionConfig { server: server.to_owned() };
+    let partition = Partition::create(&draft, &partition_config, options).doing(what)?;
+    if first {
+        let root = NewRoot {
+            mode: 0o755,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            now: now(),
+            quota: VolumeQuota::default(),
+        };
+        let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
+        partition.create_volume(&volume, &root).doing(what)?;
+    }
+    partition.sync().doing(what)?;
+    drop(partition);
+    std::fs::rename(&draft, path).doing(what)
+}
+
+fn draft_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_made_whole_or_not_at_all_and_only_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vicep");
+        std::fs::create_dir(draft_of(&path)).unwrap();
+        std::fs::write(draft_of(&path).join("half"), "left by a crash").unwrap();
+        make_partition(&path, "cell", true, OpenOptions::default()).unwrap();
+        make_partition(&path, "cell", true, OpenOptions::default()).unwrap();
+        assert!(!draft_of(&path).exists());
+        let partition = Partition::open(&path, OpenOptions::default()).unwrap();
+        assert!(partition.volume_named(VOLUME.as_bytes()).unwrap().is_some());
+    }
+}

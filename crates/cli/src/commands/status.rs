@@ -1,0 +1,342 @@
+//! `rialto status`: what runs, who is connected, and what is used.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use local::ask::Asking;
+use local::cell::{CellDir, VOLUME, Where};
+use local::daemon::Process;
+use local::failure::{Doing, Failure, NOTHING_THERE};
+use local::mounts::{self, Health};
+use local::show;
+use serde::Serialize;
+use serde_json::{Value, json};
+use types::{Name, VolumeStatus};
+
+use crate::transport::{MountFacts, Transport};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto status
+    rialto status --json | jq .usage
+
+EXIT CODES
+    0  the server runs and answers
+    3  it does not, or there is no cell";
+
+/// Shows what runs, who is connected, and what is used.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct StatusCommand {
+    #[command(flatten)]
+    place: Where,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One mount of this machine.
+#[derive(Serialize)]
+struct MountState {
+    at: String,
+    pid: Option<i32>,
+    state: &'static str,
+    /// How its requests come.
+    transport: Option<Transport>,
+    /// Whether the kernel reads and writes large files itself (docs/spec/passthrough.md), and why not.
+    passthrough: bool,
+    no_passthrough: Option<String>,
+    /// Whether all volumes are in this one mount.
+    flat: bool,
+    cache_bytes: u64,
+}
+
+impl StatusCommand {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let cell = self.place.cell()?;
+        let server = Process::recorded(&cell.server_pid_file()).doing(|| "reading the server's pid file".to_owned())?;
+        let mounts = mount_states(&cell)?;
+        let answered = server.map(|_| ask(&cell)).transpose();
+        let (report, usage, trouble) = match answered {
+            Ok(Some((report, usage))) => (Some(report), usage, None),
+            Ok(None) => (None, None, None),
+            Err(failure) => (None, None, Some(failure.to_string())),
+        };
+        if self.json {
+            let listen = cell.config.listen;
+            show::json(&json!({
+                "cell": cell.config.name, "dir": cell.dir(), "listen": listen, "socket": cell.socket(),
+                "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(), "trouble": trouble },
+                "report": report, "usage": usage.map(usage_json), "mounts": mounts,
+            }));
+        } else {
+            print(&cell, server, report.as_ref(), usage, trouble.as_deref(), &mounts);
+        }
+        Ok(if report.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOTHING_THERE) })
+    }
+}
+
+/// The report, and what the root of the tree takes, which another server of the cell may have.
+fn ask(cell: &CellDir) -> Result<(Value, Option<VolumeStatus>), Failure> {
+    let asking = Asking::connect(client::Endpoint::Unix(cell.socket()))?;
+    let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
+    Ok((asking.report()?, asking.volume(&volume)?))
+}
+
+fn usage_json(usage: VolumeStatus) -> Value {
+    json!({
+        "used_bytes": usage.used_bytes, "used_files": usage.used_files,
+        "quota_bytes": usage.quota_bytes, "quota_files": usage.quota_files,
+        "partition_bytes": usage.partition_bytes, "partition_free_bytes": usage.partition_free_bytes,
+    })
+}
+
+fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
+    let points = cell.mounts().recorded().doing(|| "reading the list of mounts".to_owned())?;
+    let state = |at: &std::path::PathBuf| {
+        let process = Process::recorded(&cell.mounts().pid_file(at)).ok().flatten();
+        let mounted = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
+        let state = match (process, mounted) {
+            (None, false) => "not mounted",
+            (Some(_), false) => "hands back",
+            (None, true) => "stale",
+            (Some(_), true) => match mounts::health(at, Duration::from_secs(2)) {
+                Health::Answers => "answers",
+                Health::Stale => "stale",
+                Health::Silent => "silent",
+            },
+        };
+        let cache_bytes = size_on_disk(&cell.mounts().cache(at));
+        let facts = process.and_then(|_| MountFacts::read(&cell.mounts().facts_file(at)));
+        MountState {
+            at: at.display().to_string(),
+            pid: process.map(|process| process.pid),
+            state,
+            transport: facts.as_ref().map(|facts| facts.transport),
+            passthrough: facts.as_ref().is_some_and(|facts| facts.no_passthrough.is_none()),
+            flat: facts.as_ref().is_some_and(|facts| facts.flat),
+            no_passthrough: facts.and_then(|facts| facts.no_passthrough),
+            cache_bytes,
+        }
+    };
+    Ok(points.iter().map(state).collect())
+}
+
+/// Bytes in use below `dir`; what cannot be seen does not count.
+fn size_on_disk(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let sizes = entries.flatten().filter_map(|entry| {
+        let meta = entry.metadata().ok()?;
+        Some(if meta.is_dir() { size_on_disk(&entry.path()) } else { meta.blocks() * 512 })
+    });
+    sizes.sum()
+}
+
+fn print(
+    cell: &CellDir,
+    server: Option<Process>,
+    report: Option<&Value>,
+    usage: Option<VolumeStatus>,
+    trouble: Option<&str>,
+    mounts: &[MountState],
+) {
+    println!("cell      {} in {}", cell.config.name, cell.dir().display());
+    let up = report.and_then(|report| report["server"]["up_secs"].as_u64());
+    match (server, trouble) {
+        (None, _) => println!("server    does not run; 'rialto up' starts it"),
+        (Some(process), None) => {
+            let up = up.map_or_else(String::new, |secs| format!(", up {}", duration(secs)));
+            println!("server    process {}, listens on {}{up}", process.pid, cell.reached_at());
+        }
+        (Some(process), Some(trouble)) => println!("server    process {}: {trouble}", process.pid),
+    }
+    if let Some(usage) = usage {
+        println!("usage     {}", usage_line(&usage));
+    }
+    if let Some(report) = report {
+        println!("clients   {}", counts(report, &["sessions", "promises", "locks", "held_files"]));
+        println!(
+            "waiting   {}",
+            counts(report, &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"])
+        );
+        println!("since up  {}", counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"]));
+        bounds(report).iter().chain(&forwarded(report)).for_each(|line| println!("{line}"));
+        for partition in stopped(report) {
+            println!("STOPPED   {partition}");
+        }
+        if report["grace"] == true {
+            println!(
+                "grace     changes wait until the clients of the earlier server are back, or their leases are over"
+            );
+        }
+        if let Some(volumes) = report["volumes"].as_array().filter(|volumes| !volumes.is_empty()) {
+            println!("\n{}", objects(volumes));
+        }
+    }
+    if !mounts.is_empty() {
+        let row = |mount: &MountState| {
+            let pid = mount.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+            let transport = mount.transport.map_or("-", Transport::name).to_owned();
+            let passthrough = if mount.passthrough { "yes" } else { "no" };
+            vec![
+                mount.at.clone(),
+                mount.state.to_owned(),
+                transport,
+                passthrough.to_owned(),
+                pid,
+                show::bytes(mount.cache_bytes),
+            ]
+        };
+        let rows = mounts.iter().map(row).collect();
+        let by_device = mounts.iter().any(|mount| mount.transport == Some(Transport::Dev));
+        println!("\n{}", show::table(&["mount", "state", "transport", "passthrough", "pid", "cache"], &[4, 5], rows));
+        for mount in mounts {
+            if let Some(why) = &mount.no_passthrough {
+                println!("no passthrough on {}: {why}", mount.at);
+            }
+            if mount.flat {
+                println!(
+                    "flat on {}: all volumes are in this one mount, without edges for 'find -xdev' and the like",
+                    mount.at
+                );
+            }
+        }
+        if by_device && std::path::Path::new(mount::URING_SWITCH).exists() && !mount::offers_uring() {
+            println!("transport dev: io_uring would take fewer wake-ups; 'rialto doctor' says how to turn it on");
+        }
+    }
+}
+
+/// What there may be, and is; and which bounds were met.
+fn bounds(report: &Value) -> Vec<String> {
+    let (limits, used) = (&report["server"]["limits"], &report["server"]["used"]);
+    let of = |what: &str, used: &Value, most: &Value| Some(format!("{} of {} {what}", used.as_u64()?, most.as_u64()?));
+    let all = [
+        of("sessions", &used["sessions"], &limits["sessions"]),
+        of("sessions of nobody", &used["nobody-sessions"], &limits["nobody-sessions"]),
+        of("connections", &used["connections"], &used["connections-possible"]),
+        of("promises", &report["promises"], &limits["promises"]),
+        of("locks", &report["locks"], &limits["locks"]),
+        of("holds", &report["holds"], &limits["holds"]),
+    ];
+    let line: Vec<String> = all.into_iter().flatten().collect();
+    let mut lines = Vec::new();
+    if !line.is_empty() {
+        lines.push(format!("limits    {}", line.join(", ")));
+    }
+    let met = [&report["server"]["met"], &report["bounds_met"]].into_iter().filter_map(Value::as_object).flatten();
+    let met: Vec<String> = met
+        .filter_map(|(name, count)| Some((name, count.as_u64().filter(|count| *count > 0)?)))
+        .map(|(name, count)| format!("{count} times {}", name.replace(['-', '_'], " ")))
+        .collect();
+    if !met.is_empty() {
+        lines.push(format!("met       {}", met.join(", ")));
+    }
+    lines
+}
+
+/// How it stands with the copies of the audit log, if there are any.
+fn forwarded(report: &Value) -> Option<String> {
+    let state = &report["server"]["audit_forward"];
+    let to = state["to"].as_str()?;
+    let failing = state["failing"].as_str().map(|why| format!("; NOT TAKEN NOW: {why}")).unwrap_or_default();
+    Some(format!("audit     forwarded to {to}: {}{failing}", counts(state, &["sent", "waiting", "dropped"])))
+}
+
+/// Partitions that take no more changes, and why.
+pub fn stopped(report: &Value) -> Vec<String> {
+    let of = |partition: &Value| {
+        let why = partition["stopped"].as_str()?;
+        Some(format!(
+            "partition {} takes no more changes until the server is started again: {why}",
+            plain(&partition["name"])
+        ))
+    };
+    report["partitions"].as_array().into_iter().flatten().filter_map(of).collect()
+}
+
+fn usage_line(usage: &VolumeStatus) -> String {
+    let quota = |used: String, limit: String, none: bool| if none { used } else { format!("{used} of {limit}") };
+    let bytes = quota(show::bytes(usage.used_bytes), show::bytes(usage.quota_bytes), usage.quota_bytes == 0);
+    let files = quota(usage.used_files.to_string(), usage.quota_files.to_string(), usage.quota_files == 0);
+    format!("{bytes}, {files} files; {} free on the partition", show::bytes(usage.partition_free_bytes))
+}
+
+/// Named counts in a line; what the server does not tell is left out.
+fn counts(of: &Value, names: &[&str]) -> String {
+    let count = |name: &&str| of[*name].as_u64().map(|count| format!("{count} {}", name.replace('_', " ")));
+    names.iter().filter_map(count).collect::<Vec<_>>().join(", ")
+}
+
+fn duration(secs: u64) -> String {
+    match secs {
+        0..120 => format!("{secs} s"),
+        120..7200 => format!("{} min", secs / 60),
+        7200..172_800 => format!("{} h", secs / 3600),
+        _ => format!("{} days", secs / 86_400),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A table of objects that have the same fields.
+fn objects(rows: &[Value]) -> comfy_table::Table {
+    let fields: Vec<&String> = rows[0].as_object().map(|object| object.keys().collect()).unwrap_or_default();
+    let header: Vec<&str> = fields.iter().map(|field| field.as_str()).collect();
+    let cells = |row: &Value| fields.iter().map(|field| plain(&row[field.as_str()])).collect();
+    let numbers: Vec<usize> = (0..fields.len()).filter(|index| rows[0][fields[*index].as_str()].is_number()).collect();
+    show::table(&header, &numbers, rows.iter().map(cells).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_and_a_partition_that_stopped_are_shown() {
+        let report = json!({
+            "promises": 5, "holds": 1, "bounds_met": { "promises": 0, "locks": 3 },
+            "partitions": [{ "name": "/vicepa", "stopped": null }, { "name": "/vicepb", "stopped": "EIO" }],
+            "server": {
+                "limits": { "promises": 100, "holds": 9, "sessions": 7, "nobody-sessions": 4 },
+                "used": { "sessions": 2, "nobody-sessions": 4 }, "met": { "passwords": 2 }
+            },
+        });
+        assert_eq!(
+            bounds(&report),
+            [
+                "limits    2 of 7 sessions, 4 of 4 sessions of nobody, 5 of 100 promises, 1 of 9 holds",
+                "met       2 times passwords, 3 times locks"
+            ]
+        );
+        let stopped = stopped(&report);
+        assert!(stopped.len() == 1 && stopped[0].contains("/vicepb") && stopped[0].contains("EIO"), "{stopped:?}");
+        assert!(super::stopped(&json!({})).is_empty() && bounds(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn m13_copies_of_the_audit_log_are_shown() {
+        let to = |failing: Value| {
+            let state = json!({ "to": "/dev/log", "sent": 9, "waiting": 2, "dropped": 1, "failing": failing });
+            forwarded(&json!({ "server": { "audit_forward": state } }))
+        };
+        let line = "audit     forwarded to /dev/log: 9 sent, 2 waiting, 1 dropped";
+        assert_eq!(to(Value::Null).as_deref(), Some(line));
+        assert_eq!(to(json!("gone")), Some(format!("{line}; NOT TAKEN NOW: gone")));
+        assert_eq!(forwarded(&json!({ "server": {} })), None);
+    }
+
+    #[test]
+    fn counts_and_times_are_shown_as_people_say_them() {
+        let report = json!({ "sessions": 2, "lock_waits": 0, "grace": false });
+        assert_eq!(counts(&report, &["sessions", "missing", "lock_waits", "grace"]), "2 sessions, 0 lock waits");
+        assert_eq!(
+            (duration(119), duration(7199), duration(200_000)),
+            ("119 s".into(), "119 min".into(), "2 days".into())
+        );
+    }
+}

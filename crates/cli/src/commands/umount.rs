@@ -1,0 +1,63 @@
+//! `rialto umount`: takes one mount away.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use local::cell::{MountRecords, Where};
+use local::failure::{Doing, Failure};
+
+use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto umount /mnt/tree
+    rialto umount --lazy /mnt/tree     even though somebody works in it
+
+Everything that was written goes to the server before the command returns. A mount whose
+process died is taken away too.
+
+EXIT CODES
+    0  it is gone
+    1  it is in use, or did not finish
+    3  nothing of ours is mounted there";
+
+/// Unmounts a tree.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Umount {
+    /// Where it is mounted.
+    mount_point: PathBuf,
+    /// Take it out of the tree now, although it is in use; it ends when its last user does.
+    #[arg(long)]
+    lazy: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+impl Umount {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let at = std::path::absolute(&self.mount_point).doing(|| "finding the mount point".to_owned())?;
+        let at = real_path(at);
+        let records = MountRecords::of(&self.place.path()?);
+        match unmount(&records, &at, self.lazy, FAREWELL)? {
+            UnmountOutcome::Gone => Ok(ExitCode::SUCCESS),
+            UnmountOutcome::WasNotThere => {
+                Err(Failure::new(format!("unmounting {}", at.display()), "nothing is mounted there").nothing_there())
+            }
+            UnmountOutcome::StillWorking(pid) => {
+                let why = format!("its process {pid} has not finished");
+                Err(Failure::new(format!("unmounting {}", at.display()), why)
+                    .mend("it goes on; see 'rialto doctor' whether the server is away"))
+            }
+        }
+    }
+}
+
+/// As the kernel shows it: links before the last component resolved. The last one may be a dead mount that answers nobody.
+fn real_path(at: PathBuf) -> PathBuf {
+    match (at.parent().map(std::fs::canonicalize), at.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => at,
+    }
+}

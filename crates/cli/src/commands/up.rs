@@ -1,0 +1,315 @@
+//! `rialto up`: from nothing, or from whatever is left, to a tree that one can work in.
+//!
+//! Each step looks first and does only what is missing, so that running it again continues: make the cell, start the
+//! server, take a dead mount away, mount. A lock on the cell's directory keeps two of them from racing.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use client::Endpoint;
+use guard::Network;
+use local::ask::Asking;
+use local::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
+use local::daemon::{self, Process};
+use local::failure::{Doing, Failure};
+use local::mounts::{self, Health};
+use local::show::{self, Progress};
+use serde_json::json;
+
+use super::welcome::{self, Person};
+use crate::joining;
+use crate::transport::Transport;
+use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto up                      the tree appears at mnt/ in the cell's directory
+    rialto up --at ~/tree
+    rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
+    rialto up --dir /srv/rialto --join afs1.example.org:7620 --keys /media/keys
+        a further server of the cell that this one serves, here or on another machine,
+        with a copy of that server's keys/
+
+It makes a cell if there is none, starts its server, and mounts its tree. Run again it
+continues: what runs is left alone, a server that died is started, a mount that died is
+made again. 'rialto down' ends it; the data stays.
+
+EXIT CODES
+    0  the tree is there
+    1  something failed: the message says what, and what to do";
+
+/// How long the cell's database may take to know a server that was started.
+const LISTED_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the server may take to answer: it reads its log after a crash.
+const SERVER_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a mount that is there may take to show that it works.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Makes a cell if there is none, starts its server and mounts its tree.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Up {
+    #[command(flatten)]
+    place: Where,
+    /// Where to mount; made if it does not exist [default: mnt in the cell's directory]
+    #[arg(long, value_name = "DIR")]
+    at: Option<PathBuf>,
+    /// The name of a new cell.
+    #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
+    cell: String,
+    /// Where the server of a new cell listens for other machines; port 0: a free one from 7620 on, which it keeps [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest
+    /// below its directory. That is the same disk: keep the keys elsewhere, by [at-rest] in
+    /// cell.toml, if the disk may be stolen as a whole.
+    #[arg(long, conflicts_with = "join")]
+    encrypt: bool,
+    /// A machine, or a network, that the server of a new cell believes who asks there: for machines that are administered together. A connection from there is
+    /// believed if it comes from a port below 1024, as mounts of root do, or shows a host certificate. Root of such a machine is nobody (see --trust-root), and none of
+    /// its users an administrator, until they log in, as users of all other machines do. May be given several times.
+    #[arg(long, value_name = "NETWORK")]
+    trust: Vec<Network>,
+    /// Root of the machines that --trust names is root of the new cell's files, but no administrator of the cell.
+    #[arg(long, requires = "trust")]
+    trust_root: bool,
+    /// Makes a further server of the cell whose database this server has, and starts it; nothing is mounted unless --at
+    /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
+    join: Option<String>,
+    /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key. With them the new server makes a certificate, enters its key in the
+    /// cell's database, and is a server of the cell by that key until 'rialto keys withdraw' ends it.
+    #[arg(long, value_name = "DIR", requires = "join")]
+    keys: Option<PathBuf>,
+    /// What the new server is called in its cell [default: as this machine, with a number if there is one so called].
+    #[arg(long, value_name = "NAME", requires = "join")]
+    server: Option<String>,
+    /// How the kernel's requests come to the mount [default: $RIALTO_TRANSPORT, or auto]
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
+    /// Only the cell and its server: for machines that serve others.
+    #[arg(long, conflicts_with = "at")]
+    no_mount: bool,
+    /// One JSON object: cell, dir, listen, at, and what had to be done.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Up {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let dir = self.place.path()?;
+        let is_new = self.join.is_none() && CellDir::find(&dir)?.is_none();
+        let cell = self.cell(&dir)?;
+        let _lock = lock(cell.dir())?;
+        cell.mounts().prepare()?;
+        let started = start_server(&cell)?;
+        if started && cell.config.database.is_some() {
+            wait_until_listed(&cell);
+        }
+        let person = Person::calling();
+        if is_new && let Some(person) = &person {
+            person.enter(&cell)?;
+        }
+        let at = if self.no_mount || self.join.is_some() && self.at.is_none() {
+            None
+        } else {
+            Some(self.mount_point(&cell)?)
+        };
+        let mounted = at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at, self.transport))?;
+        match &at {
+            _ if self.json => show::json(&json!({
+                "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen, "socket": cell.socket(),
+                "at": at, "started": started, "mounted": mounted,
+            })),
+            Some(at) => self.tell(&cell, at, started || mounted, person.as_ref()),
+            None => println!("the server of {} listens on {}", cell.config.name, cell.reached_at()),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn cell(&self, dir: &Path) -> Result<CellDir, Failure> {
+        if let Some(cell) = CellDir::find(dir)? {
+            if self.join.as_ref().is_some_and(|join| Some(join) != cell.config.database.as_ref()) {
+                let why = format!("{} holds a server of the cell {} already", dir.display(), cell.config.name);
+                return Err(Failure::new("using --join", why).mend("name another directory with --dir"));
+            }
+            let other = |listen: SocketAddr| listen.port() != 0 && Some(listen) != cell.config.listen;
+            if self.listen.is_some_and(other) {
+                let why = format!("the cell in {} listens on {}", dir.display(), cell.reached_at());
+                return Err(
+                    Failure::new("using --listen", why).mend("change 'listen' in its cell.toml, then down and up")
+                );
+            }
+            return Ok(cell);
+        }
+        if let Some(database) = &self.join {
+            let keys = self.keys.as_deref().ok_or_else(|| {
+                let mend =
+                    "copy the directory keys/ of that server's cell over a safe way, and name the copy with --keys";
+                Failure::new("using --join", "a server of a cell needs the cell's keys").mend(mend)
+            })?;
+            let new = joining::NewServer {
+                listen: self.listen,
+                server: self.server.as_deref(),
+                trusted: &self.trust,
+                trusted_root: self.trust_root,
+            };
+            let cell = joining::join(dir, database, keys, &new)?;
+            eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
+            return Ok(cell);
+        }
+        let new = NewCell {
+            listen: self.listen,
+            clear: self.place.is_clear(),
+            encrypt: self.encrypt,
+            trusted: self.trust.clone(),
+            trusted_root: self.trust_root,
+        };
+        let cell = CellDir::create(dir, &self.cell, new)?;
+        eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());
+        if self.encrypt {
+            eprintln!("{}", welcome::about_keys(&cell));
+        }
+        Ok(cell)
+    }
+
+    fn mount_point(&self, cell: &CellDir) -> Result<PathBuf, Failure> {
+        let Some(at) = &self.at else { return Ok(cell.mount_point()) };
+        let what = || format!("finding {}", at.display());
+        let at = std::path::absolute(at).doing(what)?;
+        // The directory itself may be a dead mount, which can be neither made nor resolved.
+        if mounts::at(&at).doing(what)?.is_some() {
+            return Ok(at);
+        }
+        std::fs::create_dir_all(&at).doing(|| format!("making {}", at.display()))?;
+        std::fs::canonicalize(&at).doing(what)
+    }
+
+    fn tell(&self, cell: &CellDir, at: &Path, changed: bool, person: Option<&Person>) {
+        let (at, rialto, dir) = (at.display(), typed_name(), self.dir_option());
+        let state = if changed { "is there" } else { "was there already" };
+        println!("the tree of {} {state}: {at}", cell.config.name);
+        println!("{}", welcome::who(cell, person));
+        println!("\nto try:");
+        println!("    cp -r /usr/share/doc {at}/      work in it as in any directory");
+        println!("    {rialto} mount --daemon {} DIR", cell.endpoint());
+        println!("        mount it a second time, and see each change at once");
+        println!("    {rialto} status{dir}");
+        println!("        what runs, who is connected, what is used");
+        println!("\nto stop (the data stays in {}):\n    {rialto} down{dir}", cell.dir().display());
+    }
+
+    fn dir_option(&self) -> String {
+        self.place.dir.as_ref().map_or_else(String::new, |dir| format!(" --dir {}", dir.display()))
+    }
+}
+
+/// What to type for this program: its name where the shell finds it, otherwise its path.
+fn typed_name() -> String {
+    let Ok(program) = std::env::current_exe() else { return "rialto".to_owned() };
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|dir| dir.join("rialto")).find(|path| path.exists());
+    let same = found.and_then(|path| path.canonicalize().ok()).is_some_and(|path| path == program);
+    if same { "rialto".to_owned() } else { program.display().to_string() }
+}
+
+fn lock(dir: &Path) -> Result<File, Failure> {
+    let what = || format!("locking {}", dir.display());
+    let file = File::open(dir).doing(what)?;
+    let _progress = Progress::start("waiting for another 'rialto up'");
+    file.lock().doing(what)?;
+    Ok(file)
+}
+
+/// Tells whether it had to be started.
+pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
+    let pid_file = cell.server_pid_file();
+    let answers = || UnixStream::connect(cell.socket()).is_ok();
+    if let Some(process) = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))? {
+        let end = Instant::now() + SERVER_PATIENCE;
+        while !answers() {
+            if !process.is_alive() || Instant::now() > end {
+                let why = format!("process {} runs but does not answer", process.pid);
+                return Err(Failure::new("reaching the server", why)
+                    .mend(format!("look into {}; 'rialto down' ends it", cell.server_log().display())));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        return Ok(false);
+    }
+    if pid_file.exists() {
+        eprintln!("the server had ended without saying goodbye: starting it again");
+    }
+    let log = cell.server_log();
+    let _progress = Progress::start("starting the server");
+    let arguments: [&OsStr; 4] = ["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
+    let mut child = daemon::spawn(&arguments, &log).doing(|| "starting the server".to_owned())?;
+    daemon::wait_until(&mut child, SERVER_PATIENCE, &log, "the server", answers)?;
+    Ok(true)
+}
+
+/// Waits until a further server of a cell is known there: before, other servers take it, and mounts
+/// of its machine, for strangers. Goes on without if the cell's database cannot be asked.
+fn wait_until_listed(cell: &CellDir) {
+    let Some(key) = cell.keys().shown().ok().and_then(|shown| shown.key_print()) else { return };
+    let Ok(asking) = Asking::connect(Endpoint::Unix(cell.socket())) else { return };
+    let is_listed = || {
+        let me = asking.me().ok()?;
+        let mut servers = asking.servers().ok()?.into_iter();
+        servers.find(|one| one.id == me.id && one.keys.contains(&key) && !one.addresses.is_empty())
+    };
+    let _progress = Progress::start("waiting for the cell to know this server");
+    let end = Instant::now() + LISTED_PATIENCE;
+    while is_listed().is_none() {
+        if Instant::now() > end {
+            eprintln!("the cell's database does not list this server yet: 'rialto doctor' says why");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Tells whether it had to be mounted.
+fn ensure_mounted(cell: &CellDir, at: &Path, transport: Option<Transport>) -> Result<bool, Failure> {
+    let what = || format!("mounting on {}", at.display());
+    let process = Process::recorded(&cell.mounts().pid_file(at)).doing(what)?;
+    if let Some(mounted) = mounts::at(at).doing(what)?.filter(mounts::Mounted::is_rialto) {
+        match (process, mounts::health(at, MOUNT_PATIENCE)) {
+            (Some(_), Health::Answers) => return Ok(false),
+            (Some(process), Health::Silent) => {
+                let why = format!("{} is mounted there by process {} and does not answer", mounted.source, process.pid);
+                return Err(Failure::new(what(), why).mend("'rialto doctor' looks for causes"));
+            }
+            (None, Health::Answers) => {
+                let why = format!("{} is mounted there, not by this cell's directory", mounted.source);
+                return Err(Failure::new(what(), why).mend("choose another place with --at, or unmount that one"));
+            }
+            (_, Health::Stale) | (None, Health::Silent) => {
+                eprintln!("the mount at {} had died: mounting it again", at.display());
+                unmount(&cell.mounts(), at, true, FAREWELL)?;
+            }
+        }
+    } else if process.is_some() {
+        eprintln!("an earlier mount at {} still had changes for the server: they come first", at.display());
+        if let UnmountOutcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
+            let why = format!("process {pid} of the earlier mount has not handed back what it holds");
+            return Err(Failure::new(what(), why).mend("it goes on; try again later, or see 'rialto doctor'"));
+        }
+    }
+    let program = std::env::current_exe().doing(what)?;
+    let server = format!("unix:{}", cell.socket().display());
+    let mut mount = std::process::Command::new(program);
+    mount.args(["mount", "--daemon", "--dir"]).arg(cell.dir());
+    if let Some(transport) = transport {
+        mount.args(["--transport", transport.name()]);
+    }
+    mount.arg(server).arg(at);
+    let status = mount.status().doing(what)?;
+    if status.success() { Ok(true) } else { Err(Failure::new(what(), "see the message above")) }
+}

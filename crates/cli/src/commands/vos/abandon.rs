@@ -1,0 +1,99 @@
+//! `vos abandon`.
+
+use clap::Args;
+use local::failure::Failure;
+use serde_json::json;
+use types::VolumeId;
+
+use super::context::{TypedSite, VosContext};
+use super::create::last_word;
+use super::list::place;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos status                          shows what is unfinished
+    rialto vos abandon 536870915
+    rialto vos abandon -server afs2 -id home.alice.old
+    rialto vos abandon -server afs2 -all       all that is unfinished there
+    rialto vos abandon -all -dryrun
+
+What a restore, copy, release or move brought to a server and left there is given up: a volume that
+it came over is as it was, and what it took is given back in the background. What comes in at the
+moment is left alone. The command that began it can be given again instead, and goes on.";
+
+/// Gives up what came in at a server and was never finished.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Abandon {
+    #[command(flatten)]
+    site: TypedSite,
+    /// The volume that it was to be: its number, or its name if the cell knows it.
+    #[arg(long, value_name = "VOLUME", conflicts_with = "all")]
+    id: Option<String>,
+    /// All that is unfinished.
+    #[arg(long)]
+    all: bool,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+impl Abandon {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = if self.all {
+            place(&mut self.site, self.words);
+            None
+        } else {
+            let typed = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+            Some((number(context, &typed)?, typed))
+        };
+        let what = "looking for what is unfinished";
+        let spots = context.spots(&self.site)?;
+        let mut servers: Vec<_> = spots.iter().map(|spot| spot.server).collect();
+        servers.dedup();
+        let (mut found, mut failed) = (0, 0);
+        for server in servers {
+            let trees = context.lead(what, |job| vos::incoming(job.servers, server))?;
+            let is_here = |one: &&types::IncomingTree| {
+                spots.iter().any(|spot| (spot.server, spot.partition.no) == (server, one.partition))
+            };
+            let meant = |one: &&types::IncomingTree| wanted.as_ref().is_none_or(|(id, _)| *id == one.tree);
+            for one in trees.iter().filter(is_here).filter(meant) {
+                found += 1;
+                let name = context.server_name(server);
+                let what = format!("giving up what came in for volume {} at {name}", one.tree.0);
+                match context.lead(&what, |job| vos::abandon(job, server, one.tree)) {
+                    Ok(()) if context.dry_run => {}
+                    Ok(()) if context.json => {
+                        local::show::json(&json!({ "abandoned": one.tree.0, "server": name }));
+                    }
+                    Ok(()) => println!("Gave up what came in for volume {} at {name}", one.tree.0),
+                    Err(failure) if wanted.is_some() => return Err(failure),
+                    Err(failure) => {
+                        eprintln!("rialto vos: {failure}");
+                        failed += 1;
+                    }
+                }
+            }
+        }
+        match wanted {
+            Some((_, typed)) if found == 0 => {
+                let why = format!("nothing comes in for {typed}");
+                Err(Failure::new(what, why).mend("'rialto vos status' shows what does"))
+            }
+            _ if failed > 0 => {
+                let why = format!("{failed} of {found} stay");
+                Err(Failure::new("giving up what is unfinished", why).mend("the lines above say why"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The number of the tree. What comes in has no name of its own.
+fn number(context: &VosContext, typed: &str) -> Result<VolumeId, Failure> {
+    match typed.parse() {
+        Ok(number) => Ok(VolumeId(number)),
+        Err(_) => Ok(context.known(typed)?.record.read_write),
+    }
+}

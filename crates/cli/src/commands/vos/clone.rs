@@ -1,0 +1,192 @@
+//! `vos clone`, `vos backup` and `vos backupsys`.
+
+use clap::Args;
+use local::failure::Failure;
+use types::{Revised, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
+
+use super::context::{TypedSite, There, VosContext, name, text};
+use super::create::last_word;
+use super::show;
+
+const CLONE_HELP: &str = "\
+EXAMPLES
+    rialto vos clone home.alice -toname home.alice.before
+    rialto vos clone -id 536870915
+    rialto vos clone home.alice -toname home.alice.try -readwrite
+    rialto vos clone home.alice.before -toname home.alice.again -readwrite
+
+The new volume is read-only and shows what the other holds now; it takes no room until that
+one changes. 'vos snapshot' keeps any number of them under one name.
+With -readwrite it is a volume of its own, with the other's quota, at the same server and
+partition, that begins with what the other (also a read-only one) holds now and takes no room for
+what nobody changes. Stopped in the middle it is finished by the same command.";
+
+const BACKUP_HELP: &str = "\
+EXAMPLES
+    rialto vos backup home.alice            home.alice.backup shows what it holds now
+
+The backup volume of yesterday is replaced in the same moment and keeps its number.";
+
+const BACKUPSYS_HELP: &str = "\
+EXAMPLES
+    rialto vos backupsys                         all volumes
+    rialto vos backupsys -prefix home            those whose names begin so
+    rialto vos backupsys -prefix home -exclude   all others
+    rialto vos backupsys -dryrun                 only say which
+
+One that fails does not keep the others from being backed up; the exit code is 1 then.";
+
+/// Makes a volume of what a volume holds now, read-only or read-write.
+#[derive(Args, Debug)]
+#[command(after_help = CLONE_HELP)]
+pub struct Clone {
+    #[command(flatten)]
+    site: TypedSite,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// What the new one is called [default: VOLUME.clone]
+    #[arg(long, value_name = "NAME")]
+    toname: Option<String>,
+    /// It can be written, and goes its own way; needs -toname.
+    #[arg(long, requires = "toname")]
+    readwrite: bool,
+    /// Taken for OpenAFS's sake: without -readwrite it always is.
+    #[arg(long, hide = true, conflicts_with = "readwrite")]
+    readonly: bool,
+    /// [[SERVER] PARTITION] VOLUME, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+/// Makes or renews the backup volume of a volume.
+#[derive(Args, Debug)]
+#[command(after_help = BACKUP_HELP)]
+pub struct Backup {
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+/// Makes or renews the backup volumes of many volumes.
+#[derive(Args, Debug)]
+#[command(after_help = BACKUPSYS_HELP)]
+pub struct Backupsys {
+    #[command(flatten)]
+    site: TypedSite,
+    /// Only names that begin so; may be given several times.
+    #[arg(long, value_name = "PREFIX", num_args = 1..)]
+    prefix: Vec<String>,
+    /// All but those.
+    #[arg(long, requires = "prefix")]
+    exclude: bool,
+}
+
+impl Clone {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
+        if let (true, Some(to)) = (self.readwrite, &self.toname) {
+            return clone_writable(context, &wanted, &self.site, to);
+        }
+        let volume = context.volume(&wanted, &self.site)?;
+        let to = self.toname.unwrap_or_else(|| format!("{}.clone", text(&volume.name)));
+        let Some(made) = clone(context, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
+        if context.json {
+            local::show::json(&show::volume_json(context, &made));
+        } else {
+            println!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name));
+        }
+        Ok(())
+    }
+}
+
+impl Backup {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+        backup(context, context.known(&wanted)?)
+    }
+}
+
+impl Backupsys {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let spots = context.spots(&self.site)?;
+        let is_here = |site: &types::Site| {
+            spots.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
+        };
+        let chosen = |seen: &Revised<VolumeGroup>| {
+            let name = text(&seen.record.name);
+            let named = self.prefix.is_empty() || self.prefix.iter().any(|prefix| name.starts_with(prefix));
+            seen.record.read_write_site().is_some_and(is_here) && named != self.exclude
+        };
+        let (mut done, mut failed) = (0, 0);
+        context.each_group(&mut |groups| {
+            for group in groups.into_iter().filter(chosen) {
+                match backup(context, group) {
+                    Ok(()) => done += 1,
+                    Err(failure) => {
+                        eprintln!("rialto vos: {failure}");
+                        failed += 1;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        if !context.json {
+            println!("Total volumes backed up: {done}; failed to backup: {failed}");
+        }
+        let why = || format!("{failed} of {} volumes failed", done + failed);
+        if failed == 0 { Ok(()) } else { Err(Failure::new("backing up", why()).mend("the lines above say why")) }
+    }
+}
+
+fn backup(context: &VosContext, group: Revised<VolumeGroup>) -> Result<(), Failure> {
+    let name = text(&group.record.name);
+    let server = group.record.read_write_site().map_or(types::ServerId(0), |site| site.server);
+    let what = format!("backing up the volume {name}");
+    let Some(info) = context.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
+    if context.json {
+        local::show::json(&show::volume_json(context, &There { server, info }));
+    } else {
+        println!("Created backup volume for {name}");
+    }
+    Ok(())
+}
+
+fn clone_writable(context: &VosContext, wanted: &str, site: &TypedSite, to: &str) -> Result<(), Failure> {
+    let what = format!("cloning the volume {wanted} to {to}");
+    let called = name(to)?;
+    if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
+        return Err(Failure::new(what, "a volume cannot be called so").mend(
+            "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
+        ));
+    }
+    let found = context.found(wanted, site)?;
+    let Some(info) = context.lead(&what, |job| vos::clone_writable(job, &found, &called))? else { return Ok(()) };
+    let made = There { server: found.server, info };
+    if context.json {
+        local::show::json(&show::volume_json(context, &made));
+    } else {
+        println!("Created read-write clone {to} ({}) for {}", made.id.0, text(&found.volume().name));
+    }
+    Ok(())
+}
+
+/// Seals what `volume` holds under the name `to`.
+pub fn clone(
+    context: &VosContext,
+    volume: &There,
+    to: &str,
+    kind: VolumeKind,
+    replace: bool,
+) -> Result<Option<There>, Failure> {
+    let what = format!("cloning the volume {} to {to}", text(&volume.name));
+    if volume.kind != VolumeKind::ReadWrite {
+        let why = format!("{} is read-only already", text(&volume.name));
+        return Err(Failure::new(what, why).mend("name the read-write volume of its group"));
+    }
+    let call = VolumeCall::Clone { id: None, of: volume.id, name: name(to)?, kind, replace };
+    context.change_one(&what, volume.server, call)
+}

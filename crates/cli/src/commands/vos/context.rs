@@ -1,0 +1,445 @@
+//! Where verbs do their work: the servers of the cell, and what was typed turned into them, their partitions and volumes.
+//!
+//! The way in is the server of the cell's directory: it answers for itself, and asks the cell's database for us. If the database cannot be asked, that server
+//! alone is there.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use celldb::{CellDb, CellError, RemoteCellDb};
+use client::Endpoint;
+use local::cell::{CellDir, clear_by_environment};
+use local::daemon::Process;
+use local::failure::Failure;
+use local::show::Fetching;
+use types::{
+    Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo, VolumeCall,
+    VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+};
+use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
+
+use super::Telling;
+use crate::commands::cell_client::{CellClient, CellName, CellOptions};
+use crate::security;
+
+/// Volumes that one question asks for: about what fits into an answer.
+const LISTED_AT_ONCE: u32 = 2000;
+/// Groups that one question asks for.
+const GROUPS_AT_ONCE: usize = 1000;
+
+/// See the head of the file.
+pub struct VosContext {
+    pub json: bool,
+    pub dry_run: bool,
+    verbose: bool,
+    cell: CellDir,
+    me: ServerInfo,
+    servers: Vec<ServerInfo>,
+    db: Arc<dyn CellDb>,
+    pub reach: ServerConnections,
+    partitions: RefCell<HashMap<ServerId, Vec<PartitionInfo>>>,
+}
+
+/// Which server and partition, as typed.
+#[derive(Clone, clap::Args, Debug, Default)]
+pub struct TypedSite {
+    /// The server: its name, address or id; may be left out.
+    #[arg(long, value_name = "MACHINE")]
+    pub server: Option<String>,
+    /// The partition, such as /vicepa or a; may be left out.
+    #[arg(long, value_name = "PARTITION")]
+    pub partition: Option<String>,
+}
+
+/// A volume, and whose it is.
+#[derive(Clone, Debug)]
+pub struct There {
+    pub server: ServerId,
+    pub info: VolumeInfo,
+}
+
+impl Deref for There {
+    type Target = VolumeInfo;
+    fn deref(&self) -> &VolumeInfo {
+        &self.info
+    }
+}
+
+/// A partition, and whose it is.
+#[derive(Clone, Debug)]
+pub struct Spot {
+    pub server: ServerId,
+    pub partition: PartitionInfo,
+}
+
+impl VosContext {
+    pub fn open(options: &CellOptions<CellName, Telling>) -> Result<VosContext, Failure> {
+        let Telling { dry_run, verbose } = options.more;
+        let json = options.json;
+        let client = CellClient::open(options, |doing, error| Failure::new(doing, error))?;
+        let me = client.me()?;
+        // Its session has done what it was for.
+        let CellClient { cell, caller, .. } = client;
+        let endpoint = Endpoint::Unix(cell.socket());
+        let options = security::as_server(cell.dir(), &cell.config.name, clear_by_environment())?;
+        let db: Arc<dyn CellDb> =
+            Arc::new(RemoteCellDb::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
+        let servers = match db.servers() {
+            Ok(servers) if servers.iter().any(|seen| seen.record.id == me.id) => {
+                servers.into_iter().map(|seen| seen.record).collect()
+            }
+            Ok(mut servers) => servers.drain(..).map(|seen| seen.record).chain([me.clone()]).collect(),
+            Err(error) => {
+                eprintln!("rialto vos: only {} can be seen: {error}", me.name);
+                vec![me.clone()]
+            }
+        };
+        let reach = ServerConnections::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
+        Ok(VosContext { json, dry_run, verbose, cell, me, servers, db, reach, partitions: RefCell::default() })
+    }
+
+    /// The cell's database.
+    pub fn db(&self) -> &dyn CellDb {
+        &*self.db
+    }
+
+    /// What the cell is called.
+    pub fn cell_name(&self) -> &str {
+        &self.cell.config.name
+    }
+
+    /// All servers of the cell.
+    pub fn servers(&self) -> &[ServerInfo] {
+        &self.servers
+    }
+
+    /// What a server is called.
+    pub fn server_name(&self, server: ServerId) -> String {
+        let known = self.servers.iter().find(|one| one.id == server);
+        known.map_or_else(|| server.to_string(), |one| one.name.clone())
+    }
+
+    /// The partitions of a server.
+    pub fn partitions(&self, server: ServerId) -> Result<Vec<PartitionInfo>, Failure> {
+        if let Some(known) = self.partitions.borrow().get(&server) {
+            return Ok(known.clone());
+        }
+        let what = format!("asking {} for its partitions", self.server_name(server));
+        let Answer::Partitions(partitions) = self.ask(&what, server, VolumeCall::Partitions)? else {
+            return Err(odd(&what));
+        };
+        self.partitions.borrow_mut().insert(server, partitions.clone());
+        Ok(partitions)
+    }
+
+    /// What a partition is called.
+    pub fn name_of(&self, server: ServerId, no: PartitionNo) -> String {
+        let partitions = self.partitions(server).unwrap_or_default();
+        partitions.into_iter().find(|partition| partition.no == no).map_or_else(|| "?".to_owned(), |one| one.name)
+    }
+
+    /// A question to a server.
+    pub fn ask(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Answer, Failure> {
+        self.reach.call(server, call).map_err(|error| refusal(what, &error))
+    }
+
+    /// A question about the files of a server's volume.
+    ///
+    /// # Errors
+    /// The server's refusal, with what to do about it.
+    pub fn ask_files(&self, what: &str, server: ServerId, call: Call) -> Result<Answer, Failure> {
+        self.reach.send(server, call).map_err(|error| refusal(what, &error))
+    }
+
+    /// Something that is done, or only said with `--dry-run`.
+    ///
+    /// # Errors
+    /// The server's refusal, with what to do about it.
+    pub fn change(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Option<Answer>, Failure> {
+        if self.dry_run {
+            eprintln!("would be done: {what}");
+            return Ok(None);
+        }
+        self.ask(what, server, call).map(Some)
+    }
+
+    /// As [`VosContext::change`], of calls that answer with a volume.
+    pub fn change_one(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Option<There>, Failure> {
+        match self.change(what, server, call)? {
+            None => Ok(None),
+            Some(Answer::Volumes { mut volumes, .. }) if !volumes.is_empty() => {
+                Ok(Some(There { server, info: volumes.swap_remove(0) }))
+            }
+            Some(_) => Err(odd(what)),
+        }
+    }
+
+    /// Leads an operation on several servers; its steps are told with `-verbose` or `--dry-run`.
+    ///
+    /// # Errors
+    /// What stopped it, with what to do about it.
+    pub fn lead<T>(&self, what: &str, act: impl FnOnce(&Job<'_>) -> Result<T, VosError>) -> Result<T, Failure> {
+        let (dry_run, verbose) = (self.dry_run, self.verbose);
+        let shown = Fetching::new();
+        let tell = |told: JobEvent<'_>| match told {
+            JobEvent::Step(step) if dry_run => eprintln!("would be done: {step}"),
+            JobEvent::Step(step) if verbose => eprintln!("{step}"),
+            JobEvent::Step(_) => {}
+            JobEvent::Progress { server, bytes, total_bytes } => shown.tell(server, bytes, total_bytes),
+            JobEvent::Note(note) => eprintln!("rialto vos: {note}"),
+        };
+        let who = JobLeader { by: by(), now_secs: &now_secs, is_over: &is_over };
+        act(&Job { servers: &self.reach, who, dry_run, tell: &tell }).map_err(|error| refusal(what, &error))
+    }
+
+    /// The server that was typed: its name, the first part of that, its id, or an address.
+    ///
+    /// # Errors
+    /// If the cell has none such, or several.
+    pub fn server(&self, text: &str) -> Result<ServerId, Failure> {
+        if ["localhost", "127.0.0.1", "::1", &self.cell.config.name].contains(&text) {
+            return Ok(self.me.id);
+        }
+        let exact = |one: &&ServerInfo| one.name == text || one.id.to_string() == text;
+        if let Some(found) = self.servers.iter().find(exact) {
+            return Ok(found.id);
+        }
+        let like = |one: &&ServerInfo| {
+            let short = one.name.split('.').next() == Some(text);
+            short || one.addresses.iter().any(|at| at.to_string() == text || at.ip().to_string() == text)
+        };
+        let found: Vec<_> = self.servers.iter().filter(like).collect();
+        let what = format!("finding the server {text}");
+        match found[..] {
+            [one] => Ok(one.id),
+            [] => {
+                let all: Vec<_> = self.servers.iter().map(|one| one.name.as_str()).collect();
+                let why = format!("the cell {} has {}", self.cell.config.name, all.join(", "));
+                Err(Failure::new(what, why).mend("name one of these"))
+            }
+            [..] => {
+                let all: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+                Err(Failure::new(what, format!("{} are there", all.join(", "))).mend("name one of these"))
+            }
+        }
+    }
+
+    /// The servers that were meant: one, or all.
+    pub fn chosen(&self, site: &TypedSite) -> Result<Vec<ServerId>, Failure> {
+        match &site.server {
+            Some(server) => Ok(vec![self.server(server)?]),
+            None => Ok(self.servers.iter().map(|one| one.id).collect()),
+        }
+    }
+
+    /// The partitions that were meant. Of several servers those that do not answer are told of and left out.
+    pub fn spots(&self, site: &TypedSite) -> Result<Vec<Spot>, Failure> {
+        let chosen = self.chosen(site)?;
+        let mut spots = Vec::new();
+        for server in &chosen {
+            let partitions = match self.partitions(*server) {
+                Err(failure) if chosen.len() > 1 => {
+                    eprintln!("rialto vos: {failure}");
+                    continue;
+                }
+                partitions => partitions?,
+            };
+            let meant = |one: &PartitionInfo| site.partition.as_ref().is_none_or(|text| is_called(one, text));
+            spots.extend(partitions.into_iter().filter(meant).map(|partition| Spot { server: *server, partition }));
+        }
+        match &site.partition {
+            Some(text) if spots.is_empty() => {
+                let all: Vec<_> =
+                    chosen.iter().flat_map(|server| self.partitions(*server).unwrap_or_default()).collect();
+                let names: Vec<_> = all.iter().map(|one| one.name.as_str()).collect();
+                let why = format!("there are {}", names.join(", "));
+                Err(Failure::new(format!("finding the partition {text}"), why)
+                    .mend("name one of these, or add it to its server's cell.toml"))
+            }
+            _ => Ok(spots),
+        }
+    }
+
+    /// The partition that was meant, or the one with the most room of those that were.
+    pub fn roomiest(&self, site: &TypedSite) -> Result<Spot, Failure> {
+        let spots = self.spots(site)?;
+        let best = spots.into_iter().max_by_key(|spot| spot.partition.free_bytes);
+        best.ok_or_else(|| {
+            Failure::new("finding a partition", "no server answers").mend("'rialto vos listaddrs' shows them")
+        })
+    }
+
+    /// A volume by name or number, and behind it the others of its group at its server.
+    ///
+    /// # Errors
+    /// If there is none, or not at this site.
+    pub fn group(&self, text: &str, site: &TypedSite) -> Result<Vec<There>, Failure> {
+        let found = self.found(text, site)?;
+        Ok(found.volumes.into_iter().map(|info| There { server: found.server, info }).collect())
+    }
+
+    /// As [`VosContext::group`], with what the database knows.
+    pub fn found(&self, text: &str, site: &TypedSite) -> Result<vos::FoundVolume, Failure> {
+        let what = format!("finding the volume {text}");
+        let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
+        let found = vos::find(&self.reach, &which(text)?, at).map_err(|error| refusal(&what, &error))?;
+        let on = self.name_of(found.server, found.volume().partition);
+        let partitions = self.partitions(found.server)?;
+        let is_there = |text: &String| partitions.iter().any(|one| one.name == on && is_called(one, text));
+        if site.partition.as_ref().is_none_or(is_there) {
+            return Ok(found);
+        }
+        let why = format!("it is on {on} of {}", self.server_name(found.server));
+        Err(Failure::new(what, why).mend("leave the partition out, or name that one"))
+    }
+
+    /// A volume by name or number.
+    pub fn volume(&self, text: &str, site: &TypedSite) -> Result<There, Failure> {
+        Ok(self.group(text, site)?.swap_remove(0))
+    }
+
+    /// What the database knows of a volume's group.
+    ///
+    /// # Errors
+    /// If it knows none.
+    pub fn known(&self, text: &str) -> Result<Revised<VolumeGroup>, Failure> {
+        let what = format!("finding {text} in the database");
+        let asked = match which(text)? {
+            WhichVolume::Id(number) => self.db.group_of(number),
+            WhichVolume::Name(name) => match self.db.group_named(&name) {
+                Ok(None) => self.db.group_named(&vos::base_name(&name)),
+                asked => asked,
+            },
+        };
+        let found = asked.map_err(|error| refusal(&what, &error.into()))?;
+        found.ok_or_else(|| {
+            Failure::new(what, "no such volume")
+                .mend("'rialto vos listvldb' shows which there are, 'rialto vos syncvldb' enters what servers have")
+        })
+    }
+
+    /// All groups of the database, some at a time.
+    pub fn each_group(
+        &self,
+        visit: &mut dyn FnMut(Vec<Revised<VolumeGroup>>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut after = VolumeId(0);
+        loop {
+            let groups = self.db.groups(after, GROUPS_AT_ONCE);
+            let groups = groups.map_err(|error| refusal("asking the database", &error.into()))?;
+            let Some(last) = groups.last() else { return Ok(()) };
+            after = last.record.read_write;
+            visit(groups)?;
+        }
+    }
+
+    /// The volumes of a partition, by number, some at a time.
+    pub fn each(
+        &self,
+        spot: &Spot,
+        visit: &mut dyn FnMut(Vec<VolumeInfo>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut after = VolumeId(0);
+        let what = format!("listing volumes of {}", self.server_name(spot.server));
+        loop {
+            let call = VolumeCall::List { partition: spot.partition.no, after, max: LISTED_AT_ONCE };
+            let Answer::Volumes { volumes, end } = self.ask(&what, spot.server, call)? else {
+                return Err(odd(&what));
+            };
+            let Some(last) = volumes.last() else { return Ok(()) };
+            after = last.id;
+            visit(volumes)?;
+            if end {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// As people write a partition: `/vicepa`, `vicepa`, `a`, or its number from 0 on.
+fn is_called(one: &PartitionInfo, text: &str) -> bool {
+    let names = [text.to_owned(), format!("/{text}"), format!("/vicep{text}")];
+    names.contains(&one.name) || one.no.0.to_string() == text
+}
+
+/// A volume as typed: a number or a name.
+pub fn which(text: &str) -> Result<WhichVolume, Failure> {
+    match text.parse() {
+        Ok(0) | Err(_) => name(text).map(WhichVolume::Name),
+        Ok(number) => Ok(WhichVolume::Id(VolumeId(number))),
+    }
+}
+
+/// A name that could be a volume's.
+pub fn name(text: &str) -> Result<Name, Failure> {
+    let good = text.bytes().all(|byte| byte.is_ascii_graphic());
+    Name::new(text.as_bytes()).ok().filter(|_| good).ok_or_else(|| {
+        Failure::new(format!("the name {text:?}"), "no volume can be called so")
+            .mend("use letters, digits, dots, hyphens and underscores")
+    })
+}
+
+/// The name as text; the server takes no other.
+pub fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+pub fn now_secs() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Who leads, in words that [`is_over`] understands.
+fn by() -> String {
+    let process = Process::this().map_or_else(|_| std::process::id().to_string(), |process| process.label());
+    format!("process {process} of {}", host())
+}
+
+/// Whether the process that leads an operation is gone: only its own machine can tell for certain.
+fn is_over(busy: &Busy) -> bool {
+    let words = busy.by.strip_prefix("process ").and_then(|rest| rest.split_once(" of "));
+    let Some((process, at)) = words else { return false };
+    at == host() && Process::labelled(process).is_some_and(|process| !process.is_alive())
+}
+
+fn odd(what: &str) -> Failure {
+    Failure::new(what, "the server answered something else").mend("see whether it has the same version")
+}
+
+pub fn refusal(what: &str, error: &VosError) -> Failure {
+    let failure = Failure::new(what, error);
+    match error {
+        VosError::NoVolume => {
+            return failure.mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are");
+        }
+        VosError::Away { .. } => {
+            return failure.mend("see whether it runs; what was begun goes on when the command is given again");
+        }
+        VosError::Busy { .. } => {
+            return failure.mend("wait for that; if nobody is at it any more, 'rialto vos unlock' frees it");
+        }
+        VosError::Unfit(_) | VosError::Odd(_) => return failure,
+        VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
+        VosError::Cell(_) | VosError::Refused { .. } => {}
+    }
+    match error.fault() {
+        Some(Fault::NoVolume) => failure.mend("'rialto vos listvol' shows which there are"),
+        Some(Fault::Exists) => Failure::new(what, "a volume of this cell has that name").mend("choose another name"),
+        Some(Fault::ReadOnly) => failure.mend("name the read-write volume of its group"),
+        Some(Fault::Offline) => failure.mend("'rialto vos online' brings it back"),
+        Some(Fault::NoSpace) => failure.mend("remove something from that partition, or name another"),
+        Some(Fault::Busy) => failure.mend("somebody has files of it open for writing, or is at work on it: try again"),
+        Some(Fault::NotPermitted) => failure.mend("only the server's user and root may: run it as one of them"),
+        Some(Fault::CellAway) => failure.mend("see whether the server that has the database runs: 'database' in cell.toml names it"),
+        Some(Fault::Invalid) => Failure::new(what, "the server does not take these arguments")
+            .mend("names have letters, digits, dots, hyphens and underscores, and end in .backup or .readonly only where they must"),
+        _ => failure.mend("'rialto status' and 'rialto doctor' look for causes"),
+    }
+}

@@ -1,0 +1,78 @@
+//! `vos copy`.
+
+use clap::Args;
+use local::failure::Failure;
+use types::{VolumeKind, is_volume_name};
+use vos::NewVolume;
+
+use super::context::{TypedSite, There, VosContext, name};
+use super::show;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos copy home.alice -toname home.alice.test
+    rialto vos copy -id home.alice -toname home.alice.test -toserver afs2 -topartition a
+
+The copy is a volume of its own, with a number and a history of its own, and holds what the
+other holds now. Without server or partition it is made where most room is. Stopped in the middle
+it is finished by the same command.";
+
+/// Makes a new volume of what a volume holds now.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Copy {
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME", required_unless_present = "words")]
+    id: Option<String>,
+    /// Taken for OpenAFS's sake: where it is is known.
+    #[arg(long, hide = true)]
+    fromserver: Option<String>,
+    /// Likewise.
+    #[arg(long, hide = true)]
+    frompartition: Option<String>,
+    /// What the copy is called.
+    #[arg(long, value_name = "NAME")]
+    toname: String,
+    /// The server that it is made at.
+    #[arg(long, value_name = "MACHINE")]
+    toserver: Option<String>,
+    /// The partition that it is made on.
+    #[arg(long, value_name = "PARTITION")]
+    topartition: Option<String>,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+impl Copy {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = super::create::last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+        let to = name(&self.toname)?;
+        let what = format!("copying the volume {wanted} to {}", self.toname);
+        if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
+            return Err(Failure::new(what, "a volume cannot be called so").mend(
+                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
+            ));
+        }
+        let of = context.known(&wanted)?;
+        let spot = context.roomiest(&TypedSite { server: self.toserver, partition: self.topartition })?;
+        let new = NewVolume {
+            name: to,
+            id: None,
+            server: spot.server,
+            partition: spot.partition.name.clone(),
+            quota_bytes: 0,
+            owner: (0, 0),
+            encrypt: None,
+        };
+        let Some(info) = context.lead(&what, |job| vos::copy(job, &of, &new))? else { return Ok(()) };
+        let made = There { server: spot.server, info };
+        if context.json {
+            local::show::json(&show::volume_json(context, &made));
+        } else {
+            let server = context.server_name(made.server);
+            println!("Volume {wanted} copied to {} on {server} {}", self.toname, spot.partition.name);
+        }
+        Ok(())
+    }
+}

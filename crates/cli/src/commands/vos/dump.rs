@@ -1,0 +1,499 @@
+//! `vos dump` and `vos restore`.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use local::failure::Failure;
+use local::show::bytes as readable;
+use serde_json::json;
+use store::StreamPart;
+use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
+use vos::{Dumped, NewVolume, Next, Sink};
+
+use super::context::{TypedSite, There, VosContext, name, text};
+use super::create::last_word;
+use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
+use super::show;
+
+const AFTER_DUMP: &str = "\
+EXAMPLES
+    rialto vos dump home.alice -file alice.dump            what it holds now
+    rialto vos dump home.alice | zstd > alice.dump.zst
+    rialto vos dump home.alice.backup -file yesterday.dump
+    rialto vos snapshot create home.alice monday
+    rialto vos dump home.alice --since home.alice.snapshot.monday -file tuesday.dump
+    rialto vos dump home.alice -time '2026-11-22 03:00' -file sunday.dump
+
+A read-write volume is dumped as it is at that moment; whoever works in it goes on. With --since only
+what was changed since that snapshot is dumped: keep the snapshot as long as you want to do so.
+With -time the dump starts from the newest snapshot or backup volume that was made at or before
+that time (UTC; seconds since 1970, 2026-11-22, '2026-11-22 03:00', '11/22/2026 03:00'); so it may
+have a little more than what was changed since. Where there is none that old everything is
+dumped, which is said.
+
+'vos restore' applies such a dump to a volume that is exactly what it starts from: a dump that
+ended there, restored, and nothing else. To dump in such a chain, dump snapshots: the dump of
+monday, then of tuesday --since monday, and so on.";
+
+const AFTER_RESTORE: &str = "\
+EXAMPLES
+    rialto vos restore -name home.alice.old -file alice.dump
+    rialto vos restore afs2 a home.alice alice.dump
+    zstd -d < alice.dump.zst | rialto vos restore -name home.alice
+    rialto vos restore -name home.alice.old -file tuesday.dump -overwrite incremental
+    rialto vos restore -name home.alice -file alice.dump -overwrite full
+    rialto vos restore -name software -file software.dump -readonly
+
+The dump is read to its end before anything is done: one that is damaged, cut off or of another
+program changes nothing. Stopped in the middle it is finished by the same command.
+
+A volume that has the name is left alone, unless '-overwrite' says otherwise:
+    incremental   a dump that was made with --since is applied, in the order in which they were
+                  made. It must start from what the volume is, and nobody may have changed that
+                  since it was restored; otherwise it is refused, and it is said what is missing
+    full          the volume holds what the full dump has, and nothing else. Its snapshots and
+                  read-only sites keep what they show, its number and quota stay. If the dump is of
+                  another volume there must be no snapshots, backup or clones of it, and no
+                  read-only site on its partition; such sites elsewhere are to be added anew
+Until all is there people see what the volume had, and changes are refused (EROFS); then, in one
+moment, what came. It is not done while files of it are open for writing on the server's machine.
+
+With -readonly there is a read-only volume afterwards, NAME.readonly, and none that is written:
+what was released elsewhere, or is kept. -overwrite applies newer dumps to it.";
+
+/// Writes what a volume holds to a file or to the standard output.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_DUMP)]
+pub struct Dump {
+    #[command(flatten)]
+    site: TypedSite,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// Where to [default: the standard output]
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Only what was changed since this snapshot of the volume.
+    #[arg(long, value_name = "SNAPSHOT")]
+    since: Option<String>,
+    /// Only what was changed since about then; 0: everything. See below.
+    #[arg(long, value_name = "TIME", conflicts_with = "since")]
+    time: Option<String>,
+    /// Taken for OpenAFS's sake: a dump of a read-write volume is always of a clone.
+    #[arg(long, hide = true)]
+    clone: bool,
+    /// VOLUME [FILE], instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=2)]
+    words: Vec<String>,
+}
+
+impl Dump {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        if let (true, Some(file)) = (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last()) {
+            self.file.get_or_insert(file.into());
+            self.words.pop();
+        }
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+        let what = format!("dumping the volume {wanted}");
+        if self.file.is_none() && !context.dry_run && io::stdout().is_terminal() {
+            return Err(Failure::new(what, "the dump would go to the terminal").mend("name a file with -file"));
+        }
+        let group = context.group(&wanted, &self.site)?;
+        let since = match (&self.since, self.time.as_deref()) {
+            (Some(since), _) => Some(snapshot(&what, &group, since)?),
+            (None, None | Some("0")) => None,
+            (None, Some(time)) => made_by(&what, &group, time)?,
+        };
+        let quota = group.iter().find(|one| one.kind == VolumeKind::ReadWrite);
+        let header = Header {
+            cell: context.cell_name().to_owned(),
+            name: text(&vos::base_name(&group[0].name)),
+            id: group[0].id.0,
+            tree: group[0].tree.0,
+            epoch: 0,
+            since: since.map_or(0, |since| since.epoch),
+            since_name: since.map(|since| text(&since.name)),
+            sealed: 0,
+            created: quota.map(|one| one.created.secs),
+            updated: Some(group[0].updated.secs),
+            quota_bytes: quota.map_or(0, |one| one.quota_bytes),
+            quota_files: quota.map_or(0, |one| one.quota_files),
+            used_bytes: 0,
+            used_files: 0,
+        };
+        let file = NewFile::open(self.file.as_deref()).map_err(|error| Failure::new(what.clone(), error))?;
+        let mut dumping = Dumping { header, file: Some(file), writer: None };
+        let volume = &group[0];
+        context.lead(&what, |job| vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping))?;
+        let Some(writer) = dumping.writer.take() else { return Ok(()) };
+        let (file, count) = writer.end().map_err(|error| Failure::new(what.clone(), error))?;
+        file.keep().map_err(|error| Failure::new(what, error))?;
+        let done = format!("Dumped volume {}: {}", text(&volume.name), readable(count));
+        match (&self.file, context.json) {
+            (Some(_), true) => local::show::json(&json!({ "name": text(&volume.name), "bytes": count })),
+            (Some(file), false) => println!("{done} in file {}", file.display()),
+            (None, _) => eprintln!("{done}"),
+        }
+        Ok(())
+    }
+}
+
+/// What an incremental dump starts from: another volume of the group that shows a sealed epoch.
+fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g There, Failure> {
+    let is_it = |one: &&There| text(&one.name) == wanted || one.id.0.to_string() == wanted;
+    let found = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite).find(is_it);
+    found.ok_or_else(|| {
+        Failure::new(what.to_owned(), format!("{wanted} is no snapshot of it"))
+            .mend(format!("'rialto vos snapshot list {}' shows which there are", text(&group[0].name)))
+    })
+}
+
+/// What a dump starts from that has all that was changed since a time: the newest sealed epoch of then. `None`: there is none, which is said.
+fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g There>, Failure> {
+    let Some(then) = show::typed(time) else {
+        let why = format!("{time} is no time");
+        return Err(
+            Failure::new(what.to_owned(), why).mend("write it as '2026-11-22 03:00' (UTC), or 0 for everything")
+        );
+    };
+    let sealed = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite && one.created.secs <= then.secs);
+    let found = sealed.filter(|one| one.epoch < group[0].epoch).max_by_key(|one| one.epoch);
+    match found {
+        Some(one) => eprintln!("rialto vos: it starts from {}, of {}", text(&one.name), show::date(one.created)),
+        None => eprintln!("rialto vos: no snapshot was made by {}, so everything is dumped", show::date(then)),
+    }
+    Ok(found)
+}
+
+/// A file that has its name only when it is whole; or the standard output.
+enum NewFile {
+    Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, kept: bool },
+    Standard(io::Stdout),
+}
+
+impl NewFile {
+    fn open(path: Option<&Path>) -> io::Result<NewFile> {
+        let Some(wanted) = path else { return Ok(NewFile::Standard(io::stdout())) };
+        let mut there = wanted.as_os_str().to_owned();
+        there.push(format!(".{}.part", std::process::id()));
+        let there = PathBuf::from(there);
+        let file = BufWriter::new(File::create(&there)?);
+        Ok(NewFile::Named { file, there, wanted: wanted.to_owned(), kept: false })
+    }
+
+    fn keep(mut self) -> io::Result<()> {
+        match &mut self {
+            NewFile::Standard(out) => out.flush(),
+            NewFile::Named { file, there, wanted, kept } => {
+                file.flush()?;
+                file.get_ref().sync_all()?;
+                std::fs::rename(there, wanted)?;
+                *kept = true;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let NewFile::Named { there, kept: false, .. } = self {
+            // Half a dump is nothing to keep.
+            let _ = std::fs::remove_file(there);
+        }
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            NewFile::Named { file, .. } => file.write(bytes),
+            NewFile::Standard(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            NewFile::Named { file, .. } => file.flush(),
+            NewFile::Standard(out) => out.flush(),
+        }
+    }
+}
+
+struct Dumping {
+    header: Header,
+    file: Option<NewFile>,
+    writer: Option<DumpWriter<NewFile>>,
+}
+
+fn unfit(error: impl std::fmt::Display) -> vos::VosError {
+    vos::VosError::Unfit(error.to_string())
+}
+
+impl Sink for Dumping {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), vos::VosError> {
+        self.header.epoch = volume.epoch;
+        self.header.sealed = volume.created.secs;
+        (self.header.used_bytes, self.header.used_files) = (volume.used_bytes, volume.used_files);
+        if let Some(file) = self.file.take() {
+            self.writer = Some(DumpWriter::new(file, &self.header).map_err(unfit)?);
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, vos::VosError> {
+        let to = StreamPart::open(&part).map_err(unfit)?.to;
+        if let Some(writer) = &mut self.writer {
+            writer.part(&part).map_err(unfit)?;
+        }
+        Ok(to)
+    }
+}
+
+/// What is done about a volume that has the name already.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Overwrite {
+    #[value(alias = "a")]
+    Abort,
+    #[value(alias = "f")]
+    Full,
+    #[value(alias = "i")]
+    Incremental,
+}
+
+/// Which date a new volume gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Creation {
+    #[value(alias = "n")]
+    New,
+    #[value(alias = "d")]
+    Dump,
+    #[value(alias = "k")]
+    Keep,
+}
+
+/// When a volume was last updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LastUpdate {
+    #[value(alias = "n")]
+    Now,
+    #[value(alias = "d")]
+    Dump,
+    #[value(alias = "k")]
+    Keep,
+}
+
+/// Makes a volume of a dump, or brings one into its state.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_RESTORE)]
+pub struct Restore {
+    #[command(flatten)]
+    site: TypedSite,
+    /// What the volume is to be called [default: as it was called]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where from [default: the standard input]
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Its number, which nobody else may have [default: the cell's next]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
+    id: Option<u64>,
+    /// What is done about a volume that has the name: abort, full, incremental. See below [default: abort]
+    #[arg(long, value_name = "HOW", ignore_case = true)]
+    overwrite: Option<Overwrite>,
+    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is overwritten keeps its date: keep.)
+    #[arg(long, value_name = "DATE", ignore_case = true)]
+    creation: Option<Creation>,
+    /// When it was last updated: now, when that of the dump was, or, of one that is overwritten, when it was: now, dump, keep [default: now]
+    #[arg(long, value_name = "DATE", ignore_case = true)]
+    lastupdate: Option<LastUpdate>,
+    /// A read-only volume, with none behind it that is written.
+    #[arg(long)]
+    readonly: bool,
+    /// [SERVER PARTITION NAME [FILE]], instead of the options.
+    #[arg(value_name = "NAME", num_args = 0..=4)]
+    words: Vec<String>,
+}
+
+impl Restore {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        if self.words.len() == 4 {
+            let file = self.words.pop().unwrap_or_default();
+            self.file.get_or_insert(file.into());
+        }
+        if !self.words.is_empty() {
+            self.name = Some(last_word(&mut self.site, std::mem::take(&mut self.words), self.name.take(), "a name")?);
+        }
+        let shown = self.file.as_ref().map_or("the standard input".to_owned(), |file| file.display().to_string());
+        let what = format!("restoring {shown}");
+        let failed = |error: DumpError| Failure::new(what.clone(), error);
+        let mut dump = input(self.file.as_deref()).map_err(|error| failed(error.into()))?;
+        let (header, total_bytes) =
+            DumpReader::new(BufReader::new(&mut dump)).and_then(DumpReader::verify).map_err(failed)?;
+        let wanted = self.name.clone().unwrap_or_else(|| header.name.clone());
+        let valid = name(&wanted)?;
+        if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
+            return Err(
+                Failure::new(what, format!("a volume cannot be called {wanted}")).mend("choose another with -name")
+            );
+        }
+        dump.seek(SeekFrom::Start(0)).map_err(|error| failed(error.into()))?;
+        let mut reader = DumpReader::new(BufReader::new(dump)).map_err(failed)?;
+        let mut next = || reader.next().map_err(unfit);
+        let dumped = self.dumped(&header, total_bytes);
+        let made = match self.overwrite {
+            how if self.readonly => self.make_read_only(context, &what, (valid, how), &dumped, &mut next)?,
+            None | Some(Overwrite::Abort) => self.make(context, &what, (&header, valid), &dumped, &mut next)?,
+            Some(how) => self.overwrite(context, &what, (&wanted, how), &dumped, &mut next)?,
+        };
+        let Some(made) = made else { return Ok(()) };
+        if context.json {
+            local::show::json(&show::volume_json(context, &made));
+        } else {
+            let (server, sealed) = (context.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
+            println!(
+                "Restored volume {wanted} ({}) on partition {} of {server}, as {} was on {sealed}",
+                made.id.0,
+                context.name_of(made.server, made.partition),
+                header.name
+            );
+        }
+        Ok(())
+    }
+
+    fn dumped(&self, header: &Header, total_bytes: u64) -> Dumped {
+        let created = header.created.filter(|_| self.creation == Some(Creation::Dump));
+        Dumped {
+            epoch: header.epoch,
+            since: header.since,
+            since_name: header.since_name.clone().unwrap_or_default(),
+            quota_files: header.quota_files,
+            created: created.map(|secs| Timestamp::new(secs, 0)),
+            updated: (self.lastupdate == Some(LastUpdate::Dump))
+                .then(|| Timestamp::new(header.updated.unwrap_or(header.sealed), 0)),
+            total_bytes,
+        }
+    }
+
+    fn make(
+        &self,
+        context: &VosContext,
+        what: &str,
+        (header, name): (&Header, Name),
+        dumped: &Dumped,
+        next: &mut Next<'_>,
+    ) -> Result<Option<There>, Failure> {
+        if dumped.since != 0 {
+            let why = format!("it has only what was changed since {}", dumped.since_name);
+            return Err(Failure::new(what.to_owned(), why)
+                .mend("restore a full dump first, then this one over it with '-overwrite incremental'"));
+        }
+        let spot = context.roomiest(&self.site)?;
+        let new = NewVolume {
+            name,
+            id: self.id.map(VolumeId),
+            server: spot.server,
+            partition: spot.partition.name.clone(),
+            quota_bytes: header.quota_bytes,
+            owner: (0, 0),
+            encrypt: None,
+        };
+        let made = context.lead(what, |job| vos::restore(job, &new, dumped, next))?;
+        Ok(made.map(|info| There { server: spot.server, info }))
+    }
+
+    /// Where it is, if it is to be overwritten; otherwise where it is to be.
+    fn make_read_only(
+        &self,
+        context: &VosContext,
+        what: &str,
+        (name, how): (Name, Option<Overwrite>),
+        dumped: &Dumped,
+        next: &mut Next<'_>,
+    ) -> Result<Option<There>, Failure> {
+        if self.creation.is_some() || self.lastupdate.is_some() {
+            return Err(Failure::new(what.to_owned(), "a read-only volume has the date at which it came")
+                .mend("leave -creation and -lastupdate out"));
+        }
+        let over = !matches!(how, None | Some(Overwrite::Abort));
+        let known = context
+            .db()
+            .group_named(&name)
+            .ok()
+            .flatten()
+            .filter(|_| over && self.site.server.is_none() && self.site.partition.is_none());
+        let known = known.as_ref().and_then(|seen| seen.record.sites.first());
+        let (server, partition) = match known {
+            Some(site) => (site.server, site.partition.clone()),
+            None => context.roomiest(&self.site).map(|spot| (spot.server, spot.partition.name.clone()))?,
+        };
+        let new = NewVolume {
+            name,
+            id: self.id.map(VolumeId),
+            server,
+            partition,
+            quota_bytes: 0,
+            owner: (0, 0),
+            encrypt: None,
+        };
+        let made = context.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
+        Ok(made.map(|info| There { server, info }))
+    }
+
+    fn overwrite(
+        &self,
+        context: &VosContext,
+        what: &str,
+        (wanted, how): (&str, Overwrite),
+        dumped: &Dumped,
+        next: &mut Next<'_>,
+    ) -> Result<Option<There>, Failure> {
+        let refused = |why: &str, mend: &str| Err(Failure::new(what.to_owned(), why).mend(mend));
+        match (how, dumped.since) {
+            (Overwrite::Incremental, 0) => {
+                return refused("it is a full dump", "'-overwrite full' replaces all that the volume has");
+            }
+            (Overwrite::Full, since) if since != 0 => {
+                return refused("it has only what was changed since another one", "use '-overwrite incremental'");
+            }
+            _ => {}
+        }
+        if matches!(self.creation, Some(Creation::Dump | Creation::New)) {
+            return refused("a volume that is overwritten keeps its date", "leave -creation out");
+        }
+        let there = context.volume(wanted, &self.site)?;
+        if self.id.is_some_and(|id| id != there.id.0) {
+            return refused("the volume of that name has another number", "leave -id out, or -name");
+        }
+        let group = context.known(wanted)?;
+        let kept = (self.lastupdate == Some(LastUpdate::Keep)).then_some(there.info.updated);
+        let dumped = Dumped { updated: dumped.updated.or(kept), ..dumped.clone() };
+        let made = context.lead(what, |job| vos::restore_over(job, group, &dumped, next))?;
+        Ok(made.map(|info| There { server: there.server, info }))
+    }
+}
+
+/// The dump, as a file that can be read twice.
+fn input(path: Option<&Path>) -> io::Result<File> {
+    match path {
+        Some(path) => {
+            let mut file = File::open(path)?;
+            if file.seek(SeekFrom::Start(0)).is_ok() {
+                return Ok(file);
+            }
+            spooled(&mut file)
+        }
+        None => spooled(&mut io::stdin().lock()),
+    }
+}
+
+/// What comes through a pipe is kept until all of it was seen.
+fn spooled(from: &mut dyn Read) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(from, &mut file)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}

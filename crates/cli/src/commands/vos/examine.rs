@@ -1,0 +1,97 @@
+//! `vos examine`.
+
+use clap::Args;
+use local::failure::Failure;
+use serde_json::Value;
+use types::{VolumeGroup, VolumeKind};
+
+use super::context::{TypedSite, There, VosContext, text};
+use super::create::last_word;
+use super::model::{self, AccessModel};
+use super::{show, sites};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos examine home.alice
+    rialto vos examine -id 536870915 --json | jq .used_bytes";
+
+/// Shows a volume, and the others of its group.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP, visible_alias = "volinfo")]
+pub struct VosExamine {
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// Taken for OpenAFS's sake.
+    #[arg(long, hide = true)]
+    extended: bool,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+impl VosExamine {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let mut site = TypedSite::default();
+        let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
+        let found = context.found(&wanted, &site)?;
+        let known = found.group.map(|seen| seen.record);
+        let group: Vec<There> = found.volumes.into_iter().map(|info| There { server: found.server, info }).collect();
+        if context.json {
+            let mut shown = show::volume_json(context, &group[0]);
+            shown["group"] = group[1..].iter().map(|other| show::volume_json(context, other)).collect();
+            shown["access"] = model::of(context, &group[0]).ok().map(AccessModel::word).into();
+            shown["database"] = known.map_or(Value::Null, |known| sites::json(context, &known));
+            local::show::json(&shown);
+        } else {
+            print(context, &group, known.as_ref());
+        }
+        Ok(())
+    }
+}
+
+fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
+    let volume = &group[0];
+    let of = |kind| group.iter().find(|one| one.kind == kind);
+    let in_database = |kind| {
+        let known = known?;
+        match kind {
+            VolumeKind::ReadWrite => Some(known.read_write),
+            VolumeKind::ReadOnly => known.read_only,
+            VolumeKind::Backup => known.backup,
+            VolumeKind::Snapshot => None,
+        }
+    };
+    let number = |kind| of(kind).map(|one| one.id).or_else(|| in_database(kind)).map_or(0, |id| id.0);
+    println!("{}", show::line(volume));
+    println!("    {} {}", context.server_name(volume.server), context.name_of(volume.server, volume.partition));
+    println!(
+        "    RWrite {:>10} ROnly {:>10} Backup {:>10}",
+        number(VolumeKind::ReadWrite),
+        number(VolumeKind::ReadOnly),
+        number(VolumeKind::Backup),
+    );
+    if let Some(origin) = volume.origin {
+        println!("    Clone of    {}", origin.0);
+    }
+    println!("    Access      {}", model::of(context, volume).map_or("unknown", AccessModel::told));
+    println!("    At rest     {}", show::at_rest(volume));
+    println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
+    println!("    Files    {:>10}", volume.used_files);
+    println!("    Creation    {}", show::date(volume.created));
+    let backup = of(VolumeKind::Backup).map_or("Never".to_owned(), |backup| show::date(backup.created));
+    println!("    Backup      {backup}");
+    println!("    Last Update {}", show::date(volume.updated));
+    let snapshots: Vec<_> = group[1..].iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
+    if !snapshots.is_empty() {
+        println!("    Snapshots");
+    }
+    for snapshot in snapshots {
+        println!("       {:<32} {:>10} {}", text(&snapshot.name), snapshot.id.0, show::date(snapshot.created));
+    }
+    println!();
+    match known {
+        Some(known) => sites::lines(context, known, &mut |line| println!("{line}")),
+        None => println!("    The database does not know it: 'vos syncvldb' enters it"),
+    }
+}

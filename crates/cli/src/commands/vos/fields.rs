@@ -1,0 +1,133 @@
+//! `vos online`, `vos offline` and `vos setfields`.
+
+use clap::Args;
+use local::failure::Failure;
+use serde_json::json;
+use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
+
+use super::context::{TypedSite, There, VosContext, text};
+use super::create::{last_word, quota};
+use super::model::{AccessModel, set_model};
+
+const ONLINE_HELP: &str = "\
+EXAMPLES
+    rialto vos online home.alice
+    rialto vos online -server afs1 -partition a -id home.alice";
+
+const OFFLINE_HELP: &str = "\
+EXAMPLES
+    rialto vos offline home.alice
+
+Whoever uses it gets errors until 'vos online'. Nothing is lost: clients hand in what they
+have first.";
+
+const SETFIELDS_HELP: &str = "\
+EXAMPLES
+    rialto vos setfields home.alice -maxquota 20G
+    rialto vos setfields home.alice -maxfiles 100000
+    rialto vos setfields -id 536870915 -maxquota 0        no limit
+    rialto vos setfields home.alice -model acl --dry-run  for whom that would be another
+    rialto vos setfields home.alice -model acl
+    rialto vos setfields home.alice -model acl -acl alice all system:authuser read
+
+With -model acl access lists decide who may do what, and not mode bits: the root gets a list
+that gives everything to system:administrators, and what -acl says; its owner may change it.
+What lies below has the same, except what has a list from an earlier time. With -model posix
+mode bits decide again; lists below the root are kept, and mean nothing meanwhile.
+RIGHTS are as in 'rialto fs setacl --help'.";
+
+/// Which volume, as typed.
+#[derive(Args, Debug)]
+struct Which {
+    #[command(flatten)]
+    site: TypedSite,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// [[SERVER] PARTITION] VOLUME, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+/// Brings a volume back that was taken off.
+#[derive(Args, Debug)]
+#[command(after_help = ONLINE_HELP)]
+pub struct Online {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Takes a volume off, so that nobody can use it.
+#[derive(Args, Debug)]
+#[command(after_help = OFFLINE_HELP)]
+pub struct Offline {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Changes the limits of a volume.
+#[derive(Args, Debug)]
+#[command(after_help = SETFIELDS_HELP)]
+pub struct VosSetfields {
+    #[command(flatten)]
+    which: Which,
+    /// What it may hold: KiB, or with a unit (20G); 0: no limit.
+    #[arg(long, value_name = "SIZE", value_parser = quota, required_unless_present_any = ["maxfiles", "model"])]
+    maxquota: Option<u64>,
+    /// How many files it may hold; 0: no limit.
+    #[arg(long, value_name = "COUNT")]
+    maxfiles: Option<u64>,
+    /// What decides who may do what: access lists, or mode bits.
+    #[arg(long)]
+    model: Option<AccessModel>,
+    /// Of the first list of the root, with -model acl: names with what they get.
+    #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2.., requires = "model")]
+    acl: Vec<String>,
+}
+
+impl Which {
+    fn change(self, context: &VosContext, what: &str, change: VolumeChange) -> Result<(), Failure> {
+        let Which { mut site, id, words } = self;
+        let wanted = last_word(&mut site, words, id, "a volume")?;
+        let There { server, info: VolumeInfo { id, name, .. } } = context.volume(&wanted, &site)?;
+        let call = VolumeCall::SetFields { id, change };
+        let done = context.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
+        if done && context.json {
+            local::show::json(&json!({
+                "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes, "quota_files": change.quota_files,
+                "state": change.state.map(super::show::state),
+            }));
+        }
+        Ok(())
+    }
+}
+
+impl Online {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
+        self.which.change(context, "bringing back the volume", change)
+    }
+}
+
+impl Offline {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
+        self.which.change(context, "taking off the volume", change)
+    }
+}
+
+impl VosSetfields {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        if let Some(model) = self.model {
+            let Which { site, id, words } = &self.which;
+            let mut site = site.clone();
+            let wanted = last_word(&mut site, words.clone(), id.clone(), "a volume")?;
+            set_model(context, &context.volume(&wanted, &site)?, model, &self.acl)?;
+            if self.maxquota.is_none() && self.maxfiles.is_none() {
+                return Ok(());
+            }
+        }
+        let change = VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
+        self.which.change(context, "changing the limits of the volume", change)
+    }
+}

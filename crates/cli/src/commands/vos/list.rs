@@ -1,0 +1,195 @@
+//! `vos listvol` and `vos listvldb`.
+
+use clap::Args;
+use local::failure::Failure;
+use types::{Revised, VolumeGroup, VolumeState};
+
+use super::context::{TypedSite, Spot, There, VosContext, text};
+use super::create::last_word;
+use super::{show, sites};
+
+const LISTVOL_HELP: &str = "\
+EXAMPLES
+    rialto vos listvol
+    rialto vos listvol -partition b -fast              only numbers
+    rialto vos listvol --json | jq -r .name            one value a line";
+
+const LISTVLDB_HELP: &str = "\
+EXAMPLES
+    rialto vos listvldb
+    rialto vos listvldb -name home.alice
+    rialto vos listvldb -server afs1 -locked
+    rialto vos listvldb --json | jq -r .name
+
+It shows what the cell's database says: 'vos syncvldb' makes it say what servers have. Snapshots
+are known to their servers alone: 'vos examine' and 'vos listvol' show them.";
+
+/// Lists the volumes of servers.
+#[derive(Args, Debug)]
+#[command(after_help = LISTVOL_HELP)]
+pub struct Listvol {
+    #[command(flatten)]
+    site: TypedSite,
+    /// Only numbers.
+    #[arg(long)]
+    fast: bool,
+    /// With quota, files and times.
+    #[arg(long)]
+    long: bool,
+    /// Without the lines that count.
+    #[arg(long)]
+    quiet: bool,
+    /// [SERVER] PARTITION, instead of the options; one word alone is a server, or a partition if it begins with a slash.
+    #[arg(value_name = "SERVER", num_args = 0..=2)]
+    words: Vec<String>,
+}
+
+/// Lists where volumes are.
+#[derive(Args, Debug)]
+#[command(after_help = LISTVLDB_HELP)]
+pub struct Listvldb {
+    #[command(flatten)]
+    site: TypedSite,
+    /// Only this volume's group.
+    #[arg(long, value_name = "VOLUME")]
+    name: Option<String>,
+    /// Without the line that counts.
+    #[arg(long)]
+    quiet: bool,
+    /// In the order of numbers instead of names.
+    #[arg(long)]
+    nosort: bool,
+    /// Only what somebody has locked or works on.
+    #[arg(long)]
+    locked: bool,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+impl Listvol {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        place(&mut self.site, std::mem::take(&mut self.words));
+        let spots = context.spots(&self.site)?;
+        show::write(|put| spots.iter().try_for_each(|spot| self.list(context, spot, put)))
+    }
+
+    fn list(
+        &self,
+        context: &VosContext,
+        spot: &Spot,
+        put: &mut dyn FnMut(&str) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        let bare = self.quiet || context.json;
+        let (mut online, mut offline) = (0_u64, 0_u64);
+        let mut lines = Vec::new();
+        context.each(spot, &mut |volumes| {
+            let off = volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
+            offline += off;
+            online += volumes.len() as u64 - off;
+            // The first line counts all of them, as OpenAFS's does; without it nothing needs to be kept.
+            lines.extend(volumes.into_iter().map(|info| self.shown(context, &There { server: spot.server, info })));
+            if bare {
+                return lines.drain(..).try_for_each(|line| show::ignore_leaving(put(&line)));
+            }
+            Ok(())
+        })?;
+        if !bare {
+            let (server, partition, all) = (context.server_name(spot.server), &spot.partition.name, online + offline);
+            lines.insert(0, format!("Total number of volumes on server {server} partition {partition}: {all}"));
+            lines.push(String::new());
+            lines.push(format!("Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"));
+            lines.push(String::new());
+        }
+        lines.into_iter().try_for_each(|line| show::ignore_leaving(put(&line)))
+    }
+
+    fn shown(&self, context: &VosContext, volume: &There) -> String {
+        if context.json {
+            return show::volume_json(context, volume).to_string();
+        }
+        if self.fast {
+            return volume.id.0.to_string();
+        }
+        let line = show::line(volume);
+        if !self.long {
+            return line;
+        }
+        format!(
+            "{line}\n    {} {}\n    RWrite {:>10}\n    MaxQuota {:>10} K\n    Files    {:>10}\n    Creation    {}\n    Last Update {}\n",
+            context.server_name(volume.server),
+            context.name_of(volume.server, volume.partition),
+            volume.tree.0,
+            volume.quota_bytes / 1024,
+            volume.used_files,
+            show::date(volume.created),
+            show::date(volume.updated),
+        )
+    }
+}
+
+impl Listvldb {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        let one = match (self.name.take(), std::mem::take(&mut self.words)) {
+            (None, words) if words.is_empty() => None,
+            (name, words) => Some(last_word(&mut self.site, words, name, "a volume")?),
+        };
+        let mut groups = match one {
+            Some(wanted) => vec![context.known(&wanted)?],
+            None => self.chosen(context)?,
+        };
+        if !self.nosort {
+            groups.sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
+        }
+        show::write(|put| {
+            for Revised { record: group, .. } in &groups {
+                let mut lines = Vec::new();
+                if context.json {
+                    lines.push(sites::json(context, group).to_string());
+                } else {
+                    lines.push(text(&group.name));
+                    sites::lines(context, group, &mut |line| lines.push(line.to_owned()));
+                    lines.push(String::new());
+                }
+                lines.iter().try_for_each(|line| show::ignore_leaving(put(line)))?;
+            }
+            if !self.quiet && !context.json {
+                show::ignore_leaving(put(&format!("Total entries: {}", groups.len())))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn chosen(&self, context: &VosContext) -> Result<Vec<Revised<VolumeGroup>>, Failure> {
+        let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
+        let partition = match &self.site.partition {
+            Some(_) => Some(context.spots(&self.site)?.into_iter().map(|spot| spot.partition.name).collect::<Vec<_>>()),
+            None => None,
+        };
+        let is_at = |site: &types::Site| {
+            server.is_none_or(|server| server == site.server)
+                && partition.as_ref().is_none_or(|names| names.contains(&site.partition))
+        };
+        let mut chosen = Vec::new();
+        context.each_group(&mut |groups| {
+            let meant = |seen: &Revised<VolumeGroup>| {
+                (!self.locked || seen.record.busy.is_some()) && seen.record.sites.iter().any(is_at)
+            };
+            chosen.extend(groups.into_iter().filter(meant));
+            Ok(())
+        })?;
+        Ok(chosen)
+    }
+}
+
+/// One word alone is a server, unless it looks like a partition.
+pub fn place(site: &mut TypedSite, words: Vec<String>) {
+    let alone = words.len() == 1;
+    for (at, word) in words.into_iter().enumerate() {
+        if at == 1 || alone && word.starts_with('/') {
+            site.partition.get_or_insert(word);
+        } else {
+            site.server.get_or_insert(word);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `rialto vos`: volumes, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `vos` is this
+//! command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+
+mod abandon;
+mod addresses;
+mod clone;
+mod context;
+mod copy;
+mod create;
+mod dump;
+mod dumpfile;
+mod examine;
+mod fields;
+mod list;
+mod locks;
+mod model;
+mod moving;
+mod partitions;
+mod release;
+mod remove;
+mod rename;
+mod show;
+mod sites;
+mod snapshot;
+mod sync;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use local::failure::Failure;
+
+use super::cell_client::{CellName, CellOptions};
+
+pub use context::now_secs;
+pub use create::quota;
+pub use show::iso;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos create home.alice -maxquota 20G        a volume, where most room is
+    rialto vos listvol                                what there is
+    rialto vos examine home.alice
+    rialto vos snapshot create home.alice before      keep what it holds now
+    rialto vos release home.alice                     its read-only sites show it
+    rialto vos dump home.alice -file alice.dump       and 'vos restore' makes a volume of it
+    rialto mount --volume home.alice unix:/srv/rialto/server.sock /mnt/alice
+    rialto vos VERB --help                            more, with examples
+
+Verbs, options and their order are OpenAFS's. Options may be written -name or --name. The
+server and partition may be left out: what is there is found, and lists show all servers of
+the cell. A server has a name, an address or an id ('vos listaddrs'). What was stopped in
+the middle is finished by the same command. Called through a link named vos, the program is
+this command. Sizes are in KiB, or have a unit (20G).
+
+EXIT CODES
+    0  done
+    1  refused or failed: the message says what to do
+    2  wrong usage
+    3  no cell there, or its server does not run";
+
+/// The other servers of the cell are shown the keys of this one.
+const AS_UID: &str =
+    "Ask as the user with this uid, as somebody who has the server's socket and keys may, and not as the superuser";
+
+/// Volumes: make, list, change, snapshot and remove them.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+#[command(mut_arg("as_uid", |arg| arg.help(AS_UID)))]
+pub struct Vos {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    options: CellOptions<CellName, Telling>,
+    /// Taken for OpenAFS's sake: the server's socket says who asks.
+    #[arg(long, global = true, hide = true)]
+    localauth: bool,
+    /// Likewise.
+    #[arg(long, global = true, hide = true)]
+    noauth: bool,
+    /// Likewise: nothing leaves this machine.
+    #[arg(long, global = true, hide = true)]
+    encrypt: bool,
+    /// Likewise.
+    #[arg(long, global = true, hide = true)]
+    noresolve: bool,
+}
+
+/// What is done and told of the steps of a verb.
+#[derive(Args, Debug)]
+pub struct Telling {
+    /// Look whether it could be done, say what would be, and change nothing.
+    #[arg(long, global = true, alias = "dryrun")]
+    dry_run: bool,
+    /// Say more.
+    #[arg(long, global = true)]
+    verbose: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Create(create::Create),
+    Remove(remove::Remove),
+    Zap(remove::Zap),
+    Abandon(abandon::Abandon),
+    Rename(rename::VosRename),
+    Examine(examine::VosExamine),
+    Listvol(list::Listvol),
+    Listvldb(list::Listvldb),
+    Partinfo(partitions::Partinfo),
+    Status(partitions::VosStatus),
+    Backup(clone::Backup),
+    Backupsys(clone::Backupsys),
+    Clone(clone::Clone),
+    Snapshot(snapshot::SnapshotCommand),
+    Online(fields::Online),
+    Offline(fields::Offline),
+    Setfields(fields::VosSetfields),
+    Release(release::Release),
+    Copy(copy::Copy),
+    Dump(dump::Dump),
+    Restore(dump::Restore),
+    Move(moving::Move),
+    Evacuate(moving::Evacuate),
+    Addsite(sites::Addsite),
+    Remsite(sites::Remsite),
+    Lock(locks::Lock),
+    Unlock(locks::Unlock),
+    Unlockvldb(locks::Unlockvldb),
+    Syncvldb(sync::Syncvldb),
+    Syncserv(sync::Syncserv),
+    Listaddrs(addresses::Listaddrs),
+    Changeaddr(addresses::Changeaddr),
+}
+
+impl Vos {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let context = context::VosContext::open(&self.options)?;
+        match self.verb {
+            Verb::Create(create) => create.run(&context),
+            Verb::Remove(remove) => remove.run(&context),
+            Verb::Zap(zap) => zap.run(&context),
+            Verb::Abandon(abandon) => abandon.run(&context),
+            Verb::Rename(rename) => rename.run(&context),
+            Verb::Examine(examine) => examine.run(&context),
+            Verb::Listvol(listvol) => listvol.run(&context),
+            Verb::Listvldb(listvldb) => listvldb.run(&context),
+            Verb::Partinfo(partinfo) => partinfo.run(&context),
+            Verb::Status(status) => status.run(&context),
+            Verb::Backup(backup) => backup.run(&context),
+            Verb::Backupsys(backupsys) => backupsys.run(&context),
+            Verb::Clone(clone) => clone.run(&context),
+            Verb::Snapshot(snapshot) => snapshot.run(&context),
+            Verb::Online(online) => online.run(&context),
+            Verb::Offline(offline) => offline.run(&context),
+            Verb::Setfields(setfields) => setfields.run(&context),
+            Verb::Move(moving) => moving.run(&context),
+            Verb::Evacuate(evacuate) => evacuate.run(&context),
+            Verb::Copy(copy) => copy.run(&context),
+            Verb::Release(release) => release.run(&context),
+            Verb::Dump(dump) => dump.run(&context),
+            Verb::Restore(restore) => restore.run(&context),
+            Verb::Addsite(addsite) => addsite.run(&context),
+            Verb::Remsite(remsite) => remsite.run(&context),
+            Verb::Lock(lock) => lock.run(&context),
+            Verb::Unlock(unlock) => unlock.run(&context),
+            Verb::Unlockvldb(unlockvldb) => unlockvldb.run(&context),
+            Verb::Syncvldb(syncvldb) => syncvldb.run(&context),
+            Verb::Syncserv(syncserv) => syncserv.run(&context),
+            Verb::Listaddrs(listaddrs) => listaddrs.run(&context),
+            Verb::Changeaddr(changeaddr) => changeaddr.run(&context),
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::commands::Cli;
+
+    #[test]
+    fn every_verb_has_examples_and_may_be_shortened() {
+        let mut cli = Cli::command();
+        cli.build();
+        let vos = cli.find_subcommand("vos").expect("a command");
+        for verb in vos.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
+        }
+        let taken = Cli::command().try_get_matches_from(["rialto", "vos", "exa", "--id", "home"]);
+        assert_eq!(taken.unwrap().subcommand_matches("vos").unwrap().subcommand_name(), Some("examine"));
+    }
+}

@@ -1,0 +1,232 @@
+//! `vos move` and `vos evacuate`.
+
+use clap::Args;
+use local::failure::Failure;
+use local::show::bytes;
+use serde_json::json;
+use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
+
+use super::context::{TypedSite, Spot, VosContext, text};
+use super::create::last_word;
+
+const MOVE_HELP: &str = "\
+EXAMPLES
+    rialto vos move home.alice -toserver afs2
+    rialto vos move -id home.alice -toserver afs2 -topartition a
+    rialto vos move home.alice -toserver afs1 -topartition b  to another partition of its server
+    rialto vos move home.alice -toserver afs2 -withgroup  its snapshots too
+    rialto vos move home.alice -toserver afs2 -dryrun     only say the steps
+
+People go on using it: what they read and write waits for the time that the last of it takes.
+Its backup volume and its snapshots are removed unless they come along (-withgroup): the dry run says
+which there are. Stopped in the middle it is at one of the two places, whole, and the same command finishes.
+Read-only sites of a server go along to another of its partitions.";
+
+const EVACUATE_HELP: &str = "\
+EXAMPLES
+    rialto vos evacuate -server afs1
+    rialto vos evacuate -server afs1 -partition a -toserver afs2
+    rialto vos evacuate -server afs1 -withgroup
+    rialto vos evacuate -server afs1 -dryrun
+
+Moves all that is there away, one after the other, each to where most room is: read-write volumes
+while people use them, and read-only sites as they are (nothing is released), to servers that have
+none of the volume, or to other partitions of the same server. One that fails does not keep the others from being moved; the exit code is 1
+then. What is left is said, such as what the database does not know. Backup volumes and snapshots
+of what moves are removed, unless they come along (-withgroup).";
+
+/// Moves a volume to another server or partition while people use it.
+#[derive(Args, Debug)]
+#[command(after_help = MOVE_HELP)]
+pub struct Move {
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// Where it is; looked up if left out.
+    #[arg(long, value_name = "MACHINE")]
+    fromserver: Option<String>,
+    /// Likewise.
+    #[arg(long, value_name = "PARTITION")]
+    frompartition: Option<String>,
+    /// Where it goes.
+    #[arg(long, value_name = "MACHINE", required = true)]
+    toserver: String,
+    /// The partition there [default: where most room is]
+    #[arg(long, value_name = "PARTITION")]
+    topartition: Option<String>,
+    /// Its backup volume and its snapshots come along.
+    #[arg(long)]
+    withgroup: bool,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+/// Moves all volumes of a server or partition away.
+#[derive(Args, Debug)]
+#[command(after_help = EVACUATE_HELP)]
+pub struct Evacuate {
+    #[command(flatten)]
+    site: TypedSite,
+    /// Where they go [default: to any other server]
+    #[arg(long, value_name = "MACHINE")]
+    toserver: Option<String>,
+    /// Likewise.
+    #[arg(long, value_name = "PARTITION", requires = "toserver")]
+    topartition: Option<String>,
+    /// Backup volumes and snapshots come along.
+    #[arg(long)]
+    withgroup: bool,
+}
+
+impl Move {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+        let group = context.known(&wanted)?;
+        if self.fromserver.is_some() || self.frompartition.is_some() {
+            context.found(&wanted, &TypedSite { server: self.fromserver, partition: self.frompartition })?;
+        }
+        let is_named = self.topartition.is_some();
+        let to = TypedSite { server: Some(self.toserver), partition: self.topartition };
+        let is_there = |spot: &Spot| {
+            group.record.read_write_site().is_some_and(|site| is_at(site, spot.server, &spot.partition.name))
+        };
+        let spot = if is_named {
+            context.roomiest(&to)?
+        } else {
+            roomiest_but(context, &to, &|spot| !is_there(spot)).or_else(|_| context.roomiest(&to))?
+        };
+        move_one(context, group, &spot, self.withgroup)
+    }
+}
+
+impl Evacuate {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        if self.site.server.is_none() {
+            return Err(Failure::new("reading the command", "the server is missing").mend("name it with -server"));
+        }
+        let from = context.spots(&self.site)?;
+        let is_here = |site: &types::Site| from.iter().any(|spot| is_at(site, spot.server, &spot.partition.name));
+        let mut groups = Vec::new();
+        context.each_group(&mut |some| {
+            groups.extend(some.into_iter().filter(|seen| seen.record.sites.iter().any(is_here)));
+            Ok(())
+        })?;
+        let to = TypedSite { server: self.toserver, partition: self.topartition };
+        let (mut moved, mut failed) = (0, 0);
+        let mut count = |done: Result<(), Failure>| match done {
+            Ok(()) => moved += 1,
+            Err(failure) => {
+                eprintln!("rialto vos: {failure}");
+                failed += 1;
+            }
+        };
+        let place = |spot: &Spot| (spot.server, spot.partition.no);
+        let away = |spot: &Spot| from.iter().all(|one| place(one) != place(spot));
+        for group in groups {
+            let name = text(&group.record.name);
+            if group.record.read_write_site().is_some_and(is_here) {
+                // A server has a group on one partition.
+                let sites = &group.record.sites;
+                let from = group.record.read_write_site().map(|site| site.server);
+                let has_room = |spot: &Spot| {
+                    away(spot) && (from == Some(spot.server) || sites.iter().all(|site| fits(site, spot)))
+                };
+                let spot = roomiest_but(context, &to, &has_room);
+                count(spot.and_then(|spot| move_one(context, group, &spot, self.withgroup)));
+            }
+            // As the move left it.
+            let group = context.known(&name)?;
+            let sites = group.record.sites.clone();
+            for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site)) {
+                let has_none = |spot: &Spot| {
+                    let read_only = |one: &types::Site| one.server == spot.server && one.kind == SiteKind::ReadOnly;
+                    let same = spot.server == site.server;
+                    away(spot) && (same || !sites.iter().any(read_only) && sites.iter().all(|one| fits(one, spot)))
+                };
+                count(roomiest_but(context, &to, &has_none).and_then(|spot| move_site(context, &name, site, &spot)));
+            }
+        }
+        if !context.dry_run {
+            tell_what_is_left(context, &from)?;
+        }
+        if !context.json && !context.dry_run {
+            println!("Total volumes moved: {moved}; failed to move: {failed}");
+        }
+        let why = || format!("{failed} of {} volumes failed", moved + failed);
+        if failed == 0 { Ok(()) } else { Err(Failure::new("evacuating", why()).mend("the lines above say why")) }
+    }
+}
+
+fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
+    (site.server, &*site.partition) == (server, partition)
+}
+
+/// Whether the site does not keep others of its group from there: it is there, or at another server.
+fn fits(site: &types::Site, spot: &Spot) -> bool {
+    site.server != spot.server || site.partition == spot.partition.name
+}
+
+/// What is on the partitions still, and is not known to be moved.
+fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure> {
+    for spot in from {
+        let what = format!("listing what is left on {}", spot.partition.name);
+        for one in context.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))? {
+            let why = match one.kind {
+                VolumeKind::ReadWrite => "a read-write volume",
+                VolumeKind::ReadOnly => "a read-only volume",
+                VolumeKind::Backup => "a backup volume",
+                VolumeKind::Snapshot => "a snapshot",
+            };
+            eprintln!("rialto vos: {} ({}), {why}, is left there", text(&one.name), one.id.0);
+        }
+    }
+    Ok(())
+}
+
+fn move_site(context: &VosContext, name: &str, site: &types::Site, spot: &Spot) -> Result<(), Failure> {
+    let (from, to) = (context.server_name(site.server), context.server_name(spot.server));
+    let what = format!("moving the read-only site of {name} from {from} to {to}");
+    // Its record has changed since it was listed.
+    let group = context.known(name)?;
+    context.lead(&what, |job| vos::move_site(job, group, site.server, spot.server, &spot.partition.name))?;
+    match (context.dry_run, context.json) {
+        (true, _) => {}
+        (false, true) => local::show::json(&json!({ "site": name, "from": from, "server": to })),
+        (false, false) => println!("Read-only site of {name} moved from {from} to {to} {}", spot.partition.name),
+    }
+    Ok(())
+}
+
+fn roomiest_but(context: &VosContext, to: &TypedSite, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
+    let good = context.spots(to)?.into_iter().filter(|spot| is_good(spot));
+    good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
+        Failure::new("finding a partition", "no other server or partition of the cell can take it")
+            .mend("add a server or a partition, or name one with -toserver")
+    })
+}
+
+fn move_one(context: &VosContext, group: Revised<VolumeGroup>, spot: &Spot, with_group: bool) -> Result<(), Failure> {
+    let name = text(&group.record.name);
+    let (to, partition) = (context.server_name(spot.server), &spot.partition.name);
+    let what = format!("moving the volume {name} to {to}");
+    let moved = context.lead(&what, |job| {
+        let act = if with_group { vos::move_group } else { vos::move_volume };
+        act(job, group, spot.server, partition)
+    })?;
+    match (context.dry_run, context.json) {
+        (true, _) => {}
+        (false, true) => local::show::json(&json!({
+            "name": name, "server": to, "partition": partition, "rounds": moved.rounds, "bytes": moved.bytes,
+            "held_bytes": moved.held_bytes, "held_millis": moved.held.as_millis(),
+        })),
+        (false, false) => println!(
+            "Volume {name} moved to {to} {partition}: {} in {} rounds, the last {} while changes waited ({} ms)",
+            bytes(moved.bytes),
+            moved.rounds,
+            bytes(moved.held_bytes),
+            moved.held.as_millis(),
+        ),
+    }
+    Ok(())
+}

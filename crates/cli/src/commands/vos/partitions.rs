@@ -1,0 +1,145 @@
+//! `vos partinfo` and `vos status`.
+
+use clap::Args;
+use local::failure::Failure;
+use local::show::bytes;
+use serde_json::{Value, json};
+use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
+
+use super::context::{TypedSite, Spot, VosContext};
+use super::list::place;
+
+const PARTINFO_HELP: &str = "\
+EXAMPLES
+    rialto vos partinfo
+    rialto vos partinfo -partition b --json | jq .free_bytes";
+
+const STATUS_HELP: &str = "\
+EXAMPLES
+    rialto vos status
+    rialto vos status afs2 -all            also what ended lately, and why
+
+Transactions are what a server fetches from another one, for a release, a copy or a move. What is
+unfinished came in some time and is not gone on with: the command that began it finishes it, and
+'rialto vos abandon' gives it up.";
+
+/// Shows the room on partitions.
+#[derive(Args, Debug)]
+#[command(after_help = PARTINFO_HELP)]
+pub struct Partinfo {
+    #[command(flatten)]
+    site: TypedSite,
+    /// [SERVER] PARTITION, instead of the options.
+    #[arg(value_name = "SERVER", num_args = 0..=2)]
+    words: Vec<String>,
+}
+
+/// Shows what the server is at with volumes.
+#[derive(Args, Debug)]
+#[command(after_help = STATUS_HELP)]
+pub struct VosStatus {
+    #[command(flatten)]
+    site: TypedSite,
+    /// Also what ended lately.
+    #[arg(long)]
+    all: bool,
+    /// SERVER, instead of the option.
+    #[arg(value_name = "SERVER", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+impl Partinfo {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        place(&mut self.site, self.words);
+        let spots = context.spots(&self.site)?;
+        let several = spots.iter().any(|spot| spot.server != spots[0].server);
+        for Spot { server, partition } in &spots {
+            let server = context.server_name(*server);
+            let (name, free, total) = (&partition.name, partition.free_bytes, partition.total_bytes);
+            if context.json {
+                local::show::json(&json!({
+                    "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
+                    "compression": partition.compression,
+                }));
+            } else {
+                let (free, total) = (free / 1024, total / 1024);
+                let name = if several { format!("{server} {name}") } else { name.clone() };
+                println!("Free space on partition {name}: {free} K blocks out of total {total}");
+                if partition.compression != "none" {
+                    println!("    Snapshots and copies are compressed: {}", partition.compression);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn state(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Runs => "fetches",
+        TaskState::Done => "done",
+        TaskState::Failed => "failed",
+    }
+}
+
+fn task_json(task: &TaskInfo) -> Value {
+    json!({
+        "number": task.number, "volume": task.tree.0, "state": state(task.state), "since": task.since,
+        "epoch": task.epoch, "bytes": task.bytes, "total_bytes": task.total_bytes, "text": task.text,
+    })
+}
+
+fn unfinished_json(context: &VosContext, server: ServerId, one: &IncomingTree) -> Value {
+    json!({
+        "volume": one.tree.0, "partition": context.name_of(server, one.partition), "over": one.over,
+        "since": one.since, "epoch": one.epoch, "bytes": one.bytes, "used_bytes": one.used_bytes,
+    })
+}
+
+impl VosStatus {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        place(&mut self.site, self.words);
+        for server in context.chosen(&self.site)? {
+            let name = context.server_name(server);
+            let what = format!("asking {name} what it is at");
+            let Answer::Tasks(tasks) = context.ask(&what, server, VolumeCall::Tasks)? else {
+                return Err(Failure::new(what, "the server answered something else"));
+            };
+            let active: Vec<_> = tasks.iter().filter(|task| self.all || task.state == TaskState::Runs).collect();
+            let runs = |tree| tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs);
+            let Answer::Incoming { mut trees, .. } = context.ask(&what, server, VolumeCall::Incoming { tree: None })?
+            else {
+                return Err(Failure::new(what, "the server answered something else"));
+            };
+            trees.retain(|one| !runs(one.tree));
+            if context.json {
+                let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
+                let unfinished: Vec<_> = trees.iter().map(|one| unfinished_json(context, server, one)).collect();
+                local::show::json(&json!({ "server": name, "transactions": transactions, "unfinished": unfinished }));
+                continue;
+            }
+            match active[..] {
+                [] => println!("No active transactions on {name}"),
+                _ => println!("Total transactions: {} on {name}", active.len()),
+            }
+            for task in active {
+                let of = if task.total_bytes == 0 { String::new() } else { format!(" of {}", bytes(task.total_bytes)) };
+                let (number, tree, text) = (task.number, task.tree.0, &task.text);
+                println!("{number:>6}  volume {tree}  {}  {}{of}  {text}", state(task.state), bytes(task.bytes));
+            }
+            if !trees.is_empty() {
+                println!("Unfinished: {} on {name}", trees.len());
+            }
+            for one in trees {
+                let since = if one.since == 0 { String::new() } else { format!(" since epoch {}", one.since) };
+                let over = if one.over { ", over the volume" } else { "" };
+                let (partition, came) = (context.name_of(server, one.partition), bytes(one.bytes));
+                println!(
+                    "        volume {}  on {partition}  epoch {}{since}{over}  {came} came",
+                    one.tree.0, one.epoch
+                );
+            }
+        }
+        Ok(())
+    }
+}

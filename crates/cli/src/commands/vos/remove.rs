@@ -1,0 +1,123 @@
+//! `vos remove` and `vos zap`.
+
+use clap::Args;
+use local::cell::VOLUME;
+use local::failure::Failure;
+use serde_json::json;
+use types::{ServerId, VolumeCall, VolumeInfo};
+
+use super::context::{TypedSite, VosContext, text, which};
+use super::create::last_word;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos remove home.alice
+    rialto vos remove -server afs1 -partition a -id 536870915
+    rialto vos remove home.alice.backup        only that one of its group
+
+It is gone at once: programs that use it get errors. What it took is given back in the
+background. A read-write volume takes its backup volume with it; its snapshots and its
+read-only sites at other servers stay.";
+
+const ZAP_HELP: &str = "\
+EXAMPLES
+    rialto vos zap a home.alice
+    rialto vos zap -id 536870915 -backup       its backup volume too
+
+The database is not asked and not told: for what 'vos remove' cannot remove. What came in and never
+became a volume is for 'vos abandon'.";
+
+/// Removes a volume.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Remove {
+    #[command(flatten)]
+    site: TypedSite,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// Remove even the root of the cell's tree.
+    #[arg(long)]
+    force: bool,
+    /// [[SERVER] PARTITION] VOLUME, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+/// Removes a volume without asking any database.
+#[derive(Args, Debug)]
+#[command(after_help = ZAP_HELP)]
+pub struct Zap {
+    #[command(flatten)]
+    remove: Remove,
+    /// Its backup volume too.
+    #[arg(long)]
+    backup: bool,
+}
+
+impl Remove {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
+        let found = match context.found(&wanted, &self.site) {
+            Ok(found) => found,
+            Err(missing) => return finish(context, &wanted, missing),
+        };
+        let volume = found.volume().clone();
+        let what = need_meant(&volume, self.force)?;
+        context.lead(&what, |job| vos::remove(job, &found))?;
+        if !context.dry_run {
+            told(context, &volume, found.server);
+        }
+        Ok(())
+    }
+}
+
+impl Zap {
+    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let Zap { remove: Remove { mut site, id, force, words }, backup } = self;
+        let wanted = last_word(&mut site, words, id, "a volume")?;
+        let group = context.group(&wanted, &site)?;
+        let (volume, others) = group.split_first().expect("a group has a volume");
+        let of_it = others.iter().filter(|other| backup && other.kind == types::VolumeKind::Backup);
+        for volume in of_it.chain([volume]) {
+            let what = need_meant(volume, force)?;
+            if context.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some() {
+                told(context, volume, volume.server);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is done, in words; not to the root of the tree unless that is meant.
+fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
+    let (name, what) = (text(&volume.name), format!("removing the volume {} ({})", text(&volume.name), volume.id.0));
+    if name == VOLUME && !force {
+        return Err(Failure::new(what, "it is the root of the cell's tree").mend("if you mean it, add -force"));
+    }
+    Ok(what)
+}
+
+/// The volume is nowhere: somebody may have been stopped who removed it.
+fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Failure> {
+    let volume = which(wanted)?;
+    if !context.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {
+        return Err(missing);
+    }
+    if context.json {
+        local::show::json(&json!({ "removed": wanted, "finished": true }));
+    } else {
+        println!("The removal of {wanted} was begun before, and is finished");
+    }
+    Ok(())
+}
+
+fn told(context: &VosContext, volume: &VolumeInfo, server: ServerId) {
+    let (name, server_name) = (text(&volume.name), context.server_name(server));
+    if context.json {
+        local::show::json(&json!({ "removed": volume.id.0, "name": name, "server": server_name }));
+    } else {
+        let partition = context.name_of(server, volume.partition);
+        println!("Volume {} on partition {partition} server {server_name} deleted", volume.id.0);
+    }
+}

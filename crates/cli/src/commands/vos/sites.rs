@@ -1,0 +1,162 @@
+//! `vos addsite` and `vos remsite`, and how the database's entries are shown.
+
+use clap::Args;
+use local::failure::Failure;
+use serde_json::{Value, json};
+use types::{Site as CellSite, SiteKind, VolumeGroup};
+
+use super::context::{TypedSite, VosContext, text};
+use super::create::last_word;
+
+const ADDSITE_HELP: &str = "\
+EXAMPLES
+    rialto vos addsite afs2 a home.alice
+    rialto vos addsite -server afs2 -partition a -id home.alice
+
+The site is empty until the next 'vos release'.";
+
+const REMSITE_HELP: &str = "\
+EXAMPLES
+    rialto vos remsite -server afs2 -id home.alice
+
+Only the database forgets the site: 'vos remove -server afs2 -id home.alice.readonly' removes
+what it has too.";
+
+/// Adds a read-only site to a volume.
+#[derive(Args, Debug)]
+#[command(after_help = ADDSITE_HELP)]
+pub struct Addsite {
+    #[command(flatten)]
+    site: TypedSite,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// [SERVER PARTITION] VOLUME, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+/// Takes a read-only site of a volume off the list.
+#[derive(Args, Debug)]
+#[command(after_help = REMSITE_HELP)]
+pub struct Remsite {
+    #[command(flatten)]
+    site: TypedSite,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// [SERVER PARTITION] VOLUME, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+impl Addsite {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
+        need_server(&self.site)?;
+        let group = context.known(&wanted)?;
+        let spot = context.roomiest(&self.site)?;
+        let (name, server) = (text(&group.record.name), context.server_name(spot.server));
+        let what = format!("adding {server} to the sites of {name}");
+        let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
+        let added = context.lead(&what, add)?;
+        tell(
+            context,
+            added,
+            &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
+            || format!("{server} is a site of {name} already"),
+        );
+        Ok(())
+    }
+}
+
+impl Remsite {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
+        need_server(&self.site)?;
+        let group = context.known(&wanted)?;
+        let id = context.server(self.site.server.as_deref().unwrap_or_default())?;
+        let (name, server) = (text(&group.record.name), context.server_name(id));
+        let what = format!("taking {server} off the sites of {name}");
+        let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
+        tell(context, removed, &format!("Removed replication site {server} for volume {name}"), || {
+            format!("{server} is no read-only site of {name}")
+        });
+        Ok(())
+    }
+}
+
+fn need_server(site: &TypedSite) -> Result<(), Failure> {
+    if site.server.is_some() {
+        return Ok(());
+    }
+    Err(Failure::new("reading the command", "the server is missing").mend("name it with -server, before the volume"))
+}
+
+fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
+    match (context.dry_run, context.json) {
+        (true, _) => {}
+        (false, true) => local::show::json(&json!({ "changed": changed })),
+        (false, false) if changed => println!("{done}"),
+        (false, false) => println!("{}", otherwise()),
+    }
+}
+
+/// Where a group is, as OpenAFS shows its location database.
+pub fn lines(context: &VosContext, group: &VolumeGroup, put: &mut dyn FnMut(&str)) {
+    let names = [("RWrite", Some(group.read_write)), ("ROnly", group.read_only), ("Backup", group.backup)];
+    let numbers = names.iter().filter_map(|(name, id)| id.map(|id| format!("{name}: {:<10}", id.0)));
+    put(format!("    {}", numbers.collect::<Vec<_>>().join("    ")).trim_end());
+    put(&format!("    number of sites -> {}", group.sites.len()));
+    for site in &group.sites {
+        let server = context.server_name(site.server);
+        let state = release_state(group, site).map_or_else(String::new, |state| format!(" -- {state}"));
+        put(&format!("       server {server} partition {} {} Site{state}", site.partition, kind(site)));
+    }
+    if let Some(busy) = &group.busy {
+        put(&format!(
+            "    Volume is currently LOCKED: {}, by {}, since {}",
+            busy.operation,
+            busy.by,
+            since(busy.since_secs)
+        ));
+    }
+}
+
+fn since(secs: i64) -> String {
+    super::show::date(types::Timestamp::new(secs, 0))
+}
+
+fn kind(site: &CellSite) -> &'static str {
+    match site.kind {
+        SiteKind::ReadWrite => "RW",
+        SiteKind::ReadOnly => "RO",
+    }
+}
+
+/// What is worth saying of a read-only site.
+fn release_state(group: &VolumeGroup, site: &CellSite) -> Option<&'static str> {
+    match site.kind {
+        SiteKind::ReadOnly if site.epoch == 0 => Some("Not released"),
+        SiteKind::ReadOnly if site.epoch != group.released_epoch => Some("Old release"),
+        SiteKind::ReadOnly | SiteKind::ReadWrite => None,
+    }
+}
+
+pub fn json(context: &VosContext, group: &VolumeGroup) -> Value {
+    let site = |site: &CellSite| {
+        json!({
+            "server": context.server_name(site.server), "server_id": site.server.to_string(),
+            "partition": site.partition, "kind": kind(site), "epoch": site.epoch,
+            "state": release_state(group, site),
+        })
+    };
+    json!({
+        "name": text(&group.name), "read_write": group.read_write.0,
+        "read_only": group.read_only.map(|id| id.0), "backup": group.backup.map(|id| id.0),
+        "released_epoch": group.released_epoch, "sites": group.sites.iter().map(site).collect::<Vec<_>>(),
+        "locked": group.busy.as_ref().map(|busy| json!({
+            "operation": busy.operation, "by": busy.by, "since_secs": busy.since_secs,
+        })),
+    })
+}

@@ -1,0 +1,87 @@
+//! `vos syncvldb` and `vos syncserv`.
+
+use clap::Args;
+use local::failure::Failure;
+use serde_json::json;
+use vos::Mended;
+
+use super::context::{TypedSite, VosContext};
+use super::list::place;
+
+const SYNCVLDB_HELP: &str = "\
+EXAMPLES
+    rialto vos syncvldb                        what all servers have
+    rialto vos syncvldb -server afs2 -partition a
+    rialto vos syncvldb -dryrun                only say what would be changed
+
+Believes the servers. What is locked, because somebody works on it, is left alone.";
+
+const SYNCSERV_HELP: &str = "\
+EXAMPLES
+    rialto vos syncserv
+    rialto vos syncserv afs2 a
+
+Begins at the database. Volumes are not touched: entries of what no server has are removed.
+Servers that do not answer keep what is said of them.";
+
+/// Enters into the database what servers have.
+#[derive(Args, Debug)]
+#[command(after_help = SYNCVLDB_HELP)]
+pub struct Syncvldb {
+    #[command(flatten)]
+    site: TypedSite,
+    /// [SERVER] PARTITION, instead of the options.
+    #[arg(value_name = "SERVER", num_args = 0..=2)]
+    words: Vec<String>,
+}
+
+/// Looks whether servers have what the database says.
+#[derive(Args, Debug)]
+#[command(after_help = SYNCSERV_HELP)]
+pub struct Syncserv {
+    #[command(flatten)]
+    site: TypedSite,
+    /// [SERVER] PARTITION, instead of the options.
+    #[arg(value_name = "SERVER", num_args = 0..=2)]
+    words: Vec<String>,
+}
+
+impl Syncvldb {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        place(&mut self.site, self.words);
+        let mut all = Mended::default();
+        for spot in context.spots(&self.site)? {
+            let what = format!("entering what {} has on {}", context.server_name(spot.server), spot.partition.name);
+            let sync = |job: &vos::Job<'_>| vos::sync_database(job, spot.server, Some(&spot.partition.name));
+            let mended = context.lead(&what, sync)?;
+            all.looked_at += mended.looked_at;
+            all.changed += mended.changed;
+            all.left += mended.left;
+        }
+        told(context, "VLDB synchronized with the servers", all)
+    }
+}
+
+impl Syncserv {
+    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        place(&mut self.site, self.words);
+        let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
+        let partition = match &self.site.partition {
+            Some(_) => context.spots(&self.site)?.into_iter().next().map(|spot| spot.partition.name),
+            None => None,
+        };
+        let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
+        let all = context.lead("comparing the database with the servers", sync)?;
+        told(context, "Servers synchronized with the VLDB", all)
+    }
+}
+
+fn told(context: &VosContext, done: &str, Mended { looked_at, changed, left }: Mended) -> Result<(), Failure> {
+    if context.json {
+        local::show::json(&json!({ "looked_at": looked_at, "changed": changed, "left": left }));
+    } else {
+        println!("{done}: {looked_at} looked at, {changed} changed, {left} left");
+    }
+    let why = || format!("{left} of {looked_at} do not agree");
+    if left == 0 { Ok(()) } else { Err(Failure::new("synchronizing", why()).mend("the lines above say why")) }
+}

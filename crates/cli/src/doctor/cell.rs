@@ -1,0 +1,350 @@
+//! A cell: its directory, partition, server and mounts.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use client::Endpoint;
+use local::ask::Asking;
+use local::cell::{CellDir, Compress};
+use local::daemon::Process;
+use local::mounts::{self, Health};
+use local::privacy;
+use local::show;
+use store::{Compression, SpaceLevel};
+use types::{KeyPrint, ServerId, ServerInfo};
+
+use super::{Finding, port};
+
+/// Below this share of its disk a partition is nearly full.
+const FREE_PERCENT_MIN: u64 = 5;
+/// How far in the future a file's time may be before it is the clock that is suspected.
+const FUTURE_MAX: Duration = Duration::from_secs(60);
+/// How long a mount may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Looks at `cell`.
+pub fn examine(cell: &CellDir) -> Vec<Finding> {
+    let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
+    let mut findings = vec![directory(cell.dir())];
+    findings.push(private(cell));
+    for path in &cell.partitions() {
+        findings.push(disk(path, cell.dir()));
+        findings.extend(future_times(path));
+        findings.push(partition(path, cell.config.compress == Some(Compress::Zstd)));
+    }
+    findings.extend(database(cell));
+    findings.push(server_process(cell, server));
+    findings.extend(server.and_then(|_| listed(cell)));
+    findings.extend(cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))));
+    findings.extend(mount_findings(cell));
+    findings
+}
+
+fn directory(dir: &Path) -> Finding {
+    const CHECK: &str = "cell directory";
+    let me = rustix::process::geteuid();
+    match fs::metadata(dir) {
+        Err(error) => Finding::fail(CHECK, format!("{}: {error}", dir.display()), "name another one with --dir"),
+        Ok(meta) if !me.is_root() && meta.uid() != me.as_raw() => Finding::fail(
+            CHECK,
+            format!("{} belongs to user {}", dir.display(), meta.uid()),
+            "run as that user or as root, or use a directory of your own with --dir",
+        ),
+        Ok(meta) if meta.permissions().mode() & 0o022 != 0 => Finding::warn(
+            CHECK,
+            format!("others may write to {}", dir.display()),
+            format!("run 'chmod go-w {}'", dir.display()),
+        ),
+        Ok(_) => Finding::ok(CHECK, dir.display().to_string()),
+    }
+}
+
+/// What the server keeps is for its own user alone.
+fn private(cell: &CellDir) -> Finding {
+    const CHECK: &str = "privacy";
+    let wide = privacy::wide(cell);
+    match wide.first() {
+        None => Finding::ok(CHECK, "other users of this machine can read nothing of the server's files".to_owned()),
+        Some(first) => Finding::warn(
+            CHECK,
+            format!(
+                "other users of this machine can use {} of the server's files and directories; {} has mode {:o}",
+                wide.len(),
+                first.path.display(),
+                first.mode
+            ),
+            format!(
+                "the server takes these rights away when it starts: run 'rialto down' and 'rialto up', or 'chmod {:o} {}'",
+                first.wanted,
+                first.path.display()
+            ),
+        ),
+    }
+}
+
+fn disk(partition: &Path, dir: &Path) -> Finding {
+    const CHECK: &str = "disk space";
+    let place = if partition.exists() { partition } else { dir };
+    let space = match rustix::fs::statvfs(place) {
+        Ok(space) => space,
+        Err(error) => {
+            return Finding::fail(CHECK, format!("{}: {error}", place.display()), "see whether that disk is well");
+        }
+    };
+    let free = space.f_bavail * space.f_frsize;
+    let found = format!("{} free for {}", show::bytes(free), place.display());
+    // What a request brings must fit.
+    let left = free.saturating_sub(types::limits::PAYLOAD_BYTES_MAX as u64);
+    let refused = match SpaceLevel::of(space.f_blocks * space.f_frsize, left) {
+        _ if space.f_favail == 0 && space.f_files > 0 => Some("the disk has no inodes left"),
+        SpaceLevel::Nothing => Some("disk full: every change is refused"),
+        SpaceLevel::NoRecords => Some("disk full: new files and bytes are refused, removals are not"),
+        SpaceLevel::NoBodies => Some("disk full: new bytes are refused, removals are not"),
+        SpaceLevel::Ample => None,
+    };
+    if let Some(refused) = refused {
+        Finding::fail(CHECK, format!("{found}; {refused}"), "remove something from the tree or from that disk")
+    } else if space.f_bavail < space.f_blocks / 100 * FREE_PERCENT_MIN {
+        Finding::warn(CHECK, format!("{found}, less than {FREE_PERCENT_MIN} %"), "make room on that disk soon")
+    } else {
+        Finding::ok(CHECK, found)
+    }
+}
+
+/// Files of the partition from the future: the clock was ahead, or is behind now.
+fn future_times(partition: &Path) -> Option<Finding> {
+    let latest = SystemTime::now() + FUTURE_MAX;
+    let places = [partition.to_owned(), partition.join("meta")];
+    let entries = places.iter().filter_map(|dir| fs::read_dir(dir).ok()).flat_map(Iterator::flatten);
+    let ahead = entries
+        .filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.modified().ok()?)))
+        .find(|(_, modified)| *modified > latest)?;
+    Some(Finding::warn(
+        "file times",
+        format!("{} was changed in the future", ahead.0.display()),
+        "see whether the clock is right: new files may look older than old ones",
+    ))
+}
+
+fn partition(path: &Path, compress: bool) -> Finding {
+    const CHECK: &str = "partition";
+    if !path.exists() {
+        return Finding::ok(CHECK, format!("{} is made when the server first starts", path.display()));
+    }
+    match store::check_format(path) {
+        Ok(format) => {
+            let compression = match Compression::at(path, compress) {
+                Compression::None => "nothing compresses what lies on it".to_owned(),
+                Compression::Packed => "snapshots and copies are compressed by the server (zstd)".to_owned(),
+                Compression::Below(how) => format!("the file system below compresses ({how})"),
+            };
+            Finding::ok(CHECK, format!("{} has format version {}; {compression}", path.display(), format.version))
+        }
+        // These messages say what to do themselves.
+        Err(error) => {
+            let text = error.to_string();
+            let (found, mend) = text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+            Finding::fail(CHECK, found, mend)
+        }
+    }
+}
+
+/// Whether this program knows the form of the cell's database, where this server has it.
+fn database(cell: &CellDir) -> Option<Finding> {
+    let server::CellPlace::Here(path) = cell.database() else { return None };
+    let error = celldb::check_format(&path).err()?;
+    let text = error.to_string();
+    let (found, mend) = text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+    Some(Finding::fail("cell database", found, mend))
+}
+
+fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
+    const CHECK: &str = "server";
+    if let Some(process) = server {
+        return match Asking::connect(Endpoint::Unix(cell.socket())).and_then(|asking| asking.report()) {
+            Ok(report) => match crate::commands::status::stopped(&report) {
+                stopped if stopped.is_empty() => Finding::ok(CHECK, format!("process {} answers", process.pid)),
+                stopped => Finding::fail(
+                    CHECK,
+                    stopped.join("; "),
+                    format!(
+                        "look into {} and at the disk; 'rialto down' and 'rialto up' start it anew, and clients send again what was lost",
+                        cell.server_log().display()
+                    ),
+                ),
+            },
+            Err(failure) => Finding::fail(
+                CHECK,
+                format!("process {} does not answer: {failure}", process.pid),
+                format!("look into {}; 'rialto down' and 'rialto up' start it anew", cell.server_log().display()),
+            ),
+        };
+    }
+    let leftover = if cell.server_pid_file().exists() { "ended without saying goodbye" } else { "does not run" };
+    Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
+}
+
+/// Whether the other servers of the cell know this one; `None`: it shows no certificate, or cannot
+/// be asked.
+fn listed(cell: &CellDir) -> Option<Finding> {
+    let key = cell.keys().shown().ok()?.key_print()?;
+    let asking = Asking::connect(Endpoint::Unix(cell.socket())).ok()?;
+    let (me, servers) = (asking.me().ok()?, asking.servers().ok()?);
+    Some(is_listed(key, me.id, &servers))
+}
+
+fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
+    const CHECK: &str = "server's key";
+    match servers.iter().find(|server| server.id == me) {
+        Some(server) if server.keys.contains(&key) => {
+            Finding::ok(CHECK, "the cell's database lists it, so other servers know this one".to_owned())
+        }
+        Some(server) if !server.keys.is_empty() => Finding::fail(
+            CHECK,
+            format!("the cell's database lists {} for this server, and it shows {key}", server.keys[0]),
+            "bring back the keys directory that it had; or, on another server, run 'rialto keys withdraw' for this one, \
+             and then 'rialto keys rotate certificate' here",
+        ),
+        Some(_) | None => Finding::fail(
+            CHECK,
+            format!("the cell's database does not list {key}: no other server takes this one for one of the cell"),
+            "look into the server's log; if the key was withdrawn, run 'rialto keys rotate certificate'",
+        ),
+    }
+}
+
+fn mount_findings(cell: &CellDir) -> Vec<Finding> {
+    const CHECK: &str = "mount";
+    let points = match cell.mounts().recorded() {
+        Ok(points) => points,
+        Err(error) => {
+            return vec![Finding::fail(CHECK, error.to_string(), "mend the permissions of the cell's mounts/")];
+        }
+    };
+    points.iter().map(|at| one_mount(CHECK, cell, at).unwrap_or_else(|error| unreadable(CHECK, at, &error))).collect()
+}
+
+fn unreadable(check: &'static str, at: &Path, error: &io::Error) -> Finding {
+    Finding::fail(check, format!("{}: {error}", at.display()), "see whether /proc is there")
+}
+
+fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Finding> {
+    let runs = Process::recorded(&cell.mounts().pid_file(at))?.is_some();
+    let mounted = mounts::at(at)?.is_some_and(|mounted| mounted.is_rialto());
+    let place = at.display();
+    Ok(match (runs, mounted) {
+        (false, false) => Finding::warn(
+            check,
+            format!("{place}: a pid file was left over"),
+            "'rialto up' or 'rialto umount' removes it",
+        ),
+        (false, true) => Finding::fail(
+            check,
+            format!("{place}: stale, its process is gone"),
+            format!("run 'rialto umount {place}', or 'rialto up' to mount it again"),
+        ),
+        (true, false) => {
+            Finding::warn(check, format!("{place}: its process runs but nothing is mounted"), "wait, or stop it")
+        }
+        (true, true) => match mounts::health(at, TIMEOUT) {
+            Health::Answers => Finding::ok(check, format!("{place} answers")),
+            Health::Stale => Finding::fail(
+                check,
+                format!("{place}: the connection to its process is gone"),
+                "run 'rialto umount --lazy'",
+            ),
+            Health::Silent => Finding::fail(
+                check,
+                format!("{place} did not answer within {} seconds", TIMEOUT.as_secs()),
+                "see whether the server runs; the mount goes on by itself once it is back",
+            ),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Severity;
+    use super::*;
+
+    fn level_of(findings: &[Finding], check: &str) -> Option<Severity> {
+        findings.iter().find(|finding| finding.check == check).map(|finding| finding.level)
+    }
+
+    #[test]
+    fn a_fresh_cell_has_no_faults_and_a_killed_server_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        let findings = examine(&cell);
+        assert!(findings.iter().all(|finding| finding.level < Severity::Fail), "{findings:#?}");
+        assert_eq!(level_of(&findings, "server"), Some(Severity::Warn));
+
+        fs::write(cell.server_pid_file(), "1\n99\n").unwrap();
+        let server = examine(&cell).into_iter().find(|finding| finding.check == "server").unwrap();
+        assert!(server.found.contains("goodbye"), "{server:?}");
+    }
+
+    #[test]
+    fn m1_a_server_whose_key_is_not_listed_is_told() {
+        let (key, other, me) = (KeyPrint([1; 32]), KeyPrint([2; 32]), ServerId(7));
+        let level = |keys: &[KeyPrint]| {
+            let record = ServerInfo { id: me, name: "a".into(), addresses: Vec::new(), keys: keys.to_vec() };
+            is_listed(key, me, &[record]).level
+        };
+        assert_eq!((level(&[other, key]), level(&[other]), level(&[])), (Severity::Ok, Severity::Fail, Severity::Fail));
+        assert_eq!(is_listed(key, me, &[]).level, Severity::Fail);
+    }
+
+    #[test]
+    fn files_that_others_may_read_are_a_finding_with_a_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        assert_eq!(private(&cell).level, Severity::Ok);
+        fs::create_dir(cell.dir().join("celldb")).unwrap();
+        fs::set_permissions(cell.dir().join("celldb"), fs::Permissions::from_mode(0o755)).unwrap();
+        let finding = private(&cell);
+        assert_eq!(finding.level, Severity::Warn);
+        assert!(finding.found.contains("celldb has mode 755"), "{finding:?}");
+        assert!(finding.mend.unwrap().contains("chmod 700"));
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(directory(dir.path()).level, Severity::Warn);
+        assert_eq!(directory(&dir.path().join("none")).level, Severity::Fail);
+    }
+
+    #[test]
+    fn a_partition_that_cannot_be_opened_is_told_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(partition(&dir.path().join("none"), false).level, Severity::Ok);
+        fs::write(dir.path().join("FORMAT"), "something else").unwrap();
+        let finding = partition(dir.path(), false);
+        assert_eq!(finding.level, Severity::Fail);
+        assert!(finding.mend.is_some(), "{finding:?}");
+    }
+
+    #[test]
+    fn files_from_the_future_point_at_the_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::create(dir.path().join("FORMAT")).unwrap();
+        assert_eq!(future_times(dir.path()), None);
+        file.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
+        assert_eq!(future_times(dir.path()).unwrap().level, Severity::Warn);
+    }
+
+    #[test]
+    fn leftovers_of_mounts_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        fs::write(cell.mounts().pid_file(&cell.mount_point()), "1\n99\n").unwrap();
+        let findings = mount_findings(&cell);
+        assert_eq!(level_of(&findings, "mount"), Some(Severity::Warn));
+        assert!(findings[0].found.contains("left over"), "{findings:?}");
+    }
+}

@@ -1,0 +1,88 @@
+//! What a running server does about its keys: it shows a newer certificate, and wraps the keys of its encrypted volumes with a newer key of the cell's. Keys that sign tokens
+//! are read when they are needed. So whoever makes a key (`rialto keys rotate`) needs not stop anything.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fabric::tls::ServerTls;
+use keys::AtRest;
+use local::failure::{Doing, Failure};
+use store::Rewrapped;
+use vice::Vice;
+
+use crate::security::Renewal;
+
+/// How often it looks.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What is looked after.
+pub struct Keeping {
+    certificate: Option<(Renewal, Arc<ServerTls>)>,
+    at_rest: Arc<AtRest>,
+    /// The newest key of the cell's when everything was wrapped last; `None`: it is not known how everything is wrapped.
+    wrapped: Option<u32>,
+    /// Why those that could not be wrapped then were left.
+    left: Vec<String>,
+    vice: Weak<Vice>,
+}
+
+impl Keeping {
+    /// Looks from now on, until the server ends.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start(
+        certificate: Option<(Renewal, Arc<ServerTls>)>,
+        at_rest: Arc<AtRest>,
+        vice: &Arc<Vice>,
+    ) -> Result<(), Failure> {
+        let mut keeping = Keeping { certificate, at_rest, wrapped: None, left: Vec::new(), vice: Arc::downgrade(vice) };
+        let thread = std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
+            while keeping.look() {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+        });
+        thread.map(drop).doing(|| "watching over this server's keys".to_owned())
+    }
+
+    /// False: the server is over.
+    fn look(&mut self) -> bool {
+        let Some(vice) = self.vice.upgrade() else { return false };
+        if let Some((renewal, tls)) = &self.certificate {
+            renewal.renew(tls);
+        }
+        let newest = match self.at_rest.newest() {
+            Ok(newest) => newest,
+            Err(why) => {
+                tracing::error!(why, "the newest key of encrypted volumes is not known");
+                return true;
+            }
+        };
+        if newest.is_none() || newest == self.wrapped {
+            return true;
+        }
+        match vice.wrap_keys_anew() {
+            Ok(Rewrapped { wrapped, left }) => self.tell(newest, wrapped, left),
+            Err(error) => tracing::error!(%error, "the keys of encrypted volumes cannot be wrapped anew"),
+        }
+        true
+    }
+
+    /// Those that are left are tried again, and told of once.
+    fn tell(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
+        if left.is_empty() {
+            self.wrapped = newest;
+            tracing::info!(key = newest, volumes, "the keys of encrypted volumes are wrapped with the newest key");
+        } else if left != self.left {
+            let (locked, why) = (left.len(), &left[0]);
+            tracing::error!(
+                key = newest,
+                volumes,
+                locked,
+                why,
+                "the keys of some encrypted volumes cannot be wrapped anew"
+            );
+        }
+        self.left = left;
+    }
+}

@@ -1,0 +1,432 @@
+//! How connections between machines are secured: what a server shows, and whom a client believes.
+//!
+//! A client takes for a server of the cell who shows a certificate of the cell's authority. It knows that authority from its own directory (`keys/ca.pem`), from
+//! `cells.toml`, or by its fingerprint in `known_cells`, where it is written on first use. There it follows the authority to its successors, and forgets those that the
+//! cell does not show any more.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use client::ClientOptions;
+use fabric::tls::pki_types::CertificateDer;
+use fabric::tls::{ClientTls, Fingerprint, ServerTls, TlsIdentity, Trust};
+use keys::{CellKeys, KeyError, TokenKeys};
+use local::cell::{CellDir, Kerberos};
+use local::failure::{Doing, Failure};
+use login::{Service, TokenIssuer};
+use server::{OwnKeys, ServerConfig};
+use types::KeyPrint;
+
+/// How to connect to the server, or the cell, that is called `whom`, from the directory `dir`.
+///
+/// # Errors
+/// When the system has no TLS.
+pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<ClientOptions, Failure> {
+    let trust = if clear { None } else { Some(first_use(dir, whom)) };
+    with_identity(trust, host_identity(dir)?)
+}
+
+/// How to connect to servers that `trust` tells from others; none: in clear text.
+///
+/// # Errors
+/// When the system has no TLS.
+pub fn with(trust: Option<Trust>) -> Result<ClientOptions, Failure> {
+    with_identity(trust, None)
+}
+
+fn with_identity(trust: Option<Trust>, identity: Option<TlsIdentity>) -> Result<ClientOptions, Failure> {
+    let tls = trust.map(|trust| ClientTls::new(trust, identity)).transpose();
+    let tls = tls.doing(|| "preparing TLS".to_owned())?;
+    Ok(from_reserved_port(tls).into())
+}
+
+/// A server that trusts this machine believes the superuser's processes alone.
+fn from_reserved_port(tls: Option<ClientTls>) -> fabric::ConnectionOptions {
+    fabric::ConnectionOptions { tls, reserved_port: true, ..fabric::ConnectionOptions::default() }
+}
+
+/// The host certificate that an administrator put into `DIR/keys` of a client: `host.pem` and `host.key`.
+fn host_identity(dir: &Path) -> Result<Option<TlsIdentity>, Failure> {
+    let (certificate, key) = (dir.join("keys/host.pem"), dir.join("keys/host.key"));
+    if !certificate.exists() || !key.exists() {
+        return Ok(None);
+    }
+    keys::identity_in(&certificate, &key).map(Some).doing(|| "reading this machine's host certificate".to_owned())
+}
+
+/// How to connect to servers of the cell in `dir`. Who can read a server's own key there is a server himself, and may do everything: as with OpenAFS's
+/// `-localauth`.
+///
+/// # Errors
+/// When the system has no TLS.
+pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, Failure> {
+    // Other servers may show certificates of the authority that [certificate] names.
+    let cell_dir = CellDir::find(dir)?;
+    let given = cell_dir.as_ref().and_then(|cell| cell.config.certificate.as_ref().map(|given| (cell.dir(), given)));
+    let authorities = given.map(|(dir, given)| keys::authorities_in(&dir.join(&given.authority))).transpose();
+    let authorities = authorities.doing(|| "reading the authority of [certificate]".to_owned())?.unwrap_or_default();
+    let keys = CellKeys::of(dir.join("keys"));
+    // As the server does: its own certificate, or where it has none the given one.
+    let own = keys.shown().or_else(|error| match given {
+        Some((dir, given)) => keys::identity_in(&dir.join(&given.chain), &dir.join(&given.key)),
+        None => Err(error),
+    });
+    match own.and_then(|own| with_keys_and(&keys, own, authorities)) {
+        Ok(options) if !clear => Ok(options),
+        _ => options(dir, cell, clear),
+    }
+}
+
+/// How a server with these keys connects to the others of its cell.
+///
+/// # Errors
+/// Keys that are not there, or that who asks may not read.
+pub fn with_keys(keys: &CellKeys) -> Result<ClientOptions, KeyError> {
+    with_keys_and(keys, keys.shown()?, Vec::new())
+}
+
+fn with_keys_and(
+    keys: &CellKeys,
+    own: TlsIdentity,
+    others: Vec<CertificateDer<'static>>,
+) -> Result<ClientOptions, KeyError> {
+    let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(own));
+    let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
+    Ok(from_reserved_port(Some(tls)).into())
+}
+
+/// Who makes and believes tokens of the cell. The server that has the cell's database makes the first key that signs them; others have a copy.
+///
+/// # Errors
+/// A key that cannot be made.
+pub fn mint(cell: &CellDir) -> Result<Arc<TokenIssuer>, Failure> {
+    let keys = TokenKeys::of(cell.dir());
+    let what = || "preparing the keys that sign tokens".to_owned();
+    if cell.config.database.is_none() && keys.numbers().doing(what)?.is_empty() {
+        keys.make().doing(what)?;
+    }
+    Ok(Arc::new(TokenIssuer::new(&cell.config.name, Arc::new(keys))))
+}
+
+/// Who looks at Kerberos tickets for the cell; `None`: nobody.
+///
+/// # Errors
+/// A keytab that cannot be used.
+pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
+    let Some(Kerberos { keytab, realm, create }) = &cell.config.kerberos else { return Ok(None) };
+    let keytab = cell.dir().join(keytab);
+    let realm = realm.clone().unwrap_or_else(|| cell.config.name.to_uppercase());
+    let service = Service::new(&keytab, &realm, *create).map_err(|error| {
+        Failure::new(format!("reading the keytab {}", keytab.display()), error)
+            .mend("'klist -k FILE' shows what is in one; 'kadmin -q \"ktadd -k FILE rialto/CELL\"' writes it")
+    })?;
+    Ok(Some(Arc::new(service)))
+}
+
+/// The authority of the cell in `dir`, or the one that is known by this name, or else the first that is shown.
+fn first_use(dir: &Path, whom: &str) -> Trust {
+    let own = CellKeys::of(dir.join("keys")).authorities().unwrap_or_default();
+    let known = KnownCells { file: dir.join("known_cells") };
+    let whom = whom.to_owned();
+    Trust::Asked(Arc::new(
+        move |shown| {
+            if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&whom, shown) }
+        },
+    ))
+}
+
+/// A file of lines `NAME sha256:...`, with the fingerprints of successors before those that they succeed. The last line of a name counts.
+struct KnownCells {
+    file: PathBuf,
+}
+
+impl KnownCells {
+    /// By each of the authorities `shown` the server is right; a successor comes before the one that it succeeds.
+    fn judge(&self, whom: &str, shown: &[CertificateDer<'_>]) -> Result<(), String> {
+        let file = self.file.display();
+        let text = match std::fs::read_to_string(&self.file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("{file}: {error}")),
+        };
+        let prints: Vec<Fingerprint> = shown.iter().map(|one| Fingerprint::of(one)).collect();
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        let Some((_, known)) = lines.rfind(|(name, _)| *name == whom) else {
+            let first = successors(shown, shown.len() - 1);
+            self.remember(whom, &prints[first..])?;
+            let own = prints[first];
+            eprintln!("rialto: {whom} is known from now on by its authority's fingerprint, {own}");
+            return Ok(());
+        };
+        let known: Vec<Fingerprint> = known.split_whitespace().filter_map(|one| one.parse().ok()).collect();
+        let Some(at) = prints.iter().position(|one| known.contains(one)) else {
+            let (now, was) =
+                (prints[prints.len() - 1], known.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "));
+            return Err(format!(
+                "the authority of {whom} has the fingerprint {now}, known is {was}. Somebody may be in between. If the cell was made anew, take its line out of {file}"
+            ));
+        };
+        let first = successors(shown, at);
+        let is_newest = known.first() == prints.get(first);
+        // A server that has not heard of the successor says nothing about it.
+        if first < at || is_newest && known != prints[first..] {
+            self.remember(whom, &prints[first..])?;
+            if !is_newest {
+                eprintln!("rialto: {whom} has a new authority, {}, which the one before has signed", prints[first]);
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&self, whom: &str, prints: &[Fingerprint]) -> Result<(), String> {
+        let prints = prints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let written = self.file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
+            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&self.file)?;
+            file.write_all(format!("{whom} {prints}\n").as_bytes())
+        });
+        written.map_err(|error| format!("{}: {error}", self.file.display()))
+    }
+}
+
+/// Where the newest of those authorities is that succeed the one `at` this place, one after the other.
+fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
+    (0..at).rev().take_while(|newer| keys::succeeds(&shown[*newer], &shown[newer + 1])).last().unwrap_or(at)
+}
+
+/// What `cells.toml` says of a cell's authority: a file of certificates, or a fingerprint.
+///
+/// # Errors
+/// For people.
+pub fn stated(ca: Option<&Path>, fingerprint: Option<&str>) -> Result<Option<Trust>, String> {
+    match (ca, fingerprint) {
+        (Some(_), Some(_)) => Err("say either ca or fingerprint".to_owned()),
+        (Some(ca), None) => {
+            keys::authorities_in(ca).map(|all| Some(Trust::Authorities(all))).map_err(|error| error.to_string())
+        }
+        (None, Some(print)) => Ok(Some(Trust::Pinned(print.parse()?))),
+        (None, None) => Ok(None),
+    }
+}
+
+/// What the server of `cell` shows, and how it connects to the others. Nothing where it does not listen in the network.
+///
+/// # Errors
+/// Keys that cannot be made or read.
+pub fn secure_server(cell: &CellDir, config: &mut ServerConfig) -> Result<Option<Renewal>, Failure> {
+    let elsewhere = cell.config.database.is_some();
+    if cell.config.listen.is_none() && !elsewhere {
+        return Ok(None);
+    }
+    let mut renewal = Renewal::new(cell);
+    let loaded = renewal.load().doing(|| "preparing this server's keys".to_owned())?;
+    let what = || "preparing TLS".to_owned();
+    renewal.listed.want(loaded.keys());
+    config.own_keys = Some(Arc::clone(&renewal.listed));
+    let (trust, own) = loaded.to_others();
+    let client = ClientTls::new(trust, Some(own)).doing(what)?;
+    let tls = Arc::new(ServerTls::with_hosts(loaded.shown, &loaded.servers, &loaded.hosts).doing(what)?);
+    config.tls = Some(Arc::clone(&tls));
+    config.clear = cell.config.clear;
+    renewal.client = Some(client.clone());
+    config.options.connection.tls = Some(client);
+    Ok(Some(renewal))
+}
+
+/// A server's certificate, over time.
+pub struct Renewal {
+    keys: CellKeys,
+    given: Option<(PathBuf, PathBuf, PathBuf)>,
+    makes_authority: Option<String>,
+    names: Vec<String>,
+    /// How it connects to the others.
+    client: Option<ClientTls>,
+    /// Its keys, and those of them that the cell's database lists.
+    listed: Arc<OwnKeys>,
+}
+
+/// How long the cell's database may take to list a key that is to be shown next. Otherwise it is
+/// asked for again at the next look.
+const LISTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a server shows, and whom it takes for what.
+struct Loaded {
+    /// What it shows to clients: the given certificate, or the same as to servers.
+    shown: TlsIdentity,
+    /// Shown to other servers: its own, by the cell's authority, with which it can enter its key in
+    /// the cell's database; where it can make none, the given one.
+    own: TlsIdentity,
+    /// The key that takes the place of its own when the database lists it.
+    next: Option<KeyPrint>,
+    /// The cell's own authorities.
+    servers: Vec<CertificateDer<'static>>,
+    /// The given one: what it makes are hosts.
+    hosts: Vec<CertificateDer<'static>>,
+}
+
+impl Loaded {
+    /// All keys that it may show, the one that it shows to other servers first.
+    fn keys(&self) -> Vec<KeyPrint> {
+        let mut keys = Vec::new();
+        for key in [self.own.key_print(), self.next, self.shown.key_print()].into_iter().flatten() {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// How it knows other servers, which may show a given certificate too, and what it is to them.
+    fn to_others(&self) -> (Trust, TlsIdentity) {
+        (Trust::Authorities([&self.servers[..], &self.hosts].concat()), self.own.clone())
+    }
+}
+
+impl Renewal {
+    fn new(cell: &CellDir) -> Renewal {
+        let given = cell.config.certificate.as_ref().map(|given| {
+            let file = |path: &Path| cell.dir().join(path);
+            (file(&given.chain), file(&given.key), file(&given.authority))
+        });
+        let makes_authority = cell.config.database.is_none().then(|| cell.config.name.clone());
+        let listed = Arc::default();
+        Renewal { keys: cell.keys(), given, makes_authority, names: names(cell), client: None, listed }
+    }
+
+    fn load(&self) -> Result<Loaded, KeyError> {
+        let now = SystemTime::now();
+        if let Some(cell) = &self.makes_authority {
+            self.keys.make_authority(cell, now)?;
+        }
+        let given = match &self.given {
+            Some((chain, key, authority)) => Some((keys::identity_in(chain, key)?, keys::authorities_in(authority)?)),
+            None => None,
+        };
+        let own = match (self.keys.identity(&self.names, now), &given) {
+            (Ok((own, _)), _) => own,
+            (Err(_), Some((given, _))) if !self.keys.can_issue() => given.clone(),
+            (Err(error), _) => return Err(error),
+        };
+        let (servers, next) = (self.keys.authorities()?, self.keys.next_key()?);
+        let (shown, hosts) = given.unwrap_or_else(|| (own.clone(), Vec::new()));
+        Ok(Loaded { shown, own, next, servers, hosts })
+    }
+
+    /// As it is to be shown from now on: the next key takes the place of the present one as soon as
+    /// the other servers know it.
+    fn load_next(&self) -> Result<Loaded, KeyError> {
+        let loaded = self.load()?;
+        self.listed.want(loaded.keys());
+        match loaded.next.filter(|next| self.listed.may_show(*next, LISTED_WITHIN)) {
+            Some(next) => {
+                self.keys.take_next_key()?;
+                tracing::info!(key = %next, "this server shows a new key from now on, on new connections");
+                self.load()
+            }
+            None => Ok(loaded),
+        }
+    }
+
+    /// Shows what is new from the next connection on.
+    pub fn renew(&self, tls: &ServerTls) {
+        let renewed = self.load_next().map_err(|error| error.to_string()).and_then(|loaded| {
+            let (keys, (trust, own)) = (loaded.keys(), loaded.to_others());
+            let client = self.client.as_ref().map_or(Ok(()), |client| client.replace(trust, Some(own)));
+            let replaced = client.and_then(|()| tls.replace_with_hosts(loaded.shown, &loaded.servers, &loaded.hosts));
+            // The one before is dropped from the list when it is shown no more.
+            replaced.map(|()| self.listed.want(keys)).map_err(|error| error.to_string())
+        });
+        if let Err(error) = renewed {
+            tracing::error!(error, "this server's certificate cannot be renewed");
+        }
+    }
+}
+
+/// What clients may call this server.
+fn names(cell: &CellDir) -> Vec<String> {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let ip = |ip: IpAddr| (!ip.is_unspecified()).then(|| ip.to_string());
+    let addresses = cell.config.listen.iter().chain(&cell.config.addresses).filter_map(|address| ip(address.ip()));
+    let mut names: Vec<String> = addresses.collect();
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    names.extend(Some(machine).filter(|name| !name.is_empty() && name.bytes().all(letters)));
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_remembered_and_another_fingerprint_is_refused_with_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = KnownCells { file: dir.path().join("known_cells") };
+        let shown = [&[1][..], &[2]].map(|bytes| [CertificateDer::from(bytes)]);
+        let [one, two] = [1, 2].map(|byte| Fingerprint::of(&[byte]));
+        assert_eq!(known.judge("a.org", &shown[0]), Ok(()));
+        assert_eq!(known.judge("a.org", &shown[0]), Ok(()));
+        assert_eq!(known.judge("b.org", &shown[1]), Ok(()));
+        let refused = known.judge("a.org", &shown[1]).unwrap_err();
+        assert!(refused.contains(&one.to_string()) && refused.contains(&two.to_string()), "{refused}");
+        assert!(refused.contains("known_cells"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&known.file).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn successors_are_followed_and_what_is_not_shown_any_more_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = KnownCells { file: dir.path().join("known_cells") };
+        let keys = CellKeys::of(dir.path().join("keys"));
+        keys.make_authority("a.org", SystemTime::now()).unwrap();
+        let mut shown = vec![keys.authorities().unwrap()];
+        for _ in 0..2 {
+            keys.succeed("a.org", SystemTime::now()).unwrap();
+            shown.push(keys.authorities().unwrap());
+        }
+        let (first, third) = (&shown[0], &shown[2]);
+        assert_eq!(third.len(), 3);
+        let line = || {
+            let text = std::fs::read_to_string(&known.file).unwrap();
+            text.lines()
+                .last()
+                .unwrap()
+                .split(' ')
+                .skip(1)
+                .map(|print| print.parse().unwrap())
+                .collect::<Vec<Fingerprint>>()
+        };
+        let prints = |of: &[CertificateDer<'_>]| of.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>();
+        assert_eq!(known.judge("a.org", first), Ok(()));
+        assert_eq!(line(), prints(first));
+        // One that was signed by nobody known stands in front.
+        let other = CellKeys::of(dir.path().join("other"));
+        other.make_authority("a.org", SystemTime::now()).unwrap();
+        let stranger = [other.authorities().unwrap(), first.clone()].concat();
+        assert_eq!(known.judge("a.org", &stranger), Ok(()));
+        assert_eq!(line(), prints(first), "it is not remembered");
+        assert!(known.judge("a.org", &stranger[..1]).is_err());
+        assert_eq!(known.judge("a.org", third), Ok(()), "two at once");
+        assert_eq!(line(), prints(third));
+        assert_eq!(known.judge("a.org", first), Ok(()), "a server that has not heard");
+        assert_eq!(line(), prints(third));
+        assert_eq!(keys.retire().unwrap(), 2);
+        let left = keys.authorities().unwrap();
+        assert_eq!(known.judge("a.org", &left), Ok(()));
+        assert_eq!(line(), prints(&third[..1]));
+        assert!(known.judge("a.org", first).unwrap_err().contains("in between"));
+        assert_eq!(keys.retire().unwrap(), 0);
+    }
+
+    #[test]
+    fn what_is_stated_is_one_thing() {
+        let print = Fingerprint([1; 32]).to_string();
+        assert!(matches!(stated(None, Some(&print)), Ok(Some(Trust::Pinned(_)))));
+        assert!(matches!(stated(None, None), Ok(None)));
+        assert!(stated(Some(Path::new("/absent")), None).is_err());
+        assert!(stated(Some(Path::new("/x")), Some(&print)).is_err());
+        assert!(stated(None, Some("sha256:1")).is_err());
+    }
+}

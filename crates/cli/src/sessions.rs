@@ -1,0 +1,177 @@
+//! How a session gets a tree of its own (`rialto pagsh`, docs/spec/access.md).
+//!
+//! Root's mount listens at a socket of all users, `/run/rialto/MOUNTPOINT.sock`. Who connects is sent one message: the descriptor of a mount that is attached
+//! nowhere, with fresh tokens, or a line that says why not. He attaches it in a name space of his own. It ends by itself, with the last process that can see it.
+//!
+//! The socket's name may be anybody's, so who connects looks whether root answers (the kernel's word).
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{IoSlice, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use local::cell::file_name;
+use local::failure::{Doing, Failure};
+use parking_lot::Mutex;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg, sockopt,
+};
+
+const SOCKETS: &str = "/run/rialto";
+/// Sessions of one user, and of all: each has threads and a cache.
+const OF_ONE_MAX: usize = 32;
+const MAX: usize = 512;
+/// What users without a number are shown as.
+const UNMAPPED: u32 = 65534;
+/// How long the mount may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where the mount at `at` listens.
+fn socket(at: &Path) -> PathBuf {
+    Path::new(SOCKETS).join(format!("{}.sock", file_name(at)))
+}
+
+/// Serves sessions as long as it is there.
+pub struct Door(PathBuf);
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A session's mount: the descriptor for who asked, and what is to be done when the mount is over, which may take its time.
+pub struct Made {
+    /// Attached nowhere.
+    pub mount: OwnedFd,
+    /// Waits for its end, and clears up.
+    pub ends: Box<dyn FnOnce() + Send>,
+}
+
+/// Listens for who wants a session of the mount at `at`; `make` makes one, with a number that no other has.
+///
+/// # Errors
+/// A socket that cannot be made.
+pub fn listen(at: &Path, make: impl Fn(u64) -> Result<Made, Failure> + Send + Sync + 'static) -> Result<Door, Failure> {
+    let path = socket(at);
+    let what = || format!("listening for sessions at {}", path.display());
+    fs::create_dir_all(SOCKETS).doing(what)?;
+    if UnixStream::connect(&path).is_err() {
+        let _ = fs::remove_file(&path);
+    }
+    let listener = UnixListener::bind(&path).doing(what)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).doing(what)?;
+    let (make, open) = (Arc::new(make), Arc::new(Mutex::new(HashMap::<u32, usize>::new())));
+    let accept = move || {
+        for (number, asker) in listener.incoming().enumerate() {
+            let (Ok(asker), make, open) = (asker, Arc::clone(&make), Arc::clone(&open)) else { continue };
+            let serve = move || serve(&asker, number as u64, &*make, &open);
+            if let Err(error) = std::thread::Builder::new().name("session".into()).spawn(serve) {
+                tracing::warn!(%error, "no thread for a session");
+            }
+        }
+    };
+    std::thread::Builder::new().name("sessions".into()).spawn(accept).doing(what)?;
+    Ok(Door(path))
+}
+
+fn serve(
+    asker: &UnixStream,
+    number: u64,
+    make: &dyn Fn(u64) -> Result<Made, Failure>,
+    open: &Mutex<HashMap<u32, usize>>,
+) {
+    let Ok(credentials) = sockopt::socket_peercred(asker) else { return };
+    let uid = credentials.uid.as_raw();
+    let refusal = {
+        let mut open = open.lock();
+        let (all, own) = (open.values().sum::<usize>(), open.entry(uid).or_default());
+        let full = all >= MAX || *own >= OF_ONE_MAX;
+        *own += usize::from(!full);
+        full
+    };
+    if refusal {
+        return say(asker, &format!("there are {OF_ONE_MAX} sessions of one user, or {MAX} of all"));
+    }
+    match make(number) {
+        Ok(made) => {
+            tracing::info!(number, uid, "a session begins");
+            hand_over(asker, &made.mount);
+            // Open here it would never end.
+            drop(made.mount);
+            (made.ends)();
+            tracing::info!(number, uid, "a session is over");
+        }
+        Err(failure) => say(asker, &failure.to_string()),
+    }
+    let mut open = open.lock();
+    let left = open.get(&uid).map_or(0, |own| own - 1);
+    if left == 0 {
+        open.remove(&uid)
+    } else {
+        open.insert(uid, left)
+    };
+}
+
+/// The session's mount goes with the message.
+fn hand_over(asker: &UnixStream, mount: &OwnedFd) {
+    let fds = [mount.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    if let Err(error) = sendmsg(asker, &[IoSlice::new(b"\0")], &mut ancillary, SendFlags::NOSIGNAL) {
+        tracing::info!(%error, "who asked for a session is gone");
+    }
+}
+
+fn say(asker: &UnixStream, why: &str) {
+    let mut ancillary = SendAncillaryBuffer::default();
+    let _ = sendmsg(asker, &[IoSlice::new(why.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL);
+}
+
+/// Whether root has no number here, as in a session of somebody else's: then it is told from others by the directory alone, where only root makes names.
+fn in_session() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.lines().all(|line| line.split_ascii_whitespace().next() != Some("0"))
+}
+
+/// Asks the mount at `at` for a tree of its own.
+///
+/// # Errors
+/// Nobody listens, or somebody else than root, or the mount says why not.
+pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
+    let path = socket(at);
+    let what = || format!("asking the mount on {} for a session", at.display());
+    let mut stream = UnixStream::connect(&path).map_err(|error| {
+        Failure::new(what(), format!("{}: {error}", path.display()))
+            .mend("only trees that root mounted have sessions: see 'rialto mount --help'")
+    })?;
+    let answers = sockopt::socket_peercred(&stream).doing(what)?;
+    let is_root = answers.uid.is_root() || in_session() && answers.uid.as_raw() == UNMAPPED;
+    if !is_root {
+        let why = format!("user {} listens at {}, not root", answers.uid.as_raw(), path.display());
+        return Err(Failure::new(what(), why));
+    }
+    stream.set_read_timeout(Some(TIMEOUT)).doing(what)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut text = [0; 4096];
+    let came =
+        recvmsg(&stream, &mut [IoSliceMut::new(&mut text)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).doing(what)?;
+    let mount = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    mount.ok_or_else(|| {
+        let mut why = String::from_utf8_lossy(&text[..came.bytes]).into_owned();
+        let _ = stream.read_to_string(&mut why);
+        Failure::new(what(), if why.is_empty() { "it ended".to_owned() } else { why })
+    })
+}

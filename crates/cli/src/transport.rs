@@ -1,0 +1,131 @@
+//! How the kernel's requests come to a mount: what is asked for, and what a running mount uses.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use local::failure::Failure;
+use serde::{Deserialize, Serialize};
+
+/// The environment's choice, for scripts that start many cells.
+const VARIABLE: &str = "RIALTO_TRANSPORT";
+
+/// What may be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// By io_uring where the kernel offers it to mounts, otherwise through the device.
+    Auto,
+    /// By io_uring, or no mount.
+    Uring,
+    /// Through /dev/fuse.
+    Dev,
+}
+
+impl Transport {
+    /// What the command line says, otherwise the environment, otherwise `auto`.
+    pub fn choose(asked: Option<Self>) -> Result<Self, Failure> {
+        let text = match (asked, std::env::var(VARIABLE)) {
+            (Some(asked), _) => return Ok(asked),
+            (None, Err(_)) => return Ok(Transport::Auto),
+            (None, Ok(text)) => text,
+        };
+        Self::from_str(&text, false)
+            .map_err(|_| Failure::new(format!("reading {VARIABLE}"), format!("'{text}' is not auto, uring or dev")))
+    }
+
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Auto => "auto",
+            Transport::Uring => "uring",
+            Transport::Dev => "dev",
+        }
+    }
+}
+
+impl From<Transport> for mount::KernelTransport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Auto => mount::KernelTransport::Auto,
+            Transport::Uring => mount::KernelTransport::Uring,
+            Transport::Dev => mount::KernelTransport::Device,
+        }
+    }
+}
+
+impl From<mount::KernelTransport> for Transport {
+    fn from(transport: mount::KernelTransport) -> Self {
+        match transport {
+            mount::KernelTransport::Auto => Transport::Auto,
+            mount::KernelTransport::Uring => Transport::Uring,
+            mount::KernelTransport::Device => Transport::Dev,
+        }
+    }
+}
+
+/// What a running mount tells others about itself; in a file beside its pid file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountFacts {
+    /// How requests come.
+    pub transport: Transport,
+    /// Why the kernel does not read and write large files itself, if it does not.
+    #[serde(default)]
+    pub no_passthrough: Option<String>,
+    /// All volumes are shown in this one mount.
+    #[serde(default)]
+    pub flat: bool,
+}
+
+impl MountFacts {
+    /// What the mount behind `file` told, if it did.
+    pub fn read(file: &Path) -> Option<MountFacts> {
+        serde_json::from_slice(&fs::read(file).ok()?).ok()
+    }
+
+    /// Tells it, until the returned value is dropped.
+    pub fn tell(self, file: &Path) -> io::Result<MountFactsFile> {
+        // Of a mount that was killed one may lie there with another mode.
+        let _ = fs::remove_file(file);
+        let mut told = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+        told.write_all(&serde_json::to_vec(&self)?)?;
+        Ok(MountFactsFile(file.to_owned()))
+    }
+}
+
+/// Takes the file away in the end.
+pub struct MountFactsFile(PathBuf);
+
+impl Drop for MountFactsFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_mount_tells_is_read_until_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("facts");
+        assert_eq!(MountFacts::read(&file), None);
+        let facts =
+            MountFacts { transport: Transport::Uring, no_passthrough: Some("it is not root's".into()), flat: true };
+        let told = facts.clone().tell(&file).unwrap();
+        assert_eq!(MountFacts::read(&file), Some(facts));
+        drop(told);
+        assert_eq!(MountFacts::read(&file), None);
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for transport in Transport::value_variants() {
+            assert_eq!(transport.to_possible_value().unwrap().get_name(), transport.name());
+            assert_eq!(Transport::choose(Some(*transport)).ok(), Some(*transport));
+        }
+    }
+}

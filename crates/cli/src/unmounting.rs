@@ -1,0 +1,102 @@
+//! Taking one mount away, whatever state it is in: used by `umount`, `down`, and `up` when it mends a stale one.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use local::cell::MountRecords;
+use local::daemon::Process;
+use local::failure::{Doing, Failure};
+use local::mounts;
+use local::show::Progress;
+
+/// How long a mount's process may take to hand everything back to the server after the kernel let go of it.
+pub const FAREWELL: Duration = Duration::from_secs(30);
+/// The same where the server does not run: only to see whether there is anything to hand back.
+pub const FAREWELL_ALONE: Duration = Duration::from_secs(3);
+
+/// What became of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmountOutcome {
+    /// Unmounted, its process ended.
+    Gone,
+    /// There was no mount, at most a leftover pid file.
+    WasNotThere,
+    /// Unmounted, but its process still holds what the server is to have.
+    StillWorking(i32),
+}
+
+/// Unmounts `at` and waits so long for its process. `lazy`: even while it is in use.
+///
+/// # Errors
+/// When something else is mounted there, or it is in use: the message says by whom.
+pub fn unmount(records: &MountRecords, at: &Path, lazy: bool, farewell: Duration) -> Result<UnmountOutcome, Failure> {
+    let what = || format!("unmounting {}", at.display());
+    let pid_file = records.pid_file(at);
+    let process = Process::recorded(&pid_file).doing(what)?;
+    let mounted = mounts::at(at).doing(what)?;
+    if let Some(other) = mounted.as_ref().filter(|mounted| !mounted.is_rialto()) {
+        return Err(Failure::new(what(), format!("what is mounted there is {}, not Rialto", other.kind)));
+    }
+    let there = mounted.is_some() || process.is_some();
+    if mounted.is_some() {
+        // A mount without a process answers nobody: there is nothing to wait for, and its users hold only errors.
+        release(at, lazy || process.is_none())?;
+    }
+    let progress = Progress::start(format!("waiting for the mount at {} to hand back what it holds", at.display()));
+    let ended = process.map_or(Ok(true), |process| process.wait_for_end(farewell)).doing(what)?;
+    drop(progress);
+    match process {
+        Some(process) if !ended => return Ok(UnmountOutcome::StillWorking(process.pid)),
+        _ => [pid_file, records.facts_file(at)].iter().try_for_each(|file| remove_leftover(file)).doing(what)?,
+    }
+    Ok(if there { UnmountOutcome::Gone } else { UnmountOutcome::WasNotThere })
+}
+
+fn release(at: &Path, lazy: bool) -> Result<(), Failure> {
+    mounts::unmount(at, lazy).map_err(|error| {
+        let failure = Failure::new(format!("unmounting {}", at.display()), busy_text(&error, at));
+        failure.mend("leave it and try again, or use 'rialto umount --lazy', which lets its users finish")
+    })
+}
+
+fn busy_text(error: &io::Error, at: &Path) -> String {
+    if error.raw_os_error() != Some(rustix::io::Errno::BUSY.raw_os_error()) {
+        return error.to_string();
+    }
+    match mounts::users(at).as_slice() {
+        [] => "it is in use".to_owned(),
+        users => format!("it is in use: {}", users.join(", ")),
+    }
+}
+
+fn remove_leftover(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mounted_is_no_error_and_its_leftovers_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = MountRecords::of(dir.path());
+        records.prepare().unwrap();
+        let at = dir.path().join("mnt");
+        std::fs::write(records.pid_file(&at), "1\n1\n").unwrap();
+        std::fs::write(records.facts_file(&at), "{}").unwrap();
+        assert_eq!(unmount(&records, &at, false, FAREWELL).unwrap(), UnmountOutcome::WasNotThere);
+        assert!(!records.pid_file(&at).exists() && !records.facts_file(&at).exists());
+    }
+
+    #[test]
+    fn what_is_not_ours_stays_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, FAREWELL).unwrap_err();
+        assert!(failure.to_string().contains("not Rialto"), "{failure}");
+    }
+}

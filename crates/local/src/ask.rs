@@ -1,0 +1,139 @@
+//! Questions to a running server, each from a session that leaves nothing behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
+use serde_json::Value;
+use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatus};
+
+use crate::failure::{Doing, Failure};
+
+/// How long a server may take to answer a question.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A session with a server, for questions.
+pub struct Asking {
+    session: Arc<Session>,
+    endpoint: Endpoint,
+}
+
+impl Asking {
+    /// Connects to the server at `endpoint`, on this machine.
+    pub fn connect(endpoint: Endpoint) -> Result<Asking, Failure> {
+        Self::reach(endpoint, ClientOptions::default())
+    }
+
+    /// Connects to the server at `endpoint`, with these options.
+    pub fn reach(endpoint: Endpoint, options: ClientOptions) -> Result<Asking, Failure> {
+        Self::within(endpoint, options, TIMEOUT)
+    }
+
+    /// Likewise, where an answer may take this long.
+    pub fn within(endpoint: Endpoint, options: ClientOptions, patience: Duration) -> Result<Asking, Failure> {
+        let config = SessionConfig {
+            attach_within: Some(TIMEOUT),
+            call_within: Some(patience),
+            options,
+            display: format!("rialto, process {}", std::process::id()),
+            ..SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting())
+        };
+        let session = Session::connect(config).map_err(|error| {
+            Failure::new(format!("asking the server at {endpoint}"), error)
+                .mend("see whether it runs with 'rialto status'")
+                .nothing_there()
+        })?;
+        Ok(Asking { session: Arc::new(session), endpoint })
+    }
+
+    /// What the server says of itself.
+    pub fn report(&self) -> Result<Value, Failure> {
+        self.json(Call::ServerReport)
+    }
+
+    /// Starts to check every checksum, or asks how far that is.
+    pub fn scrub(&self, start: bool) -> Result<Value, Failure> {
+        self.json(Call::Scrub { start })
+    }
+
+    /// Usage and quota of the volume named `volume`, if this server has it.
+    pub fn volume(&self, volume: &Name) -> Result<Option<VolumeStatus>, Failure> {
+        let root = match self.session.call(&Caller::ROOT, Call::Root { volume: volume.clone() }, None) {
+            Err(CallError::Fault(Fault::NoVolume)) => return Ok(None),
+            replied => replied.doing(|| self.what())?.answer,
+        };
+        let Answer::Status(root) = root else { return Err(self.odd()) };
+        match self.call(Call::VolumeStatus { fid: root.fid })? {
+            Answer::Volume(status) => Ok(Some(status)),
+            _ => Err(self.odd()),
+        }
+    }
+
+    /// Which server it is.
+    pub fn me(&self) -> Result<ServerInfo, Failure> {
+        match self.call(Call::Cell(CellCall::Me))? {
+            Answer::Servers(mut servers) if servers.len() == 1 => Ok(servers.swap_remove(0).record),
+            _ => Err(self.odd()),
+        }
+    }
+
+    /// The servers of its cell.
+    pub fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
+        match self.call(Call::Cell(CellCall::Servers))? {
+            Answer::Servers(servers) => Ok(servers.into_iter().map(|seen| seen.record).collect()),
+            _ => Err(self.odd()),
+        }
+    }
+
+    fn json(&self, call: Call) -> Result<Value, Failure> {
+        match self.call(call)? {
+            Answer::Report(text) => serde_json::from_str(&text).doing(|| "reading the server's report".to_owned()),
+            _ => Err(self.odd()),
+        }
+    }
+
+    fn call(&self, call: Call) -> Result<Answer, Failure> {
+        let replied: Result<_, CallError> = self.session.call(&Caller::ROOT, call, None);
+        Ok(replied.doing(|| self.what())?.answer)
+    }
+
+    /// A call in somebody's name.
+    ///
+    /// # Errors
+    /// Its own, which the caller has words for.
+    pub fn call_as(&self, caller: &Caller, call: Call) -> Result<Answer, CallError> {
+        self.session.call(caller, call, None).map(|reply| reply.answer)
+    }
+
+    fn what(&self) -> String {
+        format!("asking the server at {}", self.endpoint)
+    }
+
+    /// The failure of an answer that does not belong to its call.
+    pub fn odd(&self) -> Failure {
+        Failure::new(self.what(), "it answered something else").mend("see whether it has the same version")
+    }
+}
+
+/// An endpoint as people write it: `unix:PATH`, a path, `tcp:HOST:PORT` or just `HOST:PORT`.
+///
+/// # Errors
+/// A message for the argument parser.
+pub fn endpoint(text: &str) -> Result<Endpoint, String> {
+    let parsed = text.parse().or_else(|_| format!("tcp:{text}").parse());
+    parsed.map_err(|_: client::EndpointError| "write unix:PATH or HOST:PORT".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_as_people_write_them() {
+        assert_eq!(endpoint("localhost:7620"), Ok(Endpoint::Tcp("localhost:7620".into())));
+        assert_eq!(endpoint("tcp:[::1]:7620"), Ok(Endpoint::Tcp("[::1]:7620".into())));
+        assert_eq!(endpoint("unix:/run/x"), Ok(Endpoint::Unix("/run/x".into())));
+        assert_eq!(endpoint("/run/x"), Ok(Endpoint::Unix("/run/x".into())));
+        assert!(endpoint("localhost").is_err() && endpoint("unix:").is_err());
+    }
+}
