@@ -1,8 +1,9 @@
-//! What a scenario costs the processes behind a side: processor time, context switches, memory. From `/proc`.
+//! What a scenario costs the processes behind a side: processor time, context switches, memory.
+//! From `/proc`.
 //!
-//! Processor time is that of the process, ended threads included; context switches are summed over the threads that live
-//! at the end, each against what it had in the beginning: those of threads that ended are missed, so where the kernel counts
-//! (see `counters`) its figure is shown.
+//! Processor time is that of the process, ended threads included; context switches are summed over
+//! the threads that live at the end, each against what it had in the beginning: those of threads
+//! that ended are missed, so where the kernel counts (see `counters`) its figure is shown.
 
 use std::collections::HashMap;
 use std::fs;
@@ -68,11 +69,17 @@ impl Meter {
 
     /// What was used since `earlier`.
     pub fn since(&self, earlier: &Meter) -> Cost {
-        let mut cost =
-            Cost { application_cpu: (self.application_secs - earlier.application_secs).max(0.0), ..Cost::default() };
+        let mut cost = Cost {
+            application_cpu: (self.application_secs - earlier.application_secs).max(0.0),
+            ..Cost::default()
+        };
         for (watched, now) in &self.used {
             let nothing = Usage::default();
-            let before = earlier.used.iter().find(|(other, _)| other == watched).map_or(&nothing, |(_, used)| used);
+            let before = earlier
+                .used
+                .iter()
+                .find(|(other, _)| other == watched)
+                .map_or(&nothing, |(_, used)| used);
             let cpu = (now.cpu_secs - before.cpu_secs).max(0.0);
             let switches = switched(&before.switches, &now.switches) as f64;
             match watched.role {
@@ -107,19 +114,27 @@ impl Cost {
 }
 
 fn switched(before: &HashMap<i32, u64>, now: &HashMap<i32, u64>) -> u64 {
-    now.iter().map(|(thread, count)| count.saturating_sub(before.get(thread).copied().unwrap_or(0))).sum()
+    now.iter()
+        .map(|(thread, count)| count.saturating_sub(before.get(thread).copied().unwrap_or(0)))
+        .sum()
 }
 
 fn usage(pid: i32) -> Usage {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let cpu_secs = cpu_ticks(&read("stat")).map_or(0.0, |ticks| ticks.own as f64 / ticks_per_second());
+    let cpu_secs =
+        cpu_ticks(&read("stat")).map_or(0.0, |ticks| ticks.own as f64 / ticks_per_second());
     let rss_bytes = number_after(&read("status"), "VmRSS:").unwrap_or(0) << 10;
     let mut switches = HashMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-        let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
         let count = |name| number_after(&status, name).unwrap_or(0);
-        switches.insert(thread, count("voluntary_ctxt_switches:") + count("nonvoluntary_ctxt_switches:"));
+        switches.insert(
+            thread,
+            count("voluntary_ctxt_switches:") + count("nonvoluntary_ctxt_switches:"),
+        );
     }
     Usage { cpu_secs, switches, rss_bytes }
 }
@@ -163,7 +178,8 @@ mod tests {
         assert_eq!(cpu_ticks(stat), Some(Ticks { own: 300, children: 40 }));
         assert_eq!(cpu_ticks("7 (x) S 1"), None);
         assert_eq!(cpu_ticks(""), None);
-        let status = "Name:\tx\nVmRSS:\t    1024 kB\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
+        let status = "Name:\tx\nVmRSS:\t    1024 \
+            kB\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
         assert_eq!(number_after(status, "VmRSS:"), Some(1024));
         assert_eq!(number_after(status, "voluntary_ctxt_switches:"), Some(12));
         assert_eq!(number_after(status, "nonvoluntary_ctxt_switches:"), Some(3));
@@ -179,17 +195,29 @@ mod tests {
 
     #[test]
     fn costs_are_the_differences_by_role_and_divided_by_what_was_done() {
-        let (client, server) = (Watched { role: Role::Client, pid: 1 }, Watched { role: Role::Server, pid: 2 });
-        let used =
-            |cpu_secs, switches, rss_bytes| Usage { cpu_secs, switches: HashMap::from([(1, switches)]), rss_bytes };
-        let before =
-            Meter { used: vec![(client, used(1.0, 10, 5000)), (server, used(4.0, 0, 1))], application_secs: 1.0 };
-        let after =
-            Meter { used: vec![(client, used(3.0, 30, 7000)), (server, used(8.0, 8, 9))], application_secs: 7.0 };
+        let (client, server) =
+            (Watched { role: Role::Client, pid: 1 }, Watched { role: Role::Server, pid: 2 });
+        let used = |cpu_secs, switches, rss_bytes| Usage {
+            cpu_secs,
+            switches: HashMap::from([(1, switches)]),
+            rss_bytes,
+        };
+        let before = Meter {
+            used: vec![(client, used(1.0, 10, 5000)), (server, used(4.0, 0, 1))],
+            application_secs: 1.0,
+        };
+        let after = Meter {
+            used: vec![(client, used(3.0, 30, 7000)), (server, used(8.0, 8, 9))],
+            application_secs: 7.0,
+        };
         let cost = after.since(&before).per(2.0);
         assert_eq!((cost.client_cpu, cost.server_cpu, cost.application_cpu), (1.0, 2.0, 3.0));
         assert_eq!((cost.client_switches, cost.server_switches), (10.0, 4.0));
-        assert_eq!((cost.client_growth, cost.client_rss), (2000.0, 7000.0), "memory is not shared out");
+        assert_eq!(
+            (cost.client_growth, cost.client_rss),
+            (2000.0, 7000.0),
+            "memory is not shared out"
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! System calls, context switches and FUSE requests, counted by the kernel for `perf stat`.
 //!
-//! Counting slows what is counted, so it has a round of its own, whose time is not used. Each group of processes and the
-//! mount's connection have a `perf` each. It starts with its counters off; two named pipes switch them on and off, so
-//! that nothing is counted but the work.
+//! Counting slows what is counted, so it has a round of its own, whose time is not used. Each group
+//! of processes and the mount's connection have a `perf` each. It starts with its counters off; two
+//! named pipes switch them on and off, so that nothing is counted but the work.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,7 +25,8 @@ const REQUESTS: &str = "fuse:fuse_request_send";
 /// `perf` answers within milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The kinds of requests that file systems see, by number. Forgets are not asked and wait for nothing, and are left out.
+/// The kinds of requests that file systems see, by number. Forgets are not asked and wait for
+/// nothing, and are left out.
 const KINDS: [(u32, &str); 27] = [
     (1, "LOOKUP"),
     (3, "GETATTR"),
@@ -74,10 +75,14 @@ pub struct Counts {
 impl Counts {
     /// For one of `pieces`.
     pub fn per(mut self, pieces: f64) -> Counts {
-        let (client, server) =
-            ([&mut self.client_calls, &mut self.client_switches], [&mut self.server_calls, &mut self.server_switches]);
+        let (client, server) = (
+            [&mut self.client_calls, &mut self.client_switches],
+            [&mut self.server_calls, &mut self.server_switches],
+        );
         let counts = client.into_iter().chain(server).flatten();
-        counts.chain(self.requests.iter_mut().flat_map(BTreeMap::values_mut)).for_each(|count| *count /= pieces);
+        counts
+            .chain(self.requests.iter_mut().flat_map(BTreeMap::values_mut))
+            .for_each(|count| *count /= pieces);
         self
     }
 
@@ -102,7 +107,10 @@ pub fn available() -> Result<(), String> {
         }
     }
     let mut probe = Command::new("perf");
-    let probe = probe.args(["stat", "-x,", "-e", SYSTEM_CALLS, "--", "true"]).stdout(Stdio::null()).output();
+    let probe = probe
+        .args(["stat", "-x,", "-e", SYSTEM_CALLS, "--", "true"])
+        .stdout(Stdio::null())
+        .output();
     match probe {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("perf: {}", String::from_utf8_lossy(&output.stderr).trim())),
@@ -118,7 +126,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// For `processes`, and for the mount that `root` lies on if it is a FUSE one. Uses `scratch` for pipes and results.
+    /// For `processes`, and for the mount that `root` lies on if it is a FUSE one. Uses `scratch`
+    /// for pipes and results.
     pub fn prepare(processes: &[Watched], root: &Path, scratch: &Path) -> io::Result<Counters> {
         let of = |role: Role, name: &str| {
             let pids: Vec<String> = processes
@@ -126,13 +135,19 @@ impl Counters {
                 .filter(|watched| watched.role == role)
                 .map(|watched| watched.pid.to_string())
                 .collect();
-            let start =
-                || Perf::start(&scratch.join(name), &["-e", SYSTEM_CALLS, "-e", SWITCHES, "-p", &pids.join(",")]);
+            let start = || {
+                Perf::start(
+                    &scratch.join(name),
+                    &["-e", SYSTEM_CALLS, "-e", SWITCHES, "-p", &pids.join(",")],
+                )
+            };
             if pids.is_empty() { Ok(None) } else { start().map(Some) }
         };
         let (client, server) = (of(Role::Client, "client")?, of(Role::Server, "server")?);
         let requests = match connection(root)? {
-            Some(connection) => Some(Perf::start(&scratch.join("requests"), &request_events(connection))?),
+            Some(connection) => {
+                Some(Perf::start(&scratch.join("requests"), &request_events(connection))?)
+            }
             None => None,
         };
         Ok(Counters { client, server, requests })
@@ -164,7 +179,8 @@ impl Counters {
     }
 }
 
-/// The number by which the kernel's tracepoints name the connection of the FUSE mount that `root` lies on.
+/// The number by which the kernel's tracepoints name the connection of the FUSE mount that `root`
+/// lies on.
 fn connection(root: &Path) -> io::Result<Option<u32>> {
     let kind = local::mounts::below(root)?.map(|mounted| mounted.kind).unwrap_or_default();
     if kind != "fuse" && !kind.starts_with("fuse.") {
@@ -193,19 +209,26 @@ struct Perf {
 
 impl Perf {
     fn start<S: AsRef<std::ffi::OsStr>>(at: &Path, arguments: &[S]) -> io::Result<Perf> {
-        let (orders, answers, results) =
-            (at.with_extension("orders"), at.with_extension("answers"), at.with_extension("counts"));
+        let (orders, answers, results) = (
+            at.with_extension("orders"),
+            at.with_extension("answers"),
+            at.with_extension("counts"),
+        );
         for pipe in [&orders, &answers] {
             let _ = fs::remove_file(pipe);
             rustix::fs::mknodat(CWD, pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         }
         // Open for both directions, so that opening waits for nobody.
-        let open = |path: &Path| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(File::from);
+        let open = |path: &Path| {
+            rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(File::from)
+        };
         let (orders_end, answers_end) = (open(&orders)?, open(&answers)?);
         let mut perf = Command::new("perf");
         perf.args(["stat", "-x,", "-D", "-1", "-o"]).arg(&results);
-        perf.arg(format!("--control=fifo:{},{}", orders.display(), answers.display())).args(arguments);
-        let process = perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        perf.arg(format!("--control=fifo:{},{}", orders.display(), answers.display()))
+            .args(arguments);
+        let process =
+            perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Perf { process, orders: orders_end, answers: answers_end, results })
     }
 
@@ -219,7 +242,8 @@ impl Perf {
             if poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&nap))? > 0 {
                 let mut byte = [0];
                 self.answers.read_exact(&mut byte)?;
-                // Its acknowledgement ends with a line's end, and with a NUL behind it in some versions.
+                // Its acknowledgement ends with a line's end, and with a NUL behind it in some
+                // versions.
                 answer.extend(byte.into_iter().filter(|byte| *byte != 0));
             } else if self.process.try_wait()?.is_some() || Instant::now() > end {
                 return Err(io::Error::other("perf does not count"));
@@ -247,14 +271,19 @@ impl Drop for Perf {
 
 /// What Ctrl-C does: programs of this kind then write their results.
 pub fn interrupt(process: &Child) -> io::Result<()> {
-    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no process"))?;
+    let pid = i32::try_from(process.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::other("no process"))?;
     Ok(rustix::process::kill_process(pid, Signal::INT)?)
 }
 
 /// The first field of every line of `perf stat -x,`; `<not counted>` is 0.
 fn parse(text: &str) -> Vec<f64> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| line.split(',').next().and_then(|count| count.parse().ok()).unwrap_or(0.0)).collect()
+    lines
+        .map(|line| line.split(',').next().and_then(|count| count.parse().ok()).unwrap_or(0.0))
+        .collect()
 }
 
 #[cfg(test)]
@@ -263,8 +292,8 @@ mod tests {
 
     #[test]
     fn what_perf_writes_is_read_in_order() {
-        let text =
-            "# started on Sun\n\n12,,fuse:fuse_request_send,5,100.00,,\n<not counted>,,x,0,100.00,,\n7,,y,1,1,,\n";
+        let text = "# started on Sun\n\n12,,fuse:fuse_request_send,5,100.00,,\n<not \
+            counted>,,x,0,100.00,,\n7,,y,1,1,,\n";
         assert_eq!(parse(text), [12.0, 0.0, 7.0]);
         assert!(parse("").is_empty());
     }
@@ -272,9 +301,17 @@ mod tests {
     #[test]
     fn counts_are_shared_out_and_summed() {
         let requests = Some(BTreeMap::from([("LOOKUP", 10.0), ("READ", 30.0)]));
-        let counts =
-            Counts { client_calls: Some(100.0), client_switches: Some(5.0), requests, ..Counts::default() }.per(10.0);
-        assert_eq!((counts.client_calls, counts.server_calls, counts.client_switches), (Some(10.0), None, Some(0.5)));
+        let counts = Counts {
+            client_calls: Some(100.0),
+            client_switches: Some(5.0),
+            requests,
+            ..Counts::default()
+        }
+        .per(10.0);
+        assert_eq!(
+            (counts.client_calls, counts.server_calls, counts.client_switches),
+            (Some(10.0), None, Some(0.5))
+        );
         assert_eq!(counts.all_requests(), Some(4.0));
         assert_eq!(Counts::default().all_requests(), None);
     }

@@ -1,7 +1,8 @@
 //! A disk of our own to measure on.
 //!
-//! A file system mounted with `discard` makes every removal wait until the device has trimmed the freed blocks, which says
-//! nothing of what is measured here. There, an ext4 in a preallocated file without discard takes its place.
+//! A file system mounted with `discard` makes every removal wait until the device has trimmed the
+//! freed blocks, which says nothing of what is measured here. There, an ext4 in a preallocated file
+//! without discard takes its place.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,10 @@ pub fn waits_for_trim(dir: &Path) -> bool {
     let Ok(Some(mounted)) = mounts::below(dir) else { return false };
     let lines = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let at = format!(" {} ", mounted.at.display());
-    lines.lines().filter(|line| line.contains(&at)).any(|line| line.split([' ', ',']).any(|word| word == "discard"))
+    lines
+        .lines()
+        .filter(|line| line.contains(&at))
+        .any(|line| line.split([' ', ',']).any(|word| word == "discard"))
 }
 
 /// As many inodes as ext4 makes by itself.
@@ -32,9 +36,12 @@ impl LoopDisk {
         let disk = LoopDisk { image: dir.join("disk.img"), at: dir.join("disk") };
         std::fs::create_dir_all(&disk.at).doing(|| format!("making {}", disk.at.display()))?;
         let image = disk.image.as_os_str();
-        // Written, not only reserved: blocks that were never written would be converted during the measurement.
+        // Written, not only reserved: blocks that were never written would be converted during the
+        // measurement.
         let mut write = Command::new("dd");
-        write.args(["if=/dev/zero", "bs=16M", "oflag=direct", "status=none"]).arg(format!("count={}", bytes >> 24));
+        write
+            .args(["if=/dev/zero", "bs=16M", "oflag=direct", "status=none"])
+            .arg(format!("count={}", bytes >> 24));
         run(write.arg(format!("of={}", disk.image.display())))?;
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         let inodes = files.max(bytes / BYTES_PER_INODE).to_string();
@@ -69,5 +76,6 @@ fn run(command: &mut Command) -> Result<(), Failure> {
     if output.status.success() {
         return Ok(());
     }
-    Err(Failure::new(what(), String::from_utf8_lossy(&output.stderr).trim()).mend("use --no-loop, or be root"))
+    Err(Failure::new(what(), String::from_utf8_lossy(&output.stderr).trim())
+        .mend("use --no-loop, or be root"))
 }

@@ -63,7 +63,13 @@ impl Fixture {
     /// Nothing, on a side that could not have it.
     pub fn none(size: Size) -> Fixture {
         let nowhere = PathBuf::new();
-        Fixture { size, root: nowhere.clone(), small: Vec::new(), absent: Vec::new(), archive: nowhere }
+        Fixture {
+            size,
+            root: nowhere.clone(),
+            small: Vec::new(),
+            absent: Vec::new(),
+            archive: nowhere,
+        }
     }
 
     /// The same files seen from elsewhere.
@@ -72,18 +78,43 @@ impl Fixture {
     }
 
     /// Makes on `side` what those of `scenarios` need that it takes part in.
-    pub fn make(side: &mut dyn Side, size: Size, scenarios: &[Scenario], archive: &Path) -> io::Result<Fixture> {
+    pub fn make(
+        side: &mut dyn Side,
+        size: Size,
+        scenarios: &[Scenario],
+        archive: &Path,
+    ) -> io::Result<Fixture> {
         let takes = |scenario: &Scenario| side.has_files() && side.takes(*scenario).is_ok();
         let taken: Vec<Scenario> = scenarios.iter().copied().filter(takes).collect();
         let needs = |wanted: &[Scenario]| taken.iter().any(|scenario| wanted.contains(scenario));
         let root = side.root(MeasuredFrom::Local).to_owned();
-        let mut fixture = Fixture { size, root, small: Vec::new(), absent: Vec::new(), archive: archive.to_owned() };
+        let mut fixture = Fixture {
+            size,
+            root,
+            small: Vec::new(),
+            absent: Vec::new(),
+            archive: archive.to_owned(),
+        };
         use Scenario as S;
-        let far = [S::RemoteSeqRead, S::RemoteSeqReadFirst, S::RemoteReadWarm, S::RemoteMmapWarm, S::RemoteRandWarm];
-        if needs(&[S::SeqReadWarm, S::SeqReadCold, S::MmapReadWarm, S::RandReadWarm]) || needs(&far) {
+        let far = [
+            S::RemoteSeqRead,
+            S::RemoteSeqReadFirst,
+            S::RemoteReadWarm,
+            S::RemoteMmapWarm,
+            S::RemoteRandWarm,
+        ];
+        if needs(&[S::SeqReadWarm, S::SeqReadCold, S::MmapReadWarm, S::RandReadWarm]) || needs(&far)
+        {
             write_file(&fixture.large(), size.file_bytes, true)?;
         }
-        let small = [S::ReadSmallWarm, S::ReadSmallFirst, S::ReadSmallCold, S::StatWarm, S::StatAbsent, S::StatFirst];
+        let small = [
+            S::ReadSmallWarm,
+            S::ReadSmallFirst,
+            S::ReadSmallCold,
+            S::StatWarm,
+            S::StatAbsent,
+            S::StatFirst,
+        ];
         if needs(&small) || needs(&[S::MemoryInode, S::Memory5m]) {
             fixture.make_small()?;
         }
@@ -115,28 +146,33 @@ impl Fixture {
     }
 }
 
-/// The directories of empty files that `scenario` needs: their names, and how many files are in each.
+/// The directories of empty files that `scenario` needs: their names, and how many files are in
+/// each.
 fn empty_directories(scenario: Scenario) -> impl Iterator<Item = (String, usize)> {
     let directories = scenario.empty_directories();
     let files = scenario.empty_files();
     files.into_iter().flat_map(move |files| {
-        (0..directories).map(move |number| (format!("empty-{files}-{number:03}"), files / directories))
+        (0..directories)
+            .map(move |number| (format!("empty-{files}-{number:03}"), files / directories))
     })
 }
 
-/// An archive shaped like a source tree: text, most files small, a few long, several levels of directories.
+/// An archive shaped like a source tree: text, most files small, a few long, several levels of
+/// directories.
 pub fn archive(scratch: &Path, files: usize) -> io::Result<PathBuf> {
     let tree = scratch.join("archive-tree");
     let mut random = SmallRng::seed_from_u64(3);
     for number in 0..files {
         let dir = tree.join(format!("part-{:02}/sub-{:02}", number % 17, number % 5));
         fs::create_dir_all(&dir)?;
-        // Between 256 bytes and 256 KiB, evenly on a logarithmic scale: a median of 8 KiB, as in real source trees.
+        // Between 256 bytes and 256 KiB, evenly on a logarithmic scale: a median of 8 KiB, as in
+        // real source trees.
         let length = 2f64.powf(random.random_range(8.0..18.0)) as usize;
         fs::write(dir.join(format!("source-{number:05}.c")), text(length, number as u64))?;
     }
     let archive = scratch.join("archive.tar");
-    let status = Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&tree).arg(".").status()?;
+    let status =
+        Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&tree).arg(".").status()?;
     if !status.success() {
         return Err(io::Error::other(format!("tar: {status}")));
     }

@@ -17,7 +17,8 @@ pub fn watch() -> io::Result<()> {
 }
 
 /// # Errors
-/// `Interrupted`, once somebody asked for the end. Not of the kind `Interrupted`, which readers would try again.
+/// `Interrupted`, once somebody asked for the end. Not of the kind `Interrupted`, which readers
+/// would try again.
 pub fn check() -> io::Result<()> {
     match INTERRUPTED.get() {
         Some(flag) if flag.load(Ordering::Relaxed) => Err(io::Error::other("interrupted")),

@@ -1,18 +1,21 @@
-//! Measures a Rialto mount against the disk below it, against a plain pass-through file system, and against its peers.
+//! Measures a Rialto mount against the disk below it, against a plain pass-through file system, and
+//! against its peers.
 //!
-//! Every scenario runs on each *side* in turn, several rounds, and the order of the sides changes from round to round,
-//! so that a slow minute of the machine hits all alike. What is shown is the median of the rounds. Beside each figure stands
-//! what it cost the processes behind the side: processor time and memory of the measured rounds, deferred work included (the
-//! side is synced after the clock stopped), and context switches, system calls and FUSE requests of one more round, in which
-//! the kernel counts them and whose time is not used.
+//! Every scenario runs on each *side* in turn, several rounds, and the order of the sides changes
+//! from round to round, so that a slow minute of the machine hits all alike. What is shown is the
+//! median of the rounds. Beside each figure stands what it cost the processes behind the side:
+//! processor time and memory of the measured rounds, deferred work included (the side is synced
+//! after the clock stopped), and context switches, system calls and FUSE requests of one more
+//! round, in which the kernel counts them and whose time is not used.
 //!
-//! What a scenario may find in caches is its [`State`]: warm (touched just before), first (mounted anew: nothing is known
-//! of names and attributes), cold (servers started anew and the machine's page cache dropped too). All sides are treated
-//! alike. Before each measurement everything dirty is synced, so that no scenario pays for the one before.
+//! What a scenario may find in caches is its [`State`]: warm (touched just before), first (mounted
+//! anew: nothing is known of names and attributes), cold (servers started anew and the machine's
+//! page cache dropped too). All sides are treated alike. Before each measurement everything dirty
+//! is synced, so that no scenario pays for the one before.
 //!
-//! An [`BenchOrder`] is all that the one command that depends on this crate hands over. A measurement
-//! runs this same program again as [`Helper`]s, and to make and stop the cell that is measured.
-//! Nothing that serves or mounts files depends on this crate.
+//! An [`BenchOrder`] is all that the one command that depends on this crate hands over. A
+//! measurement runs this same program again as [`Helper`]s, and to make and stop the cell that is
+//! measured. Nothing that serves or mounts files depends on this crate.
 
 mod cost;
 mod counters;
@@ -42,7 +45,7 @@ use local::failure::{Doing, Failure};
 use local::show::Progress;
 
 pub use null::Missing;
-pub use order::{Helper, BenchOrder};
+pub use order::{BenchOrder, Helper};
 pub use scenario::Scenario;
 
 use cost::{Cost, Meter};
@@ -79,7 +82,8 @@ const CREATED: usize = 5000;
 const CREATED_DURABLE: usize = 10_000;
 
 impl Size {
-    /// For results that are kept. All small files together stay below 20,000: the pass-through has each of them open.
+    /// For results that are kept. All small files together stay below 20,000: the pass-through has
+    /// each of them open.
     pub const FULL: Size = Size {
         file_bytes: 1 << 30,
         files: 4000,
@@ -90,7 +94,8 @@ impl Size {
         created_durable: CREATED_DURABLE,
     };
     /// For a look, in some minutes.
-    pub const QUICK: Size = Size { file_bytes: 256 << 20, files: 1000, entries: 4000, reads: 40_000, ..Size::FULL };
+    pub const QUICK: Size =
+        Size { file_bytes: 256 << 20, files: 1000, entries: 4000, reads: 40_000, ..Size::FULL };
 }
 
 /// What a scenario may find in caches.
@@ -128,16 +133,26 @@ pub(crate) struct Measured {
     pub lines: Vec<ScenarioRow>,
     /// Which side was left out of what on the way, and why.
     pub left_out: Vec<String>,
-    /// Why it is not all: a side could not be prepared, a scenario failed on one that must not fail, or somebody asked for the end.
+    /// Why it is not all: a side could not be prepared, a scenario failed on one that must not
+    /// fail, or somebody asked for the end.
     pub ended: Option<Failure>,
 }
 
-/// Measures `plan` on all `sides`: the first is the one in question, the second the native directory.
+/// Measures `plan` on all `sides`: the first is the one in question, the second the native
+/// directory.
 pub(crate) fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Measured {
-    let line = |scenario: &Scenario| ScenarioRow::new(*scenario, sides.iter().map(|side| side.name()));
+    let line =
+        |scenario: &Scenario| ScenarioRow::new(*scenario, sides.iter().map(|side| side.name()));
     let lines = plan.scenarios.iter().map(line).collect();
     let progress = Progress::start("preparing");
-    let mut running = Running { plan, sides, fixtures: Vec::new(), given_up: Vec::new(), left_out: Vec::new(), lines };
+    let mut running = Running {
+        plan,
+        sides,
+        fixtures: Vec::new(),
+        given_up: Vec::new(),
+        left_out: Vec::new(),
+        lines,
+    };
     let ended = running.prepare(&progress).and_then(|()| running.rounds(&progress)).err();
     Measured { lines: running.lines, left_out: running.left_out, ended }
 }
@@ -171,8 +186,11 @@ impl Running<'_> {
                 Ok(fixture) if !over => fixture,
                 Err(failure) if !side.may_fail() => return Err(failure),
                 made => {
-                    let why =
-                        if over { over_limit(plan) } else { made.err().map_or_else(String::new, |f| f.to_string()) };
+                    let why = if over {
+                        over_limit(plan)
+                    } else {
+                        made.err().map_or_else(String::new, |f| f.to_string())
+                    };
                     self.leave_out(index, &plan.scenarios, "everything", &why);
                     Fixture::none(plan.size)
                 }
@@ -185,12 +203,17 @@ impl Running<'_> {
     fn rounds(&mut self, progress: &Progress) -> Result<(), Failure> {
         let runs = self.plan.runs;
         for round in 0..runs + usize::from(self.plan.count) {
-            let shown = if round == runs { "counting".to_owned() } else { format!("round {} of {runs}", round + 1) };
+            let shown = if round == runs {
+                "counting".to_owned()
+            } else {
+                format!("round {} of {runs}", round + 1)
+            };
             for (at, scenario) in self.plan.scenarios.iter().enumerate() {
                 for turn in 0..self.sides.len() {
                     let index = (turn + round) % self.sides.len();
                     let side = &self.sides[index];
-                    let out = self.given_up.contains(&(index, *scenario)) || side.takes(*scenario).is_err();
+                    let out = self.given_up.contains(&(index, *scenario))
+                        || side.takes(*scenario).is_err();
                     if out || round == runs && side.processes().is_empty() {
                         continue;
                     }
@@ -221,8 +244,11 @@ impl Running<'_> {
             Ok(sample) if !over => line.add(index, sample.value, sample.cost),
             Err(failure) if !side.may_fail() => return Err(failure),
             sample => {
-                let why =
-                    if over { over_limit(plan) } else { sample.err().map_or_else(String::new, |f| f.to_string()) };
+                let why = if over {
+                    over_limit(plan)
+                } else {
+                    sample.err().map_or_else(String::new, |f| f.to_string())
+                };
                 if over {
                     line.put_over_limit(index);
                 }
@@ -243,7 +269,12 @@ impl Running<'_> {
         let limit = self.plan.limit_of(side);
         let _ = std::fs::remove_dir_all(self.fixtures[index].fresh());
         if limit.end() {
-            self.leave_out(index, &self.plan.scenarios, "the rest", "what it left cannot be removed in time");
+            self.leave_out(
+                index,
+                &self.plan.scenarios,
+                "the rest",
+                "what it left cannot be removed in time",
+            );
         }
     }
 
@@ -315,10 +346,17 @@ impl Measuring<'_> {
         Ok(sample)
     }
 
-    fn timed(&self, side: &mut dyn Side, fixture: &Fixture, what: &dyn Fn() -> String) -> Result<Sample, Failure> {
+    fn timed(
+        &self,
+        side: &mut dyn Side,
+        fixture: &Fixture,
+        what: &dyn Fn() -> String,
+    ) -> Result<Sample, Failure> {
         let (processes, root) = (side.processes(), side.root(self.scenario.place()).to_owned());
         let mut counters = match self.watch {
-            Watch::Count => Some(Counters::prepare(&processes, &root, &self.plan.scratch).doing(what)?),
+            Watch::Count => {
+                Some(Counters::prepare(&processes, &root, &self.plan.scratch).doing(what)?)
+            }
             _ => None,
         };
         let recording = match self.watch {
@@ -345,7 +383,11 @@ impl Measuring<'_> {
         let cost = Meter::read(&processes).since(&before);
         let pieces = pieces(self.scenario.unit(), done);
         let value = value(self.scenario.unit(), done, secs, &cost);
-        Ok(Sample { value, cost: cost.per(pieces), counts: counts.map(|counts| counts.per(pieces)) })
+        Ok(Sample {
+            value,
+            cost: cost.per(pieces),
+            counts: counts.map(|counts| counts.per(pieces)),
+        })
     }
 }
 
@@ -403,7 +445,9 @@ mod tests {
             created: 20,
             created_durable: 30,
         };
-        let plain = |scenario: &Scenario| scenario.state() == State::Warm && *scenario != Scenario::Restart1m;
+        let plain = |scenario: &Scenario| {
+            scenario.state() == State::Warm && *scenario != Scenario::Restart1m
+        };
         let scenarios = Scenario::ALL.into_iter().filter(plain).collect();
         let plan = plan(scenarios, size, dir.path());
         let given = Given::new("given", dir.path()).unwrap();
@@ -419,7 +463,8 @@ mod tests {
             assert_eq!(value["runs"], 2);
         }
         // The changing scenarios leave nothing behind, so that each round starts alike.
-        let mut left: Vec<_> = std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut left: Vec<_> =
+            std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["large", "small", "tree"]);
         drop(sides);
@@ -457,7 +502,8 @@ mod tests {
         let size = Size { files: 3, archive_files: 3, ..Size::QUICK };
         let scenarios = vec![Scenario::Create4k, Scenario::StatWarm];
         for broken_at_once in [false, true] {
-            let scenarios = if broken_at_once { scenarios.clone() } else { scenarios[..1].to_vec() };
+            let scenarios =
+                if broken_at_once { scenarios.clone() } else { scenarios[..1].to_vec() };
             let plan = plan(scenarios, size, dir.path());
             let native = dir.path().join(format!("native-{broken_at_once}"));
             let given = |name: String| {
@@ -542,7 +588,9 @@ mod tests {
         let measured = run(&plan, &mut sides);
         assert_eq!(measured.left_out, ["stuck is left out of stat-warm: over the limit of 2 s"]);
         let lines = all(measured);
-        assert!(lines[0].is_over_limit(2) && lines[0].value(2).is_none() && lines[0].value(0).is_some());
+        assert!(
+            lines[0].is_over_limit(2) && lines[0].value(2).is_none() && lines[0].value(0).is_some()
+        );
         assert!(!lines[1].is_over_limit(2) && lines[1].value(2).is_some());
     }
 
@@ -553,8 +601,10 @@ mod tests {
         let first = Given::new("first", dir.path()).unwrap();
         let mut plan = plan(vec![Scenario::StatWarm, Scenario::Unpack], size, dir.path());
         plan.runs = 1;
-        let mut sides: Vec<Box<dyn Side>> =
-            vec![Box::new(first), Box::new(NoUnpack(Native::new(&dir.path().join("native")).unwrap()))];
+        let mut sides: Vec<Box<dyn Side>> = vec![
+            Box::new(first),
+            Box::new(NoUnpack(Native::new(&dir.path().join("native")).unwrap())),
+        ];
         let Measured { lines, ended, .. } = run(&plan, &mut sides);
         assert!(ended.is_some() && lines[0].is_measured() && lines[0].value(1).is_some());
         assert!(lines[1].value(1).is_none());
@@ -576,7 +626,11 @@ mod tests {
             self.0.takes(scenario)
         }
 
-        fn own_way(&mut self, scenario: Scenario, _bytes: u64) -> Option<Result<(f64, f64), Failure>> {
+        fn own_way(
+            &mut self,
+            scenario: Scenario,
+            _bytes: u64,
+        ) -> Option<Result<(f64, f64), Failure>> {
             (scenario == Scenario::Unpack).then(|| Err(Failure::new("unpacking", "no")))
         }
 

@@ -1,8 +1,10 @@
 //! How long one side may take.
 //!
-//! A file system that hangs keeps whoever waits for it, also from looking at a clock. So a thread of its own does that: when the time is over it breaks the
-//! side, which is to kill the processes behind the mount. The kernel then fails what waits for them, and whoever measures goes on and asks [`Limit::end`]. The
-//! same happens when somebody asked for the end ([`interrupts`]) and the side does not come back.
+//! A file system that hangs keeps whoever waits for it, also from looking at a clock. So a thread
+//! of its own does that: when the time is over it breaks the side, which is to kill the processes
+//! behind the mount. The kernel then fails what waits for them, and whoever measures goes on and
+//! asks [`Limit::end`]. The same happens when somebody asked for the end ([`interrupts`]) and the
+//! side does not come back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 use super::cost::{Role, Watched};
 use super::interrupts;
 
-/// Ends whatever waits for a side. Called again as long as somebody still does: the side may have been starting.
+/// Ends whatever waits for a side. Called again as long as somebody still does: the side may have
+/// been starting.
 pub type Breaker = Box<dyn Fn() + Send>;
 
 /// Ends the processes behind a mount, whose requests then fail.
@@ -28,7 +31,8 @@ pub fn kill_clients(processes: &[Watched]) {
 
 /// How often the clock is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a side may take to come back by itself when the end is asked for, and until it is broken again.
+/// How long a side may take to come back by itself when the end is asked for, and until it is
+/// broken again.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A side's time runs.
@@ -39,7 +43,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// From now on, for so long; `None`: until somebody asks for the end. Without a breaker nothing ever happens.
+    /// From now on, for so long; `None`: until somebody asks for the end. Without a breaker nothing
+    /// ever happens.
     pub fn start(within: Option<Duration>, breaker: Option<Breaker>) -> Limit {
         let (ended, end) = channel();
         let over = Arc::new(AtomicBool::new(false));
@@ -82,7 +87,10 @@ mod tests {
     #[test]
     fn who_waits_for_ever_is_freed_when_the_time_is_over() {
         let (free, waiting) = channel();
-        let limit = Limit::start(Some(Duration::from_millis(50)), Some(Box::new(move || free.send(()).unwrap_or(()))));
+        let limit = Limit::start(
+            Some(Duration::from_millis(50)),
+            Some(Box::new(move || free.send(()).unwrap_or(()))),
+        );
         waiting.recv().unwrap();
         assert!(limit.end());
     }
@@ -95,6 +103,9 @@ mod tests {
         let limit = Limit::start(hour, Some(Box::new(move || seen.store(true, Ordering::SeqCst))));
         assert!(!limit.end());
         assert!(!broken.load(Ordering::SeqCst));
-        assert!(!Limit::start(Some(Duration::ZERO), None).end(), "nothing to break, so nobody was kept");
+        assert!(
+            !Limit::start(Some(Duration::ZERO), None).end(),
+            "nothing to break, so nobody was kept"
+        );
     }
 }

@@ -25,14 +25,19 @@ impl Machine {
     /// This one, measuring below `dir`.
     pub fn here(dir: &Path) -> Machine {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
-        let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-        let kib = field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        let model = field("/proc/cpuinfo", "model name")
+            .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+        let kib = field("/proc/meminfo", "MemTotal")
+            .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Machine {
             processors: format!("{count} x {model}"),
             memory_bytes: kib.unwrap_or(0) << 10,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            file_system: mounts::below(dir).ok().flatten().map_or_else(|| "unknown".to_owned(), |mounted| mounted.kind),
+            file_system: mounts::below(dir)
+                .ok()
+                .flatten()
+                .map_or_else(|| "unknown".to_owned(), |mounted| mounted.kind),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
         }
     }
@@ -41,7 +46,10 @@ impl Machine {
     pub fn line(&self) -> String {
         let memory = show::bytes(self.memory_bytes);
         let (kernel, kind, load) = (&self.kernel, &self.file_system, &self.load);
-        format!("{}, {memory} of memory, Linux {kernel}, {kind}, load {load} before", self.processors)
+        format!(
+            "{}, {memory} of memory, Linux {kernel}, {kind}, load {load} before",
+            self.processors
+        )
     }
 }
 

@@ -1,9 +1,10 @@
 //! Null builds: the same mount with less behind it, so that time can be subtracted layer by layer.
 //!
-//! `null-mount` answers from memory, with no cache manager and no server: what is left is the kernel, the channel and the
-//! workers. `null-server` is the whole client with the service in its own process and its store in memory: what is missing
-//! is the wire, the server's threads and the disk. Each is this program again, as a helper: it mounts and unmounts as its
-//! standard input says, line by line, and ends, unmounted, with it.
+//! `null-mount` answers from memory, with no cache manager and no server: what is left is the
+//! kernel, the channel and the workers. `null-server` is the whole client with the service in its
+//! own process and its store in memory: what is missing is the wire, the server's threads and the
+//! disk. Each is this program again, as a helper: it mounts and unmounts as its standard input
+//! says, line by line, and ends, unmounted, with it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -63,7 +64,12 @@ impl Null {
         fs::create_dir(&mount_point).doing(what)?;
         let mut command = Command::new(std::env::current_exe().doing(what)?);
         command.args(["bench", "--helper", missing.name(), "--dir"]).arg(&mount_point);
-        let mut process = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().doing(what)?;
+        let mut process = command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .doing(what)?;
         let orders = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().expect("it was asked for"));
         let mut side = Null { missing, root: mount_point.join("bench"), process, orders, answers };
@@ -106,7 +112,10 @@ impl Side for Null {
     }
 
     fn processes(&self) -> Vec<Watched> {
-        i32::try_from(self.process.id()).map(|pid| Watched { role: Role::Client, pid }).into_iter().collect()
+        i32::try_from(self.process.id())
+            .map(|pid| Watched { role: Role::Client, pid })
+            .into_iter()
+            .collect()
     }
 }
 
@@ -160,13 +169,15 @@ fn obey<T>(mut mount: impl FnMut() -> Result<T, Failure>) -> Result<(), Failure>
 /// The file service on a store in memory.
 fn service() -> Result<Loopback, Failure> {
     let what = || "making a service in memory".to_owned();
-    let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).doing(what)?;
+    let partition =
+        Partition::open_memory(&MemMachine::new(), OpenOptions::default()).doing(what)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(0), since.subsec_nanos());
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let root = NewRoot { mode: 0o755, uid, gid, now, quota: VolumeQuota::default() };
     partition.create_volume(&volume(), &root).doing(what)?;
-    let config = ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
+    let config =
+        ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
     let vice = Vice::open(partition, config, clock::now()).doing(what)?;
     Ok(Loopback::new(Arc::new(vice)))
 }
@@ -186,7 +197,8 @@ impl Client {
         let what = || format!("mounting on {}", at.display());
         let session = service.attach(ClientId(1), life).doing(what)?;
         let volumes = Volumes::of(Arc::new(session), VenusConfig::default());
-        let mount = Mount::start(MountConfig::new(at, volume(), "rialto:null"), &volumes).doing(what)?;
+        let mount =
+            Mount::start(MountConfig::new(at, volume(), "rialto:null"), &volumes).doing(what)?;
         Ok(Client { mount, volumes })
     }
 }

@@ -38,22 +38,27 @@ pub struct BenchOrder {
     pub json: bool,
     /// Rounds [default: 5, with --quick 3].
     pub runs: Option<u16>,
-    /// Where to measure: the disk below this directory is the native side [default: rialto-bench below $XDG_CACHE_HOME or ~/.cache]
+    /// Where to measure: the disk below this directory is the native side [default: rialto-bench
+    /// below $XDG_CACHE_HOME or ~/.cache]
     pub dir: Option<PathBuf>,
-    /// Compare with this program too (libfuse's passthrough_ll; bench/peers/passthrough.sh builds it), or with this directory, which
-    /// others mounted; may be given several times.
+    /// Compare with this program too (libfuse's passthrough_ll; bench/peers/passthrough.sh builds
+    /// it), or with this directory, which others mounted; may be given several times.
     pub against: Vec<PathBuf>,
-    /// Compare with this file system too, set up by its script in bench/peers; may be given several times.
+    /// Compare with this file system too, set up by its script in bench/peers; may be given several
+    /// times.
     pub peer: Vec<String>,
     /// Where the scripts of peers are [default: bench/peers here or above]
     pub peers: Option<PathBuf>,
-    /// Compare with the same mount without what is below it (mount), or without wire, server and disk (server).
+    /// Compare with the same mount without what is below it (mount), or without wire, server and
+    /// disk (server).
     pub null: Vec<Missing>,
-    /// Measure on an ext4 of its own, in a file below --dir [default where the disk waits for TRIM on every removal, as root]
+    /// Measure on an ext4 of its own, in a file below --dir [default where the disk waits for TRIM
+    /// on every removal, as root]
     pub on_loop: bool,
     /// Measure on the disk as it is.
     pub no_loop: bool,
-    /// How long a peer may take for one scenario in one round, or to have its files prepared; then it is left out of that scenario.
+    /// How long a peer may take for one scenario in one round, or to have its files prepared; then
+    /// it is left out of that scenario.
     pub limit: u64,
     /// Do not count system calls and FUSE requests, which takes one more round.
     pub no_count: bool,
@@ -61,7 +66,8 @@ pub struct BenchOrder {
     pub results: Option<PathBuf>,
     /// Measure this directory, which is mounted already, in place of a cell of its own.
     pub on: Option<PathBuf>,
-    /// Instead of comparing, record where the mount and the server spend their time, with perf, into files in this directory.
+    /// Instead of comparing, record where the mount and the server spend their time, with perf,
+    /// into files in this directory.
     pub profile: Option<PathBuf>,
     /// Remove what measurements below --dir left that were killed.
     pub clean: bool,
@@ -110,7 +116,10 @@ impl BenchOrder {
             return Ok(());
         }
         if !left.is_empty() {
-            eprintln!("rialto bench: {} has what a killed measurement left; --clean removes it", place.display());
+            eprintln!(
+                "rialto bench: {} has what a killed measurement left; --clean removes it",
+                place.display()
+            );
         }
         interrupts::watch().doing(|| "watching for interrupts".to_owned())?;
         self.measure(&place)
@@ -129,8 +138,9 @@ impl BenchOrder {
         let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
         let place = self.dir.clone().or_else(|| cache.map(|cache| cache.join("rialto-bench")));
-        let place =
-            place.ok_or_else(|| Failure::new("choosing a place", "HOME is not set").mend("name it with --dir"))?;
+        let place = place.ok_or_else(|| {
+            Failure::new("choosing a place", "HOME is not set").mend("name it with --dir")
+        })?;
         std::fs::create_dir_all(&place).doing(|| format!("making {}", place.display()))?;
         std::fs::canonicalize(&place).doing(|| format!("finding {}", place.display()))
     }
@@ -150,8 +160,10 @@ impl BenchOrder {
             },
             named => named.contains(scenario),
         };
-        let (can, cannot): (Vec<Scenario>, Vec<Scenario>) =
-            Scenario::ALL.into_iter().filter(wanted).partition(|scenario| root || scenario.state() == State::Warm);
+        let (can, cannot): (Vec<Scenario>, Vec<Scenario>) = Scenario::ALL
+            .into_iter()
+            .filter(wanted)
+            .partition(|scenario| root || scenario.state() == State::Warm);
         (can, cannot.into_iter().map(Scenario::name).collect())
     }
 
@@ -159,7 +171,10 @@ impl BenchOrder {
     fn measure(&self, place: &Path) -> Result<(), Failure> {
         let (scenarios, without_root) = self.scenarios();
         if !without_root.is_empty() {
-            eprintln!("rialto bench: leaving out {}: only root can drop caches", without_root.join(", "));
+            eprintln!(
+                "rialto bench: leaving out {}: only root can drop caches",
+                without_root.join(", ")
+            );
         }
         let sides = 2 + self.against.len() + self.peer.len() + self.null.len();
         let room = Room::needed(self.size(), &scenarios, sides);
@@ -181,7 +196,10 @@ impl BenchOrder {
         if !wanted || self.no_loop || self.on.is_some() {
             return Ok(None);
         }
-        eprintln!("rialto bench: measuring on an ext4 in a file, without discard: this disk waits for TRIM");
+        eprintln!(
+            "rialto bench: measuring on an ext4 in a file, without discard: this disk waits for \
+                TRIM"
+        );
         let progress = show::Progress::start("making a disk to measure on");
         let disk = LoopDisk::new(work, room.bytes, room.files);
         drop(progress);
@@ -190,7 +208,8 @@ impl BenchOrder {
 
     fn compare(&self, base: &Path, scenarios: Vec<Scenario>) -> Result<Outcome, Failure> {
         let mut sides = self.sides(base, &scenarios)?;
-        let uncounted = if self.no_count { Some("--no-count".to_owned()) } else { counters::available().err() };
+        let uncounted =
+            if self.no_count { Some("--no-count".to_owned()) } else { counters::available().err() };
         let profile = self.profile.as_deref().map(Profile::new).transpose()?;
         let runs = self.runs.map_or(if self.quick { 3 } else { 5 }, usize::from);
         let plan = Plan {
@@ -221,7 +240,11 @@ impl BenchOrder {
         }
         sides.push(Box::new(Native::new(&base.join("native"))?));
         for against in &self.against {
-            let name = || against.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            let name = || {
+                against
+                    .file_name()
+                    .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+            };
             if against.is_dir() {
                 sides.push(Box::new(Given::new(&name(), against)?));
             } else {
@@ -257,12 +280,22 @@ impl BenchOrder {
             println!("{}\n{}", machine.line(), tables(lines, uncounted.as_deref()));
         }
         let Some(file) = &self.results else { return Ok(()) };
-        let disk = if own_disk { "On a preallocated loop device without discard" } else { "On the disk as it is" };
+        let disk = if own_disk {
+            "On a preallocated loop device without discard"
+        } else {
+            "On the disk as it is"
+        };
         let how = format!("{}. {disk}; made by `make bench`.", sizes(self.size()));
         let why = ended.as_ref().map(Failure::to_string);
-        let around =
-            Circumstances { machine, how: &how, uncounted: uncounted.as_deref(), left_out, ended: why.as_deref() };
-        std::fs::write(file, markdown(lines, &around)).doing(|| format!("writing {}", file.display()))
+        let around = Circumstances {
+            machine,
+            how: &how,
+            uncounted: uncounted.as_deref(),
+            left_out,
+            ended: why.as_deref(),
+        };
+        std::fs::write(file, markdown(lines, &around))
+            .doing(|| format!("writing {}", file.display()))
     }
 }
 
@@ -311,7 +344,10 @@ fn left_behind(place: &Path) -> std::io::Result<Vec<PathBuf>> {
         (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
     };
     let entries = std::fs::read_dir(place)?.flatten();
-    Ok(entries.filter(|entry| entry.file_name().to_str().and_then(dead).is_some()).map(|entry| entry.path()).collect())
+    Ok(entries
+        .filter(|entry| entry.file_name().to_str().and_then(dead).is_some())
+        .map(|entry| entry.path())
+        .collect())
 }
 
 /// Ends and unmounts what runs below `dir`, and removes it.
@@ -319,8 +355,11 @@ fn clean(dir: &Path) -> Result<(), Failure> {
     let what = || format!("removing {}", dir.display());
     let program = std::env::current_exe().doing(what)?;
     for cell in [dir.join("cell"), dir.join("disk/cell")].into_iter().filter(|cell| cell.is_dir()) {
-        let _ =
-            std::process::Command::new(&program).args(["down", "--lazy", "--dir"]).arg(cell).output().doing(what)?;
+        let _ = std::process::Command::new(&program)
+            .args(["down", "--lazy", "--dir"])
+            .arg(cell)
+            .output()
+            .doing(what)?;
     }
     // Deepest first: what is mounted on a disk of ours goes before it.
     let mounts = local::mounts::all().doing(what)?;

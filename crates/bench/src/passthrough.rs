@@ -1,4 +1,5 @@
-//! libfuse's example that passes everything through to a directory: what any FUSE file system could reach.
+//! libfuse's example that passes everything through to a directory: what any FUSE file system could
+//! reach.
 
 use std::fs;
 use std::io;
@@ -40,7 +41,11 @@ impl Served {
         let program = Path::new(&self.command[0]).display().to_string();
         let what = || format!("mounting {program} on {}", self.mount_point.display());
         let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(&self.command[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut process = command.process_group(0).spawn().doing(what)?;
         let end = Instant::now() + MOUNT_PATIENCE;
         while mounts::at(&self.mount_point).doing(what)?.is_none() {
@@ -48,7 +53,8 @@ impl Served {
             if ended.is_some() || Instant::now() > end {
                 let _ = process.kill();
                 let _ = process.wait();
-                return Err(Failure::new(what(), "it did not mount").mend("run that program by hand to see why"));
+                return Err(Failure::new(what(), "it did not mount")
+                    .mend("run that program by hand to see why"));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -91,7 +97,8 @@ pub struct PassthroughLl {
 }
 
 impl PassthroughLl {
-    /// Mounts `program` (built from libfuse's `passthrough_ll.c`) below `dir`, with all its caching on.
+    /// Mounts `program` (built from libfuse's `passthrough_ll.c`) below `dir`, with all its caching
+    /// on.
     pub fn new(program: &Path, dir: &Path) -> Result<Self, Failure> {
         // It keeps a descriptor for every file that the kernel remembers, and inherits our limit.
         local::daemon::raise_open_files();
@@ -100,7 +107,13 @@ impl PassthroughLl {
             fs::create_dir(path).doing(|| format!("making {}", path.display()))?;
         }
         let options = format!("source={},cache=always,writeback", source.display());
-        let command = vec![program.into(), "-f".into(), "-o".into(), options.into(), mount_point.clone().into()];
+        let command = vec![
+            program.into(),
+            "-f".into(),
+            "-o".into(),
+            options.into(),
+            mount_point.clone().into(),
+        ];
         let served = Served::start(command, &mount_point)?;
         Ok(PassthroughLl { source, mount_point, served })
     }

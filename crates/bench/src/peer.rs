@@ -1,8 +1,9 @@
 //! Another file system, set up on this machine by a script of `bench/peers/`.
 //!
-//! The scripts take a verb and a directory in which everything of theirs lies: `start` (prepare, serve and mount; prints
-//! where), `umount`, `mount`, `stop` (the data stays), `pids` (lines `client PID` and `server PID`), `purge` (takes away what
-//! lies elsewhere). `bench/peers/README.md` has the whole of it.
+//! The scripts take a verb and a directory in which everything of theirs lies: `start` (prepare,
+//! serve and mount; prints where), `umount`, `mount`, `stop` (the data stays), `pids` (lines
+//! `client PID` and `server PID`), `purge` (takes away what lies elsewhere).
+//! `bench/peers/README.md` has the whole of it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -50,7 +51,9 @@ impl Peer {
     fn start(&mut self) -> Result<(), Failure> {
         let said = self.verb("start")?;
         let mount = said.lines().last().map(str::trim).filter(|line| line.starts_with('/'));
-        let mount = mount.ok_or_else(|| Failure::new(format!("starting {}", self.name), "it does not say where"))?;
+        let mount = mount.ok_or_else(|| {
+            Failure::new(format!("starting {}", self.name), "it does not say where")
+        })?;
         self.root = Path::new(mount).join("bench");
         fs::create_dir_all(&self.root).doing(|| format!("making {}", self.root.display()))
     }
@@ -60,14 +63,20 @@ impl Peer {
     }
 }
 
-/// Runs the script, which says its last word in time or is killed. After Ctrl-C only what takes things away goes on.
+/// Runs the script, which says its last word in time or is killed. After Ctrl-C only what takes
+/// things away goes on.
 fn run_verb(script: &Path, verb: &str, dir: &Path) -> Result<String, Failure> {
     let what = || format!("running '{} {verb}'", script.display());
     // In files: a server that it left running may keep a pipe open for ever.
     let (said, complained) = (dir.join("said"), dir.join("complained"));
     let output = |path: &Path| fs::File::create(path).doing(what);
     let mut command = Command::new(script);
-    command.arg(verb).arg(dir).stdin(Stdio::null()).stdout(output(&said)?).stderr(output(&complained)?);
+    command
+        .arg(verb)
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(output(&said)?)
+        .stderr(output(&complained)?);
     let mut child = command.process_group(0).spawn().doing(what)?;
     let takes_away = matches!(verb, "stop" | "purge" | "pids");
     let start = Instant::now();
@@ -77,21 +86,34 @@ fn run_verb(script: &Path, verb: &str, dir: &Path) -> Result<String, Failure> {
         }
         let interrupted = interrupts::check().is_err() && !takes_away;
         if interrupted || start.elapsed() > VERB_MAX {
-            if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            if let Some(group) =
+                i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
+            {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let _ = child.wait();
-            return Err(Failure::new(what(), if interrupted { "interrupted" } else { "it takes too long" }));
+            return Err(Failure::new(
+                what(),
+                if interrupted { "interrupted" } else { "it takes too long" },
+            ));
         }
         std::thread::sleep(POLL_INTERVAL);
     };
-    let text = |path: &Path| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned()).doing(what);
+    let text = |path: &Path| {
+        fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned()).doing(what)
+    };
     if status.success() {
         return text(&said);
     }
     let complained = text(&complained)?;
-    let last = complained.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it says nothing");
-    Err(Failure::new(what(), last).mend(format!("'{} install' installs what it needs", script.display())))
+    let last = complained
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or("it says nothing");
+    Err(Failure::new(what(), last)
+        .mend(format!("'{} install' installs what it needs", script.display())))
 }
 
 /// The peers that have a script in `scripts`, for a message.
@@ -154,9 +176,12 @@ impl Side for Peer {
     }
 
     fn breaker(&self) -> Option<Breaker> {
-        // The file behind the verb `pids`; that verb itself may be running in the thread that waits.
+        // The file behind the verb `pids`; that verb itself may be running in the thread that
+        // waits.
         let pids = self.dir.join("pids");
-        Some(Box::new(move || kill_clients(&processes(&fs::read_to_string(&pids).unwrap_or_default()))))
+        Some(Box::new(move || {
+            kill_clients(&processes(&fs::read_to_string(&pids).unwrap_or_default()));
+        }))
     }
 
     fn revive(&mut self) -> Result<(), Failure> {
@@ -198,7 +223,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         script(
             dir.path(),
-            "case $1 in start) mkdir -p $2/m; echo words; echo $2/m;; pids) echo client 12; echo x; esac",
+            "case $1 in start) mkdir -p $2/m; echo words; echo $2/m;; pids) echo client 12; echo \
+                x; esac",
         );
         let peer = Peer::new("mine", dir.path(), dir.path()).unwrap();
         assert_eq!(peer.root(MeasuredFrom::Local), dir.path().join("peer-mine/m/bench"));
@@ -210,7 +236,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         script(dir.path(), "[ $1 != start ] || { echo 'mine: no such program' >&2; exit 1; }");
         let message = Peer::new("mine", dir.path(), dir.path()).err().unwrap().to_string();
-        assert!(message.contains("mine: no such program") && message.contains("install"), "{message}");
+        assert!(
+            message.contains("mine: no such program") && message.contains("install"),
+            "{message}"
+        );
         let message = Peer::new("other", dir.path(), dir.path()).err().unwrap().to_string();
         assert!(message.contains("there are mine"), "{message}");
     }
@@ -218,7 +247,8 @@ mod tests {
     #[test]
     fn lines_that_name_no_process_are_passed_over() {
         let text = "client 1\nserver 22\nserver x\nother 3\n\n";
-        let expected = [Watched { role: Role::Client, pid: 1 }, Watched { role: Role::Server, pid: 22 }];
+        let expected =
+            [Watched { role: Role::Client, pid: 1 }, Watched { role: Role::Server, pid: 22 }];
         assert_eq!(processes(text), expected);
     }
 }

@@ -1,4 +1,5 @@
-//! Where the processes behind a side spend their time while a scenario runs: `perf record`, one file a scenario.
+//! Where the processes behind a side spend their time while a scenario runs: `perf record`, one
+//! file a scenario.
 //!
 //! `bench/profile.sh` makes pictures of the files.
 
@@ -35,16 +36,31 @@ impl Profile {
         let data = self.0.join(format!("{}.data", scenario.name()));
         let _ = fs::remove_file(&data);
         let mut perf = Command::new("perf");
-        perf.args(["record", "-q", "-F", FREQUENCY, "--call-graph", "fp", "-p", &pids.join(","), "-o"]).arg(&data);
-        let process = perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut process = process.map_err(|error| Failure::new(what(), error).mend("install linux-perf"))?;
+        perf.args([
+            "record",
+            "-q",
+            "-F",
+            FREQUENCY,
+            "--call-graph",
+            "fp",
+            "-p",
+            &pids.join(","),
+            "-o",
+        ])
+        .arg(&data);
+        let process =
+            perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut process =
+            process.map_err(|error| Failure::new(what(), error).mend("install linux-perf"))?;
         let end = Instant::now() + TIMEOUT;
         // Its file has its header once it is attached.
         while !fs::metadata(&data).is_ok_and(|meta| meta.len() > 0) {
             if process.try_wait().doing(what)?.is_some() || Instant::now() > end {
                 let _ = process.kill();
                 let said = process.wait_with_output().doing(what)?.stderr;
-                return Err(Failure::new(what(), String::from_utf8_lossy(&said).trim()).mend("be root"));
+                return Err(
+                    Failure::new(what(), String::from_utf8_lossy(&said).trim()).mend("be root")
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::Table;
 use local::show;
 
-use super::{ScenarioRow, Machine, Scenario, Size};
+use super::{Machine, Scenario, ScenarioRow, Size};
 
 /// Rows of text under a header. The first `words` columns are words, the rest numbers.
 struct Grid {
@@ -22,7 +22,8 @@ impl Grid {
     }
 
     fn markdown(&self) -> String {
-        let rule = (0..self.header.len()).map(|column| if column < self.words { "---" } else { "---:" });
+        let rule =
+            (0..self.header.len()).map(|column| if column < self.words { "---" } else { "---:" });
         let rows = [self.header.join(" | "), rule.collect::<Vec<_>>().join(" | ")];
         let rows = rows.into_iter().chain(self.rows.iter().map(|row| row.join(" | ")));
         rows.map(|row| format!("| {row} |\n")).collect()
@@ -31,8 +32,11 @@ impl Grid {
 
 /// Medians and ratios.
 fn rates(lines: &[ScenarioRow]) -> Grid {
-    let names: Vec<String> = lines.first().map(|line| line.names().map(str::to_owned).collect()).unwrap_or_default();
-    let used = |side: &usize| lines.iter().any(|line| line.value(*side).is_some() || line.is_over_limit(*side));
+    let names: Vec<String> =
+        lines.first().map(|line| line.names().map(str::to_owned).collect()).unwrap_or_default();
+    let used = |side: &usize| {
+        lines.iter().any(|line| line.value(*side).is_some() || line.is_over_limit(*side))
+    };
     let others: Vec<usize> = (1..names.len()).filter(used).collect();
     let mut header = vec!["scenario".to_owned(), "unit".to_owned(), "rialto".to_owned()];
     for side in &others {
@@ -40,11 +44,13 @@ fn rates(lines: &[ScenarioRow]) -> Grid {
     }
     header.push("spread".to_owned());
     let row = |line: &ScenarioRow| {
-        let late = |side| if line.is_over_limit(side) { "over limit".to_owned() } else { String::new() };
+        let late =
+            |side| if line.is_over_limit(side) { "over limit".to_owned() } else { String::new() };
         let value = |side| line.value(side).map_or_else(|| late(side), figure);
         let mut row = vec![line.scenario.name().to_owned(), unit(line.scenario), value(0)];
         for side in &others {
-            let ratio = line.ratio_to(*side).map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+            let ratio =
+                line.ratio_to(*side).map_or_else(String::new, |ratio| format!("{ratio:.2}"));
             row.extend([value(*side), ratio]);
         }
         row.push(format!("{:.0} %", line.spread() * 100.0));
@@ -80,13 +86,21 @@ fn costs(lines: &[ScenarioRow]) -> Grid {
         row.push(growth(cost.client_growth));
         row
     };
-    Grid { header: header.map(str::to_owned).to_vec(), words: 2, rows: lines.iter().map(row).collect() }
+    Grid {
+        header: header.map(str::to_owned).to_vec(),
+        words: 2,
+        rows: lines.iter().map(row).collect(),
+    }
 }
 
 /// A unit, with a mark where less is better.
 fn unit(scenario: Scenario) -> String {
     let unit = scenario.unit();
-    if unit.better() == "lower" { format!("{} (less)", unit.name()) } else { unit.name().to_owned() }
+    if unit.better() == "lower" {
+        format!("{} (less)", unit.name())
+    } else {
+        unit.name().to_owned()
+    }
 }
 
 fn growth(bytes: f64) -> String {
@@ -96,8 +110,9 @@ fn growth(bytes: f64) -> String {
 
 /// For people at a terminal.
 pub fn tables(lines: &[ScenarioRow], uncounted: Option<&str>) -> String {
-    let why =
-        uncounted.map_or_else(String::new, |why| format!("\nsystem calls and FUSE requests: not available, {why}"));
+    let why = uncounted.map_or_else(String::new, |why| {
+        format!("\nsystem calls and FUSE requests: not available, {why}")
+    });
     format!("{}\n\n{}{why}", rates(lines).table(), costs(lines).table())
 }
 
@@ -119,7 +134,8 @@ pub struct Circumstances<'a> {
 pub fn markdown(lines: &[ScenarioRow], around: &Circumstances<'_>) -> String {
     let mut text = format!(
         "# Measured\n\n{}.\n{}\n\nFigures are medians. More is better, except where the unit says (less). A ratio is Rialto's figure \
-         divided by the other's; the spread is the largest of all sides, (largest - smallest) / median.\n\n",
+         divided by the other's; the spread is the largest of all sides, (largest - smallest) / \
+         median.\n\n",
         around.machine.line(),
         around.how
     );
@@ -127,7 +143,10 @@ pub fn markdown(lines: &[ScenarioRow], around: &Circumstances<'_>) -> String {
         let _ = writeln!(text, "**Not all of it:** {why}.\n");
     }
     text.push_str(&rates(lines).markdown());
-    text.push_str("\n## What it costs\n\nRialto's mount (client) and server, for each GiB of a large file or for each operation. ");
+    text.push_str(
+        "\n## What it costs\n\nRialto's mount (client) and server, for each GiB of a \
+        large file or for each operation. ",
+    );
     text.push_str("System calls and FUSE requests were counted in a round of their own.\n\n");
     text.push_str(&costs(lines).markdown());
     if let Some(why) = around.uncounted {
@@ -146,14 +165,19 @@ pub fn markdown(lines: &[ScenarioRow], around: &Circumstances<'_>) -> String {
 
 /// One line for each scenario: `rialto bench --list`.
 pub fn list() -> Table {
-    let row = |scenario: Scenario| vec![scenario.name().to_owned(), unit(scenario), scenario.about().to_owned()];
+    let row = |scenario: Scenario| {
+        vec![scenario.name().to_owned(), unit(scenario), scenario.about().to_owned()]
+    };
     show::table(&["scenario", "unit", "what"], &[], Scenario::ALL.into_iter().map(row).collect())
 }
 
 /// How much is measured, in a sentence.
 pub fn sizes(size: Size) -> String {
     let Size { files, archive_files, .. } = size;
-    format!("A large file is {}, small files are {files}, the tree has {archive_files}", show::bytes(size.file_bytes))
+    format!(
+        "A large file is {}, small files are {files}, the tree has {archive_files}",
+        show::bytes(size.file_bytes)
+    )
 }
 
 /// Three figures that count, with thousands set apart.
@@ -192,7 +216,10 @@ mod tests {
 
     #[test]
     fn sides_that_took_no_part_have_no_column() {
-        let mut line = ScenarioRow::new(Scenario::DuCold, ["rialto", "native", "tcp", "gluster", "openafs"].into_iter());
+        let mut line = ScenarioRow::new(
+            Scenario::DuCold,
+            ["rialto", "native", "tcp", "gluster", "openafs"].into_iter(),
+        );
         line.add(0, 2.0, Cost::default());
         line.add(1, 1.0, Cost::default());
         line.add(3, 4.0, Cost::default());
@@ -200,18 +227,40 @@ mod tests {
         let grid = rates(std::slice::from_ref(&line));
         assert_eq!(
             grid.header,
-            ["scenario", "unit", "rialto", "native", "ratio", "gluster", "ratio", "openafs", "ratio", "spread"]
+            [
+                "scenario", "unit", "rialto", "native", "ratio", "gluster", "ratio", "openafs",
+                "ratio", "spread"
+            ]
         );
         assert_eq!(
             grid.rows,
-            [["du-cold", "s (less)", "2.00", "1.00", "2.00", "4.00", "0.50", "over limit", "", "0 %"]]
+            [[
+                "du-cold",
+                "s (less)",
+                "2.00",
+                "1.00",
+                "2.00",
+                "4.00",
+                "0.50",
+                "over limit",
+                "",
+                "0 %"
+            ]]
         );
         assert!(tables(&[line.clone()], Some("no perf")).contains("not available, no perf"));
         let machine = Machine::here(std::path::Path::new("/"));
-        let around =
-            Circumstances { machine: &machine, how: "how", uncounted: None, left_out: &[], ended: Some("interrupted") };
+        let around = Circumstances {
+            machine: &machine,
+            how: "how",
+            uncounted: None,
+            left_out: &[],
+            ended: Some("interrupted"),
+        };
         let page = markdown(&[line], &around);
-        assert!(page.contains("| du-cold | s (less) |") && page.contains("**Not all of it:** interrupted."));
+        assert!(
+            page.contains("| du-cold | s (less) |")
+                && page.contains("**Not all of it:** interrupted.")
+        );
     }
 
     #[test]

@@ -30,10 +30,15 @@ struct Figures {
 }
 
 impl ScenarioRow {
-    /// Nothing measured yet. The first side is Rialto whatever it is called, the second the native directory.
+    /// Nothing measured yet. The first side is Rialto whatever it is called, the second the native
+    /// directory.
     pub fn new<'a>(scenario: Scenario, names: impl Iterator<Item = &'a str>) -> Self {
-        let figures =
-            |name: &str| Figures { name: name.to_owned(), values: Vec::new(), costs: Vec::new(), counts: None };
+        let figures = |name: &str| Figures {
+            name: name.to_owned(),
+            values: Vec::new(),
+            costs: Vec::new(),
+            counts: None,
+        };
         ScenarioRow { scenario, sides: names.map(figures).collect(), over_limit: Vec::new() }
     }
 
@@ -83,7 +88,8 @@ impl ScenarioRow {
         self.sides.iter().filter_map(|side| spread(&side.values)).fold(0.0, f64::max)
     }
 
-    /// What the processes behind `side` used for each GiB or operation: medians. `None` if it has none.
+    /// What the processes behind `side` used for each GiB or operation: medians. `None` if it has
+    /// none.
     pub fn cost(&self, side: usize) -> Option<Cost> {
         let costs = &self.sides.get(side)?.costs;
         let of = |field: fn(&Cost) -> f64| median(&costs.iter().map(field).collect::<Vec<_>>());
@@ -99,11 +105,14 @@ impl ScenarioRow {
         Some(cost)
     }
 
-    /// Context switches of client and server for each GiB or operation: as the kernel counted them, otherwise as `/proc` shows them.
+    /// Context switches of client and server for each GiB or operation: as the kernel counted them,
+    /// otherwise as `/proc` shows them.
     pub fn switches(&self, side: usize) -> Option<(f64, f64)> {
         let (cost, counts) = (self.cost(side)?, self.counts(side));
-        let client = counts.and_then(|counts| counts.client_switches).unwrap_or(cost.client_switches);
-        let server = counts.and_then(|counts| counts.server_switches).unwrap_or(cost.server_switches);
+        let client =
+            counts.and_then(|counts| counts.client_switches).unwrap_or(cost.client_switches);
+        let server =
+            counts.and_then(|counts| counts.server_switches).unwrap_or(cost.server_switches);
         Some((client, server))
     }
 
@@ -112,7 +121,8 @@ impl ScenarioRow {
         self.sides.get(side)?.counts.as_ref()
     }
 
-    /// One object: figures are medians; `ratio` is `rialto / native`; `spread` is (largest - smallest) / median.
+    /// One object: figures are medians; `ratio` is `rialto / native`; `spread` is (largest -
+    /// smallest) / median.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
@@ -123,7 +133,12 @@ impl ScenarioRow {
         put("native", rounded(self.value(NATIVE)));
         put("ratio", rounded(self.ratio_to(NATIVE)));
         put("runs", json!(self.sides[RIALTO].values.len()));
-        for (index, side) in self.sides.iter().enumerate().skip(NATIVE + 1).filter(|(_, side)| !side.values.is_empty())
+        for (index, side) in self
+            .sides
+            .iter()
+            .enumerate()
+            .skip(NATIVE + 1)
+            .filter(|(_, side)| !side.values.is_empty())
         {
             let name = side.name.replace('-', "_");
             put(&name, rounded(self.value(index)));
@@ -133,14 +148,17 @@ impl ScenarioRow {
             if index == RIALTO { "rialto".to_owned() } else { side.name.replace('-', "_") }
         };
         let measured = || self.sides.iter().enumerate().filter(|(_, side)| !side.values.is_empty());
-        let spreads = measured().map(|(index, side)| (keyed(index, side), rounded(spread(&side.values))));
+        let spreads =
+            measured().map(|(index, side)| (keyed(index, side), rounded(spread(&side.values))));
         put("spread", Value::Object(spreads.collect()));
-        let over: Vec<&str> = self.over_limit.iter().map(|side| self.sides[*side].name.as_str()).collect();
+        let over: Vec<&str> =
+            self.over_limit.iter().map(|side| self.sides[*side].name.as_str()).collect();
         if !over.is_empty() {
             put("over_limit", json!(over));
         }
         put("per", json!(self.scenario.unit().per()));
-        let costs = measured().filter_map(|(index, side)| Some((keyed(index, side), self.cost_json(index)?)));
+        let costs = measured()
+            .filter_map(|(index, side)| Some((keyed(index, side), self.cost_json(index)?)));
         put("cost", Value::Object(costs.collect()));
         Value::Object(object)
     }
@@ -166,7 +184,11 @@ impl ScenarioRow {
             let kinds = counts.and_then(|counts| counts.requests.as_ref()).into_iter().flatten();
             put(
                 "fuse",
-                Value::Object(kinds.map(|(kind, count)| ((*kind).to_owned(), rounded(Some(*count)))).collect()),
+                Value::Object(
+                    kinds
+                        .map(|(kind, count)| ((*kind).to_owned(), rounded(Some(*count))))
+                        .collect(),
+                ),
             );
         }
         Some(Value::Object(object))
@@ -213,14 +235,25 @@ mod tests {
 
     #[test]
     fn little_is_not_nothing() {
-        assert_eq!([0.958_73, 12.3456, 0.000_412_6].map(|value| rounded(Some(value))), [0.959, 12.346, 0.000_413]);
+        assert_eq!(
+            [0.958_73, 12.3456, 0.000_412_6].map(|value| rounded(Some(value))),
+            [0.959, 12.346, 0.000_413]
+        );
         assert_eq!(rounded(None), Value::Null);
     }
 
     #[test]
     fn a_line_has_the_fields_that_readers_rely_on() {
-        let mut line = ScenarioRow::new(Scenario::Create4k, ["given", "native", "passthrough", "null-mount"].into_iter());
-        let cost = Cost { client_cpu: 1.5e-6, client_switches: 4.0, client_rss: 4096.0, ..Cost::default() };
+        let mut line = ScenarioRow::new(
+            Scenario::Create4k,
+            ["given", "native", "passthrough", "null-mount"].into_iter(),
+        );
+        let cost = Cost {
+            client_cpu: 1.5e-6,
+            client_switches: 4.0,
+            client_rss: 4096.0,
+            ..Cost::default()
+        };
         for (side, rate) in [(0, 50.0), (1, 200.0), (2, 80.0), (0, 60.0), (1, 200.0), (2, 80.0)] {
             line.add(side, rate, if side == 1 { Cost::default() } else { cost });
         }
@@ -237,7 +270,10 @@ mod tests {
         for (name, expected) in expected.as_object().unwrap() {
             assert_eq!(&value[name], expected, "{name}");
         }
-        assert!(value.get("null_mount").is_none() && value.get("over_limit").is_none(), "it took no part");
+        assert!(
+            value.get("null_mount").is_none() && value.get("over_limit").is_none(),
+            "it took no part"
+        );
         line.put_over_limit(3);
         assert_eq!(line.to_json()["over_limit"], json!(["null-mount"]));
         let cost = &value["cost"]["rialto"];

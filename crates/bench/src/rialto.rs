@@ -56,7 +56,8 @@ impl Rialto {
             remote: false,
             server: None,
         };
-        fs::create_dir(&side.remote_point).doing(|| format!("making {}", side.remote_point.display()))?;
+        fs::create_dir(&side.remote_point)
+            .doing(|| format!("making {}", side.remote_point.display()))?;
         side.up()?;
         fs::create_dir(&side.root).doing(|| format!("making {}", side.root.display()))?;
         Ok(side)
@@ -64,8 +65,12 @@ impl Rialto {
 
     /// The cell listens on the loopback interface, for the mount over TCP.
     fn up(&self) -> Result<(), Failure> {
-        let listen: [&OsStr; 4] =
-            ["--listen".as_ref(), "127.0.0.1:0".as_ref(), "--trust".as_ref(), "127.0.0.0/8".as_ref()];
+        let listen: [&OsStr; 4] = [
+            "--listen".as_ref(),
+            "127.0.0.1:0".as_ref(),
+            "--trust".as_ref(),
+            "127.0.0.0/8".as_ref(),
+        ];
         self.command(&[
             "up".as_ref(),
             "--at".as_ref(),
@@ -78,7 +83,8 @@ impl Rialto {
     }
 
     fn mount_remote(&mut self) -> Result<(), Failure> {
-        let listen = self.cell()?.config.listen.map(|listen| listen.to_string()).unwrap_or_default();
+        let listen =
+            self.cell()?.config.listen.map(|listen| listen.to_string()).unwrap_or_default();
         let (cache, at) = (self.remote_cache.as_os_str(), self.remote_point.as_os_str());
         let [mount, daemon, cache_dir] = ["mount", "--daemon", "--cache-dir"].map(OsStr::new);
         self.command(&[mount, daemon, cache_dir, cache, listen.as_ref(), at])?;
@@ -95,16 +101,26 @@ impl Rialto {
 
     fn command(&self, arguments: &[&OsStr]) -> Result<(), Failure> {
         let program = std::env::current_exe().doing(|| "finding this program".to_owned())?;
-        let output = Command::new(program).args(arguments).arg("--dir").arg(&self.cell).stdin(Stdio::null()).output();
+        let output = Command::new(program)
+            .args(arguments)
+            .arg("--dir")
+            .arg(&self.cell)
+            .stdin(Stdio::null())
+            .output();
         let output = output.doing(|| "starting a cell".to_owned())?;
         if output.status.success() {
             return Ok(());
         }
-        Err(Failure::new("running a cell to measure", String::from_utf8_lossy(&output.stderr).trim()))
+        Err(Failure::new(
+            "running a cell to measure",
+            String::from_utf8_lossy(&output.stderr).trim(),
+        ))
     }
 
     fn cell(&self) -> Result<CellDir, Failure> {
-        let gone = || Failure::new("finding the cell to measure", format!("{} is gone", self.cell.display()));
+        let gone = || {
+            Failure::new("finding the cell to measure", format!("{} is gone", self.cell.display()))
+        };
         CellDir::find(&self.cell)?.ok_or_else(gone)
     }
 
@@ -117,7 +133,8 @@ impl Rialto {
         process.signal(Signal::KILL).doing(what)?;
         process.wait_for_end(RESTART_PATIENCE).doing(what)?;
         self.collect();
-        let arguments: [&OsStr; 4] = ["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
+        let arguments: [&OsStr; 4] =
+            ["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
         let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
         let start = Instant::now();
         self.server = Some(daemon::spawn(&arguments, &cell.server_log()).doing(what)?);
@@ -125,7 +142,8 @@ impl Rialto {
             interrupts::check().doing(what)?;
             if start.elapsed() > RESTART_PATIENCE {
                 let log = cell.server_log();
-                return Err(Failure::new(what(), "it does not answer").mend(format!("look into {}", log.display())));
+                return Err(Failure::new(what(), "it does not answer")
+                    .mend(format!("look into {}", log.display())));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -191,7 +209,8 @@ impl Side for Rialto {
     }
 
     fn breaker(&self) -> Option<Breaker> {
-        let (cell, points) = (self.cell.clone(), [self.mount_point.clone(), self.remote_point.clone()]);
+        let (cell, points) =
+            (self.cell.clone(), [self.mount_point.clone(), self.remote_point.clone()]);
         Some(Box::new(move || kill_clients(&clients(&cell, &points))))
     }
 
@@ -200,17 +219,27 @@ impl Side for Rialto {
         let dir = self.root.join(name);
         fs::create_dir(&dir)?;
         let socket = self.cell().map_err(|failure| io::Error::other(failure.to_string()))?.socket();
-        let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), ClientIdentity::fleeting()));
+        let session = Session::connect(SessionConfig::new(
+            Endpoint::Unix(socket),
+            ClientIdentity::fleeting(),
+        ));
         let session = Arc::new(session.map_err(io::Error::other)?);
         let below = self.root.file_name().expect("the root was joined from a name");
-        let dir = [below, OsStr::new(name)].into_iter().try_fold(volume_root(&session)?, |dir, part| {
-            use std::os::unix::ffi::OsStrExt;
-            let name = Name::new(part.as_bytes()).map_err(io::Error::other)?;
-            match session.call(&Caller::ROOT, Call::Lookup { dir, name }, None).map_err(io::Error::other)?.answer {
-                Answer::Entry { status, .. } => Ok(status.fid),
-                _ => Err(odd()),
-            }
-        })?;
+        let dir = [below, OsStr::new(name)].into_iter().try_fold(
+            volume_root(&session)?,
+            |dir, part| {
+                use std::os::unix::ffi::OsStrExt;
+                let name = Name::new(part.as_bytes()).map_err(io::Error::other)?;
+                match session
+                    .call(&Caller::ROOT, Call::Lookup { dir, name }, None)
+                    .map_err(io::Error::other)?
+                    .answer
+                {
+                    Answer::Entry { status, .. } => Ok(status.fid),
+                    _ => Err(odd()),
+                }
+            },
+        )?;
         std::thread::scope(|scope| {
             let fill = |filler| {
                 let session = &session;
@@ -221,7 +250,11 @@ impl Side for Rialto {
         })
     }
 
-    fn own_way(&mut self, scenario: Scenario, _file_bytes: u64) -> Option<Result<(f64, f64), Failure>> {
+    fn own_way(
+        &mut self,
+        scenario: Scenario,
+        _file_bytes: u64,
+    ) -> Option<Result<(f64, f64), Failure>> {
         (scenario == Scenario::Restart1m).then(|| self.restart())
     }
 }
@@ -238,7 +271,8 @@ fn clients(cell: &Path, points: &[PathBuf]) -> Vec<Watched> {
 
 fn volume_root(session: &Session) -> io::Result<Fid> {
     let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
-    match session.call(&Caller::ROOT, Call::Root { volume }, None).map_err(io::Error::other)?.answer {
+    match session.call(&Caller::ROOT, Call::Root { volume }, None).map_err(io::Error::other)?.answer
+    {
         Answer::Status(root) => Ok(root.fid),
         _ => Err(odd()),
     }
@@ -249,7 +283,8 @@ fn fill_part(session: &dyn Remote, dir: Fid, filler: usize, count: usize) -> io:
     for first in (filler * CHAIN..count).step_by(FILLERS * CHAIN) {
         interrupts::check()?;
         let make = |number: usize| {
-            let name = Name::new(work::empty_name(number).as_bytes()).expect("letters and digits are a name");
+            let name = Name::new(work::empty_name(number).as_bytes())
+                .expect("letters and digits are a name");
             Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded }
         };
         let calls = (first..count.min(first + CHAIN)).map(make).collect();

@@ -33,19 +33,26 @@ impl Room {
     /// For `sides` sides.
     pub fn needed(size: Size, scenarios: &[Scenario], sides: usize) -> Room {
         let most = |named: bool| {
-            let of_form = scenarios.iter().filter(|scenario| (scenario.form() == Form::Named) == named);
+            let of_form =
+                scenarios.iter().filter(|scenario| (scenario.form() == Form::Named) == named);
             of_form.filter_map(|scenario| scenario.empty_files()).max().unwrap_or(0) as u64
         };
         // What is named looks at one side's processes, and the others take no part.
         let (empty, named) = (most(false), most(true));
         // The large file, and one that is written anew; over TCP a third lies in the disk cache.
         let large = 3 * size.file_bytes;
-        let small = (size.files as u64 * 2 + size.entries as u64 + CREATED_FILES) * SMALL_FILE_BYTES;
+        let small =
+            (size.files as u64 * 2 + size.entries as u64 + CREATED_FILES) * SMALL_FILE_BYTES;
         let tree = 2 * size.archive_files as u64 * TREE_FILE_BYTES;
         let one = large + small + tree + empty * EMPTY_FILE_BYTES * 11 / 10;
-        let files = 3 * (size.files + size.entries + size.archive_files) as u64 + CREATED_FILES + empty * 11 / 10;
+        let files = 3 * (size.files + size.entries + size.archive_files) as u64
+            + CREATED_FILES
+            + empty * 11 / 10;
         let named = named * EMPTY_FILE_BYTES;
-        Room { bytes: one * sides as u64 + named + tree + SPARE_BYTES, files: files * sides as u64 + SPARE_FILES }
+        Room {
+            bytes: one * sides as u64 + named + tree + SPARE_BYTES,
+            files: files * sides as u64 + SPARE_FILES,
+        }
     }
 
     /// # Errors
@@ -57,8 +64,10 @@ impl Room {
         if free >= self.bytes {
             return Ok(());
         }
-        let why = format!("{} are free and {} are needed", show::bytes(free), show::bytes(self.bytes));
-        Err(Failure::new(what(), why).mend("use --quick, fewer scenarios, or another disk with --dir"))
+        let why =
+            format!("{} are free and {} are needed", show::bytes(free), show::bytes(self.bytes));
+        Err(Failure::new(what(), why)
+            .mend("use --quick, fewer scenarios, or another disk with --dir"))
     }
 }
 
@@ -77,7 +86,8 @@ mod tests {
         assert!(larger.iter().all(|room| room.bytes > usual.bytes && room.files > usual.files));
         assert!(larger[2].files > 2_000_000, "a million on each side");
         Room { bytes: 1, files: 0 }.check(Path::new("/")).unwrap();
-        let message = Room { bytes: u64::MAX, files: 0 }.check(Path::new("/")).unwrap_err().to_string();
+        let message =
+            Room { bytes: u64::MAX, files: 0 }.check(Path::new("/")).unwrap_err().to_string();
         assert!(message.contains("are needed") && message.contains("--quick"), "{message}");
     }
 }

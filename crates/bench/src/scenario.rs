@@ -1,4 +1,5 @@
-//! The scenarios: their names, what is counted, and what each may find in caches. What they do is in `work`.
+//! The scenarios: their names, what is counted, and what each may find in caches. What they do is
+//! in `work`.
 
 use super::State;
 
@@ -102,11 +103,16 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    SeqWrite, "seq-write", Unit::Megabytes, Warm, Usual, "write a large file in 1 MiB pieces, and close it";
-    SeqWriteFsync, "seq-write-fsync", Unit::Megabytes, Warm, Usual, "the same with fsync before the close";
-    SeqReadWarm, "seq-read-warm", Unit::Megabytes, Warm, Usual, "read a large file that was read twice before";
-    SeqReadCold, "seq-read-cold", Unit::Megabytes, Cold, Usual, "read a large file that nobody has in memory";
-    MmapReadWarm, "mmap-read-warm", Unit::Megabytes, Warm, Usual, "copy a large file that was read twice out of a memory map";
+    SeqWrite, "seq-write", Unit::Megabytes, Warm, Usual, "write a large file in 1 MiB pieces, and \
+        close it";
+    SeqWriteFsync, "seq-write-fsync", Unit::Megabytes, Warm, Usual, "the same with fsync before \
+        the close";
+    SeqReadWarm, "seq-read-warm", Unit::Megabytes, Warm, Usual, "read a large file that was read \
+        twice before";
+    SeqReadCold, "seq-read-cold", Unit::Megabytes, Cold, Usual, "read a large file that nobody \
+        has in memory";
+    MmapReadWarm, "mmap-read-warm", Unit::Megabytes, Warm, Usual, "copy a large file that was \
+        read twice out of a memory map";
     RandReadWarm, "rand-read-warm", Unit::Rate("ops/s"), Warm, Usual,
         "read 4 KiB at random places of such a file";
     RemoteSeqRead, "remote-seq-read", Unit::Megabytes, Cold, Usual,
@@ -114,30 +120,42 @@ scenarios! {
     RemoteSeqReadFirst, "remote-seq-read-first", Unit::Megabytes, First, Usual,
         "the same with the file in the server's memory: no disk, as for a bare stream";
     RemoteReadWarm, "remote-read-warm", Unit::Megabytes, Warm, Usual,
-        "read a large file of another machine that was read twice before, and so is in the disk cache";
-    RemoteMmapWarm, "remote-mmap-warm", Unit::Megabytes, Warm, Usual, "copy such a file out of a memory map";
+        "read a large file of another machine that was read twice before, and so is in the disk \
+            cache";
+    RemoteMmapWarm, "remote-mmap-warm", Unit::Megabytes, Warm, Usual, "copy such a file out of a \
+        memory map";
     RemoteRandWarm, "remote-rand-warm", Unit::Rate("ops/s"), Warm, Usual,
         "read 4 KiB at random places of such a file";
-    RemoteSeqWrite, "remote-seq-write", Unit::Megabytes, Warm, Usual, "write a large file over TCP, and fsync";
+    RemoteSeqWrite, "remote-seq-write", Unit::Megabytes, Warm, Usual, "write a large file over \
+        TCP, and fsync";
     Create4k, "create-4k", Unit::Rate("files/s"), Warm, Usual, "create files, write 4 KiB, close";
-    Create5000, "create-5000", Unit::Rate("files/s"), Warm, Usual, "the same with 5,000 files in one directory";
+    Create5000, "create-5000", Unit::Rate("files/s"), Warm, Usual, "the same with 5,000 files in \
+        one directory";
     CreateDurable, "create-durable", Unit::Seconds, Warm, Usual,
         "the same with 10,000 files, and fsync of their directory in the end";
-    StatWarm, "stat-warm", Unit::Rate("ops/s"), Warm, Usual, "stat files whose attributes are known";
-    StatAbsent, "stat-absent", Unit::Rate("ops/s"), Warm, Usual, "stat names that are not there, just asked for";
-    StatFirst, "stat-first", Unit::Rate("ops/s"), First, Usual, "stat files for the first time since mounting";
+    StatWarm, "stat-warm", Unit::Rate("ops/s"), Warm, Usual, "stat files whose attributes are \
+        known";
+    StatAbsent, "stat-absent", Unit::Rate("ops/s"), Warm, Usual, "stat names that are not there, \
+        just asked for";
+    StatFirst, "stat-first", Unit::Rate("ops/s"), First, Usual, "stat files for the first time \
+        since mounting";
     ListCold, "list-cold", Unit::Rate("entries/s"), Cold, Usual,
         "list a large directory and stat each entry, nothing in memory";
-    List100k, "list-100k", Unit::Seconds, Cold, Usual, "ls -l of 100,000 entries, nothing in memory";
+    List100k, "list-100k", Unit::Seconds, Cold, Usual, "ls -l of 100,000 entries, nothing in \
+        memory";
     ReadSmallWarm, "read-small-warm", Unit::Rate("files/s"), Warm, Usual,
         "open, read and close 4 KiB files that were just read";
-    ReadSmallFirst, "read-small-first", Unit::Rate("files/s"), First, Usual, "the same for the first time since mounting";
-    ReadSmallCold, "read-small-cold", Unit::Rate("files/s"), Cold, Usual, "the same with nothing in memory";
+    ReadSmallFirst, "read-small-first", Unit::Rate("files/s"), First, Usual, "the same for the \
+        first time since mounting";
+    ReadSmallCold, "read-small-cold", Unit::Rate("files/s"), Cold, Usual, "the same with nothing \
+        in memory";
     Unlink, "unlink", Unit::Rate("files/s"), Warm, Usual, "remove 4 KiB files";
-    Unpack, "unpack", Unit::Rate("files/s"), Warm, Usual, "unpack an archive of a source tree with tar";
+    Unpack, "unpack", Unit::Rate("files/s"), Warm, Usual, "unpack an archive of a source tree \
+        with tar";
     DuCold, "du-cold", Unit::Seconds, Cold, Usual, "du -s of that tree, nothing in memory";
     DuWarm, "du-warm", Unit::Seconds, Warm, Usual, "the same a second time";
-    GrepCold, "grep-cold", Unit::Seconds, Cold, Usual, "grep -r through that tree, nothing in memory";
+    GrepCold, "grep-cold", Unit::Seconds, Cold, Usual, "grep -r through that tree, nothing in \
+        memory";
     GrepWarm, "grep-warm", Unit::Seconds, Warm, Usual, "the same a second time";
     RemoveTree, "remove-tree", Unit::Rate("files/s"), Warm, Usual, "remove such a tree";
     MemoryInode, "memory-inode", Unit::Memory, First, Usual,
@@ -146,7 +164,8 @@ scenarios! {
     Restart1m, "restart-1m", Unit::Seconds, Warm, Long,
         "a server with 1,000,000 files that was killed: from its start to its first reply";
     Memory5m, "memory-5m", Unit::Memory, First, Named,
-        "memory-inode with 5,000,000 files in 500 directories: far more than the mount's memory budget holds";
+        "memory-inode with 5,000,000 files in 500 directories: far more than the mount's memory \
+            budget holds";
 }
 
 impl Scenario {
@@ -189,7 +208,12 @@ mod tests {
     #[test]
     fn names_are_different_and_say_their_size() {
         for (index, scenario) in Scenario::ALL.into_iter().enumerate() {
-            assert!(Scenario::ALL.into_iter().skip(index + 1).all(|other| other.name() != scenario.name()));
+            assert!(
+                Scenario::ALL
+                    .into_iter()
+                    .skip(index + 1)
+                    .all(|other| other.name() != scenario.name())
+            );
         }
         for scenario in Scenario::ALL {
             let form = match scenario.empty_files() {
@@ -203,8 +227,14 @@ mod tests {
 
     #[test]
     fn less_time_and_memory_are_better_and_higher_rates() {
-        assert_eq!((Scenario::Unpack.unit().better(), Scenario::Unpack.unit().per()), ("higher", "op"));
-        assert_eq!((Scenario::SeqWrite.unit().better(), Scenario::SeqWrite.unit().per()), ("higher", "GiB"));
+        assert_eq!(
+            (Scenario::Unpack.unit().better(), Scenario::Unpack.unit().per()),
+            ("higher", "op")
+        );
+        assert_eq!(
+            (Scenario::SeqWrite.unit().better(), Scenario::SeqWrite.unit().per()),
+            ("higher", "GiB")
+        );
         assert_eq!(Scenario::DuCold.unit().better(), "lower");
         assert_eq!(Scenario::MemoryInode.unit().better(), "lower");
     }

@@ -10,7 +10,8 @@ use super::cost::Watched;
 use super::limit::Breaker;
 use super::{MeasuredFrom, Scenario, State, Unit, work};
 
-/// One of the things compared: a directory, the processes behind it, and how to empty the caches in front of it.
+/// One of the things compared: a directory, the processes behind it, and how to empty the caches in
+/// front of it.
 pub trait Side {
     /// What it is called in results.
     fn name(&self) -> &str;
@@ -47,7 +48,8 @@ pub trait Side {
         Vec::new()
     }
 
-    /// What frees those who wait for it should it hang: the processes behind its mount are killed. `None`: it cannot hang.
+    /// What frees those who wait for it should it hang: the processes behind its mount are killed.
+    /// `None`: it cannot hang.
     fn breaker(&self) -> Option<Breaker> {
         None
     }
@@ -57,13 +59,19 @@ pub trait Side {
         Ok(())
     }
 
-    /// Makes the directory `name` in [`MeasuredFrom::Local`]'s root, with `count` empty files, in the quickest way.
+    /// Makes the directory `name` in [`MeasuredFrom::Local`]'s root, with `count` empty files, in
+    /// the quickest way.
     fn fill(&mut self, name: &str, count: usize) -> io::Result<()> {
         work::create_empty(&self.root(MeasuredFrom::Local).join(name), count)
     }
 
-    /// Does what only this side can do: the seconds that it took, and how much was done. `None`: nothing special.
-    fn own_way(&mut self, _scenario: Scenario, _file_bytes: u64) -> Option<Result<(f64, f64), Failure>> {
+    /// Does what only this side can do: the seconds that it took, and how much was done. `None`:
+    /// nothing special.
+    fn own_way(
+        &mut self,
+        _scenario: Scenario,
+        _file_bytes: u64,
+    ) -> Option<Result<(f64, f64), Failure>> {
         None
     }
 }
@@ -78,12 +86,14 @@ pub fn any_directory_takes(scenario: Scenario) -> Result<(), String> {
     }
 }
 
-/// Drops what the kernel has cached: for [`State::First`] names and attributes, for [`State::Cold`] data too.
+/// Drops what the kernel has cached: for [`State::First`] names and attributes, for [`State::Cold`]
+/// data too.
 pub fn drop_caches(state: State) -> Result<(), Failure> {
     rustix::fs::sync();
     let what = if state == State::Cold { "3" } else { "2" };
     fs::write("/proc/sys/vm/drop_caches", what).map_err(|error| {
-        Failure::new("dropping the kernel's caches", error).mend("be root, or name warm scenarios with --scenario")
+        Failure::new("dropping the kernel's caches", error)
+            .mend("be root, or name warm scenarios with --scenario")
     })
 }
 
@@ -123,7 +133,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// Makes a directory of its own in `dir`, to be called `name`; both that and what is in it go when dropped.
+    /// Makes a directory of its own in `dir`, to be called `name`; both that and what is in it go
+    /// when dropped.
     pub fn new(name: &str, dir: &Path) -> Result<Self, Failure> {
         let dir = dir.join(format!("rialto-bench-{}", std::process::id()));
         fs::create_dir(&dir).doing(|| format!("making {}", dir.display()))?;

@@ -1,7 +1,8 @@
-//! A bare TCP stream between two processes on this machine: what remote reads and writes can reach at most.
+//! A bare TCP stream between two processes on this machine: what remote reads and writes can reach
+//! at most.
 //!
-//! The other end is this program again. It takes one connection at a time; the first eight bytes say how many follow
-//! (little-endian), with the highest bit set if it is the one who sends.
+//! The other end is this program again. It takes one connection at a time; the first eight bytes
+//! say how many follow (little-endian), with the highest bit set if it is the one who sends.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -122,8 +123,10 @@ impl Side for Stream {
     }
 
     fn takes(&self, scenario: Scenario) -> Result<(), String> {
-        let carries =
-            matches!(scenario, Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst | Scenario::RemoteSeqWrite);
+        let carries = matches!(
+            scenario,
+            Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst | Scenario::RemoteSeqWrite
+        );
         if carries { Ok(()) } else { Err(String::new()) }
     }
 
@@ -131,13 +134,19 @@ impl Side for Stream {
         Ok(())
     }
 
-    fn own_way(&mut self, scenario: Scenario, file_bytes: u64) -> Option<Result<(f64, f64), Failure>> {
+    fn own_way(
+        &mut self,
+        scenario: Scenario,
+        file_bytes: u64,
+    ) -> Option<Result<(f64, f64), Failure>> {
         let from_server = match scenario {
             Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst => true,
             Scenario::RemoteSeqWrite => false,
             _ => return None,
         };
-        let took = self.transfer(file_bytes, from_server).doing(|| "measuring a bare TCP stream".to_owned());
+        let took = self
+            .transfer(file_bytes, from_server)
+            .doing(|| "measuring a bare TCP stream".to_owned());
         Some(took.map(|secs| (secs, file_bytes as f64)))
     }
 }
@@ -159,7 +168,8 @@ mod tests {
         let mut side = Stream { process, address: "127.0.0.1:1".parse().unwrap() };
         let archive = Path::new("/nowhere");
         let size = super::super::Size::QUICK;
-        let fixture = super::super::fixture::Fixture::make(&mut side, size, &Scenario::ALL, archive).unwrap();
+        let fixture =
+            super::super::fixture::Fixture::make(&mut side, size, &Scenario::ALL, archive).unwrap();
         assert!(!fixture.large().exists() && fixture.small.is_empty());
     }
 

@@ -26,7 +26,8 @@ impl Scenario {
     pub(super) fn before(self, on: &Fixture) -> io::Result<()> {
         use Scenario as S;
         match self {
-            // Once to fill the cache, and once to find it filled: a mount may have another way for what it knows.
+            // Once to fill the cache, and once to find it filled: a mount may have another way for
+            // what it knows.
             S::SeqReadWarm
             | S::MmapReadWarm
             | S::RandReadWarm
@@ -44,15 +45,22 @@ impl Scenario {
             S::GrepWarm => grep(&on.tree()),
             S::SeqWrite | S::SeqWriteFsync | S::SeqReadCold => Ok(()),
             S::RemoteSeqRead | S::RemoteSeqReadFirst | S::RemoteSeqWrite => Ok(()),
-            S::StatFirst | S::ListCold | S::List100k | S::List1m | S::ReadSmallFirst | S::ReadSmallCold => Ok(()),
+            S::StatFirst
+            | S::ListCold
+            | S::List100k
+            | S::List1m
+            | S::ReadSmallFirst
+            | S::ReadSmallCold => Ok(()),
             S::DuCold | S::GrepCold | S::MemoryInode | S::Memory5m | S::Restart1m => Ok(()),
         }
     }
 
-    /// Untimed, after everything was forgotten: what must have happened once, so that it is not counted.
+    /// Untimed, after everything was forgotten: what must have happened once, so that it is not
+    /// counted.
     pub(super) fn settle(self, on: &Fixture) -> io::Result<()> {
         match self {
-            // Buffers and threads that a mount makes when it is first used are not what an inode costs.
+            // Buffers and threads that a mount makes when it is first used are not what an inode
+            // costs.
             Scenario::MemoryInode | Scenario::Memory5m => stat_each(on),
             _ => Ok(()),
         }
@@ -91,9 +99,9 @@ impl Scenario {
             }
             Scenario::StatFirst => stat_each(on).map(|()| files)?,
             Scenario::ListCold => list(&on.listed())?,
-            Scenario::MemoryInode | Scenario::Memory5m => {
-                on.empty_files(self).try_fold(0.0, |count, dir| list(&dir).map(|more| count + more))?
-            }
+            Scenario::MemoryInode | Scenario::Memory5m => on
+                .empty_files(self)
+                .try_fold(0.0, |count, dir| list(&dir).map(|more| count + more))?,
             Scenario::List100k | Scenario::List1m => {
                 on.empty_files(self).try_for_each(|dir| ls(&dir))?;
                 on.empty_count(self)
@@ -109,14 +117,18 @@ impl Scenario {
             Scenario::DuCold | Scenario::DuWarm => du(&on.tree()).map(|()| tree)?,
             Scenario::GrepCold | Scenario::GrepWarm => grep(&on.tree()).map(|()| tree)?,
             Scenario::RemoveTree => fs::remove_dir_all(on.fresh()).map(|()| tree)?,
-            Scenario::Restart1m => return Err(io::Error::other("only a side with a server of its own can do this")),
+            Scenario::Restart1m => {
+                return Err(io::Error::other("only a side with a server of its own can do this"));
+            }
         })
     }
 
     /// Untimed: removes what the scenario made.
     pub(super) fn after(self, on: &Fixture) -> io::Result<()> {
         match self {
-            Scenario::SeqWrite | Scenario::SeqWriteFsync | Scenario::RemoteSeqWrite => fs::remove_file(on.fresh()),
+            Scenario::SeqWrite | Scenario::SeqWriteFsync | Scenario::RemoteSeqWrite => {
+                fs::remove_file(on.fresh())
+            }
             Scenario::Create4k
             | Scenario::Create5000
             | Scenario::CreateDurable
@@ -144,7 +156,8 @@ pub(super) fn text(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A new file, for writing only, as `cp`, `tar`, `dd` and shells open what they make. (`File::create_new` would open it for reading too.)
+/// A new file, for writing only, as `cp`, `tar`, `dd` and shells open what they make.
+/// (`File::create_new` would open it for reading too.)
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).open(path)
 }

@@ -1,7 +1,8 @@
 //! The database in a directory of one server: RocksDB, every change one synced batch.
 //!
-//! RocksDB because the store has it already: one engine to know. Changes are rare and small here; a batch holds the record, the pointers to it by name and
-//! numbers, what its revision changed, and the counters, so that after a crash all of it is there or nothing.
+//! RocksDB because the store has it already: one engine to know. Changes are rare and small here; a
+//! batch holds the record, the pointers to it by name and numbers, what its revision changed, and
+//! the counters, so that after a crash all of it is there or nothing.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use guard::Rules;
 use parking_lot::{Mutex, RwLock};
 use rocksdb::{
-    ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, Direction, IteratorMode, LogLevel,
-    Options, WriteBatch, WriteOptions,
+    ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, Direction,
+    IteratorMode, LogLevel, Options, WriteBatch, WriteOptions,
 };
-use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
+use types::{
+    Changed, Name, Revised, Revision, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId,
+};
 use waldb::Synced;
 
 use crate::format::{check_format, put_format};
@@ -31,7 +34,8 @@ type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'a;
 const CHANGES_KEPT: u64 = 1 << 16;
 /// Room on the disk below which nothing is added: RocksDB ends the process when its log finds none.
 const ROOM_BYTES_MIN: u64 = 8 << 20;
-/// Changes in memory before they become a table. RocksDB sets aside as much of the disk for each log, and a little more.
+/// Changes in memory before they become a table. RocksDB sets aside as much of the disk for each
+/// log, and a little more.
 const MEMTABLE_BYTES: usize = 1 << 20;
 /// Set aside for the list of tables.
 const MANIFEST_BYTES: usize = 64 << 10;
@@ -94,10 +98,16 @@ impl Embedded {
             family.set_write_buffer_size(MEMTABLE_BYTES);
             vec![ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, family)]
         };
-        let (db, synced) = waldb::open(&mut options, path, families).map_err(|error| match error {
-            waldb::WalOpenError::Lost { .. } => CellError::Damaged(format!("{}: {error}", path.display())),
-            _ => CellError::Medium(format!("{}: {error} (is another server using it?)", path.display())),
-        })?;
+        let (db, synced) =
+            waldb::open(&mut options, path, families).map_err(|error| match error {
+                waldb::WalOpenError::Lost { .. } => {
+                    CellError::Damaged(format!("{}: {error}", path.display()))
+                }
+                _ => CellError::Medium(format!(
+                    "{}: {error} (is another server using it?)",
+                    path.display()
+                )),
+            })?;
         let stored = db.get(key::COUNTERS).map_err(|error| medium(&error))?;
         let counters = match stored {
             Some(value) => record::decode_counters(key::COUNTERS, &value)?,
@@ -170,7 +180,12 @@ impl Embedded {
         Ok(revision)
     }
 
-    fn write(&self, mut batch: WriteBatch, counters: &mut CellCounters, next: CellCounters) -> Result<()> {
+    fn write(
+        &self,
+        mut batch: WriteBatch,
+        counters: &mut CellCounters,
+        next: CellCounters,
+    ) -> Result<()> {
         batch.put(key::COUNTERS, record::encode_counters(key::COUNTERS, next));
         let mut options = WriteOptions::default();
         options.set_sync(true);
@@ -191,7 +206,8 @@ impl Embedded {
         let mine = group.read_write;
         let name = String::from_utf8_lossy(group.name.as_bytes()).into_owned();
         let names = [(key::name(&group.name), format!("the name {name}"))];
-        let numbers = group.numbers().map(|number| (key::number(number), format!("the number {}", number.0)));
+        let numbers =
+            group.numbers().map(|number| (key::number(number), format!("the number {}", number.0)));
         for (key, what) in names.into_iter().chain(numbers) {
             if let Some(by) = self.pointer(&key)?.filter(|by| *by != mine) {
                 return Err(CellError::Taken { what, by });
@@ -204,8 +220,9 @@ impl Embedded {
 /// The disk below `path`, which may not be there yet, has room for a log.
 fn need_room(path: &Path) -> Result<()> {
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
-    let about = rustix::fs::statvfs(there)
-        .map_err(|error| CellError::Medium(format!("{}: {}", path.display(), std::io::Error::from(error))))?;
+    let about = rustix::fs::statvfs(there).map_err(|error| {
+        CellError::Medium(format!("{}: {}", path.display(), std::io::Error::from(error)))
+    })?;
     if about.f_bavail.saturating_mul(about.f_frsize) < ROOM_BYTES_MIN {
         return Err(CellError::Medium(format!("no room is left where {} lies", path.display())));
     }
@@ -237,7 +254,8 @@ fn need_sound(group: &VolumeGroup) -> Result<()> {
     if group.sites.iter().filter(|site| site.kind == SiteKind::ReadWrite).count() > 1 {
         return Err(CellError::Misuse("a group has one read-write site".to_owned()));
     }
-    let place = |at: usize| (group.sites[at].server, &group.sites[at].partition, group.sites[at].kind);
+    let place =
+        |at: usize| (group.sites[at].server, &group.sites[at].partition, group.sites[at].kind);
     if (0..group.sites.len()).any(|at| (0..at).any(|before| place(before) == place(at))) {
         return Err(CellError::Misuse("a group has a site once".to_owned()));
     }
@@ -316,7 +334,8 @@ impl CellDb for Embedded {
         self.need_room()?;
         let first = counters.next_number.max(above.0.saturating_add(1));
         let end = first.checked_add(u64::from(count)).filter(|end| *end < u64::MAX);
-        let next_number = end.ok_or_else(|| CellError::Misuse("there are no more numbers".to_owned()))?;
+        let next_number =
+            end.ok_or_else(|| CellError::Misuse("there are no more numbers".to_owned()))?;
         let next = CellCounters { next_number, ..*counters };
         self.write(WriteBatch::default(), &mut counters, next)?;
         Ok(VolumeId(first))
@@ -350,7 +369,9 @@ impl CellDb for Embedded {
             return Ok(changes);
         }
         self.scan(&key::change(Revision(since.0 + 1)), &mut |key, value| {
-            let Some(revision) = key::revision_of(key).filter(|_| changes.len() < max) else { return Ok(false) };
+            let Some(revision) = key::revision_of(key).filter(|_| changes.len() < max) else {
+                return Ok(false);
+            };
             changes.push((revision, record::decode_change(key, value)?));
             Ok(true)
         })?;

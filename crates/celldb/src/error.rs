@@ -41,7 +41,8 @@ pub enum CellError {
     Damaged(String),
     /// Another program wrote it, which keeps it in another form. Nothing was opened.
     #[error(
-        "{path} has format version {found}, this program knows {known}; use the program that wrote it, or a newer one"
+        "{path} has format version {found}, this program knows {known}; use the program that \
+            wrote it, or a newer one"
     )]
     Version {
         /// The file that says so.

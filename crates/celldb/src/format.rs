@@ -36,10 +36,17 @@ pub fn check_format(path: &Path) -> Result<Option<u32>, CellError> {
 fn parse(file: &Path, text: &str) -> Result<u32, CellError> {
     let damaged = || CellError::Damaged(file.display().to_string());
     let mut lines = text.lines();
-    let version = lines.next().filter(|line| *line == MAGIC).and_then(|_| lines.next()?.strip_prefix("version "));
+    let version = lines
+        .next()
+        .filter(|line| *line == MAGIC)
+        .and_then(|_| lines.next()?.strip_prefix("version "));
     let version: u32 = version.and_then(|version| version.parse().ok()).ok_or_else(damaged)?;
     if version != FORMAT_VERSION {
-        return Err(CellError::Version { path: file.display().to_string(), found: version, known: FORMAT_VERSION });
+        return Err(CellError::Version {
+            path: file.display().to_string(),
+            found: version,
+            known: FORMAT_VERSION,
+        });
     }
     if text == self::text(version) { Ok(version) } else { Err(damaged()) }
 }
@@ -67,20 +74,31 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&format).unwrap(), first, "golden");
         let files = || -> Vec<_> {
             let all = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap());
-            let mut all: Vec<_> = all.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect();
+            let mut all: Vec<_> = all
+                .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+                .collect();
             all.sort_unstable();
             all
         };
-        std::fs::write(&format, "rialto cell database\nversion 2\nsummed in another way\n").unwrap();
+        std::fs::write(&format, "rialto cell database\nversion 2\nsummed in another way\n")
+            .unwrap();
         let before = files();
         let refused = Embedded::open(dir.path()).map(drop).unwrap_err();
         assert!(matches!(refused, CellError::Version { found: 2, known: 1, .. }), "{refused:?}");
         assert!(refused.to_string().contains("use the program that wrote it"), "{refused}");
         assert_eq!(files(), before);
-        for bad in [first.replace('1', "0"), first.replace("bab0", "bab1"), String::new(), first[..30].to_owned()] {
+        for bad in [
+            first.replace('1', "0"),
+            first.replace("bab0", "bab1"),
+            String::new(),
+            first[..30].to_owned(),
+        ] {
             std::fs::write(&format, &bad).unwrap();
             let refused = Embedded::open(dir.path()).map(drop).unwrap_err();
-            assert!(matches!(refused, CellError::Damaged(_) | CellError::Version { .. }), "{bad}: {refused:?}");
+            assert!(
+                matches!(refused, CellError::Damaged(_) | CellError::Version { .. }),
+                "{bad}: {refused:?}"
+            );
         }
         // One that was made before there was such a file gets it.
         std::fs::remove_file(&format).unwrap();

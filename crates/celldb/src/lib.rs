@@ -1,12 +1,15 @@
 //! The cell's shared records: volume locations, servers, and the numbers of volumes.
 //!
-//! Model. A cell has one database, and every change of it has a *revision*, the next number. A record carries the revision of its last change, and
-//! who changes it says which one it read: somebody who changed it meanwhile is found out, and nothing is overwritten unseen (`Conflict`). What
-//! changed since a revision can be asked for, so that servers and clients that remember records learn what to forget. That much etcd has too, so a
-//! cell of many machines can have it in etcd's place of [`Embedded`]; there is no consensus of our own. [`RemoteCellDb`] is the database of another
-//! server, through sessions with it.
+//! Model. A cell has one database, and every change of it has a *revision*, the next number. A
+//! record carries the revision of its last change, and who changes it says which one it read:
+//! somebody who changed it meanwhile is found out, and nothing is overwritten unseen (`Conflict`).
+//! What changed since a revision can be asked for, so that servers and clients that remember
+//! records learn what to forget. That much etcd has too, so a cell of many machines can have it in
+//! etcd's place of [`Embedded`]; there is no consensus of our own. [`RemoteCellDb`] is the database
+//! of another server, through sessions with it.
 //!
-//! A change is on disk before its call returns. Names and numbers are unique in the cell: a change that would give one twice is refused.
+//! A change is on disk before its call returns. Names and numbers are unique in the cell: a change
+//! that would give one twice is refused.
 
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -51,17 +54,20 @@ pub trait CellDb: Send + Sync {
     /// Makes (`expected` 0) or changes a group; its new revision. The read-write number says which.
     ///
     /// # Errors
-    /// `Conflict` if it is not at `expected`; `Taken` if another group has its name or one of its numbers; `Medium`.
+    /// `Conflict` if it is not at `expected`; `Taken` if another group has its name or one of its
+    /// numbers; `Medium`.
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError>;
 
     /// Removes a group.
     ///
     /// # Errors
     /// `Conflict`, `Medium`.
-    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError>;
+    fn remove_group(&self, read_write: VolumeId, expected: Revision)
+    -> Result<Revision, CellError>;
 
-    /// The first of `count` numbers that follow each other and that no volume ever had or will be given again; all are above `above`, the highest that who
-    /// asks has seen: volumes may be older than the database.
+    /// The first of `count` numbers that follow each other and that no volume ever had or will be
+    /// given again; all are above `above`, the highest that who asks has seen: volumes may be older
+    /// than the database.
     ///
     /// # Errors
     /// `Medium`; `Misuse` if there are no more.
@@ -91,10 +97,12 @@ pub trait CellDb: Send + Sync {
     /// As `group_named`.
     fn revision(&self) -> Result<Revision, CellError>;
 
-    /// What was changed after `since`, the oldest first, up to `max` of it; each once for each of its changes.
+    /// What was changed after `since`, the oldest first, up to `max` of it; each once for each of
+    /// its changes.
     ///
     /// # Errors
-    /// `Forgotten` if that is so long ago that nobody knows any more: then everything may have changed; `Medium`.
+    /// `Forgotten` if that is so long ago that nobody knows any more: then everything may have
+    /// changed; `Medium`.
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError>;
 
     /// Who is who.

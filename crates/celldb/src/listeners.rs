@@ -1,7 +1,8 @@
 //! The other servers: up to which revision each has put changes into force.
 //!
-//! Who makes a change that takes rights away waits until all servers that were heard of lately have it. One that is silent is not waited for: it
-//! is gone, or cannot hear, and goes on with what it knows until it hears again.
+//! Who makes a change that takes rights away waits until all servers that were heard of lately have
+//! it. One that is silent is not waited for: it is gone, or cannot hear, and goes on with what it
+//! knows until it hears again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,8 +13,9 @@ use types::{Revision, ServerId};
 /// A server that was not heard of for so long is silent. Servers ask several times in it.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 
-/// Who is heard of and yet has not put a rule into force after so long is not waited for either: something that began before does not end there. Shorter than
-/// who asks for the change waits for its answer.
+/// Who is heard of and yet has not put a rule into force after so long is not waited for either:
+/// something that began before does not end there. Shorter than who asks for the change waits for
+/// its answer.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(6);
 const _: () = assert!(SILENT_AFTER.as_secs() < CONFIRM_WITHIN.as_secs());
 
@@ -31,17 +33,28 @@ impl Listeners {
         self.more.notify_all();
     }
 
-    /// Waits until all of these servers have `revision`, and who else was heard of lately (a server hears before it enters itself), but for those that
-    /// stay silent; which those are. `apart`: is not waited for in any case.
-    pub fn missing(&self, revision: Revision, servers: &[ServerId], apart: Option<ServerId>) -> Vec<ServerId> {
+    /// Waits until all of these servers have `revision`, and who else was heard of lately (a server
+    /// hears before it enters itself), but for those that stay silent; which those are. `apart`: is
+    /// not waited for in any case.
+    pub fn missing(
+        &self,
+        revision: Revision,
+        servers: &[ServerId],
+        apart: Option<ServerId>,
+    ) -> Vec<ServerId> {
         let began = Instant::now();
         let mut heard = self.heard.lock();
         loop {
-            let lacks = |server: &&ServerId| heard.get(*server).is_none_or(|(at, _)| *at < revision);
+            let lacks =
+                |server: &&ServerId| heard.get(*server).is_none_or(|(at, _)| *at < revision);
             let is_new = |server: &&ServerId| {
-                !servers.contains(server) && heard.get(*server).is_some_and(|(_, when)| when.elapsed() < SILENT_AFTER)
+                !servers.contains(server)
+                    && heard.get(*server).is_some_and(|(_, when)| when.elapsed() < SILENT_AFTER)
             };
-            let all = servers.iter().chain(heard.keys().filter(is_new)).filter(|server| Some(**server) != apart);
+            let all = servers
+                .iter()
+                .chain(heard.keys().filter(is_new))
+                .filter(|server| Some(**server) != apart);
             let lacking: Vec<ServerId> = all.filter(lacks).copied().collect();
             // Who was never heard of may have begun a moment ago.
             let is_silent = |server: &ServerId| {

@@ -1,10 +1,11 @@
-//! Values of records: JSON with the form's version, so that later programs can add fields, and behind it the crc32c of key and JSON.
+//! Values of records: JSON with the form's version, so that later programs can add fields, and
+//! behind it the crc32c of key and JSON.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
-    Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revised, Revision, ServerId, ServerIdError,
-    ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+    Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revised, Revision,
+    ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
 };
 
 use crate::CellError;
@@ -173,19 +174,25 @@ struct PrincipalForm {
 
 fn encode<T: Serialize>(key: &[u8], revision: Revision, record: T) -> Vec<u8> {
     let envelope = Envelope { version: VERSION, revision: revision.0, record };
-    let mut bytes = serde_json::to_vec(&envelope).expect("these forms are plain data with string keys");
+    let mut bytes =
+        serde_json::to_vec(&envelope).expect("these forms are plain data with string keys");
     let sum = crc32c::crc32c_append(crc32c::crc32c(key), &bytes);
     bytes.extend_from_slice(&sum.to_le_bytes());
     bytes
 }
 
-fn decode<T: DeserializeOwned>(what: &str, key: &[u8], value: &[u8]) -> Result<Revised<T>, CellError> {
+fn decode<T: DeserializeOwned>(
+    what: &str,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Revised<T>, CellError> {
     let damaged = |why: &str| CellError::Damaged(format!("{what} {} ({why})", key.escape_ascii()));
     let (json, sum) = value.split_last_chunk::<SUM_BYTES>().ok_or_else(|| damaged("too short"))?;
     if crc32c::crc32c_append(crc32c::crc32c(key), json) != u32::from_le_bytes(*sum) {
         return Err(damaged("checksum"));
     }
-    let envelope: Envelope<T> = serde_json::from_slice(json).map_err(|error| damaged(&error.to_string()))?;
+    let envelope: Envelope<T> =
+        serde_json::from_slice(json).map_err(|error| damaged(&error.to_string()))?;
     if envelope.version != VERSION {
         return Err(damaged("made by a later version"));
     }
@@ -197,7 +204,12 @@ fn site_form(site: &Site) -> SiteForm {
         SiteKind::ReadWrite => KindForm::ReadWrite,
         SiteKind::ReadOnly => KindForm::ReadOnly,
     };
-    SiteForm { server: IdForm(site.server), partition: site.partition.clone(), kind, epoch: site.epoch }
+    SiteForm {
+        server: IdForm(site.server),
+        partition: site.partition.clone(),
+        kind,
+        epoch: site.epoch,
+    }
 }
 
 fn site_of(form: SiteForm) -> Site {
@@ -239,7 +251,8 @@ pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Revised<VolumeGro
         Text::Plain(text) => Name::new(text.as_bytes()),
         Text::Bytes(bytes) => Name::new(bytes),
     };
-    let name = name.map_err(|error| CellError::Damaged(format!("group {} ({error})", key.escape_ascii())))?;
+    let name = name
+        .map_err(|error| CellError::Damaged(format!("group {} ({error})", key.escape_ascii())))?;
     let group = VolumeGroup {
         name,
         read_write: VolumeId(form.read_write),
@@ -262,7 +275,10 @@ pub(crate) fn encode_server(key: &[u8], revision: Revision, server: &ServerInfo)
 pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Revised<ServerInfo>, CellError> {
     let Revised { record: form, revision } = decode::<ServerForm>("server", key, value)?;
     let keys = form.keys.into_iter().map(|print| print.0).collect();
-    Ok(Revised { record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses, keys }, revision })
+    Ok(Revised {
+        record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses, keys },
+        revision,
+    })
 }
 
 pub(crate) fn encode_past_key(key: &[u8], revision: Revision, of: ServerId, how: Past) -> Vec<u8> {
@@ -339,8 +355,10 @@ pub(crate) fn decode_principal(key: &[u8], value: &[u8]) -> Result<Principal, Ce
         PrincipalKindForm::Group => PrincipalKind::Group,
         PrincipalKindForm::Hosts => PrincipalKind::Hosts,
     };
-    let privacy =
-        form.privacy.parse().map_err(|error| CellError::Damaged(format!("principal {} ({error})", form.id)))?;
+    let privacy = form
+        .privacy
+        .parse()
+        .map_err(|error| CellError::Damaged(format!("principal {} ({error})", form.id)))?;
     Ok(Principal {
         id: PrincipalId(form.id),
         kind,

@@ -1,8 +1,8 @@
 //! The cell's database when another server has it: every call goes there.
 //!
-//! The session begins with the first call, so that servers start in any order. While that server cannot
-//! be reached requests fail at once (`way.rs`). Look-ups of who asks have a session of their own with
-//! less patience, since a user waits for each: at most [`LOOKUP`], together less than 3 s.
+//! The session begins with the first call, so that servers start in any order. While that server
+//! cannot be reached requests fail at once (`way.rs`). Look-ups of who asks have a session of their
+//! own with less patience, since a user waits for each: at most [`LOOKUP`], together less than 3 s.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use client::{ClientOptions, Endpoint, clock};
 use types::{
-    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup,
-    VolumeId, WhichVolume,
+    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo,
+    VolumeGroup, VolumeId, WhichVolume,
 };
 
 use crate::{Access, CellDb, CellError, News};
@@ -29,10 +29,13 @@ use way::{Patience, Way};
 type Result<T> = std::result::Result<T, CellError>;
 
 /// Of changes, and of what the server itself wants to know.
-const TIMEOUT: Patience = Patience { attach: Duration::from_secs(3), call: Duration::from_secs(10) };
+const TIMEOUT: Patience =
+    Patience { attach: Duration::from_secs(3), call: Duration::from_secs(10) };
 /// Of who asks.
-const LOOKUP: Patience = Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
-/// What is remembered of principals counts for so long without news, unless `cell.toml` says another time.
+const LOOKUP: Patience =
+    Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
+/// What is remembered of principals counts for so long without news, unless `cell.toml` says
+/// another time.
 pub const AWAY_MAX: Duration = Duration::from_secs(600);
 /// Nothing was heard yet.
 const NEVER: i64 = i64::MIN;
@@ -41,7 +44,8 @@ const NEVER: i64 = i64::MIN;
 pub struct RemoteCellDb {
     way: Arc<Way>,
     lookups: Arc<Way>,
-    /// When this server heard last of changes, in nanoseconds of its clock; negative: in an earlier life.
+    /// When this server heard last of changes, in nanoseconds of its clock; negative: in an earlier
+    /// life.
     heard: AtomicI64,
     away_max: Duration,
     /// The database's server does not take this one for a server of the cell.
@@ -112,7 +116,8 @@ impl RemoteCellDb {
     /// This server heard so long before its start, in an earlier life.
     pub fn heard_before(&self, ago: Duration) {
         let now = clock::now().since_start();
-        let at = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - i128::try_from(ago.as_nanos()).unwrap_or(0);
+        let at = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
+            - i128::try_from(ago.as_nanos()).unwrap_or(0);
         self.heard.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
     }
 
@@ -120,7 +125,8 @@ impl RemoteCellDb {
     pub fn heard_ago(&self) -> Option<Duration> {
         let heard = self.heard.load(Ordering::Acquire);
         let now = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
-        (heard != NEVER).then(|| Duration::from_nanos(u64::try_from(now.saturating_sub(heard)).unwrap_or(0)))
+        (heard != NEVER)
+            .then(|| Duration::from_nanos(u64::try_from(now.saturating_sub(heard)).unwrap_or(0)))
     }
 
     /// A question, or a change that is refused for no reason that has words of its own.
@@ -130,7 +136,8 @@ impl RemoteCellDb {
         take(answer).ok_or(CellError::Away(Fault::Invalid))
     }
 
-    /// A change of the record that is at `expected`; the reasons to refuse it as they are for who is beside the database.
+    /// A change of the record that is at `expected`; the reasons to refuse it as they are for who
+    /// is beside the database.
     fn change(
         &self,
         call: CellCall,
@@ -202,10 +209,11 @@ impl CellDb for RemoteCellDb {
         while all.len() < max {
             let after = all.last().map_or(after, |seen| seen.record.read_write);
             let left = u32::try_from(max - all.len()).unwrap_or(u32::MAX);
-            let (groups, end) = self.answer(CellCall::Groups { after, max: left }, |answer| match answer {
-                Answer::Groups { groups, end } => Some((groups, end)),
-                _ => None,
-            })?;
+            let (groups, end) =
+                self.answer(CellCall::Groups { after, max: left }, |answer| match answer {
+                    Answer::Groups { groups, end } => Some((groups, end)),
+                    _ => None,
+                })?;
             let empty = groups.is_empty();
             all.extend(groups);
             if end || empty {

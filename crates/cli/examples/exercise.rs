@@ -1,8 +1,10 @@
-//! Random reads, writes, maps, cuts and holes on one file, compared with a copy in memory after each step.
+//! Random reads, writes, maps, cuts and holes on one file, compared with a copy in memory after
+//! each step.
 //!
-//! `exercise random FILE [SECOND]` is one process. With SECOND, the same file on another mount, each step is done on one
-//! of the two: under a lock of that side (`--handover lock`), or between an open and a close (`--handover close`); either must
-//! make the other side see it. `exercise contend FILE` is run by several processes at once, on one or several mounts: each
+//! `exercise random FILE [SECOND]` is one process. With SECOND, the same file on another mount,
+//! each step is done on one of the two: under a lock of that side (`--handover lock`), or between
+//! an open and a close (`--handover close`); either must make the other side see it.
+//! `exercise contend FILE` is run by several processes at once, on one or several mounts: each
 //! takes the file's lock, checks that every block is what the last holder left, and changes one.
 //!
 //! Everything comes from `--seed`: a failure prints it, the step, and the steps before.
@@ -113,14 +115,17 @@ enum Op {
 impl Random {
     fn run(self) -> Result<String, String> {
         let start = Instant::now();
-        let mut machine = Machine::new(&self).map_err(|error| format!("{}: {error}", self.file.display()))?;
+        let mut machine =
+            Machine::new(&self).map_err(|error| format!("{}: {error}", self.file.display()))?;
         let mut number = 0;
         while number < self.ops {
             let side = if machine.paths.len() == 2 { machine.random.random_range(0..2) } else { 0 };
             let most = machine.random.random_range(1..=self.turn.max(1)).min(self.ops - number);
             match machine.turn(side, number, most) {
                 Ok(done) => number += done,
-                Err(why) => return Err(format!("with seed {}: {why}\n{}", self.seed, machine.history())),
+                Err(why) => {
+                    return Err(format!("with seed {}: {why}\n{}", self.seed, machine.history()));
+                }
             }
         }
         let rate = self.ops as f64 / start.elapsed().as_secs_f64();
@@ -142,7 +147,8 @@ struct Machine {
 
 impl Machine {
     fn new(from: &Random) -> io::Result<Self> {
-        let paths: Vec<PathBuf> = [Some(&from.file), from.second.as_ref()].into_iter().flatten().cloned().collect();
+        let paths: Vec<PathBuf> =
+            [Some(&from.file), from.second.as_ref()].into_iter().flatten().cloned().collect();
         File::create(&paths[0])?.sync_all()?;
         Ok(Machine {
             open: paths.iter().map(|_| None).collect(),
@@ -159,7 +165,11 @@ impl Machine {
     fn range(&mut self) -> (usize, usize) {
         let at = self.random.random_range(0..self.size_max);
         // Mostly short, now and then long: both page and block edges are met.
-        let longest = (self.size_max - at).min(if self.random.random_ratio(1, 4) { self.size_max / 2 } else { 9000 });
+        let longest = (self.size_max - at).min(if self.random.random_ratio(1, 4) {
+            self.size_max / 2
+        } else {
+            9000
+        });
         (at, self.random.random_range(1..=longest.max(1)))
     }
 
@@ -201,19 +211,25 @@ impl Machine {
     }
 
     fn history(&self) -> String {
-        let line = |(number, side, op): &(u64, usize, Op)| format!("  {number} on {}: {op:?}", ["A", "B"][*side]);
+        let line = |(number, side, op): &(u64, usize, Op)| {
+            format!("  {number} on {}: {op:?}", ["A", "B"][*side])
+        };
         self.steps.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// Up to `most` steps of one side, under one lock or one open where the sides take turns; says how many it did.
+    /// Up to `most` steps of one side, under one lock or one open where the sides take turns; says
+    /// how many it did.
     fn turn(&mut self, side: usize, first: u64, most: u64) -> Result<u64, String> {
         if self.open[side].is_none() {
             let opened = OpenOptions::new().read(true).write(true).open(&self.paths[side]);
             self.open[side] = Some(opened.map_err(|error| format!("open: {error}"))?);
         }
         let file = self.open[side].take().expect("opened just now");
-        let lock =
-            if self.handover == Some(Handover::Lock) { Some(Locked::take(&file, self.random.random())?) } else { None };
+        let lock = if self.handover == Some(Handover::Lock) {
+            Some(Locked::take(&file, self.random.random())?)
+        } else {
+            None
+        };
         let (mut done, mut close) = (0, self.handover == Some(Handover::Close));
         while done < most {
             let op = self.draw();
@@ -249,26 +265,32 @@ impl Machine {
                 self.compare(at, &seen[..count], length.min(self.expected.len().saturating_sub(at)))
             }
             Op::Write { at, length, fill } => {
-                file.write_all_at(&vec![fill; length], at as u64).map_err(|error| failed(&error))?;
+                file.write_all_at(&vec![fill; length], at as u64)
+                    .map_err(|error| failed(&error))?;
                 self.put(at, length, fill);
                 Ok(())
             }
             Op::Append { length, fill } => {
-                let appending =
-                    OpenOptions::new().append(true).open(&self.paths[side]).map_err(|error| failed(&error))?;
-                io::Write::write_all(&mut &appending, &vec![fill; length]).map_err(|error| failed(&error))?;
+                let appending = OpenOptions::new()
+                    .append(true)
+                    .open(&self.paths[side])
+                    .map_err(|error| failed(&error))?;
+                io::Write::write_all(&mut &appending, &vec![fill; length])
+                    .map_err(|error| failed(&error))?;
                 let end = self.expected.len();
                 self.put(end, length, fill);
                 Ok(())
             }
             Op::MapRead { at, length } => {
-                let map = mem::map::Map::new(file, self.expected.len(), false).map_err(|error| failed(&error))?;
+                let map = mem::map::Map::new(file, self.expected.len(), false)
+                    .map_err(|error| failed(&error))?;
                 let mut seen = vec![0; length];
                 map.read(at, &mut seen);
                 self.compare(at, &seen, length)
             }
             Op::MapWrite { at, length, fill } => {
-                let mut map = mem::map::Map::new(file, self.expected.len(), true).map_err(|error| failed(&error))?;
+                let mut map = mem::map::Map::new(file, self.expected.len(), true)
+                    .map_err(|error| failed(&error))?;
                 map.write(at, &vec![fill; length]);
                 // What is written through a map is another mount's to see only after this.
                 if self.handover.is_some() || self.random.random() {
@@ -284,12 +306,18 @@ impl Machine {
             }
             Op::Punch { at, length } => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(file, flags, at as u64, length as u64).map_err(|error| failed(&error))?;
+                rustix::fs::fallocate(file, flags, at as u64, length as u64)
+                    .map_err(|error| failed(&error))?;
                 self.clear(at, length);
                 Ok(())
             }
             Op::Zero { at, length } => {
-                match rustix::fs::fallocate(file, FallocateFlags::ZERO_RANGE, at as u64, length as u64) {
+                match rustix::fs::fallocate(
+                    file,
+                    FallocateFlags::ZERO_RANGE,
+                    at as u64,
+                    length as u64,
+                ) {
                     // Not every file system has it.
                     Err(rustix::io::Errno::OPNOTSUPP) => self.zero_range = false,
                     Err(error) => return Err(failed(&error)),
@@ -302,7 +330,8 @@ impl Machine {
             }
             Op::Reserve { at, length } => {
                 let flags = FallocateFlags::empty();
-                rustix::fs::fallocate(file, flags, at as u64, length as u64).map_err(|error| failed(&error))?;
+                rustix::fs::fallocate(file, flags, at as u64, length as u64)
+                    .map_err(|error| failed(&error))?;
                 self.grow(at + length);
                 Ok(())
             }
@@ -320,7 +349,9 @@ impl Machine {
             return Err(format!("{} bytes could be read at {at}, not {length}", seen.len()));
         }
         let expected = &self.expected[at.min(self.expected.len())..][..length];
-        let Some(first) = seen.iter().zip(expected).position(|(left, right)| left != right) else { return Ok(()) };
+        let Some(first) = seen.iter().zip(expected).position(|(left, right)| left != right) else {
+            return Ok(());
+        };
         let wrong = seen.iter().zip(expected).filter(|(left, right)| left != right).count();
         Err(format!(
             "byte {} is {:#04x}, not {:#04x}; {wrong} of {length} bytes from {at} on differ",
@@ -368,13 +399,18 @@ struct Locked {
 impl Locked {
     fn take(file: &File, flock: bool) -> Result<Self, String> {
         let lock = FlockOperation::LockExclusive;
-        let taken = if flock { rustix::fs::flock(file, lock) } else { rustix::fs::fcntl_lock(file, lock) };
+        let taken =
+            if flock { rustix::fs::flock(file, lock) } else { rustix::fs::fcntl_lock(file, lock) };
         taken.map(|()| Locked { flock }).map_err(|error| format!("lock: {error}"))
     }
 
     fn release(self, file: &File) -> Result<(), String> {
         let unlock = FlockOperation::Unlock;
-        let released = if self.flock { rustix::fs::flock(file, unlock) } else { rustix::fs::fcntl_lock(file, unlock) };
+        let released = if self.flock {
+            rustix::fs::flock(file, unlock)
+        } else {
+            rustix::fs::fcntl_lock(file, unlock)
+        };
         released.map_err(|error| format!("unlock: {error}"))
     }
 }
@@ -386,17 +422,23 @@ const BLOCK: usize = 5000;
 
 impl Contend {
     fn run(self) -> Result<String, String> {
-        let file = open_or_make(&self.file).map_err(|error| format!("{}: {error}", self.file.display()))?;
+        let file = open_or_make(&self.file)
+            .map_err(|error| format!("{}: {error}", self.file.display()))?;
         let mut random = SmallRng::seed_from_u64(self.seed);
         let end = Instant::now() + Duration::from_secs(self.seconds);
         let mut turns = 0u64;
         while Instant::now() < end {
             let lock = Locked::take(&file, self.flock)?;
-            self.turn(&file, &mut random).map_err(|why| format!("turn {turns}, seed {}: {why}", self.seed))?;
+            self.turn(&file, &mut random)
+                .map_err(|why| format!("turn {turns}, seed {}: {why}", self.seed))?;
             lock.release(&file)?;
             turns += 1;
         }
-        if turns == 0 { Err("never had the lock".to_owned()) } else { Ok(format!("{turns} turns, nothing lost")) }
+        if turns == 0 {
+            Err("never had the lock".to_owned())
+        } else {
+            Ok(format!("{turns} turns, nothing lost"))
+        }
     }
 
     fn turn(&self, file: &File, random: &mut SmallRng) -> Result<(), String> {
@@ -437,6 +479,7 @@ fn count_of(counts: &[u8], block: usize) -> u64 {
 
 fn content(block: usize, count: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
-    SmallRng::seed_from_u64(count.wrapping_mul(1000).wrapping_add(block as u64)).fill(bytes.as_mut_slice());
+    SmallRng::seed_from_u64(count.wrapping_mul(1000).wrapping_add(block as u64))
+        .fill(bytes.as_mut_slice());
     bytes
 }

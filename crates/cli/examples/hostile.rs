@@ -1,8 +1,9 @@
 //! A bad neighbour for a server's TCP port.
 //!
-//! `record` stands between a real client and its server and keeps what the client says; `throw` sends garbage, and what was
-//! recorded with bytes changed, cut and repeated; `silent` opens many connections and says nothing. None of it may
-//! end the server, make it grow, or keep it from its real clients: the script around this checks that.
+//! `record` stands between a real client and its server and keeps what the client says; `throw`
+//! sends garbage, and what was recorded with bytes changed, cut and repeated; `silent` opens many
+//! connections and says nothing. None of it may end the server, make it grow, or keep it from its
+//! real clients: the script around this checks that.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -59,7 +60,9 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Command::parse() {
         Command::Record { listen, server, file } => record(listen, server, &file),
-        Command::Throw { server, seconds, seed, recorded } => throw(server, seconds, seed, &recorded),
+        Command::Throw { server, seconds, seed, recorded } => {
+            throw(server, seconds, seed, &recorded)
+        }
         Command::Silent { server, count, seconds } => silent(server, count, seconds),
     };
     match done {
@@ -74,7 +77,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn record(listen: SocketAddr, server: SocketAddr, file: &std::path::Path) -> std::io::Result<String> {
+fn record(
+    listen: SocketAddr,
+    server: SocketAddr,
+    file: &std::path::Path,
+) -> std::io::Result<String> {
     let listener = TcpListener::bind(listen)?;
     for (number, client) in listener.incoming().enumerate() {
         let client = client?;
@@ -103,7 +110,12 @@ fn pass_on(from: &mut TcpStream, to: &mut TcpStream, mut kept: Option<File>) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-fn throw(server: SocketAddr, seconds: u64, seed: u64, recorded: &[PathBuf]) -> std::io::Result<String> {
+fn throw(
+    server: SocketAddr,
+    seconds: u64,
+    seed: u64,
+    recorded: &[PathBuf],
+) -> std::io::Result<String> {
     let recorded = recorded.iter().map(std::fs::read).collect::<Result<Vec<_>, _>>()?;
     let mut random = SmallRng::seed_from_u64(seed);
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -141,7 +153,8 @@ fn garbage(random: &mut SmallRng, recorded: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// What a real client said, with some of it changed: the deeper the change lies, the deeper it gets.
+/// What a real client said, with some of it changed: the deeper the change lies, the deeper it
+/// gets.
 fn spoiled(random: &mut SmallRng, real: &[u8]) -> Vec<u8> {
     let mut bytes = real.to_vec();
     for _ in 0..random.random_range(1..4) {
@@ -167,7 +180,8 @@ fn spoiled(random: &mut SmallRng, real: &[u8]) -> Vec<u8> {
 }
 
 fn silent(server: SocketAddr, count: usize, seconds: u64) -> std::io::Result<String> {
-    let connections = (0..count).map(|_| TcpStream::connect(server)).collect::<Result<Vec<_>, _>>()?;
+    let connections =
+        (0..count).map(|_| TcpStream::connect(server)).collect::<Result<Vec<_>, _>>()?;
     println!("ready");
     std::thread::sleep(Duration::from_secs(seconds));
     Ok(format!("{} connections said nothing", connections.len()))

@@ -1,13 +1,15 @@
-//! A slow, long, lossy network link between two network namespaces, for tests and measurements on one machine.
+//! A slow, long, lossy network link between two network namespaces, for tests and measurements on
+//! one machine.
 //!
 //! ```text
 //! link --delay-ms 6.25 --rate 200 --loss 0.001     sets the link up, prints the namespaces, ends with ctrl-c or the end of its input
 //! ```
 //!
-//! Each end is a TUN device in a namespace of its own. A thread for each direction reads the packets of one end, loses some, and
-//! writes the others to the other end when they have been on the way long enough: a packet leaves when those before it have left
-//! at the link's rate, and arrives after the delay. What finds the queue full is lost, as in a router. The kernel's own emulation
-//! (netem) is not in every kernel; this needs TUN and `ip`.
+//! Each end is a TUN device in a namespace of its own. A thread for each direction reads the
+//! packets of one end, loses some, and writes the others to the other end when they have been on
+//! the way long enough: a packet leaves when those before it have left at the link's rate, and
+//! arrives after the delay. What finds the queue full is lost, as in a router. The kernel's own
+//! emulation (netem) is not in every kernel; this needs TUN and `ip`.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -77,7 +79,12 @@ struct Direction {
 
 impl Direction {
     fn new(shape: Shape, seed: u64) -> Self {
-        Direction { shape, random: StdRng::seed_from_u64(seed), under_way: VecDeque::new(), free_at: Instant::now() }
+        Direction {
+            shape,
+            random: StdRng::seed_from_u64(seed),
+            under_way: VecDeque::new(),
+            free_at: Instant::now(),
+        }
     }
 
     fn enter(&mut self, now: Instant, packet: &[u8], counters: &Counters) {
@@ -89,7 +96,8 @@ impl Direction {
             counters.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.free_at = begins + Duration::from_secs_f64(packet.len() as f64 / self.shape.bytes_per_second);
+        self.free_at =
+            begins + Duration::from_secs_f64(packet.len() as f64 / self.shape.bytes_per_second);
         if self.random.random_bool(self.shape.loss) {
             counters.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -104,16 +112,25 @@ impl Direction {
 
     /// How long nothing is due.
     fn idle(&self, now: Instant) -> Duration {
-        self.under_way.front().map_or(Duration::from_millis(200), |(at, _)| at.saturating_duration_since(now))
+        self.under_way
+            .front()
+            .map_or(Duration::from_millis(200), |(at, _)| at.saturating_duration_since(now))
     }
 }
 
 /// Carries one direction until told to stop.
-fn carry(from: &File, to: &File, mut way: Direction, counters: &Counters, stop: &AtomicBool) -> std::io::Result<()> {
+fn carry(
+    from: &File,
+    to: &File,
+    mut way: Direction,
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
     let mut packet = vec![0; 64 << 10];
     while !stop.load(Ordering::Relaxed) {
         let idle = way.idle(Instant::now());
-        let wait = Timespec { tv_sec: idle.as_secs() as i64, tv_nsec: i64::from(idle.subsec_nanos()) };
+        let wait =
+            Timespec { tv_sec: idle.as_secs() as i64, tv_nsec: i64::from(idle.subsec_nanos()) };
         poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&wait)).map_err(std::io::Error::from)?;
         loop {
             match (&*from).read(&mut packet) {
@@ -143,7 +160,8 @@ fn deliver(to: &File, way: &mut Direction) -> std::io::Result<()> {
 }
 
 fn is_down(error: &std::io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::IO.raw_os_error()) || error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
+    error.raw_os_error() == Some(Errno::IO.raw_os_error())
+        || error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
 /// The two namespaces; they go with this.
@@ -162,16 +180,36 @@ impl Drop for Namespaces {
 
 fn ip(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     let status = Command::new("ip").args(arguments).status()?;
-    if status.success() { Ok(()) } else { Err(format!("ip {} failed: {status}", arguments.join(" ")).into()) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("ip {} failed: {status}", arguments.join(" ")).into())
+    }
 }
 
 /// A namespace with one end in it, at `address`.
-fn make_end(namespace: &str, device: &str, address: &str, mtu: u32) -> Result<File, Box<dyn Error>> {
+fn make_end(
+    namespace: &str,
+    device: &str,
+    address: &str,
+    mtu: u32,
+) -> Result<File, Box<dyn Error>> {
     let file = mem::tun::open(device).map_err(|error| format!("no TUN device: {error}"))?;
     ip(&["netns", "add", namespace])?;
     ip(&["link", "set", device, "netns", namespace])?;
     ip(&["-n", namespace, "addr", "add", address, "dev", device])?;
-    ip(&["-n", namespace, "link", "set", device, "mtu", &mtu.to_string(), "txqueuelen", "10000", "up"])?;
+    ip(&[
+        "-n",
+        namespace,
+        "link",
+        "set",
+        device,
+        "mtu",
+        &mtu.to_string(),
+        "txqueuelen",
+        "10000",
+        "up",
+    ])?;
     ip(&["-n", namespace, "link", "set", "lo", "up"])?;
     Ok(file)
 }
@@ -179,10 +217,12 @@ fn make_end(namespace: &str, device: &str, address: &str, mtu: u32) -> Result<Fi
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let bytes_per_second = arguments.rate * 1e6;
-    let queue = if arguments.queue == 0 { (bytes_per_second * 0.05) as usize } else { arguments.queue };
+    let queue =
+        if arguments.queue == 0 { (bytes_per_second * 0.05) as usize } else { arguments.queue };
     let delay = Duration::from_secs_f64(arguments.delay_ms / 1e3);
     let shape = Shape { delay, bytes_per_second, loss: arguments.loss, queue };
-    let namespaces = Namespaces { names: ["a", "b"].map(|end| format!("{}-{end}", arguments.name)) };
+    let namespaces =
+        Namespaces { names: ["a", "b"].map(|end| format!("{}-{end}", arguments.name)) };
     let number = std::process::id() % 100_000;
     let [a, b] = &namespaces.names;
     let ends = [
@@ -200,7 +240,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{a} 10.77.0.1 <-> {b} 10.77.0.2");
     std::io::stdout().flush()?;
-    // A signal ends the process, and the devices with it; the owner of our input ends us in good order.
+    // A signal ends the process, and the devices with it; the owner of our input ends us in good
+    // order.
     let told = Arc::clone(&stop);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&told))?;
@@ -211,9 +252,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         thread.join().map_err(|_| "a direction panicked")??;
     }
     for (counted, way) in counters.iter().zip(["a to b", "b to a"]) {
-        let [packets, bytes, lost, dropped] = [&counted.packets, &counted.bytes, &counted.lost, &counted.dropped]
-            .map(|count| count.load(Ordering::Relaxed));
-        println!("{way}: {packets} packets, {bytes} bytes, {lost} lost, {dropped} found the queue full");
+        let [packets, bytes, lost, dropped] =
+            [&counted.packets, &counted.bytes, &counted.lost, &counted.dropped]
+                .map(|count| count.load(Ordering::Relaxed));
+        println!(
+            "{way}: {packets} packets, {bytes} bytes, {lost} lost, {dropped} found the queue full"
+        );
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Sets the quota of a volume: `quota SERVER BYTES FILES`, 0 for none. For tests, until administration has its own commands.
+//! Sets the quota of a volume: `quota SERVER BYTES FILES`, 0 for none. For tests, until
+//! administration has its own commands.
 
 use std::process::ExitCode;
 
@@ -17,8 +18,11 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [server, bytes, files] = arguments.as_slice() else { return Err("quota SERVER BYTES FILES".into()) };
-    let session = Session::connect(SessionConfig::new(server.parse()?, ClientIdentity::fleeting()))?;
+    let [server, bytes, files] = arguments.as_slice() else {
+        return Err("quota SERVER BYTES FILES".into());
+    };
+    let session =
+        Session::connect(SessionConfig::new(server.parse()?, ClientIdentity::fleeting()))?;
     let session: &dyn Remote = &session;
     let call = |call| session.call(&Caller::ROOT, call, None);
     let Answer::Status(root) = call(Call::Root { volume: Name::new(b"root.cell")? })?.answer else {

@@ -1,17 +1,20 @@
-//! Remembers, outside a file system, what that file system acknowledged, and checks later that it is all there.
+//! Remembers, outside a file system, what that file system acknowledged, and checks later that it
+//! is all there.
 //!
-//! `witness run` changes files below a directory with several threads and writes to a log, outside of it, the intention
-//! before each change and the acknowledgement after it. A change is acknowledged when its `fsync` returned (for a removal: when
-//! `unlink` returned and the directory was synced). `witness check` reads the log, after whatever was killed in between was started again:
-//! each file must be as its last acknowledged change left it, or as a later intention would have. Anything else was lost,
-//! applied twice, or made up.
+//! `witness run` changes files below a directory with several threads and writes to a log, outside
+//! of it, the intention before each change and the acknowledgement after it. A change is
+//! acknowledged when its `fsync` returned (for a removal: when `unlink` returned and the directory
+//! was synced). `witness check` reads the log, after whatever was killed in between was started
+//! again: each file must be as its last acknowledged change left it, or as a later intention would
+//! have. Anything else was lost, applied twice, or made up.
 //!
-//! Before each change its thread makes a *mark*: an empty file with the next number, and syncs nothing. A client that dies may lose the last marks, but never
-//! one before another that is there, nor one that was made before an acknowledged change (its `fsync` covers them). With `--all` no mark
-//! may be missing: nothing but the server died.
+//! Before each change its thread makes a *mark*: an empty file with the next number, and syncs
+//! nothing. A client that dies may lose the last marks, but never one before another that is there,
+//! nor one that was made before an acknowledged change (its `fsync` covers them). With `--all` no
+//! mark may be missing: nothing but the server died.
 //!
-//! With `--until-error` an error ends the run in peace (the file system was killed under us); without, it is a failure: the
-//! file system promised to wait for its server and go on.
+//! With `--until-error` an error ends the run in peace (the file system was killed under us);
+//! without, it is a failure: the file system promised to wait for its server and go on.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -103,7 +106,8 @@ type Content = Option<Vec<u64>>;
 impl Run {
     fn run(self) -> Result<String, String> {
         let before = if self.log.exists() { Log::read(&self.log)? } else { Log::default() };
-        fs::create_dir_all(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))?;
+        fs::create_dir_all(&self.dir)
+            .map_err(|error| format!("{}: {error}", self.dir.display()))?;
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = Mutex::new(log.map_err(|error| format!("{}: {error}", self.log.display()))?);
         let version = AtomicU64::new(before.version_max + 1);
@@ -111,7 +115,8 @@ impl Run {
         let end = Instant::now() + Duration::from_secs_f64(self.seconds);
         let errors: Vec<String> = std::thread::scope(|scope| {
             let start = |thread| {
-                let worker = Worker { run: &self, log: &log, version: &version, thread, before: &before };
+                let worker =
+                    Worker { run: &self, log: &log, version: &version, thread, before: &before };
                 let (changes, stop) = (&changes, &stop);
                 scope.spawn(move || {
                     let ended = worker.work(end, changes, stop);
@@ -120,7 +125,10 @@ impl Run {
                 })
             };
             let threads: Vec<_> = (0..self.threads).map(start).collect();
-            threads.into_iter().filter_map(|thread| thread.join().expect("a thread panicked")).collect()
+            threads
+                .into_iter()
+                .filter_map(|thread| thread.join().expect("a thread panicked"))
+                .collect()
         });
         match errors.first() {
             Some(error) if !self.until_error => Err(error.clone()),
@@ -140,12 +148,13 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn work(&self, end: Instant, changes: &AtomicU64, stop: &AtomicBool) -> Result<(), String> {
-        let mut random = SmallRng::seed_from_u64(self.run.seed.wrapping_mul(1009).wrapping_add(self.thread));
+        let mut random =
+            SmallRng::seed_from_u64(self.run.seed.wrapping_mul(1009).wrapping_add(self.thread));
         // What a file may be after an unfinished change is found out by looking.
         let mut known: BTreeMap<u64, Content> = BTreeMap::new();
         for file in self.thread * FILES..(self.thread + 1) * FILES {
-            let content =
-                read_versions(&self.run.dir, file).map_err(|error| format!("reading file {file}: {error}"))?;
+            let content = read_versions(&self.run.dir, file)
+                .map_err(|error| format!("reading file {file}: {error}"))?;
             self.before.check(file, &content)?;
             self.note_found(file, &content);
             known.insert(file, content);
@@ -154,7 +163,8 @@ impl Worker<'_> {
         self.write(&format!("P {} {mark}\n", self.thread));
         while Instant::now() < end && !stop.load(Ordering::Relaxed) {
             mark += 1;
-            make_mark(&self.run.dir, self.thread, mark).map_err(|error| format!("mark {mark}: {error}"))?;
+            make_mark(&self.run.dir, self.thread, mark)
+                .map_err(|error| format!("mark {mark}: {error}"))?;
             self.write(&format!("M {} {mark}\n", self.thread));
             let file = self.thread * FILES + random.random_range(0..FILES);
             let content = known.get_mut(&file).expect("every file is known");
@@ -190,15 +200,20 @@ impl Worker<'_> {
     /// What an unfinished change of an earlier run came to: from here on it is known.
     fn note_found(&self, file: u64, content: &Content) {
         if self.before.files.contains_key(&file) {
-            let parts = content
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |parts| parts.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
+            let parts = content.as_ref().map_or_else(
+                || "-".to_owned(),
+                |parts| parts.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
+            );
             self.write(&format!("O {file} {parts}\n"));
         }
     }
 
     fn write(&self, line: &str) {
-        self.log.lock().expect("no thread panics with it").write_all(line.as_bytes()).expect("the log takes a line");
+        self.log
+            .lock()
+            .expect("no thread panics with it")
+            .write_all(line.as_bytes())
+            .expect("the log takes a line");
     }
 }
 
@@ -233,7 +248,8 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
     match change {
         Change::Replace(version) => {
             fs::create_dir_all(parent)?;
-            // Opened before the change: a mount that was killed and made again in between would sync what it never heard of.
+            // Opened before the change: a mount that was killed and made again in between would
+            // sync what it never heard of.
             let directory = File::open(parent)?;
             let draft = path.with_extension("new");
             let mut new = File::create(&draft)?;
@@ -295,7 +311,8 @@ struct Known {
 #[derive(Default)]
 struct Log {
     files: BTreeMap<u64, Known>,
-    /// Of each thread the last mark that was made, and the last one that was made before an acknowledged change.
+    /// Of each thread the last mark that was made, and the last one that was made before an
+    /// acknowledged change.
     marks: BTreeMap<u64, (u64, u64)>,
     version_max: u64,
     acknowledged: u64,
@@ -303,7 +320,8 @@ struct Log {
 
 impl Log {
     fn read(path: &Path) -> Result<Log, String> {
-        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut log = Log::default();
         for line in text.lines() {
             log.take(line).ok_or_else(|| format!("{}: cannot read {line:?}", path.display()))?;
@@ -359,7 +377,9 @@ impl Log {
             for content in &allowed {
                 let changed = match (change, content) {
                     (Change::Replace(version), _) => Some(vec![*version]),
-                    (Change::Append(version), Some(parts)) => Some([parts.as_slice(), &[*version]].concat()),
+                    (Change::Append(version), Some(parts)) => {
+                        Some([parts.as_slice(), &[*version]].concat())
+                    }
                     (Change::Append(_), None) => continue,
                     (Change::Remove, _) => None,
                 };
@@ -368,7 +388,10 @@ impl Log {
             if !acknowledged {
                 // Appending may also stop half-way: an unfinished part at the end.
                 if let Change::Append(_) = change {
-                    let torn = allowed.iter().flatten().map(|parts| Some([parts.as_slice(), &[0]].concat()));
+                    let torn = allowed
+                        .iter()
+                        .flatten()
+                        .map(|parts| Some([parts.as_slice(), &[0]].concat()));
                     after.extend(torn.collect::<Vec<_>>());
                 }
                 after.extend(allowed);
@@ -380,7 +403,8 @@ impl Log {
         allowed
     }
 
-    /// The last mark of a thread that is there. Errors if one before it is missing, or one that must be there.
+    /// The last mark of a thread that is there. Errors if one before it is missing, or one that
+    /// must be there.
     fn check_marks(&self, dir: &Path, thread: u64, all: bool) -> Result<u64, String> {
         let (made, stable) = self.marks.get(&thread).copied().unwrap_or_default();
         let entries = match fs::read_dir(marks(dir, thread)) {
@@ -389,17 +413,25 @@ impl Log {
             Err(error) => Err(error),
         };
         let entries = entries.map_err(|error| format!("marks of thread {thread}: {error}"))?;
-        let mut found: Vec<u64> =
-            entries.iter().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).collect();
+        let mut found: Vec<u64> = entries
+            .iter()
+            .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
+            .collect();
         found.sort_unstable();
         let last = found.last().copied().unwrap_or(0);
         let least = if all { made } else { stable };
         if found.iter().copied().ne(1..=last) {
-            return Err(format!("marks of thread {thread} up to {last} are there, but only {} of them", found.len()));
+            return Err(format!(
+                "marks of thread {thread} up to {last} are there, but only {} of them",
+                found.len()
+            ));
         }
         // One that was being made when its maker was stopped may be there.
         if last < least || last > made + 1 {
-            return Err(format!("the last mark of thread {thread} is {last}; {least} to {} may be", made + 1));
+            return Err(format!(
+                "the last mark of thread {thread} is {last}; {least} to {} may be",
+                made + 1
+            ));
         }
         Ok(last)
     }
@@ -409,7 +441,9 @@ impl Log {
         if allowed.contains(found) {
             return Ok(());
         }
-        Err(format!("file {file} has parts {found:?}; the log allows {allowed:?} (0 is an unfinished part)"))
+        Err(format!(
+            "file {file} has parts {found:?}; the log allows {allowed:?} (0 is an unfinished part)"
+        ))
     }
 }
 
@@ -418,7 +452,9 @@ fn parse_parts(text: &str) -> Option<Content> {
     match text {
         "-" => Some(None),
         "" => Some(Some(Vec::new())),
-        parts => parts.split(',').map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>().map(Some),
+        parts => {
+            parts.split(',').map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>().map(Some)
+        }
     }
 }
 
@@ -426,12 +462,17 @@ impl Check {
     fn run(self) -> Result<String, String> {
         let log = Log::read(&self.log)?;
         for file in log.files.keys() {
-            let found = read_versions(&self.dir, *file).map_err(|error| format!("reading file {file}: {error}"))?;
+            let found = read_versions(&self.dir, *file)
+                .map_err(|error| format!("reading file {file}: {error}"))?;
             log.check(*file, &found)?;
         }
         for thread in log.marks.keys() {
             log.check_marks(&self.dir, *thread, self.all)?;
         }
-        Ok(format!("{} acknowledged changes of {} files are all there", log.acknowledged, log.files.len()))
+        Ok(format!(
+            "{} acknowledged changes of {} files are all there",
+            log.acknowledged,
+            log.files.len()
+        ))
     }
 }

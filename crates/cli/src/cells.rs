@@ -1,5 +1,6 @@
-//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says, and for cells that it does not name DNS (crate `resolve`). It is read when somebody comes by, so what is added there
-//! needs no new mount.
+//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says, and for
+//! cells that it does not name DNS (crate `resolve`). It is read when somebody comes by, so what is
+//! added there needs no new mount.
 //!
 //! ```toml
 //! ["example.org"]
@@ -83,7 +84,11 @@ impl Cells {
     /// Asks these name servers instead of the machine's.
     #[must_use]
     pub fn with_name_servers(self, servers: Vec<SocketAddr>) -> Self {
-        if servers.is_empty() { self } else { Cells { dns: CellsOfDns::new(Some(servers)), ..self } }
+        if servers.is_empty() {
+            self
+        } else {
+            Cells { dns: CellsOfDns::new(Some(servers)), ..self }
+        }
     }
 
     /// Whether there is such a cell, as the files or DNS say.
@@ -105,14 +110,17 @@ impl Cells {
     fn each_file(&self) -> impl Iterator<Item = HashMap<String, Known>> {
         self.files.iter().filter_map(|file| {
             let text = std::fs::read_to_string(file).ok()?;
-            parse(&text).inspect_err(|why| tracing::error!(file = %file.display(), why, "not used")).ok()
+            parse(&text)
+                .inspect_err(|why| tracing::error!(file = %file.display(), why, "not used"))
+                .ok()
         })
     }
 
     /// Begins a session with a server of the cell.
     ///
     /// # Errors
-    /// `NoVolume` if neither a file nor DNS knows it; why the last of its servers cannot be reached.
+    /// `NoVolume` if neither a file nor DNS knows it; why the last of its servers cannot be
+    /// reached.
     pub fn reach(&self, cell: &str) -> Result<Arc<Volumes>, Error> {
         let Known { servers, trust } = self.known(cell).ok_or(Fault::NoVolume)?;
         let options = match trust.filter(|_| !self.clear) {
@@ -125,8 +133,9 @@ impl Cells {
         // The name has a place of its own whatever it is.
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
-        let identity =
-            identity.and_then(|()| ClientIdentity::load(&dir.join("identity")).map_err(|error| error.to_string()));
+        let identity = identity.and_then(|()| {
+            ClientIdentity::load(&dir.join("identity")).map_err(|error| error.to_string())
+        });
         let identity = identity.map_err(Error::NoCache)?;
         let (again, display) = (identity.again(), self.display.clone());
         let config = move |endpoint| SessionConfig {
@@ -136,7 +145,8 @@ impl Cells {
         };
         let mut why = Error::Closed(format!("no server of {cell} is known"));
         for server in servers {
-            let within = SessionConfig { attach_within: Some(DIAL_WITHIN), ..config(server.clone()) };
+            let within =
+                SessionConfig { attach_within: Some(DIAL_WITHIN), ..config(server.clone()) };
             match Session::connect(within) {
                 Ok(session) => {
                     tracing::info!(cell, %server, "cell reached");
@@ -151,7 +161,10 @@ impl Cells {
                         let _held = &identity;
                         config(endpoint)
                     };
-                    return Ok(Volumes::new(Cell::of_servers(Arc::new(session), dial_addresses(dial)), venus));
+                    return Ok(Volumes::new(
+                        Cell::of_servers(Arc::new(session), dial_addresses(dial)),
+                        venus,
+                    ));
                 }
                 Err(error) => why = error.into(),
             }
@@ -161,9 +174,11 @@ impl Cells {
 }
 
 fn parse(text: &str) -> Result<HashMap<String, Known>, String> {
-    let entries: HashMap<String, Entry> = toml::from_str(text).map_err(|error| error.to_string())?;
+    let entries: HashMap<String, Entry> =
+        toml::from_str(text).map_err(|error| error.to_string())?;
     let each = entries.into_iter().map(|(cell, entry)| {
-        let servers: Result<Vec<_>, _> = entry.servers.iter().map(|server| endpoint(server)).collect();
+        let servers: Result<Vec<_>, _> =
+            entry.servers.iter().map(|server| endpoint(server)).collect();
         let trust = security::stated(entry.ca.as_deref(), entry.fingerprint.as_deref())?;
         Ok((cell, Known { servers: servers?, trust }))
     });
@@ -176,12 +191,20 @@ mod tests {
 
     #[test]
     fn a_file_names_cells_with_their_servers() {
-        let known = parse("[\"a.org\"]\nservers = [\"x:1\", \"unix:/y\"]\n[b]\nservers = []\n").unwrap();
-        assert_eq!(known["a.org"].servers, [Endpoint::Tcp("x:1".into()), Endpoint::Unix("/y".into())]);
+        let known =
+            parse("[\"a.org\"]\nservers = [\"x:1\", \"unix:/y\"]\n[b]\nservers = []\n").unwrap();
+        assert_eq!(
+            known["a.org"].servers,
+            [Endpoint::Tcp("x:1".into()), Endpoint::Unix("/y".into())]
+        );
         assert_eq!(known["b"].servers, []);
-        for bad in
-            ["[a]\nservers = []\nfingerprint = \"md5\"", "[a]\nserver = []", "[a]\nservers = [\"x\"]", "a = 1", "["]
-        {
+        for bad in [
+            "[a]\nservers = []\nfingerprint = \"md5\"",
+            "[a]\nserver = []",
+            "[a]\nservers = [\"x\"]",
+            "a = 1",
+            "[",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }
@@ -189,13 +212,19 @@ mod tests {
     #[test]
     fn the_directorys_file_comes_before_the_machines_and_an_unknown_cell_is_no_volume() {
         let dir = tempfile::tempdir().unwrap();
-        let cells =
-            Cells::new(None, &Where { dir: Some(dir.path().to_owned()), clear: false }, dir.path(), 0, String::new())
-                .unwrap();
+        let cells = Cells::new(
+            None,
+            &Where { dir: Some(dir.path().to_owned()), clear: false },
+            dir.path(),
+            0,
+            String::new(),
+        )
+        .unwrap();
         assert_eq!(cells.files[1], Path::new(OF_MACHINE));
         assert!(cells.known("far").is_none());
         assert_eq!(cells.reach("far").err(), Some(Error::Fault(Fault::NoVolume)));
-        std::fs::write(dir.path().join("cells.toml"), "[\"far\"]\nservers = [\"unix:/absent\"]").unwrap();
+        std::fs::write(dir.path().join("cells.toml"), "[\"far\"]\nservers = [\"unix:/absent\"]")
+            .unwrap();
         assert_eq!(cells.known("far").unwrap().servers, [Endpoint::Unix("/absent".into())]);
         assert!(cells.reach("far").is_err());
     }

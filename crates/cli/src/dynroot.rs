@@ -1,4 +1,5 @@
-//! Which cells the root of everything shows (`venus/dynroot.rs`): the own one, those of `cells.toml`, and those that DNS knows.
+//! Which cells the root of everything shows (`venus/dynroot.rs`): the own one, those of
+//! `cells.toml`, and those that DNS knows.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -35,7 +36,9 @@ impl KnownCells for Known {
     fn is_released(&self, cell: &str) -> Option<bool> {
         let root = self.root.get()?.upgrade()?;
         let volumes = root.of_cell(&point(cell)?).ok()?;
-        match volumes.find(&RequestContext::of(&Caller::ROOT), &Name::new(RELEASED.as_bytes()).ok()?) {
+        match volumes
+            .find(&RequestContext::of(&Caller::ROOT), &Name::new(RELEASED.as_bytes()).ok()?)
+        {
             Ok(_) => Some(true),
             Err(Error::Fault(Fault::NoVolume)) => Some(false),
             Err(_) => None,
@@ -57,7 +60,8 @@ pub fn volumes(
     let (cells, root) = (Arc::new(cells), Arc::new(OnceLock::new()));
     let name = own.as_ref().map(|(name, _)| name.clone());
     let known = Known { own: name.clone(), cells: Arc::clone(&cells), root: Arc::clone(&root) };
-    let dynroot = Dynroot::start(Box::new(known)).doing(|| "making the root of cells".to_owned())?;
+    let dynroot =
+        Dynroot::start(Box::new(known)).doing(|| "making the root of cells".to_owned())?;
     let volumes = Volumes::of(dynroot, VenusConfig::default());
     let _ = root.set(Arc::downgrade(&volumes));
     let reach = move |cell: &str| match &own {

@@ -1,4 +1,5 @@
-//! A further server of a cell: what it must know before it can start, asked of the server that has the cell's database.
+//! A further server of a cell: what it must know before it can start, asked of the server that has
+//! the cell's database.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
@@ -29,8 +30,14 @@ pub struct NewServer<'a> {
 /// Makes the directory of a server that joins the cell whose database the server at `database` has.
 ///
 /// # Errors
-/// If that server cannot be asked, or has no database; if the name is another server's; if `keys` are not those of the cell.
-pub fn join(dir: &Path, database: &str, keys: &Path, new: &NewServer<'_>) -> Result<CellDir, Failure> {
+/// If that server cannot be asked, or has no database; if the name is another server's; if `keys`
+/// are not those of the cell.
+pub fn join(
+    dir: &Path,
+    database: &str,
+    keys: &Path,
+    new: &NewServer<'_>,
+) -> Result<CellDir, Failure> {
     let what = || format!("joining the cell of {database}");
     let endpoint = ask::endpoint(database).doing(what)?;
     // Who has the cell's keys is one of its servers.
@@ -91,8 +98,12 @@ mod tests {
 
     #[test]
     fn servers_of_one_machine_have_names_of_their_own() {
-        let called =
-            |name: &str| ServerInfo { id: ServerId(1), name: name.to_owned(), addresses: Vec::new(), keys: Vec::new() };
+        let called = |name: &str| ServerInfo {
+            id: ServerId(1),
+            name: name.to_owned(),
+            addresses: Vec::new(),
+            keys: Vec::new(),
+        };
         let machine = choose_name(&[], None).unwrap();
         assert_eq!(choose_name(&[called(&machine)], None).unwrap(), format!("{machine}-2"));
         assert_eq!(choose_name(&[called("a")], Some("b")), Ok("b".to_owned()));

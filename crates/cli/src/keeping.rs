@@ -1,5 +1,6 @@
-//! What a running server does about its keys: it shows a newer certificate, and wraps the keys of its encrypted volumes with a newer key of the cell's. Keys that sign tokens
-//! are read when they are needed. So whoever makes a key (`rialto keys rotate`) needs not stop anything.
+//! What a running server does about its keys: it shows a newer certificate, and wraps the keys of
+//! its encrypted volumes with a newer key of the cell's. Keys that sign tokens are read when they
+//! are needed. So whoever makes a key (`rialto keys rotate`) needs not stop anything.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +20,8 @@ pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Keeping {
     certificate: Option<(Renewal, Arc<ServerTls>)>,
     at_rest: Arc<AtRest>,
-    /// The newest key of the cell's when everything was wrapped last; `None`: it is not known how everything is wrapped.
+    /// The newest key of the cell's when everything was wrapped last; `None`: it is not known how
+    /// everything is wrapped.
     wrapped: Option<u32>,
     /// Why those that could not be wrapped then were left.
     left: Vec<String>,
@@ -36,7 +38,13 @@ impl Keeping {
         at_rest: Arc<AtRest>,
         vice: &Arc<Vice>,
     ) -> Result<(), Failure> {
-        let mut keeping = Keeping { certificate, at_rest, wrapped: None, left: Vec::new(), vice: Arc::downgrade(vice) };
+        let mut keeping = Keeping {
+            certificate,
+            at_rest,
+            wrapped: None,
+            left: Vec::new(),
+            vice: Arc::downgrade(vice),
+        };
         let thread = std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
             while keeping.look() {
                 std::thread::sleep(POLL_INTERVAL);
@@ -63,7 +71,9 @@ impl Keeping {
         }
         match vice.wrap_keys_anew() {
             Ok(Rewrapped { wrapped, left }) => self.tell(newest, wrapped, left),
-            Err(error) => tracing::error!(%error, "the keys of encrypted volumes cannot be wrapped anew"),
+            Err(error) => {
+                tracing::error!(%error, "the keys of encrypted volumes cannot be wrapped anew");
+            }
         }
         true
     }
@@ -72,7 +82,11 @@ impl Keeping {
     fn tell(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
         if left.is_empty() {
             self.wrapped = newest;
-            tracing::info!(key = newest, volumes, "the keys of encrypted volumes are wrapped with the newest key");
+            tracing::info!(
+                key = newest,
+                volumes,
+                "the keys of encrypted volumes are wrapped with the newest key"
+            );
         } else if left != self.left {
             let (locked, why) = (left.len(), &left[0]);
             tracing::error!(

@@ -1,4 +1,5 @@
-//! Checking every record and every block of a cell's partitions: by its server, or by ourselves while that is down.
+//! Checking every record and every block of a cell's partitions: by its server, or by ourselves
+//! while that is down.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -32,19 +33,28 @@ fn by_server(cell: &CellDir, progress: &Progress) -> Result<Scrubbed, Failure> {
     let mut report = asking.scrub(true)?;
     while report["state"] == "running" {
         let count = |name: &str| report[name].as_u64().unwrap_or(0);
-        let so_far = ScrubProgress { records: count("records"), bodies: count("bodies"), bytes: count("bytes") };
+        let so_far = ScrubProgress {
+            records: count("records"),
+            bodies: count("bodies"),
+            bytes: count("bytes"),
+        };
         progress.now(format!("checking: {}", amount(so_far)));
         std::thread::sleep(ASK_EVERY);
         report = asking.scrub(false)?;
     }
     if report["state"] != "done" {
         let why = report["error"].as_str().unwrap_or("the server stopped it").to_owned();
-        return Err(Failure::new("checking the partition", why).mend("try again when the server is well"));
+        return Err(
+            Failure::new("checking the partition", why).mend("try again when the server is well")
+        );
     }
     let count = |name: &str| report[name].as_u64().unwrap_or(0);
-    let checked = ScrubProgress { records: count("records"), bodies: count("bodies"), bytes: count("bytes") };
+    let checked =
+        ScrubProgress { records: count("records"), bodies: count("bodies"), bytes: count("bytes") };
     let found = report["found"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let text = |finding: &serde_json::Value| finding.as_str().map_or_else(|| finding.to_string(), str::to_owned);
+    let text = |finding: &serde_json::Value| {
+        finding.as_str().map_or_else(|| finding.to_string(), str::to_owned)
+    };
     let mut findings: Vec<String> = found.iter().map(text).collect();
     // A report has room for so many in words.
     let unnamed = count("findings").saturating_sub(findings.len() as u64);
@@ -60,7 +70,9 @@ fn by_ourselves(cell: &CellDir, progress: &Progress) -> Result<Scrubbed, Failure
     for path in cell.partitions().iter().filter(|path| path.exists()) {
         let what = || format!("checking {}", path.display());
         let partition = Partition::open(path, OpenOptions::default()).doing(what)?;
-        let mut show = |so_far: ScrubProgress| progress.now(format!("checking: {}", amount(sum(total, so_far))));
+        let mut show = |so_far: ScrubProgress| {
+            progress.now(format!("checking: {}", amount(sum(total, so_far))));
+        };
         let report = partition.scrub(&mut show, &AtomicBool::new(false)).doing(what)?;
         total = sum(total, report.checked);
         findings.extend(report.findings.iter().map(ToString::to_string));
@@ -77,5 +89,10 @@ fn sum(one: ScrubProgress, other: ScrubProgress) -> ScrubProgress {
 }
 
 fn amount(progress: ScrubProgress) -> String {
-    format!("{} records, {} bodies, {}", progress.records, progress.bodies, show::bytes(progress.bytes))
+    format!(
+        "{} records, {} bodies, {}",
+        progress.records,
+        progress.bodies,
+        show::bytes(progress.bytes)
+    )
 }

@@ -1,8 +1,9 @@
 //! How connections between machines are secured: what a server shows, and whom a client believes.
 //!
-//! A client takes for a server of the cell who shows a certificate of the cell's authority. It knows that authority from its own directory (`keys/ca.pem`), from
-//! `cells.toml`, or by its fingerprint in `known_cells`, where it is written on first use. There it follows the authority to its successors, and forgets those that the
-//! cell does not show any more.
+//! A client takes for a server of the cell who shows a certificate of the cell's authority. It
+//! knows that authority from its own directory (`keys/ca.pem`), from `cells.toml`, or by its
+//! fingerprint in `known_cells`, where it is written on first use. There it follows the authority
+//! to its successors, and forgets those that the cell does not show any more.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -37,7 +38,10 @@ pub fn with(trust: Option<Trust>) -> Result<ClientOptions, Failure> {
     with_identity(trust, None)
 }
 
-fn with_identity(trust: Option<Trust>, identity: Option<TlsIdentity>) -> Result<ClientOptions, Failure> {
+fn with_identity(
+    trust: Option<Trust>,
+    identity: Option<TlsIdentity>,
+) -> Result<ClientOptions, Failure> {
     let tls = trust.map(|trust| ClientTls::new(trust, identity)).transpose();
     let tls = tls.doing(|| "preparing TLS".to_owned())?;
     Ok(from_reserved_port(tls).into())
@@ -48,26 +52,34 @@ fn from_reserved_port(tls: Option<ClientTls>) -> fabric::ConnectionOptions {
     fabric::ConnectionOptions { tls, reserved_port: true, ..fabric::ConnectionOptions::default() }
 }
 
-/// The host certificate that an administrator put into `DIR/keys` of a client: `host.pem` and `host.key`.
+/// The host certificate that an administrator put into `DIR/keys` of a client: `host.pem` and
+/// `host.key`.
 fn host_identity(dir: &Path) -> Result<Option<TlsIdentity>, Failure> {
     let (certificate, key) = (dir.join("keys/host.pem"), dir.join("keys/host.key"));
     if !certificate.exists() || !key.exists() {
         return Ok(None);
     }
-    keys::identity_in(&certificate, &key).map(Some).doing(|| "reading this machine's host certificate".to_owned())
+    keys::identity_in(&certificate, &key)
+        .map(Some)
+        .doing(|| "reading this machine's host certificate".to_owned())
 }
 
-/// How to connect to servers of the cell in `dir`. Who can read a server's own key there is a server himself, and may do everything: as with OpenAFS's
-/// `-localauth`.
+/// How to connect to servers of the cell in `dir`. Who can read a server's own key there is a
+/// server himself, and may do everything: as with OpenAFS's `-localauth`.
 ///
 /// # Errors
 /// When the system has no TLS.
 pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, Failure> {
     // Other servers may show certificates of the authority that [certificate] names.
     let cell_dir = CellDir::find(dir)?;
-    let given = cell_dir.as_ref().and_then(|cell| cell.config.certificate.as_ref().map(|given| (cell.dir(), given)));
-    let authorities = given.map(|(dir, given)| keys::authorities_in(&dir.join(&given.authority))).transpose();
-    let authorities = authorities.doing(|| "reading the authority of [certificate]".to_owned())?.unwrap_or_default();
+    let given = cell_dir
+        .as_ref()
+        .and_then(|cell| cell.config.certificate.as_ref().map(|given| (cell.dir(), given)));
+    let authorities =
+        given.map(|(dir, given)| keys::authorities_in(&dir.join(&given.authority))).transpose();
+    let authorities = authorities
+        .doing(|| "reading the authority of [certificate]".to_owned())?
+        .unwrap_or_default();
     let keys = CellKeys::of(dir.join("keys"));
     // As the server does: its own certificate, or where it has none the given one.
     let own = keys.shown().or_else(|error| match given {
@@ -98,7 +110,8 @@ fn with_keys_and(
     Ok(from_reserved_port(Some(tls)).into())
 }
 
-/// Who makes and believes tokens of the cell. The server that has the cell's database makes the first key that signs them; others have a copy.
+/// Who makes and believes tokens of the cell. The server that has the cell's database makes the
+/// first key that signs them; others have a copy.
 ///
 /// # Errors
 /// A key that cannot be made.
@@ -120,31 +133,34 @@ pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
     let keytab = cell.dir().join(keytab);
     let realm = realm.clone().unwrap_or_else(|| cell.config.name.to_uppercase());
     let service = Service::new(&keytab, &realm, *create).map_err(|error| {
-        Failure::new(format!("reading the keytab {}", keytab.display()), error)
-            .mend("'klist -k FILE' shows what is in one; 'kadmin -q \"ktadd -k FILE rialto/CELL\"' writes it")
+        Failure::new(format!("reading the keytab {}", keytab.display()), error).mend(
+            "'klist -k FILE' shows what is in one; 'kadmin -q \"ktadd -k FILE \
+                rialto/CELL\"' writes it",
+        )
     })?;
     Ok(Some(Arc::new(service)))
 }
 
-/// The authority of the cell in `dir`, or the one that is known by this name, or else the first that is shown.
+/// The authority of the cell in `dir`, or the one that is known by this name, or else the first
+/// that is shown.
 fn first_use(dir: &Path, whom: &str) -> Trust {
     let own = CellKeys::of(dir.join("keys")).authorities().unwrap_or_default();
     let known = KnownCells { file: dir.join("known_cells") };
     let whom = whom.to_owned();
-    Trust::Asked(Arc::new(
-        move |shown| {
-            if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&whom, shown) }
-        },
-    ))
+    Trust::Asked(Arc::new(move |shown| {
+        if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&whom, shown) }
+    }))
 }
 
-/// A file of lines `NAME sha256:...`, with the fingerprints of successors before those that they succeed. The last line of a name counts.
+/// A file of lines `NAME sha256:...`, with the fingerprints of successors before those that they
+/// succeed. The last line of a name counts.
 struct KnownCells {
     file: PathBuf,
 }
 
 impl KnownCells {
-    /// By each of the authorities `shown` the server is right; a successor comes before the one that it succeeds.
+    /// By each of the authorities `shown` the server is right; a successor comes before the one
+    /// that it succeeds.
     fn judge(&self, whom: &str, shown: &[CertificateDer<'_>]) -> Result<(), String> {
         let file = self.file.display();
         let text = match std::fs::read_to_string(&self.file) {
@@ -161,12 +177,16 @@ impl KnownCells {
             eprintln!("rialto: {whom} is known from now on by its authority's fingerprint, {own}");
             return Ok(());
         };
-        let known: Vec<Fingerprint> = known.split_whitespace().filter_map(|one| one.parse().ok()).collect();
+        let known: Vec<Fingerprint> =
+            known.split_whitespace().filter_map(|one| one.parse().ok()).collect();
         let Some(at) = prints.iter().position(|one| known.contains(one)) else {
-            let (now, was) =
-                (prints[prints.len() - 1], known.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "));
+            let (now, was) = (
+                prints[prints.len() - 1],
+                known.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "),
+            );
             return Err(format!(
-                "the authority of {whom} has the fingerprint {now}, known is {was}. Somebody may be in between. If the cell was made anew, take its line out of {file}"
+                "the authority of {whom} has the fingerprint {now}, known is {was}. Somebody may \
+                    be in between. If the cell was made anew, take its line out of {file}"
             ));
         };
         let first = successors(shown, at);
@@ -175,7 +195,10 @@ impl KnownCells {
         if first < at || is_newest && known != prints[first..] {
             self.remember(whom, &prints[first..])?;
             if !is_newest {
-                eprintln!("rialto: {whom} has a new authority, {}, which the one before has signed", prints[first]);
+                eprintln!(
+                    "rialto: {whom} has a new authority, {}, which the one before has signed",
+                    prints[first]
+                );
             }
         }
         Ok(())
@@ -184,16 +207,22 @@ impl KnownCells {
     fn remember(&self, whom: &str, prints: &[Fingerprint]) -> Result<(), String> {
         let prints = prints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let written = self.file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
-            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&self.file)?;
+            let mut file =
+                std::fs::OpenOptions::new().append(true).create(true).open(&self.file)?;
             file.write_all(format!("{whom} {prints}\n").as_bytes())
         });
         written.map_err(|error| format!("{}: {error}", self.file.display()))
     }
 }
 
-/// Where the newest of those authorities is that succeed the one `at` this place, one after the other.
+/// Where the newest of those authorities is that succeed the one `at` this place, one after the
+/// other.
 fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
-    (0..at).rev().take_while(|newer| keys::succeeds(&shown[*newer], &shown[newer + 1])).last().unwrap_or(at)
+    (0..at)
+        .rev()
+        .take_while(|newer| keys::succeeds(&shown[*newer], &shown[newer + 1]))
+        .last()
+        .unwrap_or(at)
 }
 
 /// What `cells.toml` says of a cell's authority: a file of certificates, or a fingerprint.
@@ -203,19 +232,23 @@ fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
 pub fn stated(ca: Option<&Path>, fingerprint: Option<&str>) -> Result<Option<Trust>, String> {
     match (ca, fingerprint) {
         (Some(_), Some(_)) => Err("say either ca or fingerprint".to_owned()),
-        (Some(ca), None) => {
-            keys::authorities_in(ca).map(|all| Some(Trust::Authorities(all))).map_err(|error| error.to_string())
-        }
+        (Some(ca), None) => keys::authorities_in(ca)
+            .map(|all| Some(Trust::Authorities(all)))
+            .map_err(|error| error.to_string()),
         (None, Some(print)) => Ok(Some(Trust::Pinned(print.parse()?))),
         (None, None) => Ok(None),
     }
 }
 
-/// What the server of `cell` shows, and how it connects to the others. Nothing where it does not listen in the network.
+/// What the server of `cell` shows, and how it connects to the others. Nothing where it does not
+/// listen in the network.
 ///
 /// # Errors
 /// Keys that cannot be made or read.
-pub fn secure_server(cell: &CellDir, config: &mut ServerConfig) -> Result<Option<Renewal>, Failure> {
+pub fn secure_server(
+    cell: &CellDir,
+    config: &mut ServerConfig,
+) -> Result<Option<Renewal>, Failure> {
     let elsewhere = cell.config.database.is_some();
     if cell.config.listen.is_none() && !elsewhere {
         return Ok(None);
@@ -227,7 +260,8 @@ pub fn secure_server(cell: &CellDir, config: &mut ServerConfig) -> Result<Option
     config.own_keys = Some(Arc::clone(&renewal.listed));
     let (trust, own) = loaded.to_others();
     let client = ClientTls::new(trust, Some(own)).doing(what)?;
-    let tls = Arc::new(ServerTls::with_hosts(loaded.shown, &loaded.servers, &loaded.hosts).doing(what)?);
+    let tls =
+        Arc::new(ServerTls::with_hosts(loaded.shown, &loaded.servers, &loaded.hosts).doing(what)?);
     config.tls = Some(Arc::clone(&tls));
     config.clear = cell.config.clear;
     renewal.client = Some(client.clone());
@@ -292,7 +326,14 @@ impl Renewal {
         });
         let makes_authority = cell.config.database.is_none().then(|| cell.config.name.clone());
         let listed = Arc::default();
-        Renewal { keys: cell.keys(), given, makes_authority, names: names(cell), client: None, listed }
+        Renewal {
+            keys: cell.keys(),
+            given,
+            makes_authority,
+            names: names(cell),
+            client: None,
+            listed,
+        }
     }
 
     fn load(&self) -> Result<Loaded, KeyError> {
@@ -301,7 +342,9 @@ impl Renewal {
             self.keys.make_authority(cell, now)?;
         }
         let given = match &self.given {
-            Some((chain, key, authority)) => Some((keys::identity_in(chain, key)?, keys::authorities_in(authority)?)),
+            Some((chain, key, authority)) => {
+                Some((keys::identity_in(chain, key)?, keys::authorities_in(authority)?))
+            }
             None => None,
         };
         let own = match (self.keys.identity(&self.names, now), &given) {
@@ -322,7 +365,8 @@ impl Renewal {
         match loaded.next.filter(|next| self.listed.may_show(*next, LISTED_WITHIN)) {
             Some(next) => {
                 self.keys.take_next_key()?;
-                tracing::info!(key = %next, "this server shows a new key from now on, on new connections");
+                tracing::info!(key = %next, "this server shows a new key from now on, on new \
+                    connections");
                 self.load()
             }
             None => Ok(loaded),
@@ -333,8 +377,11 @@ impl Renewal {
     pub fn renew(&self, tls: &ServerTls) {
         let renewed = self.load_next().map_err(|error| error.to_string()).and_then(|loaded| {
             let (keys, (trust, own)) = (loaded.keys(), loaded.to_others());
-            let client = self.client.as_ref().map_or(Ok(()), |client| client.replace(trust, Some(own)));
-            let replaced = client.and_then(|()| tls.replace_with_hosts(loaded.shown, &loaded.servers, &loaded.hosts));
+            let client =
+                self.client.as_ref().map_or(Ok(()), |client| client.replace(trust, Some(own)));
+            let replaced = client.and_then(|()| {
+                tls.replace_with_hosts(loaded.shown, &loaded.servers, &loaded.hosts)
+            });
             // The one before is dropped from the list when it is shown no more.
             replaced.map(|()| self.listed.want(keys)).map_err(|error| error.to_string())
         });
@@ -348,7 +395,12 @@ impl Renewal {
 fn names(cell: &CellDir) -> Vec<String> {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let ip = |ip: IpAddr| (!ip.is_unspecified()).then(|| ip.to_string());
-    let addresses = cell.config.listen.iter().chain(&cell.config.addresses).filter_map(|address| ip(address.ip()));
+    let addresses = cell
+        .config
+        .listen
+        .iter()
+        .chain(&cell.config.addresses)
+        .filter_map(|address| ip(address.ip()));
     let mut names: Vec<String> = addresses.collect();
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     names.extend(Some(machine).filter(|name| !name.is_empty() && name.bytes().all(letters)));
@@ -370,7 +422,10 @@ mod tests {
         assert_eq!(known.judge("a.org", &shown[0]), Ok(()));
         assert_eq!(known.judge("b.org", &shown[1]), Ok(()));
         let refused = known.judge("a.org", &shown[1]).unwrap_err();
-        assert!(refused.contains(&one.to_string()) && refused.contains(&two.to_string()), "{refused}");
+        assert!(
+            refused.contains(&one.to_string()) && refused.contains(&two.to_string()),
+            "{refused}"
+        );
         assert!(refused.contains("known_cells"), "{refused}");
         assert_eq!(std::fs::read_to_string(&known.file).unwrap().lines().count(), 2);
     }
@@ -398,7 +453,9 @@ mod tests {
                 .map(|print| print.parse().unwrap())
                 .collect::<Vec<Fingerprint>>()
         };
-        let prints = |of: &[CertificateDer<'_>]| of.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>();
+        let prints = |of: &[CertificateDer<'_>]| {
+            of.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>()
+        };
         assert_eq!(known.judge("a.org", first), Ok(()));
         assert_eq!(line(), prints(first));
         // One that was signed by nobody known stands in front.

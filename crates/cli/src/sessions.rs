@@ -1,9 +1,12 @@
 //! How a session gets a tree of its own (`rialto pagsh`, docs/spec/access.md).
 //!
-//! Root's mount listens at a socket of all users, `/run/rialto/MOUNTPOINT.sock`. Who connects is sent one message: the descriptor of a mount that is attached
-//! nowhere, with fresh tokens, or a line that says why not. He attaches it in a name space of his own. It ends by itself, with the last process that can see it.
+//! Root's mount listens at a socket of all users, `/run/rialto/MOUNTPOINT.sock`. Who connects is
+//! sent one message: the descriptor of a mount that is attached nowhere, with fresh tokens, or a
+//! line that says why not. He attaches it in a name space of his own. It ends by itself, with the
+//! last process that can see it.
 //!
-//! The socket's name may be anybody's, so who connects looks whether root answers (the kernel's word).
+//! The socket's name may be anybody's, so who connects looks whether root answers (the kernel's
+//! word).
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,8 +23,8 @@ use local::cell::file_name;
 use local::failure::{Doing, Failure};
 use parking_lot::Mutex;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
 
 const SOCKETS: &str = "/run/rialto";
@@ -47,7 +50,8 @@ impl Drop for Door {
     }
 }
 
-/// A session's mount: the descriptor for who asked, and what is to be done when the mount is over, which may take its time.
+/// A session's mount: the descriptor for who asked, and what is to be done when the mount is over,
+/// which may take its time.
 pub struct Made {
     /// Attached nowhere.
     pub mount: OwnedFd,
@@ -55,11 +59,15 @@ pub struct Made {
     pub ends: Box<dyn FnOnce() + Send>,
 }
 
-/// Listens for who wants a session of the mount at `at`; `make` makes one, with a number that no other has.
+/// Listens for who wants a session of the mount at `at`; `make` makes one, with a number that no
+/// other has.
 ///
 /// # Errors
 /// A socket that cannot be made.
-pub fn listen(at: &Path, make: impl Fn(u64) -> Result<Made, Failure> + Send + Sync + 'static) -> Result<Door, Failure> {
+pub fn listen(
+    at: &Path,
+    make: impl Fn(u64) -> Result<Made, Failure> + Send + Sync + 'static,
+) -> Result<Door, Failure> {
     let path = socket(at);
     let what = || format!("listening for sessions at {}", path.display());
     fs::create_dir_all(SOCKETS).doing(what)?;
@@ -71,7 +79,9 @@ pub fn listen(at: &Path, make: impl Fn(u64) -> Result<Made, Failure> + Send + Sy
     let (make, open) = (Arc::new(make), Arc::new(Mutex::new(HashMap::<u32, usize>::new())));
     let accept = move || {
         for (number, asker) in listener.incoming().enumerate() {
-            let (Ok(asker), make, open) = (asker, Arc::clone(&make), Arc::clone(&open)) else { continue };
+            let (Ok(asker), make, open) = (asker, Arc::clone(&make), Arc::clone(&open)) else {
+                continue;
+            };
             let serve = move || serve(&asker, number as u64, &*make, &open);
             if let Err(error) = std::thread::Builder::new().name("session".into()).spawn(serve) {
                 tracing::warn!(%error, "no thread for a session");
@@ -98,7 +108,10 @@ fn serve(
         full
     };
     if refusal {
-        return say(asker, &format!("there are {OF_ONE_MAX} sessions of one user, or {MAX} of all"));
+        return say(
+            asker,
+            &format!("there are {OF_ONE_MAX} sessions of one user, or {MAX} of all"),
+        );
     }
     match make(number) {
         Ok(made) => {
@@ -126,7 +139,8 @@ fn hand_over(asker: &UnixStream, mount: &OwnedFd) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    if let Err(error) = sendmsg(asker, &[IoSlice::new(b"\0")], &mut ancillary, SendFlags::NOSIGNAL) {
+    if let Err(error) = sendmsg(asker, &[IoSlice::new(b"\0")], &mut ancillary, SendFlags::NOSIGNAL)
+    {
         tracing::info!(%error, "who asked for a session is gone");
     }
 }
@@ -136,7 +150,8 @@ fn say(asker: &UnixStream, why: &str) {
     let _ = sendmsg(asker, &[IoSlice::new(why.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL);
 }
 
-/// Whether root has no number here, as in a session of somebody else's: then it is told from others by the directory alone, where only root makes names.
+/// Whether root has no number here, as in a session of somebody else's: then it is told from others
+/// by the directory alone, where only root makes names.
 fn in_session() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.lines().all(|line| line.split_ascii_whitespace().next() != Some("0"))
@@ -163,8 +178,13 @@ pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; 4096];
-    let came =
-        recvmsg(&stream, &mut [IoSliceMut::new(&mut text)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).doing(what)?;
+    let came = recvmsg(
+        &stream,
+        &mut [IoSliceMut::new(&mut text)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )
+    .doing(what)?;
     let mount = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,

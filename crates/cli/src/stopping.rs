@@ -7,8 +7,12 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Sends one message for each SIGINT, SIGTERM or SIGHUP. The second one ends the process at once: the first stop was too slow.
-pub fn signals<T: Send + 'static>(message: impl Fn() -> T + Send + 'static, to: mpsc::Sender<T>) -> io::Result<()> {
+/// Sends one message for each SIGINT, SIGTERM or SIGHUP. The second one ends the process at once:
+/// the first stop was too slow.
+pub fn signals<T: Send + 'static>(
+    message: impl Fn() -> T + Send + 'static,
+    to: mpsc::Sender<T>,
+) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let wait = move || {
         let mut asked = false;

@@ -32,8 +32,12 @@ impl Transport {
             (None, Err(_)) => return Ok(Transport::Auto),
             (None, Ok(text)) => text,
         };
-        Self::from_str(&text, false)
-            .map_err(|_| Failure::new(format!("reading {VARIABLE}"), format!("'{text}' is not auto, uring or dev")))
+        Self::from_str(&text, false).map_err(|_| {
+            Failure::new(
+                format!("reading {VARIABLE}"),
+                format!("'{text}' is not auto, uring or dev"),
+            )
+        })
     }
 
     /// As it is written on the command line.
@@ -89,7 +93,8 @@ impl MountFacts {
     pub fn tell(self, file: &Path) -> io::Result<MountFactsFile> {
         // Of a mount that was killed one may lie there with another mode.
         let _ = fs::remove_file(file);
-        let mut told = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+        let mut told =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
         told.write_all(&serde_json::to_vec(&self)?)?;
         Ok(MountFactsFile(file.to_owned()))
     }
@@ -113,8 +118,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("facts");
         assert_eq!(MountFacts::read(&file), None);
-        let facts =
-            MountFacts { transport: Transport::Uring, no_passthrough: Some("it is not root's".into()), flat: true };
+        let facts = MountFacts {
+            transport: Transport::Uring,
+            no_passthrough: Some("it is not root's".into()),
+            flat: true,
+        };
         let told = facts.clone().tell(&file).unwrap();
         assert_eq!(MountFacts::read(&file), Some(facts));
         drop(told);

@@ -1,4 +1,5 @@
-//! Taking one mount away, whatever state it is in: used by `umount`, `down`, and `up` when it mends a stale one.
+//! Taking one mount away, whatever state it is in: used by `umount`, `down`, and `up` when it mends
+//! a stale one.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +11,8 @@ use local::failure::{Doing, Failure};
 use local::mounts;
 use local::show::Progress;
 
-/// How long a mount's process may take to hand everything back to the server after the kernel let go of it.
+/// How long a mount's process may take to hand everything back to the server after the kernel let
+/// go of it.
 pub const FAREWELL: Duration = Duration::from_secs(30);
 /// The same where the server does not run: only to see whether there is anything to hand back.
 pub const FAREWELL_ALONE: Duration = Duration::from_secs(3);
@@ -30,25 +32,40 @@ pub enum UnmountOutcome {
 ///
 /// # Errors
 /// When something else is mounted there, or it is in use: the message says by whom.
-pub fn unmount(records: &MountRecords, at: &Path, lazy: bool, farewell: Duration) -> Result<UnmountOutcome, Failure> {
+pub fn unmount(
+    records: &MountRecords,
+    at: &Path,
+    lazy: bool,
+    farewell: Duration,
+) -> Result<UnmountOutcome, Failure> {
     let what = || format!("unmounting {}", at.display());
     let pid_file = records.pid_file(at);
     let process = Process::recorded(&pid_file).doing(what)?;
     let mounted = mounts::at(at).doing(what)?;
     if let Some(other) = mounted.as_ref().filter(|mounted| !mounted.is_rialto()) {
-        return Err(Failure::new(what(), format!("what is mounted there is {}, not Rialto", other.kind)));
+        return Err(Failure::new(
+            what(),
+            format!("what is mounted there is {}, not Rialto", other.kind),
+        ));
     }
     let there = mounted.is_some() || process.is_some();
     if mounted.is_some() {
-        // A mount without a process answers nobody: there is nothing to wait for, and its users hold only errors.
+        // A mount without a process answers nobody: there is nothing to wait for, and its users
+        // hold only errors.
         release(at, lazy || process.is_none())?;
     }
-    let progress = Progress::start(format!("waiting for the mount at {} to hand back what it holds", at.display()));
+    let progress = Progress::start(format!(
+        "waiting for the mount at {} to hand back what it holds",
+        at.display()
+    ));
     let ended = process.map_or(Ok(true), |process| process.wait_for_end(farewell)).doing(what)?;
     drop(progress);
     match process {
         Some(process) if !ended => return Ok(UnmountOutcome::StillWorking(process.pid)),
-        _ => [pid_file, records.facts_file(at)].iter().try_for_each(|file| remove_leftover(file)).doing(what)?,
+        _ => [pid_file, records.facts_file(at)]
+            .iter()
+            .try_for_each(|file| remove_leftover(file))
+            .doing(what)?,
     }
     Ok(if there { UnmountOutcome::Gone } else { UnmountOutcome::WasNotThere })
 }
@@ -56,7 +73,9 @@ pub fn unmount(records: &MountRecords, at: &Path, lazy: bool, farewell: Duration
 fn release(at: &Path, lazy: bool) -> Result<(), Failure> {
     mounts::unmount(at, lazy).map_err(|error| {
         let failure = Failure::new(format!("unmounting {}", at.display()), busy_text(&error, at));
-        failure.mend("leave it and try again, or use 'rialto umount --lazy', which lets its users finish")
+        failure.mend(
+            "leave it and try again, or use 'rialto umount --lazy', which lets its users finish",
+        )
     })
 }
 
@@ -96,7 +115,8 @@ mod tests {
     #[test]
     fn what_is_not_ours_stays_mounted() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, FAREWELL).unwrap_err();
+        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, FAREWELL)
+            .unwrap_err();
         assert!(failure.to_string().contains("not Rialto"), "{failure}");
     }
 }

@@ -1,7 +1,8 @@
 //! Taking a call back from another thread.
 //!
-//! A [`Cancel`] is a flag with listeners. Whoever waits on behalf of the call listens ([`Cancel::on_cancel`]) and then
-//! looks at the flag, in this order, so that no cancellation falls between the two.
+//! A [`Cancel`] is a flag with listeners. Whoever waits on behalf of the call listens
+//! ([`Cancel::on_cancel`]) and then looks at the flag, in this order, so that no cancellation falls
+//! between the two.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ impl Cancel {
     /// Fires: every listener runs in this thread.
     pub fn cancel(&self) {
         self.0.fired.store(true, Ordering::SeqCst);
-        let listeners: Vec<Listener> = self.0.listeners.lock().iter().map(|(_, l)| Arc::clone(l)).collect();
+        let listeners: Vec<Listener> =
+            self.0.listeners.lock().iter().map(|(_, l)| Arc::clone(l)).collect();
         for listener in listeners {
             listener();
         }
@@ -42,7 +44,8 @@ impl Cancel {
         self.0.fired.load(Ordering::SeqCst)
     }
 
-    /// Runs `listener` when this fires, at once if it has, until the guard is dropped. The listener must be quick.
+    /// Runs `listener` when this fires, at once if it has, until the guard is dropped. The listener
+    /// must be quick.
     #[must_use = "the listener is forgotten when the guard is dropped"]
     pub fn on_cancel(&self, listener: impl Fn() + Send + Sync + 'static) -> CancelGuard {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,9 @@
 //! The cell as a client sees it: its servers, with a session for each that is needed.
 //!
-//! The server that the cell was reached by is its *home* here. Others are asked for when a volume is there, at the addresses that the cell's database has. Where several servers
-//! have the same, the *rank* says which is asked first: the lowest; of those that an administrator gave none, by how long a question takes there and back.
+//! The server that the cell was reached by is its *home* here. Others are asked for when a volume
+//! is there, at the addresses that the cell's database has. Where several servers have the same,
+//! the *rank* says which is asked first: the lowest; of those that an administrator gave none, by
+//! how long a question takes there and back.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +21,8 @@ use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
 const RETRY: Duration = Duration::from_secs(1);
 /// How long one address may take.
 const DIAL_WITHIN: Duration = Duration::from_secs(3);
-/// Ranks by distance begin here, and end there. Source: AFS has 20,000 for a server of the same network, and 40,000 for any other.
+/// Ranks by distance begin here, and end there. Source: AFS has 20,000 for a server of the same
+/// network, and 40,000 for any other.
 const RANK_NEAR: u32 = 20_000;
 const RANK_FAR: u32 = 65_000;
 /// One rank each.
@@ -29,12 +32,18 @@ const RANK_STEP: Duration = Duration::from_micros(100);
 pub type Dial = dyn Fn(&ServerInfo) -> Result<Arc<dyn Remote>, CallError> + Send + Sync;
 
 /// Dials the addresses that a server has, one after the other.
-pub fn dial_addresses(config: impl Fn(Endpoint) -> SessionConfig + Send + Sync + 'static) -> Box<Dial> {
+pub fn dial_addresses(
+    config: impl Fn(Endpoint) -> SessionConfig + Send + Sync + 'static,
+) -> Box<Dial> {
     Box::new(move |server| {
         let mut why = CallError::Refused(format!("server {} has no address", server.name));
         for address in &server.addresses {
             let config = config(Endpoint::Tcp(address.to_string()));
-            let config = SessionConfig { attach_within: Some(DIAL_WITHIN), server: Some(server.id), ..config };
+            let config = SessionConfig {
+                attach_within: Some(DIAL_WITHIN),
+                server: Some(server.id),
+                ..config
+            };
             match Session::connect(config) {
                 Ok(session) => {
                     session.found_at(server.id, &server.addresses);
@@ -122,12 +131,19 @@ impl Cell {
     }
 
     /// Asks the cell's database, through any server: one that stands, if there is one.
-    pub(crate) fn ask(&self, call: &CellCall, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
-        let (standing, away): (Vec<_>, Vec<_>) = self.lines().into_iter().partition(|line| line.remote.stands());
+    pub(crate) fn ask(
+        &self,
+        call: &CellCall,
+        cancel: Option<&Cancel>,
+    ) -> Result<Answer, CallError> {
+        let (standing, away): (Vec<_>, Vec<_>) =
+            self.lines().into_iter().partition(|line| line.remote.stands());
         let mut why = CallError::Fault(Fault::Unsupported);
         for line in standing.iter().chain(&away) {
             match line.ask(Call::Cell(call.clone()), cancel) {
-                Err(CallError::Fault(Fault::NoVolume)) => return Err(CallError::Fault(Fault::NoVolume)),
+                Err(CallError::Fault(Fault::NoVolume)) => {
+                    return Err(CallError::Fault(Fault::NoVolume));
+                }
                 Err(error) if !cancel.is_some_and(Cancel::is_cancelled) => why = error,
                 result => return result,
             }
@@ -154,18 +170,23 @@ impl Cell {
         }
     }
 
-    /// Where a server is that does not answer, as any other one says. Nothing, if none can be asked.
+    /// Where a server is that does not answer, as any other one says. Nothing, if none can be
+    /// asked.
     pub(crate) fn addresses_of(&self, server: ServerId) -> Vec<SocketAddr> {
-        let others: Vec<ServerId> = self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
+        let others: Vec<ServerId> =
+            self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
         let asked = others.into_iter().find_map(|other| {
             let line = self.line(other, None).ok().filter(|line| line.remote.stands())?;
             match line.ask(Call::Cell(CellCall::Servers), None) {
-                Ok(Answer::Servers(found)) => Some(found.into_iter().map(|seen| seen.record).collect::<Vec<_>>()),
+                Ok(Answer::Servers(found)) => {
+                    Some(found.into_iter().map(|seen| seen.record).collect::<Vec<_>>())
+                }
                 _ => None,
             }
         });
         let found = asked.unwrap_or_default();
-        let addresses = found.iter().find(|info| info.id == server).map(|info| info.addresses.clone());
+        let addresses =
+            found.iter().find(|info| info.id == server).map(|info| info.addresses.clone());
         if !found.is_empty() {
             *self.servers.lock() = found;
         }
@@ -195,14 +216,23 @@ impl Cell {
     }
 
     /// The session with this server, begun if need be.
-    pub(crate) fn line(&self, server: ServerId, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
+    pub(crate) fn line(
+        &self,
+        server: ServerId,
+        cancel: Option<&Cancel>,
+    ) -> Result<Arc<ServerConnection>, CallError> {
         let home = self.home_id(cancel);
         if home == Some(server) {
             return Ok(Arc::clone(&self.home));
         }
-        let unreached = |why: &str| CallError::Refused(format!("server {server} cannot be reached: {why}"));
+        let unreached =
+            |why: &str| CallError::Refused(format!("server {server} cannot be reached: {why}"));
         // While nobody knows which one the home is, another session with it would take its place.
-        let dial = self.dial.as_ref().filter(|_| home.is_some()).ok_or_else(|| unreached("only one is known"))?;
+        let dial = self
+            .dial
+            .as_ref()
+            .filter(|_| home.is_some())
+            .ok_or_else(|| unreached("only one is known"))?;
         let other = Arc::clone(self.others.lock().entry(server).or_default());
         let mut other = other.lock();
         if let Some(line) = &other.line {
@@ -212,18 +242,22 @@ impl Cell {
             return Err(unreached("it did not answer a moment ago"));
         }
         let infos = self.server_infos(cancel);
-        let info =
-            infos.iter().find(|info| info.id == server).ok_or_else(|| unreached("the cell has no such server"))?;
+        let info = infos
+            .iter()
+            .find(|info| info.id == server)
+            .ok_or_else(|| unreached("the cell has no such server"))?;
         match dial(info) {
             Ok(remote) => {
-                tracing::info!(%server, name = info.name, "session with another server of the cell");
+                tracing::info!(%server, name = info.name, "session with another server of the \
+                    cell");
                 other.failed = None;
                 let line = ServerConnection::new(remote, &self.this);
                 let _ = line.server.set(server);
                 Ok(Arc::clone(other.line.insert(line)))
             }
             Err(error) => {
-                tracing::warn!(%server, name = info.name, %error, "a server of the cell cannot be reached");
+                tracing::warn!(%server, name = info.name, %error, "a server of the cell cannot be \
+                    reached");
                 other.failed = Some(Instant::now());
                 Err(error)
             }
@@ -276,11 +310,17 @@ impl Cell {
     /// Asks every server of the cell whether it is there.
     pub fn check_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
         let check = |info: ServerInfo| {
-            let answer = self.line(info.id, cancel).and_then(|line| line.ask(Call::Cell(CellCall::Me), cancel));
+            let answer = self
+                .line(info.id, cancel)
+                .and_then(|line| line.ask(Call::Cell(CellCall::Me), cancel));
             KnownServer { up: Some(answer.is_ok()), ..self.known(info) }
         };
         let mut checked: Vec<KnownServer> = std::thread::scope(|scope| {
-            let each: Vec<_> = self.listed(cancel).into_iter().map(|info| scope.spawn(move || check(info))).collect();
+            let each: Vec<_> = self
+                .listed(cancel)
+                .into_iter()
+                .map(|info| scope.spawn(move || check(info)))
+                .collect();
             each.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
         checked.sort_by_key(|server| server.rank);

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dafs::{ChannelId, ConnectionRole, Features, Frame, FrameHeader, Hello, HelloAnswer, HelloRefusal, Terms};
+use dafs::{
+    ChannelId, ConnectionRole, Features, Frame, FrameHeader, Hello, HelloAnswer, HelloRefusal,
+    Terms,
+};
 use fabric::tls::TlsError;
 use fabric::{Connection, Endpoint, Extent, Filled, FrameLimits, Inbox, OutFrame, Outbox, WaitFor};
 use parking_lot::Mutex;
@@ -17,8 +20,8 @@ use crate::SessionConfig;
 /// How long the server may take to answer a hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long the leader waits in one receive before it looks whether anybody took his question back: a server that hangs
-/// keeps its connection, so nothing else would wake it.
+/// How long the leader waits in one receive before it looks whether anybody took his question back:
+/// a server that hangs keeps its connection, so nothing else would wake it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// A connection with its two halves. Many threads send; whoever holds the inbox receives.
@@ -50,19 +53,24 @@ impl ConnectError {
     pub fn is_final(&self) -> bool {
         match self {
             ConnectError::Refused(
-                HelloRefusal::Crowded | HelloRefusal::Silent | HelloRefusal::Another | HelloRefusal::NotOurs,
+                HelloRefusal::Crowded
+                | HelloRefusal::Silent
+                | HelloRefusal::Another
+                | HelloRefusal::NotOurs,
             ) => false,
             ConnectError::Io(_) | ConnectError::NotOurs(_) => false,
             ConnectError::Refused(_) => true,
         }
     }
 
-    /// Whether it is somebody else, or the two sides do not trust each other: nothing that passes, but no reason to end what stood before, for the server
-    /// may be found elsewhere.
+    /// Whether it is somebody else, or the two sides do not trust each other: nothing that passes,
+    /// but no reason to end what stood before, for the server may be found elsewhere.
     pub fn is_another(&self) -> bool {
         match self {
             ConnectError::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<TlsError>()),
-            ConnectError::Refused(refusal) => matches!(refusal, HelloRefusal::Another | HelloRefusal::NotOurs),
+            ConnectError::Refused(refusal) => {
+                matches!(refusal, HelloRefusal::Another | HelloRefusal::NotOurs)
+            }
             ConnectError::NotOurs(_) => true,
         }
     }
@@ -95,7 +103,18 @@ impl FrameChannel {
             HelloAnswer::Refused(refusal) => return Err(ConnectError::Refused(refusal)),
         };
         let (inbox, outbox) = (Mutex::new(inbox), Mutex::new(outbox));
-        Ok((FrameChannel { id, role, connection, certificate, outbox, inbox, received: AtomicU64::new(0) }, terms))
+        Ok((
+            FrameChannel {
+                id,
+                role,
+                connection,
+                certificate,
+                outbox,
+                inbox,
+                received: AtomicU64::new(0),
+            },
+            terms,
+        ))
     }
 
     /// Frames that have come in.
@@ -114,8 +133,8 @@ impl FrameChannel {
         self.outbox.lock().push(OutFrame::new(header.to_bytes(), message, payload, None));
     }
 
-    /// Sends what can be sent. `false`: the server does not take more at the moment. A broken connection is shut down, so
-    /// that its reader learns of it, and takes everything.
+    /// Sends what can be sent. `false`: the server does not take more at the moment. A broken
+    /// connection is shut down, so that its reader learns of it, and takes everything.
     pub fn flush(&self) -> bool {
         let mut outbox = self.outbox.lock();
         match outbox.flush(&self.connection) {
@@ -148,7 +167,11 @@ fn boxes(endpoint: &Endpoint) -> (Inbox, Outbox) {
     (Inbox::new(measure, limits, matches!(endpoint, Endpoint::Unix(_))), Outbox::new())
 }
 
-fn send_all(connection: &Connection, outbox: &mut Outbox, until: Option<Instant>) -> io::Result<()> {
+fn send_all(
+    connection: &Connection,
+    outbox: &mut Outbox,
+    until: Option<Instant>,
+) -> io::Result<()> {
     while !outbox.flush(connection)? {
         if !connection.wait(WaitFor::Send, until)?.send {
             return Err(io::ErrorKind::TimedOut.into());
@@ -189,7 +212,10 @@ pub(crate) fn to_frame(frame: fabric::ReceivedFrame<'_>) -> Result<Frame, dafs::
 
 fn measure(header: &[u8; FrameHeader::BYTES]) -> Result<Extent, &'static str> {
     match FrameHeader::parse(header) {
-        Ok(header) => Ok(Extent { message: header.message_bytes as usize, payload: header.payload_bytes as usize }),
+        Ok(header) => Ok(Extent {
+            message: header.message_bytes as usize,
+            payload: header.payload_bytes as usize,
+        }),
         Err(error) => {
             tracing::warn!(%error, "malformed header from the server");
             Err("the server's header is malformed")
@@ -208,5 +234,12 @@ fn hello(config: &SessionConfig, secured: bool) -> Hello {
         features = features.with(Features::CHECKSUMS).with(Features::PAYLOAD_CHECKSUMS);
     }
     let payload_bytes_max = u32::try_from(PAYLOAD_BYTES_MAX).expect("the limit is a mebibyte");
-    Hello { version_min: 1, version_max: 1, features, slots: SLOTS_MAX, payload_bytes_max, server: None }
+    Hello {
+        version_min: 1,
+        version_max: 1,
+        features,
+        slots: SLOTS_MAX,
+        payload_bytes_max,
+        server: None,
+    }
 }

@@ -1,11 +1,11 @@
-//! The one steady clock of a process. Lease times, breaks and calls are all told on it, by clients as
-//! well as by servers.
+//! The one steady clock of a process. Lease times, breaks and calls are all told on it, by clients
+//! as well as by servers.
 //!
-//! It is `CLOCK_BOOTTIME`: it goes on while the machine is suspended, where `Instant` stands still. A
-//! laptop that slept for an hour must not trust its cache for the rest of a lease that the server gave
-//! up long ago. Times of this clock are never compared with an `Instant`. How long a thread waits is a
-//! difference of two times of this clock; since the kernel does not count a suspension as waiting,
-//! whatever must be looked at when the machine wakes up asks [`when_it_jumps`].
+//! It is `CLOCK_BOOTTIME`: it goes on while the machine is suspended, where `Instant` stands still.
+//! A laptop that slept for an hour must not trust its cache for the rest of a lease that the server
+//! gave up long ago. Times of this clock are never compared with an `Instant`. How long a thread
+//! waits is a difference of two times of this clock; since the kernel does not count a suspension
+//! as waiting, whatever must be looked at when the machine wakes up asks [`when_it_jumps`].
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
-    timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
 };
 use types::Time;
 
@@ -28,7 +28,8 @@ pub type ClockListener = Box<dyn Fn() -> bool + Send>;
 
 fn boot_time() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
-    let (secs, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0));
+    let (secs, nanos) =
+        (u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0));
     Duration::new(secs, nanos) + jumped()
 }
 
@@ -38,23 +39,27 @@ pub fn now() -> Time {
     Time::from_start(boot_time().saturating_sub(start))
 }
 
-/// Calls `listener` each time that the machine wakes up from a suspension (and when the wall clock is
-/// set, which the kernel does not tell apart).
+/// Calls `listener` each time that the machine wakes up from a suspension (and when the wall clock
+/// is set, which the kernel does not tell apart).
 pub fn when_it_jumps(listener: ClockListener) {
     LISTENERS.lock().push(listener);
     WATCH.get_or_init(|| {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC);
         let watching = timer.map_err(std::io::Error::from).and_then(|timer| {
-            std::thread::Builder::new().name("clock-jumps".into()).spawn(move || watch(&timer)).map(drop)
+            std::thread::Builder::new()
+                .name("clock-jumps".into())
+                .spawn(move || watch(&timer))
+                .map(drop)
         });
         if let Err(error) = watching {
-            tracing::error!(%error, "nothing tells when this machine wakes up: a kernel may answer from its cache for some seconds then");
+            tracing::error!(%error, "nothing tells when this machine wakes up: a kernel may \
+                answer from its cache for some seconds then");
         }
     });
 }
 
-/// A timer of the wall clock that never comes, but is cancelled whenever that clock is set, which the
-/// kernel does when it wakes up. So an awake machine spends nothing on it.
+/// A timer of the wall clock that never comes, but is cancelled whenever that clock is set, which
+/// the kernel does when it wakes up. So an awake machine spends nothing on it.
 fn watch(timer: &OwnedFd) {
     let never = Itimerspec {
         it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -62,7 +67,11 @@ fn watch(timer: &OwnedFd) {
     };
     loop {
         // It says ECANCELED too if the clock was set since the last time.
-        match timerfd_settime(timer, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, &never) {
+        match timerfd_settime(
+            timer,
+            TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET,
+            &never,
+        ) {
             Ok(_) | Err(rustix::io::Errno::CANCELED) => {}
             Err(error) => {
                 tracing::error!(%error, "nothing tells any more when this machine wakes up");
@@ -123,6 +132,9 @@ mod tests {
         let went = super::now().since(start);
         let of_boot = Duration::new(before.tv_sec as u64, before.tv_nsec as u32);
         let distance = super::boot_time().saturating_sub(super::jumped()).saturating_sub(of_boot);
-        assert!(distance < Duration::from_secs(60) && went < Duration::from_secs(60), "{distance:?} {went:?}");
+        assert!(
+            distance < Duration::from_secs(60) && went < Duration::from_secs(60),
+            "{distance:?} {went:?}"
+        );
     }
 }

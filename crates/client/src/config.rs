@@ -10,7 +10,8 @@ use crate::{ClientIdentity, ClientOptions};
 /// Settings of a [`crate::Session`].
 #[derive(Debug)]
 pub struct SessionConfig {
-    /// Where the server is, as far as is known: a session may be told of other places ([`crate::Remote::found_at`]).
+    /// Where the server is, as far as is known: a session may be told of other places
+    /// ([`crate::Remote::found_at`]).
     pub endpoint: Endpoint,
     /// Which server is meant; none: whichever is there.
     pub server: Option<ServerId>,
@@ -22,9 +23,11 @@ pub struct SessionConfig {
     pub options: ClientOptions,
     /// How long [`crate::Session::connect`] tries before it gives up; `None`: for ever.
     pub attach_within: Option<Duration>,
-    /// How long one call may take; `None`: for ever, which is right for a file system whose server comes back.
+    /// How long one call may take; `None`: for ever, which is right for a file system whose server
+    /// comes back.
     pub call_within: Option<Duration>,
-    /// Checksums over headers, messages and payloads on a Unix socket, if the server agrees. TCP in clear text always has them, TLS never needs them.
+    /// Checksums over headers, messages and payloads on a Unix socket, if the server agrees. TCP in
+    /// clear text always has them, TLS never needs them.
     pub checksums: bool,
 }
 

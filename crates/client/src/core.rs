@@ -1,13 +1,17 @@
 //! The session machine with its tables, and what its outputs ask for.
 //!
-//! Everything in here happens under one lock and does no I/O: frames are queued on their channels in the order in which the
-//! machine puts them out, notices are queued in the same order, and [`After`] says what is left to do without the lock.
+//! Everything in here happens under one lock and does no I/O: frames are queued on their channels
+//! in the order in which the machine puts them out, notices are queued in the same order, and
+//! [`After`] says what is left to do without the lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use dafs::{CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, ConnectionRole, PeerError};
+use dafs::{
+    CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, ConnectionRole,
+    PeerError,
+};
 use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
 
 use crate::channel::FrameChannel;
@@ -57,10 +61,12 @@ pub(crate) struct ClientCore {
     /// There was a session: its server was right then.
     pub attached_once: bool,
     restarts: u64,
-    /// Counts sessions and lives of the server: breaks of an earlier one need no acknowledgement, and their numbers come again.
+    /// Counts sessions and lives of the server: breaks of an earlier one need no acknowledgement,
+    /// and their numbers come again.
     pub association: u64,
     pub notices: VecDeque<Notice>,
-    /// When the machine wants a tick. It says so only when that changes, so the last word counts, in the machine's order.
+    /// When the machine wants a tick. It says so only when that changes, so the last word counts,
+    /// in the machine's order.
     pub wake_at: Time,
     pub next_call: u64,
     pub next_channel: u64,
@@ -112,7 +118,8 @@ impl ClientCore {
         }
     }
 
-    /// Gives the machine one input, which came over `from` if over any, with the descriptor that came beside it.
+    /// Gives the machine one input, which came over `from` if over any, with the descriptor that
+    /// came beside it.
     pub fn step(
         &mut self,
         now: Time,
@@ -151,7 +158,12 @@ impl ClientCore {
         }
     }
 
-    fn take_outputs(&mut self, outputs: &mut Vec<ClientOutput>, mut descriptor: Option<OwnedFd>, after: &mut After) {
+    fn take_outputs(
+        &mut self,
+        outputs: &mut Vec<ClientOutput>,
+        mut descriptor: Option<OwnedFd>,
+        after: &mut After,
+    ) {
         for output in outputs.drain(..) {
             match output {
                 ClientOutput::Connect { role, at } => {
@@ -182,7 +194,9 @@ impl ClientCore {
                 ClientOutput::Break { id, items } => {
                     self.notice(Notice::Break(self.association, id, items), after);
                 }
-                ClientOutput::Renewed { sent_at, .. } => self.notice(Notice::Renewed(sent_at), after),
+                ClientOutput::Renewed { sent_at, .. } => {
+                    self.notice(Notice::Renewed(sent_at), after);
+                }
                 ClientOutput::SessionLost => {
                     self.notice(Notice::LeaseLost, after);
                     self.association += 1;
@@ -211,7 +225,11 @@ impl ClientCore {
 
     /// The channel of operations, if there is one.
     pub fn operations(&self) -> Option<Arc<FrameChannel>> {
-        self.channels.iter().rev().find(|channel| channel.role == ConnectionRole::Operations).cloned()
+        self.channels
+            .iter()
+            .rev()
+            .find(|channel| channel.role == ConnectionRole::Operations)
+            .cloned()
     }
 
     /// The back channel, if there is one.

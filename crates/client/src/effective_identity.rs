@@ -49,13 +49,24 @@ mod tests {
 
     #[test]
     fn a_report_says_who_asks() {
-        let said =
-            EffectiveIdentity::of(r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#)
-                .unwrap();
-        assert_eq!((said.is_trusted(), said.ids()), (false, &Ids { uid: 65534, gid: 7, groups: [8, 9].into() }));
-        assert!(EffectiveIdentity::of(r#"{"you":{"uid":0,"gid":0,"level":"named"}}"#).unwrap().is_trusted());
+        let said = EffectiveIdentity::of(
+            r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (said.is_trusted(), said.ids()),
+            (false, &Ids { uid: 65534, gid: 7, groups: [8, 9].into() })
+        );
+        assert!(
+            EffectiveIdentity::of(r#"{"you":{"uid":0,"gid":0,"level":"named"}}"#)
+                .unwrap()
+                .is_trusted()
+        );
         let enrolling = r#"{"you":{"uid":65534,"gid":65534,"level":"enrolling"}}"#;
-        assert!(!EffectiveIdentity::of(enrolling).unwrap().is_trusted(), "a server whose key is not listed is nobody");
+        assert!(
+            !EffectiveIdentity::of(enrolling).unwrap().is_trusted(),
+            "a server whose key is not listed is nobody"
+        );
         for none in ["", "{}", r#"{"you":{"uid":-1,"gid":0,"level":"named"}}"#, r#"{"you":null}"#] {
             assert_eq!(EffectiveIdentity::of(none), None, "{none}");
         }

@@ -1,7 +1,8 @@
 //! Who a client is: a random number for ever, and a count of its lives, in one small file.
 //!
-//! The count is on disk before the identity is used, so that no two lives ever have the same number: servers refuse a lower
-//! one than they know (EO-2). The file is locked while the identity is in use; a second client needs a file of its own.
+//! The count is on disk before the identity is used, so that no two lives ever have the same
+//! number: servers refuse a lower one than they know (EO-2). The file is locked while the identity
+//! is in use; a second client needs a file of its own.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -25,7 +26,8 @@ pub struct ClientIdentity {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// Another process uses it.
-    #[error("{} is in use by another client on this machine; give each its own directory", .0.display())]
+    #[error("{} is in use by another client on this machine; give each its own \
+        directory", .0.display())]
     InUse(PathBuf),
     /// The file is none of ours.
     #[error("{} is damaged; remove it to become a new client", .0.display())]
@@ -47,7 +49,13 @@ impl ClientIdentity {
     /// See [`IdentityError`].
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let io = |error| IdentityError::Io { path: path.to_owned(), error };
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(IdentityError::InUse(path.to_owned()));
         }
@@ -61,11 +69,14 @@ impl ClientIdentity {
         }
         let (client, lives) = match parse(&text) {
             Some(found) => found,
-            None if text.is_empty() && file.metadata().map_err(io)?.len() == 0 => (ClientId(rand::random()), 0),
+            None if text.is_empty() && file.metadata().map_err(io)?.len() == 0 => {
+                (ClientId(rand::random()), 0)
+            }
             None => return Err(IdentityError::Damaged(path.to_owned())),
         };
         let incarnation = lives + 1;
-        // One write of less than a block over the old one: a crash leaves the old count or the new one.
+        // One write of less than a block over the old one: a crash leaves the old count or the new
+        // one.
         file.seek(SeekFrom::Start(0)).map_err(io)?;
         file.write_all(format(client, incarnation).as_bytes()).map_err(io)?;
         file.sync_all().map_err(io)?;
@@ -104,7 +115,8 @@ fn parse(text: &str) -> Option<(ClientId, u64)> {
 }
 
 fn sync_directory(path: &Path) -> std::io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
 }
 
@@ -129,7 +141,9 @@ mod tests {
     fn a_damaged_file_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("identity");
-        for damage in [&b"rialto-client 2\n"[..], b"\xff\xfe", b"\n", b"rialto-client 1\nid zz\nlives 1\n"] {
+        for damage in
+            [&b"rialto-client 2\n"[..], b"\xff\xfe", b"\n", b"rialto-client 1\nid zz\nlives 1\n"]
+        {
             std::fs::write(&path, damage).unwrap();
             assert!(matches!(ClientIdentity::load(&path), Err(IdentityError::Damaged(_))));
             assert_eq!(std::fs::read(&path).unwrap(), damage);

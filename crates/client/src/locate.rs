@@ -1,10 +1,11 @@
-//! Where volumes are. The cell's database knows; what it does not know, or when it cannot be asked, the home server is asked itself.
+//! Where volumes are. The cell's database knows; what it does not know, or when it cannot be asked,
+//! the home server is asked itself.
 
 use std::sync::Arc;
 
 use types::{
-    Answer, CellCall, Fault, Name, ServerId, ServerInfo, Site, VolumeGroup, VolumeId, VolumeInfo, VolumeState,
-    WhichVolume,
+    Answer, CellCall, Fault, Name, ServerId, ServerInfo, Site, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeState, WhichVolume,
 };
 
 use crate::cell::Cell;
@@ -42,7 +43,11 @@ impl Cell {
     ///
     /// # Errors
     /// `NoVolume` if there is none; otherwise as the servers say.
-    pub fn find(self: &Arc<Self>, name: &Name, cancel: Option<&Cancel>) -> Result<Arc<RemoteVolume>, CallError> {
+    pub fn find(
+        self: &Arc<Self>,
+        name: &Name,
+        cancel: Option<&Cancel>,
+    ) -> Result<Arc<RemoteVolume>, CallError> {
         self.know_servers(cancel);
         let group = base(name).and_then(|base| self.group(WhichVolume::Name(base), cancel).ok());
         let which = WhichVolume::Name(name.clone());
@@ -57,7 +62,9 @@ impl Cell {
         match self.home.examine(which, cancel) {
             Ok(info) => Ok(RemoteVolume::new(self, info, Arc::clone(&self.home), None)),
             // It is known, and none of its servers can be reached.
-            Err(CallError::Fault(Fault::NoVolume)) if sites.iter().any(|site| !self.is_home(*site)) => {
+            Err(CallError::Fault(Fault::NoVolume))
+                if sites.iter().any(|site| !self.is_home(*site)) =>
+            {
                 Err(CallError::TimedOut)
             }
             Err(error) => Err(error),
@@ -65,19 +72,26 @@ impl Cell {
     }
 
     /// What the database says about the group that has a volume.
-    pub(crate) fn group(&self, volume: WhichVolume, cancel: Option<&Cancel>) -> Result<VolumeGroup, CallError> {
+    pub(crate) fn group(
+        &self,
+        volume: WhichVolume,
+        cancel: Option<&Cancel>,
+    ) -> Result<VolumeGroup, CallError> {
         if !self.has_others() {
             return Err(CallError::Fault(Fault::Unsupported));
         }
         match self.ask(&CellCall::Group { volume }, cancel)? {
-            Answer::Groups { groups, .. } => {
-                groups.into_iter().next().map(|seen| seen.record).ok_or(CallError::Fault(Fault::NoVolume))
-            }
+            Answer::Groups { groups, .. } => groups
+                .into_iter()
+                .next()
+                .map(|seen| seen.record)
+                .ok_or(CallError::Fault(Fault::NoVolume)),
             _ => Err(CallError::Fault(Fault::Invalid)),
         }
     }
 
-    /// The first of these servers, by rank, that has the volume online with this epoch or a later one.
+    /// The first of these servers, by rank, that has the volume online with this epoch or a later
+    /// one.
     pub(crate) fn nearest(
         &self,
         servers: &[ServerId],
@@ -86,7 +100,10 @@ impl Cell {
         cancel: Option<&Cancel>,
     ) -> Option<(Arc<ServerConnection>, VolumeInfo)> {
         let reached = servers.iter().filter_map(|server| {
-            let line = self.line(*server, cancel).ok().filter(|line| line.remote.stands() || servers.len() == 1)?;
+            let line = self
+                .line(*server, cancel)
+                .ok()
+                .filter(|line| line.remote.stands() || servers.len() == 1)?;
             let rank = if servers.len() == 1 { 0 } else { self.rank(*server, &line) };
             Some((rank, line))
         });
@@ -98,17 +115,26 @@ impl Cell {
         })
     }
 
-    /// The servers that have the volume, with their partitions' names: those of its sites, the readable ones of a read-only volume.
+    /// The servers that have the volume, with their partitions' names: those of its sites, the
+    /// readable ones of a read-only volume.
     ///
     /// # Errors
     /// `NoVolume` if the database does not know it; why it cannot be asked.
-    pub fn places_of(&self, volume: VolumeId, cancel: Option<&Cancel>) -> Result<Vec<(ServerInfo, String)>, CallError> {
+    pub fn places_of(
+        &self,
+        volume: VolumeId,
+        cancel: Option<&Cancel>,
+    ) -> Result<Vec<(ServerInfo, String)>, CallError> {
         let group = self.group(WhichVolume::Id(volume), cancel)?;
         let servers = self.server_infos(cancel);
         let known = |site: &Site| {
             let info = servers.iter().find(|info| info.id == site.server).cloned();
-            let unknown =
-                || ServerInfo { id: site.server, name: String::new(), addresses: Vec::new(), keys: Vec::new() };
+            let unknown = || ServerInfo {
+                id: site.server,
+                name: String::new(),
+                addresses: Vec::new(),
+                keys: Vec::new(),
+            };
             (info.unwrap_or_else(unknown), site.partition.clone())
         };
         Ok(if group.read_only == Some(volume) {

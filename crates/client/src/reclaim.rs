@@ -14,7 +14,12 @@ struct Reclaim {
 }
 
 impl Remote for Reclaim {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.shared.call(caller, call, cancel)
     }
 
@@ -41,7 +46,8 @@ pub(crate) fn begin(shared: &Arc<Shared>) {
         move || claim(&shared)
     });
     if let Err(error) = spawned {
-        // Without claims the server gives up our locks at the end of its grace; calls must not wait for ever.
+        // Without claims the server gives up our locks at the end of its grace; calls must not wait
+        // for ever.
         tracing::error!(%error, "no thread to claim locks with");
         let mut core = shared.core.lock();
         core.gate = ReclaimGate::Open;

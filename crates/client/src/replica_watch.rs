@@ -1,4 +1,5 @@
-//! Read-only volumes leave sites that lag. The server of such a site does not know that it lags; the cell's database does, and is asked now and then what it was told since.
+//! Read-only volumes leave sites that lag. The server of such a site does not know that it lags;
+//! the cell's database does, and is asked now and then what it was told since.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -44,7 +45,9 @@ impl Cell {
             }
         };
         let started = std::thread::Builder::new().name("cell-watch".into()).spawn(work);
-        state.running = started.inspect_err(|error| tracing::error!(%error, "nobody looks for sites that lag")).is_ok();
+        state.running = started
+            .inspect_err(|error| tracing::error!(%error, "nobody looks for sites that lag"))
+            .is_ok();
     }
 
     /// Looks around; whether anything is left to be watched.
@@ -69,7 +72,9 @@ impl Cell {
         for volume in volumes {
             let group = volume.read_write_of_group();
             let told = |changes: &Vec<(Revision, Changed)>| {
-                changes.iter().any(|(_, changed)| group.is_none_or(|group| *changed == Changed::Group(group)))
+                changes
+                    .iter()
+                    .any(|(_, changed)| group.is_none_or(|group| *changed == Changed::Group(group)))
             };
             if changes.as_ref().is_none_or(told) {
                 volume.leave_if_it_lags();

@@ -1,11 +1,12 @@
 //! Who receives: of all threads that wait for an answer, one leads and the others follow.
 //!
-//! The leader blocks in the receive on the operations connection, feeds what comes to the machine (which finishes other
-//! threads' calls and wakes them), and gives the role back when its own answer is there, waking one follower for it. So a
-//! lone call costs one wake-up, that of its own thread by the kernel, and no thread of ours stands between.
+//! The leader blocks in the receive on the operations connection, feeds what comes to the machine
+//! (which finishes other threads' calls and wakes them), and gives the role back when its own
+//! answer is there, waking one follower for it. So a lone call costs one wake-up, that of its own
+//! thread by the kernel, and no thread of ours stands between.
 //!
-//! Roles change under the lock of [`Lead`]: a thread either finds the role free and takes it, or is in the list of sleepers
-//! before anyone can give the role back without seeing it.
+//! Roles change under the lock of [`Lead`]: a thread either finds the role free and takes it, or is
+//! in the list of sleepers before anyone can give the role back without seeing it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,8 +30,14 @@ pub(crate) struct Lead {
 const LOOK_AROUND: Duration = Duration::from_millis(50);
 
 impl Shared {
-    /// Takes part until `pending` is done, or `give_up` says so (asked whenever something happened).
-    pub fn take_part(self: &Arc<Self>, pending: &Arc<PendingCall>, until: Option<Instant>, give_up: &dyn Fn() -> bool) {
+    /// Takes part until `pending` is done, or `give_up` says so (asked whenever something
+    /// happened).
+    pub fn take_part(
+        self: &Arc<Self>,
+        pending: &Arc<PendingCall>,
+        until: Option<Instant>,
+        give_up: &dyn Fn() -> bool,
+    ) {
         while !pending.is_done() && !give_up() && !is_past(until) {
             let Some(channel) = self.take_role(pending) else {
                 pending.sleep(until);
@@ -64,7 +71,8 @@ impl Shared {
         let mut lead = self.lead.lock();
         let attached = || {
             let core = self.core.lock();
-            // Until then the connector receives, who does not wait for ever for a server that says nothing.
+            // Until then the connector receives, who does not wait for ever for a server that says
+            // nothing.
             if core.phase == SessionPhase::Attached { core.operations() } else { None }
         };
         if !lead.taken
@@ -91,8 +99,15 @@ impl Shared {
         }
     }
 
-    /// Receives over a channel, and sends what could not be sent before, until it is over or `enough` says so.
-    pub fn pump(self: &Arc<Self>, channel: &FrameChannel, until: Option<Instant>, enough: &dyn Fn() -> bool, on: On) {
+    /// Receives over a channel, and sends what could not be sent before, until it is over or
+    /// `enough` says so.
+    pub fn pump(
+        self: &Arc<Self>,
+        channel: &FrameChannel,
+        until: Option<Instant>,
+        enough: &dyn Fn() -> bool,
+        on: On,
+    ) {
         let mut inbox = channel.inbox.lock();
         while !enough() && !is_past(until) {
             let blocked = channel.is_blocked();
@@ -100,7 +115,9 @@ impl Shared {
             if !wait {
                 let want = if blocked { WaitFor::Both } else { WaitFor::Receive };
                 let soon = Instant::now() + LOOK_AROUND;
-                let ready = channel.connection.wait(want, Some(until.map_or(soon, |until| until.min(soon))));
+                let ready = channel
+                    .connection
+                    .wait(want, Some(until.map_or(soon, |until| until.min(soon))));
                 // No memory to poll with: look around.
                 let Ok(ready) = ready else { continue };
                 if blocked && ready.send {

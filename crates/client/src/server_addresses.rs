@@ -1,8 +1,10 @@
-//! Where a session looks for its server: where it was found last, then in turn wherever else it may be.
+//! Where a session looks for its server: where it was found last, then in turn wherever else it may
+//! be.
 //!
-//! A server is known by its id. Once that is known it is said in each hello, so that another server at an address that ours had
-//! refuses instead of taking our sessions for its own. A Unix socket is a place of this machine alone, with rights of its own
-//! (descriptors, who is believed), so such a session never looks elsewhere.
+//! A server is known by its id. Once that is known it is said in each hello, so that another server
+//! at an address that ours had refuses instead of taking our sessions for its own. A Unix socket is
+//! a place of this machine alone, with rights of its own (descriptors, who is believed), so such a
+//! session never looks elsewhere.
 
 use std::net::SocketAddr;
 
@@ -21,7 +23,11 @@ pub(crate) struct ServerAddresses {
 
 impl ServerAddresses {
     pub fn new(config: &SessionConfig) -> Self {
-        ServerAddresses { server: config.server, all: vec![config.endpoint.clone()], first: config.endpoint.clone() }
+        ServerAddresses {
+            server: config.server,
+            all: vec![config.endpoint.clone()],
+            first: config.endpoint.clone(),
+        }
     }
 
     /// Where to connect, and who must be there.
@@ -42,7 +48,8 @@ impl ServerAddresses {
         if matches!(self.first, Endpoint::Unix(_)) || addresses.is_empty() {
             return;
         }
-        let said: Vec<Endpoint> = addresses.iter().map(|address| Endpoint::Tcp(address.to_string())).collect();
+        let said: Vec<Endpoint> =
+            addresses.iter().map(|address| Endpoint::Tcp(address.to_string())).collect();
         let current = self.current().0;
         self.all.retain(|place| *place == current || *place == self.first || said.contains(place));
         for place in said {
@@ -68,7 +75,8 @@ mod tests {
 
     #[test]
     fn all_places_are_tried_in_turn_and_what_is_not_said_any_more_is_forgotten() {
-        let mut places = ServerAddresses::new(&SessionConfig::new(tcp(1), ClientIdentity::fleeting()));
+        let mut places =
+            ServerAddresses::new(&SessionConfig::new(tcp(1), ClientIdentity::fleeting()));
         let next = |places: &mut ServerAddresses| {
             let (place, _) = places.current();
             places.failed(&place);
@@ -84,13 +92,19 @@ mod tests {
         places.learn(ServerId(7), &addresses(&[4]));
         assert_eq!([(); 4].map(|()| next(&mut places)), [tcp(2), tcp(1), tcp(4), tcp(2)]);
         places.learn(ServerId(7), &addresses(&[4]));
-        assert_eq!([(); 3].map(|()| next(&mut places)), [tcp(1), tcp(4), tcp(1)], "it is current no more");
+        assert_eq!(
+            [(); 3].map(|()| next(&mut places)),
+            [tcp(1), tcp(4), tcp(1)],
+            "it is current no more"
+        );
     }
 
     #[test]
     fn a_unix_socket_is_never_left() {
-        let mut places =
-            ServerAddresses::new(&SessionConfig::new(Endpoint::Unix("/s".into()), ClientIdentity::fleeting()));
+        let mut places = ServerAddresses::new(&SessionConfig::new(
+            Endpoint::Unix("/s".into()),
+            ClientIdentity::fleeting(),
+        ));
         places.learn(ServerId(7), &addresses(&[2]));
         places.failed(&Endpoint::Unix("/s".into()));
         assert_eq!(places.current(), (Endpoint::Unix("/s".into()), Some(ServerId(7))));

@@ -1,9 +1,11 @@
 //! One session, and all the volumes whose cache managers hear of it.
 //!
-//! A server that is not heard for [`TIMEOUT`] counts as *gone*: who can ask another one then does. The session itself goes on trying, and volumes that are nowhere else wait for it.
+//! A server that is not heard for [`TIMEOUT`] counts as *gone*: who can ask another one then does.
+//! The session itself goes on trying, and volumes that are nowhere else wait for it.
 //!
-//! A break goes to those whose volumes it names, each with its own part, and is acknowledged once: when the last of them has dropped what it was given. Renewals, losses and
-//! restarts go to all. After a restart they claim one after the other, and the session says once that all is claimed.
+//! A break goes to those whose volumes it names, each with its own part, and is acknowledged once:
+//! when the last of them has dropped what it was given. Renewals, losses and restarts go to all.
+//! After a restart they claim one after the other, and the session says once that all is claimed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use types::{
-    Answer, BreakItem, Call, Caller, CellCall, Fault, ServerId, Time, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
+    Answer, BreakItem, Call, Caller, CellCall, Fault, ServerId, Time, VolumeCall, VolumeId,
+    VolumeInfo, WhichVolume,
 };
 
 use crate::{BreakAck, CallError, Cancel, Cell, Events, Remote};
 
-/// How long a server may be away before others are asked what they know too: one that is killed and starts again is back by then.
+/// How long a server may be away before others are asked what they know too: one that is killed and
+/// starts again is back by then.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Between two questions where a server is that is gone.
@@ -39,7 +43,8 @@ impl ServerConnection {
     /// Hears of the session from now on.
     pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<ServerConnection> {
         let (server, ears, gone, round_trip) = Default::default();
-        let line = ServerConnection { server, remote, ears, gone, round_trip, cell: Weak::clone(cell) };
+        let line =
+            ServerConnection { server, remote, ears, gone, round_trip, cell: Weak::clone(cell) };
         let line = Arc::new(line);
         let _ = line.ears.line.set(Arc::downgrade(&line));
         line.remote.set_events(Arc::clone(&line.ears) as _);
@@ -55,7 +60,8 @@ impl ServerConnection {
         gone.clone()
     }
 
-    /// A question that ends with [`CallError::Cancelled`] when the server is gone, and when `cancel` fires.
+    /// A question that ends with [`CallError::Cancelled`] when the server is gone, and when
+    /// `cancel` fires.
     pub fn ask(&self, call: Call, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
         let either = Cancel::new();
         let _listening = [Some(&self.gone()), cancel].map(|one| {
@@ -66,10 +72,16 @@ impl ServerConnection {
     }
 
     /// What the server says about a volume.
-    pub fn examine(&self, volume: WhichVolume, cancel: Option<&Cancel>) -> Result<VolumeInfo, CallError> {
+    pub fn examine(
+        &self,
+        volume: WhichVolume,
+        cancel: Option<&Cancel>,
+    ) -> Result<VolumeInfo, CallError> {
         match self.ask(Call::Volume(VolumeCall::Examine { volume }), cancel)? {
             // The others of its group are behind it.
-            Answer::Volumes { volumes, .. } => volumes.into_iter().next().ok_or(CallError::Fault(Fault::NoVolume)),
+            Answer::Volumes { volumes, .. } => {
+                volumes.into_iter().next().ok_or(CallError::Fault(Fault::NoVolume))
+            }
             _ => Err(CallError::Fault(Fault::Invalid)),
         }
     }
@@ -140,7 +152,10 @@ impl EventFanout {
 
     /// It hears no more.
     pub fn leave(&self, events: &Arc<dyn Events>) {
-        self.state.lock().volumes.retain(|(_, ear)| !std::ptr::addr_eq(ear.as_ptr(), Arc::as_ptr(events)));
+        self.state
+            .lock()
+            .volumes
+            .retain(|(_, ear)| !std::ptr::addr_eq(ear.as_ptr(), Arc::as_ptr(events)));
     }
 
     /// No lock is held while they are told: that may take time.
@@ -150,7 +165,12 @@ impl EventFanout {
 
     fn of(&self, volume: VolumeId) -> Vec<Arc<dyn Events>> {
         let state = self.state.lock();
-        state.volumes.iter().filter(|(its, _)| *its == volume).filter_map(|(_, ear)| ear.upgrade()).collect()
+        state
+            .volumes
+            .iter()
+            .filter(|(its, _)| *its == volume)
+            .filter_map(|(_, ear)| ear.upgrade())
+            .collect()
     }
 
     fn tell(&self, volume: VolumeId, items: &[BreakItem], heard: BreakAck) {
@@ -175,7 +195,9 @@ impl Events for EventFanout {
             return self.tell(first, items, heard);
         }
         let mut volumes: BTreeMap<VolumeId, Vec<BreakItem>> = BTreeMap::new();
-        items.iter().for_each(|item| volumes.entry(item.fid.volume).or_default().push(item.clone()));
+        items
+            .iter()
+            .for_each(|item| volumes.entry(item.fid.volume).or_default().push(item.clone()));
         let parts = Parts::of(heard);
         volumes.iter().for_each(|(volume, items)| self.tell(*volume, items, parts.part()));
     }
@@ -191,7 +213,9 @@ impl Events for EventFanout {
 
     fn on_parted(&self) {
         let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
-        let waiting = std::thread::Builder::new().name("cell-parted".into()).spawn(move || line.wait_for_server());
+        let waiting = std::thread::Builder::new()
+            .name("cell-parted".into())
+            .spawn(move || line.wait_for_server());
         if let Err(error) = waiting {
             tracing::error!(%error, "nobody finds out whether a server is gone");
         }

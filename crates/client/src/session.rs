@@ -31,8 +31,8 @@ impl Session {
     /// Attaches to the server.
     ///
     /// # Errors
-    /// [`CallError::Refused`] with the reason: the server does not want us, or nothing that speaks the protocol was reached
-    /// within [`SessionConfig::attach_within`].
+    /// [`CallError::Refused`] with the reason: the server does not want us, or nothing that speaks
+    /// the protocol was reached within [`SessionConfig::attach_within`].
     pub fn connect(config: SessionConfig) -> Result<Session, CallError> {
         let machine_config = ClientConfig {
             client: config.identity.client,
@@ -61,7 +61,11 @@ impl Session {
     fn start(&mut self, name: &str, run: fn(&Arc<Shared>)) -> Result<(), CallError> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
-        self.threads.push(thread.map_err(|error| CallError::Refused(format!("no thread for the session: {error}")))?);
+        self.threads.push(
+            thread.map_err(|error| {
+                CallError::Refused(format!("no thread for the session: {error}"))
+            })?,
+        );
         Ok(())
     }
 
@@ -94,13 +98,15 @@ impl Session {
         self.shared.features.lock().has(dafs::Features::PACKED)
     }
 
-    /// Ends in good order, whoever else refers to it: the server knows at once, so that nobody waits for the rest of the lease. Every call
-    /// fails from now on. Doing it again does nothing.
+    /// Ends in good order, whoever else refers to it: the server knows at once, so that nobody
+    /// waits for the rest of the lease. Every call fails from now on. Doing it again does nothing.
     pub fn detach(&self) {
         self.shared.step(ClientInput::Detach, On::Own);
         let until = Instant::now() + DETACH_WITHIN;
         let mut core = self.shared.core.lock();
-        while core.phase == SessionPhase::Attached && !self.shared.changed.wait_until(&mut core, until).timed_out() {}
+        while core.phase == SessionPhase::Attached
+            && !self.shared.changed.wait_until(&mut core, until).timed_out()
+        {}
         drop(core);
         self.shared.close_all(&CallError::Closed);
     }
@@ -138,7 +144,12 @@ impl Drop for Session {
 }
 
 impl Remote for Session {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         if matches!(call, Call::Auth { .. }) && self.shared.is_overheard() {
             return Err(CallError::Fault(Fault::Unsupported));
         }
@@ -146,7 +157,12 @@ impl Remote for Session {
         self.shared.call(caller, call, cancel)
     }
 
-    fn call_urgently(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call_urgently(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.shared.pass_gate(cancel)?;
         self.shared.ask(caller, call, cancel, true)
     }
@@ -160,7 +176,12 @@ impl Remote for Session {
         }
     }
 
-    fn chain_each(&self, caller: &Caller, calls: Vec<Call>, take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
+    fn chain_each(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
         let fits = match self.shared.pass_gate(None) {
             Ok(()) => calls.len() <= self.shared.chain_max(),
             Err(error) => return (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
@@ -168,7 +189,11 @@ impl Remote for Session {
         if fits {
             self.shared.chain_once(caller, calls, None, take);
         } else {
-            self.shared.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
+            self.shared
+                .chain(caller, calls)
+                .into_iter()
+                .enumerate()
+                .for_each(|(at, result)| take(at, result));
         }
     }
 
@@ -230,7 +255,12 @@ impl Shared {
     }
 
     /// One call. A question that the end of a session cut off is asked again in the next one.
-    pub fn call(self: &Arc<Self>, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    pub fn call(
+        self: &Arc<Self>,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.ask(caller, call, cancel, false)
     }
 
@@ -241,7 +271,8 @@ impl Shared {
         cancel: Option<&Cancel>,
         urgent: bool,
     ) -> Result<Reply, CallError> {
-        // One deadline for all attempts: a server that ends every session must not keep the caller for ever.
+        // One deadline for all attempts: a server that ends every session must not keep the caller
+        // for ever.
         let until = self.deadline();
         if !call.leaves_nothing() {
             return self.call_once(caller, call, cancel, urgent, until);
@@ -276,7 +307,8 @@ impl Shared {
             let mut core = self.core.lock();
             check_open(&core)?;
             let id = enlist(&mut core, &pending);
-            let input = ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
+            let input =
+                ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
             (id, core.step(clock::now(), input, None, None))
         };
         self.follow_up(after, On::Caller);
@@ -291,9 +323,12 @@ impl Shared {
                 nudged.nudge();
             }
         });
-        // With a server that answers, the end of a change or a lock comes from there. Without one nobody waits for its return,
-        // and for the answer to a question nobody waits in any case: a server that hangs must not keep killed processes.
-        let give_up = || cancel.is_cancelled() && (harmless || self.core.lock().phase != SessionPhase::Attached);
+        // With a server that answers, the end of a change or a lock comes from there. Without one
+        // nobody waits for its return, and for the answer to a question nobody waits in any case: a
+        // server that hangs must not keep killed processes.
+        let give_up = || {
+            cancel.is_cancelled() && (harmless || self.core.lock().phase != SessionPhase::Attached)
+        };
         wanted.unpack(self.wait(&pending, id, harmless, until, &give_up))
     }
 
@@ -324,7 +359,11 @@ impl Shared {
     }
 
     /// Calls in one request, or in several where there are too many of them.
-    pub fn chain(self: &Arc<Self>, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+    pub fn chain(
+        self: &Arc<Self>,
+        caller: &Caller,
+        calls: Vec<Call>,
+    ) -> Vec<Result<Reply, CallError>> {
         let mut results = Vec::with_capacity(calls.len());
         self.chain_pieces(caller, calls, None, &mut |_, result| results.push(result));
         results
@@ -343,7 +382,8 @@ impl Shared {
             let mut piece: Vec<Call> = calls.by_ref().take(self.chain_max()).collect();
             let next = at + piece.len();
             if link.failed {
-                (at..next).for_each(|at| take(at, Err(CallError::Fault(types::Fault::ChainAborted))));
+                (at..next)
+                    .for_each(|at| take(at, Err(CallError::Fault(types::Fault::ChainAborted))));
             } else {
                 // Only the beginning of a piece can mean a file of the piece before.
                 link.put_in(&mut piece);
@@ -380,7 +420,8 @@ impl Shared {
                 return (0..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
             wanted = calls.iter().map(Wanted::of).collect();
-            let ids: Vec<CallId> = pending.iter().map(|pending| enlist(&mut core, pending)).collect();
+            let ids: Vec<CallId> =
+                pending.iter().map(|pending| enlist(&mut core, pending)).collect();
             let members = ids.iter().copied().zip(calls).collect();
             let input = ClientInput::SubmitChain { caller: caller.clone(), members };
             (ids, core.step(clock::now(), input, None, None))
@@ -392,13 +433,17 @@ impl Shared {
         });
         let give_up = || cancel.is_some_and(Cancel::is_cancelled);
         for (at, ((pending, id), wanted)) in pending.iter().zip(ids).zip(wanted).enumerate() {
-            take(at, wanted.unpack(self.wait(pending, id, cancel.is_some(), self.deadline(), &give_up)));
+            take(
+                at,
+                wanted.unpack(self.wait(pending, id, cancel.is_some(), self.deadline(), &give_up)),
+            );
         }
     }
 
     /// Anybody may read what goes over the connection: no password does.
     fn is_overheard(&self) -> bool {
-        matches!(self.config.endpoint, fabric::Endpoint::Tcp(_)) && self.config.options.connection.tls.is_none()
+        matches!(self.config.endpoint, fabric::Endpoint::Tcp(_))
+            && self.config.options.connection.tls.is_none()
     }
 
     pub fn passes_descriptors(&self) -> bool {

@@ -17,7 +17,8 @@ use crate::reply_reader::Lead;
 use crate::server_addresses::ServerAddresses;
 use crate::{BreakAck, Events, SessionConfig, clock, reclaim};
 
-/// How long a thread that must get a small frame out waits at a time for a server that takes nothing.
+/// How long a thread that must get a small frame out waits at a time for a server that takes
+/// nothing.
 const PUSH_MOMENT: Duration = Duration::from_millis(5);
 
 pub(crate) struct Shared {
@@ -70,11 +71,13 @@ enum Said {
 pub(crate) enum On {
     /// A thread of the session, which may call [`Events`].
     Own,
-    /// The thread that receives over the back channel. It may too; while it sends, nobody receives there.
+    /// The thread that receives over the back channel. It may too; while it sends, nobody receives
+    /// there.
     Back,
     /// An application's thread, which may not.
     Caller,
-    /// The thread that receives over the operations channel. It may not either; while it sends, nobody receives there.
+    /// The thread that receives over the operations channel. It may not either; while it sends,
+    /// nobody receives there.
     Leader,
 }
 
@@ -129,8 +132,9 @@ impl Shared {
         }
     }
 
-    /// Sends what is queued. If the server takes nothing, pushes on as long as somebody else receives: two sides that only
-    /// send would wait for each other for ever. With nobody receiving, our caller is about to, and sends on as it does.
+    /// Sends what is queued. If the server takes nothing, pushes on as long as somebody else
+    /// receives: two sides that only send would wait for each other for ever. With nobody
+    /// receiving, our caller is about to, and sends on as it does.
     fn flush(&self, channel: &FrameChannel, on: On) {
         let others_receive = || match channel.role {
             ConnectionRole::Back => on != On::Back,
@@ -142,7 +146,8 @@ impl Shared {
         }
     }
 
-    /// Receives once over a channel and feeds all whole frames to the machine. `false`: the channel is over.
+    /// Receives once over a channel and feeds all whole frames to the machine. `false`: the channel
+    /// is over.
     pub fn receive(
         self: &Arc<Self>,
         channel: &FrameChannel,
@@ -165,7 +170,12 @@ impl Shared {
     }
 
     /// Feeds whole frames to the machine. `false`: the channel is over.
-    fn take_in(self: &Arc<Self>, channel: &FrameChannel, inbox: &mut MutexGuard<'_, fabric::Inbox>, on: On) -> bool {
+    fn take_in(
+        self: &Arc<Self>,
+        channel: &FrameChannel,
+        inbox: &mut MutexGuard<'_, fabric::Inbox>,
+        on: On,
+    ) -> bool {
         loop {
             let frame = match inbox.next_frame() {
                 Ok(None) => return true,
@@ -180,8 +190,11 @@ impl Shared {
                 }
             };
             channel.count_received();
-            let descriptor: Option<OwnedFd> =
-                if frame.header.flags.has(dafs::Flags::DESCRIPTOR) { inbox.take_descriptor() } else { None };
+            let descriptor: Option<OwnedFd> = if frame.header.flags.has(dafs::Flags::DESCRIPTOR) {
+                inbox.take_descriptor()
+            } else {
+                None
+            };
             let input = ClientInput::Arrived { channel: channel.id, frame };
             let mut core = self.core.lock();
             let after = core.step(clock::now(), input, Some(channel.id), descriptor);
@@ -254,7 +267,8 @@ impl Shared {
         }
     }
 
-    /// What the hearer of a break is given. Acknowledged before the telling ends, it is for the teller to send.
+    /// What the hearer of a break is given. Acknowledged before the telling ends, it is for the
+    /// teller to send.
     fn heard(self: &Arc<Self>, association: u64, id: BreakId, said: &Arc<Mutex<Said>>) -> BreakAck {
         let (shared, said) = (Arc::clone(self), Arc::clone(said));
         BreakAck::new(move |held| {
@@ -334,7 +348,12 @@ impl Shared {
             lead: Mutex::default(),
             events: Mutex::default(),
             telling: Mutex::new(()),
-            keeper: Mutex::new(KeeperState { asleep_until: Time::NEVER, woken: false, notices: false, closing: false }),
+            keeper: Mutex::new(KeeperState {
+                asleep_until: Time::NEVER,
+                woken: false,
+                notices: false,
+                closing: false,
+            }),
             keeper_woken: Condvar::new(),
             connector: Mutex::default(),
             connector_woken: Condvar::new(),

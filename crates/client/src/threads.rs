@@ -1,5 +1,5 @@
-//! A session's own threads: the *back* thread receives breaks and renewals, the *keeper* ticks the machine and tells what others
-//! may not tell, the *connector* makes connections.
+//! A session's own threads: the *back* thread receives breaks and renewals, the *keeper* ticks the
+//! machine and tells what others may not tell, the *connector* makes connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +21,9 @@ const TICK_PAUSE: Duration = Duration::from_millis(5);
 /// How long the keeper receives before it looks at its clock again.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// Receives over the back channel as long as there is one. Without one the server sends breaks over the operations connection,
-/// where nobody receives while no call waits: then this thread does, and for a moment longer, for what was under way.
+/// Receives over the back channel as long as there is one. Without one the server sends breaks over
+/// the operations connection, where nobody receives while no call waits: then this thread does, and
+/// for a moment longer, for what was under way.
 pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
     let mut was_without = false;
     loop {
@@ -42,7 +43,8 @@ pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
         }
         was_without = true;
         let there_is_one = || shared.core.lock().back().is_some();
-        if operations.is_none() || !shared.lead_until(Some(Instant::now() + MOMENT), &there_is_one) {
+        if operations.is_none() || !shared.lead_until(Some(Instant::now() + MOMENT), &there_is_one)
+        {
             let mut core = shared.core.lock();
             if core.phase != SessionPhase::Closed && core.back().is_none() {
                 shared.changed.wait_for(&mut core, MOMENT);
@@ -53,8 +55,9 @@ pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
 
 /// Ticks the machine when it asked for it, and tells notices that came up in applications' threads.
 ///
-/// A tick may ask the server whether the operations connection lives. While no call waits there, nobody else would receive the
-/// answer: the keeper then takes the reader's role until something came.
+/// A tick may ask the server whether the operations connection lives. While no call waits there,
+/// nobody else would receive the answer: the keeper then takes the reader's role until something
+/// came.
 pub(crate) fn keep(shared: &Arc<Shared>) {
     let mut asked: Option<Asked> = None;
     let mut ticked = types::Time::ZERO;
@@ -62,7 +65,8 @@ pub(crate) fn keep(shared: &Arc<Shared>) {
     while !keeper.closing {
         // Whoever makes it earlier after this look leaves word in `woken`.
         keeper.asleep_until = types::Time::NEVER;
-        let due = MutexGuard::unlocked(&mut keeper, || shared.core.lock().wake_at).max(ticked + TICK_PAUSE);
+        let due = MutexGuard::unlocked(&mut keeper, || shared.core.lock().wake_at)
+            .max(ticked + TICK_PAUSE);
         let now = clock::now();
         if keeper.closing {
             return;
@@ -76,7 +80,9 @@ pub(crate) fn keep(shared: &Arc<Shared>) {
             asked = MutexGuard::unlocked(&mut keeper, || question.see_answered(shared));
         } else if !keeper.woken {
             keeper.asleep_until = due;
-            shared.keeper_woken.wait_for(&mut keeper, due.since(now).min(Duration::from_secs(3600)));
+            shared
+                .keeper_woken
+                .wait_for(&mut keeper, due.since(now).min(Duration::from_secs(3600)));
         }
         keeper.woken = false;
     }
@@ -88,7 +94,8 @@ fn tick(shared: &Arc<Shared>) -> Option<Asked> {
     let after = shared.core.lock().step(clock::now(), ClientInput::Tick, None, None);
     let asks = after.flush.iter().any(|channel| channel.role == ConnectionRole::Operations);
     shared.follow_up(after, On::Own);
-    Some(Asked { channel: operations?, before, until: Instant::now() + ANSWER_WITHIN }).filter(|_| asks)
+    Some(Asked { channel: operations?, before, until: Instant::now() + ANSWER_WITHIN })
+        .filter(|_| asks)
 }
 
 /// Something was sent over the operations connection that is no call.
@@ -103,7 +110,10 @@ impl Asked {
     fn see_answered(self, shared: &Arc<Shared>) -> Option<Asked> {
         let answered = || self.channel.frames_received() != self.before;
         let others = !shared.lead_until(Some(Instant::now() + MOMENT), &answered);
-        let over = others || answered() || Instant::now() >= self.until || !shared.core.lock().knows(self.channel.id);
+        let over = others
+            || answered()
+            || Instant::now() >= self.until
+            || !shared.core.lock().knows(self.channel.id);
         if over { None } else { Some(self) }
     }
 }
@@ -145,7 +155,8 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                     core.phase = SessionPhase::Refused(error.to_string());
                     core.finish_all(&CallError::Refused(error.to_string()));
                 }
-                let mut after = core.step(clock::now(), ClientInput::ConnectFailed { role }, None, None);
+                let mut after =
+                    core.step(clock::now(), ClientInput::ConnectFailed { role }, None, None);
                 drop(core);
                 after.changed = true;
                 shared.follow_up(after, On::Own);
@@ -162,7 +173,11 @@ fn next_order(shared: &Shared) -> Option<ConnectionRole> {
             return None;
         }
         let now = clock::now();
-        let next = orders.iter().enumerate().min_by_key(|(_, (_, at))| *at).map(|(index, (_, at))| (index, *at));
+        let next = orders
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, (_, at))| *at)
+            .map(|(index, (_, at))| (index, *at));
         match next {
             Some((index, at)) if at <= now => return orders.remove(index).map(|(role, _)| role),
             Some((_, at)) => {

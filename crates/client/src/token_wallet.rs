@@ -1,5 +1,5 @@
-//! The tokens of this machine's users, for one cell: found by uid, shown over each connection with a proof of its own. They are in memory alone, and so are the
-//! client keys that they are bound to.
+//! The tokens of this machine's users, for one cell: found by uid, shown over each connection with
+//! a proof of its own. They are in memory alone, and so are the client keys that they are bound to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +49,8 @@ pub struct TicketSource {
     pub service: String,
     /// Where in the tree he showed the first one, if that is known.
     pub place: Option<String>,
-    /// The mount name space that he did it in, by the number of its inode, if it is another one than the mount's.
+    /// The mount name space that he did it in, by the number of its inode, if it is another one
+    /// than the mount's.
     pub name_space: Option<u64>,
 }
 
@@ -69,7 +70,8 @@ struct Kept {
 const COMING_MAX: usize = 4096;
 
 impl TokenWallet {
-    /// The user has this token from now on, which is bound to the key `client`. False: those bytes are none.
+    /// The user has this token from now on, which is bound to the key `client`. False: those bytes
+    /// are none.
     #[must_use]
     pub fn put(&self, uid: u32, bytes: &Secret, client: Arc<Signer>) -> bool {
         let source = self.kept.read().get(&uid).and_then(|kept| kept.source.clone());
@@ -78,7 +80,13 @@ impl TokenWallet {
 
     /// The same, of a token that a ticket from `source` made; `reply` is for the user's program.
     #[must_use]
-    pub fn put_from(&self, source: TicketSource, bytes: &Secret, client: Arc<Signer>, reply: Bytes) -> bool {
+    pub fn put_from(
+        &self,
+        source: TicketSource,
+        bytes: &Secret,
+        client: Arc<Signer>,
+        reply: Bytes,
+    ) -> bool {
         let uid = source.uid;
         let good = self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, Some(source));
         if good && let Some(kept) = self.kept.write().get_mut(&uid) {
@@ -92,7 +100,13 @@ impl TokenWallet {
         self.kept.write().get_mut(&uid)?.reply.take()
     }
 
-    fn insert(&self, uid: u32, bytes: Bytes, client: Arc<Signer>, source: Option<TicketSource>) -> bool {
+    fn insert(
+        &self,
+        uid: u32,
+        bytes: Bytes,
+        client: Arc<Signer>,
+        source: Option<TicketSource>,
+    ) -> bool {
         let Ok((token, _)) = Token::parse(&bytes) else { return false };
         let source = source.filter(|_| token.level == AuthLevel::Kerberos);
         let mut kept = self.kept.write();
@@ -115,7 +129,8 @@ impl TokenWallet {
         let until = Instant::now() + at_most;
         let mut changing = self.changing.lock();
         let seen = self.changes();
-        while self.changes() == seen && !self.changed.wait_until(&mut changing, until).timed_out() {}
+        while self.changes() == seen && !self.changed.wait_until(&mut changing, until).timed_out() {
+        }
     }
 
     /// The public half of a new key, for which the user will show a ticket.
@@ -152,7 +167,8 @@ impl TokenWallet {
         self.doubted.store(doubted, Ordering::SeqCst);
     }
 
-    /// Whether the superuser of this machine is nobody in the cell, though its users are who they are here.
+    /// Whether the superuser of this machine is nobody in the cell, though its users are who they
+    /// are here.
     pub fn set_squashed(&self, squashed: bool) {
         self.squashed.store(squashed, Ordering::SeqCst);
     }
@@ -176,43 +192,55 @@ impl TokenWallet {
         self.kept.read().keys().copied().collect()
     }
 
-    /// Who a user of this machine is to the cell's mode bits. `None`: who he is here, with his groups.
+    /// Who a user of this machine is to the cell's mode bits. `None`: who he is here, with his
+    /// groups.
     pub fn ids(&self, uid: u32) -> Option<Ids> {
         let nobody = || Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() };
         match self.kept.read().get(&uid) {
             Some(kept) => Some(kept.ids.clone().unwrap_or_else(nobody)),
-            None => (self.is_doubted() || uid == 0 && self.squashed.load(Ordering::SeqCst)).then(nobody),
+            None => {
+                (self.is_doubted() || uid == 0 && self.squashed.load(Ordering::SeqCst)).then(nobody)
+            }
         }
     }
 
-    /// The user of this machine who is `uid` in the cell, if its word is doubted: the lowest of several.
+    /// The user of this machine who is `uid` in the cell, if its word is doubted: the lowest of
+    /// several.
     pub fn local(&self, uid: u32) -> Option<u32> {
         if !self.is_doubted() {
             return None;
         }
         let kept = self.kept.read();
-        let same = kept.iter().filter(|(_, kept)| kept.ids.as_ref().is_some_and(|ids| ids.uid == uid));
+        let same =
+            kept.iter().filter(|(_, kept)| kept.ids.as_ref().is_some_and(|ids| ids.uid == uid));
         same.map(|(local, _)| *local).min()
     }
 
-    /// Whose tokens are to be renewed: a quarter of their time is left, [`EARLY_SECS`] at most, and they may be. With what renewing needs.
+    /// Whose tokens are to be renewed: a quarter of their time is left, [`EARLY_SECS`] at most, and
+    /// they may be. With what renewing needs.
     pub fn to_renew(&self, now: Timestamp) -> Vec<(u32, Bytes, Arc<Signer>)> {
         let kept = self.kept.read();
-        let due = kept.iter().filter(|(_, kept)| kept.is_due(now) && kept.token.renewable > kept.token.expires);
+        let due = kept
+            .iter()
+            .filter(|(_, kept)| kept.is_due(now) && kept.token.renewable > kept.token.expires);
         due.map(|(uid, kept)| (*uid, kept.bytes.clone(), Arc::clone(&kept.client))).collect()
     }
 
     /// Whose tokens are due and end for good with their tickets: where newer tickets may be.
     pub fn to_get_anew(&self, now: Timestamp) -> Vec<TicketSource> {
         let kept = self.kept.read();
-        let due = kept.values().filter(|kept| kept.is_due(now) && kept.token.renewable <= kept.token.expires);
+        let due = kept
+            .values()
+            .filter(|kept| kept.is_due(now) && kept.token.renewable <= kept.token.expires);
         due.filter_map(|kept| kept.source.clone()).collect()
     }
 
-    /// How long what is due can wait to be looked at: an eighth of what the shortest token has left, between a second and `at_most`.
+    /// How long what is due can wait to be looked at: an eighth of what the shortest token has
+    /// left, between a second and `at_most`.
     pub fn next_look(&self, now: Timestamp, at_most: Duration) -> Duration {
         let kept = self.kept.read();
-        let left = kept.values().map(|kept| kept.token.expires - now.secs).filter(|left| *left > 0).min();
+        let left =
+            kept.values().map(|kept| kept.token.expires - now.secs).filter(|left| *left > 0).min();
         let wait = left.and_then(|left| u64::try_from(left / 8).ok()).map(Duration::from_secs);
         wait.map_or(at_most, |wait| wait.clamp(Duration::from_secs(1), at_most))
     }
@@ -266,15 +294,25 @@ mod tests {
         let tokens = TokenWallet::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let put = |uid, principal| {
-            assert!(tokens.put(uid, &token_of(principal, &client).sign(&client).into(), Arc::clone(&client)));
+            assert!(tokens.put(
+                uid,
+                &token_of(principal, &client).sign(&client).into(),
+                Arc::clone(&client)
+            ));
         };
         let ids = |uid, gid| Some(Ids { uid, gid, groups: [5].into() });
         let nobody = Some(Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() });
         assert_eq!((tokens.ids(7), tokens.local(4711)), (None, None), "as he is here");
         put(7, 1);
         assert_eq!(tokens.ids(7), nobody.clone(), "nobody has said who that is");
-        assert!(tokens.set_ids(7, ids(4711, 100).unwrap()) && !tokens.set_ids(7, ids(4711, 100).unwrap()));
-        assert_eq!((tokens.ids(7), tokens.ids(8), tokens.local(4711)), (ids(4711, 100), None, None));
+        assert!(
+            tokens.set_ids(7, ids(4711, 100).unwrap())
+                && !tokens.set_ids(7, ids(4711, 100).unwrap())
+        );
+        assert_eq!(
+            (tokens.ids(7), tokens.ids(8), tokens.local(4711)),
+            (ids(4711, 100), None, None)
+        );
         tokens.set_squashed(true);
         assert_eq!((tokens.ids(0), tokens.ids(8)), (nobody.clone(), None), "root alone");
         tokens.set_squashed(false);

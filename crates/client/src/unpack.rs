@@ -1,4 +1,5 @@
-//! What a read brought packed is unpacked by the thread that asked, outside of all locks. No cache manager sees that it was.
+//! What a read brought packed is unpacked by the thread that asked, outside of all locks. No cache
+//! manager sees that it was.
 
 use std::ops::Range;
 
@@ -12,15 +13,20 @@ pub(crate) struct Wanted(Option<(Fid, Range<u64>)>);
 impl Wanted {
     pub fn of(call: &Call) -> Wanted {
         Wanted(match call {
-            Call::Read { fid, offset, length } => Some((*fid, *offset..offset.saturating_add((*length).into()))),
+            Call::Read { fid, offset, length } => {
+                Some((*fid, *offset..offset.saturating_add((*length).into())))
+            }
             _ => None,
         })
     }
 
-    /// The answer in clear form. What does not match its sums is damaged where it lies: lines have checksums of their own.
+    /// The answer in clear form. What does not match its sums is damaged where it lies: lines have
+    /// checksums of their own.
     pub fn unpack(self, result: Result<Reply, CallError>) -> Result<Reply, CallError> {
         let reply = result?;
-        let Reply { answer: Answer::Packed { run, end, status }, body, verifier } = reply else { return Ok(reply) };
+        let Reply { answer: Answer::Packed { run, end, status }, body, verifier } = reply else {
+            return Ok(reply);
+        };
         let Some((fid, range)) = self.0 else { return Err(CallError::Fault(Fault::Invalid)) };
         match dafs::packed::unpack(&run, range) {
             Ok(data) => Ok(Reply { answer: Answer::Data { data, end, status }, body, verifier }),

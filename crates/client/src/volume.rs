@@ -1,18 +1,26 @@
 //! One volume, wherever it is: what its cache manager calls.
 //!
-//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two things end a place:
-//! - The server says that it has no such volume, or does not serve it. Then the database is asked where it is: it was moved, perhaps to another partition of that server. While it serves nowhere, it is on its way, and the question is
-//!   put again for a while.
-//! - Of a read-only volume, the server is gone (`server_connection.rs`). Then another readable site is taken, the nearest that shows no older epoch than was seen here (VO-5).
-//! - Of a read-only volume, the server cannot read what it has (`Damaged`, `Medium`): another site may. Where there is none the error stands.
+//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two
+//! things end a place:
+//! - The server says that it has no such volume, or does not serve it. Then the database is asked
+//!   where it is: it was moved, perhaps to another partition of that server. While it serves
+//!   nowhere, it is on its way, and the question is put again for a while.
+//! - Of a read-only volume, the server is gone (`server_connection.rs`). Then another readable site
+//!   is taken, the nearest that shows no older epoch than was seen here (VO-5).
+//! - Of a read-only volume, the server cannot read what it has (`Damaged`, `Medium`): another site
+//!   may. Where there is none the error stands.
 //!
-//! One thread finds the next place, and tells the cache manager, which claims there what it holds; everybody else waits, and then calls again what was refused, or was not answered. Only
-//! questions are not waited for, so nothing is done twice: a change is repeated after a refusal alone.
+//! One thread finds the next place, and tells the cache manager, which claims there what it holds;
+//! everybody else waits, and then calls again what was refused, or was not answered. Only questions
+//! are not waited for, so nothing is done twice: a change is repeated after a refusal alone.
 //!
-//! Who only holds a lock, and calls nothing, must hear of a move too, because a claim may come too late. The server that lets a volume go breaks all promises of it. A break that says of a
-//! directory that it changed and of no name may be such a one: then the server is asked whether it has the volume still.
+//! Who only holds a lock, and calls nothing, must hear of a move too, because a claim may come too
+//! late. The server that lets a volume go breaks all promises of it. A break that says of a
+//! directory that it changed and of no name may be such a one: then the server is asked whether it
+//! has the volume still.
 //!
-//! A read-only volume's epoch is asked for when the volume is found, and anew after each break, before the next call: breaks come when another release is shown.
+//! A read-only volume's epoch is asked for when the volume is found, and anew after each break,
+//! before the next call: breaks come when another release is shown.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{
-    BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo,
-    VolumeKind, VolumeState, WhichVolume,
+    BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ServerId, Time, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::cell::Cell;
@@ -33,11 +41,13 @@ use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
 /// Between two attempts to find a place, at first and at last.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a volume may be nowhere that the database knows: as long as a move holds it. If nobody is at work on it, a moment.
+/// How long a volume may be nowhere that the database knows: as long as a move holds it. If nobody
+/// is at work on it, a moment.
 const NOWHERE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How often a call is put again that was refused as if the volume were not there. Some are although it is: who asks for the root of a volume by a name that it has no more.
+/// How often a call is put again that was refused as if the volume were not there. Some are
+/// although it is: who asks for the root of a volume by a name that it has no more.
 const AGAIN_MAX: u32 = 4;
 
 /// A volume that was found. Any number of them share a session.
@@ -65,7 +75,8 @@ struct Place {
     line: Arc<ServerConnection>,
     /// A thread looks for another one.
     searching: bool,
-    /// The partition of its server that it was on: one that is on another now was moved as if it were to another server.
+    /// The partition of its server that it was on: one that is on another now was moved as if it
+    /// were to another server.
     partition: PartitionNo,
     /// The last search found that the volume is there.
     there: bool,
@@ -86,7 +97,13 @@ impl RemoteVolume {
             name: info.name,
             kind: info.kind,
             local: AtomicBool::new(line.remote.passes_descriptors()),
-            place: Mutex::new(Place { line, searching: false, partition: info.partition, there: true, ear: None }),
+            place: Mutex::new(Place {
+                line,
+                searching: false,
+                partition: info.partition,
+                there: true,
+                ear: None,
+            }),
             settled: Condvar::new(),
             group: Mutex::new(group),
             epoch: AtomicU64::new(info.epoch),
@@ -143,13 +160,21 @@ impl RemoteVolume {
         match error {
             CallError::Fault(Fault::NoVolume | Fault::Offline) => true,
             error if is_spoilt(error) => self.has_copies(),
-            CallError::Cancelled | CallError::Lost => gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled),
+            CallError::Cancelled | CallError::Lost => {
+                gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled)
+            }
             _ => false,
         }
     }
 
-    /// Leaves a place that is no use any more, for `error`: on success there is another one, or the volume is at the same again.
-    fn leave(&self, from: &Arc<ServerConnection>, error: &CallError, cancel: Option<&Cancel>) -> Result<(), CallError> {
+    /// Leaves a place that is no use any more, for `error`: on success there is another one, or the
+    /// volume is at the same again.
+    fn leave(
+        &self,
+        from: &Arc<ServerConnection>,
+        error: &CallError,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), CallError> {
         let mut place = self.place.lock();
         if !place.searching {
             if !Arc::ptr_eq(&place.line, from) {
@@ -169,7 +194,11 @@ impl RemoteVolume {
     }
 
     /// In a thread of its own: who calls may hold what the cache manager needs to move.
-    fn start_search(&self, from: &Arc<ServerConnection>, error: &CallError) -> Result<(), CallError> {
+    fn start_search(
+        &self,
+        from: &Arc<ServerConnection>,
+        error: &CallError,
+    ) -> Result<(), CallError> {
         let Some(this) = self.this.upgrade() else { return Err(CallError::Closed) };
         let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
         let avoided = from.server.get().copied().filter(|_| is_spoilt(error));
@@ -190,15 +219,22 @@ impl RemoteVolume {
             drop(place);
             this.settled.notify_all();
         });
-        spawned.map(drop).map_err(|error| CallError::Refused(format!("no thread to find a volume with: {error}")))
+        spawned.map(drop).map_err(|error| {
+            CallError::Refused(format!("no thread to find a volume with: {error}"))
+        })
     }
 
     /// Whether that is where it was.
-    fn is_at(&self, from: &Arc<ServerConnection>, (to, on): &(Arc<ServerConnection>, PartitionNo)) -> bool {
+    fn is_at(
+        &self,
+        from: &Arc<ServerConnection>,
+        (to, on): &(Arc<ServerConnection>, PartitionNo),
+    ) -> bool {
         Arc::ptr_eq(to, from) && self.place.lock().partition == *on
     }
 
-    /// Where a volume serves that is written, or whose only place is beside that; none: nowhere. One that is on its way is waited for.
+    /// Where a volume serves that is written, or whose only place is beside that; none: nowhere.
+    /// One that is on its way is waited for.
     fn next_server(&self) -> Option<(Arc<ServerConnection>, PartitionNo)> {
         let began = Instant::now();
         loop {
@@ -209,7 +245,8 @@ impl RemoteVolume {
                     let moves = group.busy.is_some();
                     *self.group.lock() = Some(group);
                     let line = self.cell.line(server, None);
-                    let found = line.and_then(|line| Ok((line.examine(WhichVolume::Id(self.id), None)?, line)));
+                    let found = line
+                        .and_then(|line| Ok((line.examine(WhichVolume::Id(self.id), None)?, line)));
                     match found.map(|(info, line)| (info.state, (line, info.partition))) {
                         Ok((VolumeState::Online, place)) => return Some(place),
                         Ok((VolumeState::Offline, _)) => return None,
@@ -232,8 +269,9 @@ impl RemoteVolume {
         self.this.strong_count() <= 1
     }
 
-    /// The nearest site that has what was seen here, or something newer. A site that is gone may be the only one: then it is waited for. `refused`: the
-    /// server answered, and has it not. `avoided`: whoever has it there cannot read it.
+    /// The nearest site that has what was seen here, or something newer. A site that is gone may be
+    /// the only one: then it is waited for. `refused`: the server answered, and has it not.
+    /// `avoided`: whoever has it there cannot read it.
     fn next_site(
         &self,
         from: &Arc<ServerConnection>,
@@ -244,20 +282,26 @@ impl RemoteVolume {
         loop {
             match self.cell.group(WhichVolume::Id(self.id), None) {
                 Ok(group) => *self.group.lock() = Some(group),
-                Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) if refused => return None,
+                Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) if refused => {
+                    return None;
+                }
                 // What was known before must do.
                 Err(_) => {}
             }
             let group = self.group.lock().clone();
-            let (mut sites, released) =
-                group.map_or_else(Default::default, |group| (locate::sites(&group, true), group.released_epoch));
+            let (mut sites, released) = group.map_or_else(Default::default, |group| {
+                (locate::sites(&group, true), group.released_epoch)
+            });
             sites.retain(|site| Some(*site) != avoided);
             let least = released.max(self.epoch.load(Ordering::Acquire));
-            if let Some((line, info)) = self.cell.nearest(&sites, &WhichVolume::Id(self.id), least, None) {
+            if let Some((line, info)) =
+                self.cell.nearest(&sites, &WhichVolume::Id(self.id), least, None)
+            {
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
                 return Some(line);
             }
-            let over = avoided.is_some() || if refused { Instant::now() >= end } else { from.remote.stands() };
+            let over = avoided.is_some()
+                || if refused { Instant::now() >= end } else { from.remote.stands() };
             if over || self.is_left() {
                 return None;
             }
@@ -289,8 +333,10 @@ impl RemoteVolume {
         }
     }
 
-    /// Goes after the volume if its server has it no more. In a thread of its own: who tells of breaks cannot wait. It looks by itself, and keeps nobody: an operation that
-    /// comes meanwhile looks too, as long as operations do, and nothing fails because this found the volume on its way.
+    /// Goes after the volume if its server has it no more. In a thread of its own: who tells of
+    /// breaks cannot wait. It looks by itself, and keeps nobody: an operation that comes meanwhile
+    /// looks too, as long as operations do, and nothing fails because this found the volume on its
+    /// way.
     fn see_whether_it_left(self: Arc<Self>) {
         if self.asking.swap(true, Ordering::AcqRel) {
             return;
@@ -330,7 +376,11 @@ impl RemoteVolume {
         self.settled.notify_all();
     }
 
-    fn move_to(&self, from: &Arc<ServerConnection>, (to, on): (Arc<ServerConnection>, PartitionNo)) {
+    fn move_to(
+        &self,
+        from: &Arc<ServerConnection>,
+        (to, on): (Arc<ServerConnection>, PartitionNo),
+    ) {
         tracing::info!(volume = self.id.0, name = %String::from_utf8_lossy(self.name.as_bytes()), "a volume is asked for elsewhere now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
         let ear = {
@@ -357,8 +407,13 @@ impl RemoteVolume {
         to.ears.join(self.id, &(next as Arc<dyn Events>));
     }
 
-    /// After a break of a read-only volume: which epoch it shows now, before anything of it is seen.
-    fn learn_epoch(&self, line: &ServerConnection, cancel: Option<&Cancel>) -> Result<(), CallError> {
+    /// After a break of a read-only volume: which epoch it shows now, before anything of it is
+    /// seen.
+    fn learn_epoch(
+        &self,
+        line: &ServerConnection,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), CallError> {
         if !self.epoch_old.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
@@ -392,7 +447,9 @@ impl RemoteVolume {
             if self.has_copies() {
                 gone = line.gone();
                 result = self.learn_epoch(&line, cancel).and_then(|()| {
-                    either(&gone, cancel, |either| how(&*line.remote, caller, call.clone(), Some(either)))
+                    either(&gone, cancel, |either| {
+                        how(&*line.remote, caller, call.clone(), Some(either))
+                    })
                 });
             } else {
                 gone = Cancel::new();
@@ -408,13 +465,21 @@ impl RemoteVolume {
         }
     }
 
-    /// A chain, of which what was refused because the volume is not there any more is called again where it is.
-    fn chain_there(&self, caller: &Caller, calls: &[Call], take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
+    /// A chain, of which what was refused because the volume is not there any more is called again
+    /// where it is.
+    fn chain_there(
+        &self,
+        caller: &Caller,
+        calls: &[Call],
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
         let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
         loop {
             let line = match self.line(None) {
                 Ok(line) => line,
-                Err(error) => return (done..calls.len()).for_each(|at| take(at, Err(error.clone()))),
+                Err(error) => {
+                    return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
+                }
             };
             let mut rest = calls[done..].to_vec();
             link.put_in(&mut rest);
@@ -423,7 +488,9 @@ impl RemoteVolume {
             let gone = if self.has_copies() { line.gone() } else { Cancel::new() };
             let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
                 _ if refused.is_some() => {}
-                Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => refused = Some(error),
+                Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => {
+                    refused = Some(error);
+                }
                 result => {
                     link.follow(&result);
                     done = before + at + 1;
@@ -469,12 +536,26 @@ fn claims(calls: &[Call]) -> bool {
 }
 
 impl Remote for RemoteVolume {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
-        self.call_there(caller, call, cancel, |remote, caller, call, cancel| remote.call(caller, call, cancel))
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel| {
+            remote.call(caller, call, cancel)
+        })
     }
 
-    fn call_urgently(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
-        self.call_there(caller, call, cancel, |remote, caller, call, cancel| remote.call_urgently(caller, call, cancel))
+    fn call_urgently(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel| {
+            remote.call_urgently(caller, call, cancel)
+        })
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
@@ -486,7 +567,12 @@ impl Remote for RemoteVolume {
         results
     }
 
-    fn chain_each(&self, caller: &Caller, calls: Vec<Call>, take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
+    fn chain_each(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
         if !self.cell.has_others() || claims(&calls) {
             return self.here().remote.chain_each(caller, calls, take);
         }
@@ -515,7 +601,8 @@ impl Remote for RemoteVolume {
     }
 }
 
-/// Hears of one place, as long as the volume is there: a renewal of a session that was left says nothing about the next one.
+/// Hears of one place, as long as the volume is there: a renewal of a session that was left says
+/// nothing about the next one.
 struct VolumeEvents {
     volume: Weak<RemoteVolume>,
     inner: Arc<dyn Events>,
@@ -524,7 +611,11 @@ struct VolumeEvents {
 
 impl VolumeEvents {
     fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>) -> VolumeEvents {
-        VolumeEvents { volume: Weak::clone(volume), inner: Arc::clone(inner), here: RwLock::new(true) }
+        VolumeEvents {
+            volume: Weak::clone(volume),
+            inner: Arc::clone(inner),
+            here: RwLock::new(true),
+        }
     }
 
     fn end(&self) {
@@ -539,9 +630,11 @@ impl Events for VolumeEvents {
             volume.epoch_old.store(true, Ordering::Release);
         }
         self.inner.on_break(items, heard);
-        let unnamed =
-            |item: &BreakItem| item.fid.vnode.is_directory() && item.reason == BreakReason::Data && item.name.is_none();
-        if let Some(volume) = volume.filter(|volume| !volume.has_copies() && volume.cell.has_others())
+        let unnamed = |item: &BreakItem| {
+            item.fid.vnode.is_directory() && item.reason == BreakReason::Data && item.name.is_none()
+        };
+        if let Some(volume) =
+            volume.filter(|volume| !volume.has_copies() && volume.cell.has_others())
             && items.iter().any(unnamed)
         {
             volume.see_whether_it_left();

@@ -1,8 +1,9 @@
 //! How a client shows who asks, and how a server takes it.
 //!
-//! A request names a handle; the handle was registered before on the same connection, by a name alone ([`crate::message::Message::Credential`]) or by a token with a proof that is made
-//! for this connection ([`crate::message::Message::Token`]). What either stands for is decided by what the driver brings along: here nobody knows
-//! tokens, keys or clocks.
+//! A request names a handle; the handle was registered before on the same connection, by a name
+//! alone ([`crate::message::Message::Credential`]) or by a token with a proof that is made for this
+//! connection ([`crate::message::Message::Token`]). What either stands for is decided by what the
+//! driver brings along: here nobody knows tokens, keys or clocks.
 
 use std::fmt;
 
@@ -41,7 +42,8 @@ pub trait Wallet: fmt::Debug + Send + Sync {
     fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof>;
 }
 
-/// A server's word on who somebody is, over one connection. Asked under the session's lock, so it must not wait for anybody.
+/// A server's word on who somebody is, over one connection. Asked under the session's lock, so it
+/// must not wait for anybody.
 pub trait CredentialVerifier: fmt::Debug + Send + Sync {
     /// What proofs over this connection are made for.
     fn challenge(&self) -> Hash;

@@ -1,8 +1,9 @@
 //! The frame: a fixed header of 64 bytes, a message, and bulk payload behind it.
 //!
-//! A driver reads 64 bytes, calls [`FrameHeader::parse`], which checks both lengths against their limits, and only then makes room
-//! for the message and finds the destination of the payload. Message and payload are [`Bytes`], so that a frame is sent with one
-//! vectored write and bulk data is never copied. Layout: `docs/spec/protocol.md`, "Frame".
+//! A driver reads 64 bytes, calls [`FrameHeader::parse`], which checks both lengths against their
+//! limits, and only then makes room for the message and finds the destination of the payload.
+//! Message and payload are [`Bytes`], so that a frame is sent with one vectored write and bulk data
+//! is never copied. Layout: `docs/spec/protocol.md`, "Frame".
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -118,13 +119,15 @@ impl Flags {
     pub const DESCRIPTOR: Flags = Flags(1 << 6);
     /// `region` says where the payload (of a request: of its reply) belongs in the client's memory.
     pub const DIRECT: Flags = Flags(1 << 7);
-    /// A member of a chain that has failed already: to be answered with `ChainAborted`, not executed.
+    /// A member of a chain that has failed already: to be answered with `ChainAborted`, not
+    /// executed.
     pub const ABORTED: Flags = Flags(1 << 8);
 
     const ALL: u16 = (1 << 9) - 1;
     const SUMS: Flags = Flags(Flags::CHECKSUM.0 | Flags::PAYLOAD_CHECKSUM.0);
     /// The three positions in a chain.
-    pub const CHAIN: Flags = Flags(Flags::CHAIN_START.0 | Flags::CHAIN_MIDDLE.0 | Flags::CHAIN_END.0);
+    pub const CHAIN: Flags =
+        Flags(Flags::CHAIN_START.0 | Flags::CHAIN_MIDDLE.0 | Flags::CHAIN_END.0);
 
     /// Whether all of `other` is in here.
     pub const fn has(self, other: Flags) -> bool {
@@ -217,11 +220,13 @@ pub struct FrameHeader {
     pub flags: Flags,
     /// Of a reply: why the call was refused.
     pub fault: Option<FaultCode>,
-    /// Of an attached and a credits how many are granted, of a request how many are wanted; otherwise 0.
+    /// Of an attached and a credits how many are granted, of a request how many are wanted;
+    /// otherwise 0.
     pub credits: u16,
     /// Whose frame; 0 before the attach.
     pub session: SessionId,
-    /// Request number within the slot; of breaks, renewals, probes, grants and their answers their number.
+    /// Request number within the slot; of breaks, renewals, probes, grants and their answers their
+    /// number.
     pub request: u64,
     /// Slot of a request, a reply, a cancel.
     pub slot: u32,
@@ -233,7 +238,8 @@ pub struct FrameHeader {
     pub message_bytes: u32,
     /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes: u32,
-    /// crc32c over the header (this field as 0), the message and, if flagged, the payload; 0 without [`Flags::CHECKSUM`].
+    /// crc32c over the header (this field as 0), the message and, if flagged, the payload; 0
+    /// without [`Flags::CHECKSUM`].
     pub checksum: u32,
 }
 
@@ -286,7 +292,8 @@ impl FrameHeader {
         }
     }
 
-    /// Checks the bytes of a header, its lengths above all, before anybody makes room for what follows.
+    /// Checks the bytes of a header, its lengths above all, before anybody makes room for what
+    /// follows.
     ///
     /// # Errors
     /// [`WireError`]: it is no frame of this protocol, or claims more than the limits allow.
@@ -348,12 +355,20 @@ impl FrameHeader {
         match self {
             _ if !bulk && self.payload_bytes > 0 => Err(WireError::BadPayload),
             _ if !bulk && self.procedure != 0 => bad("procedure", self.procedure.into()),
-            _ if self.fault.is_some() && !matches!(self.kind, FrameKind::Reply | FrameKind::Goodbye) => {
+            _ if self.fault.is_some()
+                && !matches!(self.kind, FrameKind::Reply | FrameKind::Goodbye) =>
+            {
                 bad("status", self.fault.map_or(0, FaultCode::to_wire).into())
             }
-            _ if self.credits != 0 && !self.kind.has_credits() => bad("credits", self.credits.into()),
-            _ if !flags.has(Flags::DIRECT) && self.region != Region::default() => bad("region", self.region.offset),
-            _ if !flags.has(Flags::CHECKSUM) && self.checksum != 0 => bad("checksum", self.checksum.into()),
+            _ if self.credits != 0 && !self.kind.has_credits() => {
+                bad("credits", self.credits.into())
+            }
+            _ if !flags.has(Flags::DIRECT) && self.region != Region::default() => {
+                bad("region", self.region.offset)
+            }
+            _ if !flags.has(Flags::CHECKSUM) && self.checksum != 0 => {
+                bad("checksum", self.checksum.into())
+            }
             _ => Ok(()),
         }
     }
@@ -395,11 +410,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame whose header gets the lengths of its parts. They must be within the limits, which encoders see to.
+    /// A frame whose header gets the lengths of its parts. They must be within the limits, which
+    /// encoders see to.
     pub fn new(mut header: FrameHeader, message: impl Into<Bytes>, payload: Bytes) -> Frame {
         let message = message.into();
-        header.message_bytes = u32::try_from(message.len()).expect("encoders keep to MESSAGE_BYTES_MAX");
-        header.payload_bytes = u32::try_from(payload.len()).expect("encoders keep to PAYLOAD_BYTES_MAX");
+        header.message_bytes =
+            u32::try_from(message.len()).expect("encoders keep to MESSAGE_BYTES_MAX");
+        header.payload_bytes =
+            u32::try_from(payload.len()).expect("encoders keep to PAYLOAD_BYTES_MAX");
         let frame = Frame { header, message, payload };
         debug_assert_eq!(frame.header.check(), Ok(()), "{frame:?}");
         frame
@@ -416,7 +434,8 @@ impl Frame {
     /// Sums the frame up, last thing before it is sent.
     #[must_use]
     pub fn sealed(mut self, features: Features) -> Frame {
-        self.header.flags = self.header.flags.without(Flags::SUMS).with(sums_wanted(features, &self.payload));
+        self.header.flags =
+            self.header.flags.without(Flags::SUMS).with(sums_wanted(features, &self.payload));
         self.header.checksum = 0;
         if self.header.flags.has(Flags::CHECKSUM) {
             self.header.checksum = self.sum();
@@ -424,13 +443,16 @@ impl Frame {
         self
     }
 
-    /// Checks a frame that came: its sums as the connection's features want them, and no flag that was not agreed on.
+    /// Checks a frame that came: its sums as the connection's features want them, and no flag that
+    /// was not agreed on.
     ///
     /// # Errors
     /// [`WireError`]: damaged on its way, or against the agreement.
     pub fn verify(&self, terms: &Terms) -> Result<(), WireError> {
         let Frame { header, message, payload } = self;
-        if header.message_bytes as usize != message.len() || header.payload_bytes as usize != payload.len() {
+        if header.message_bytes as usize != message.len()
+            || header.payload_bytes as usize != payload.len()
+        {
             return Err(WireError::Truncated);
         }
         limit("payload bytes", payload.len(), terms.payload_bytes_max as usize)?;
@@ -458,7 +480,10 @@ impl Frame {
 }
 
 fn sums_wanted(features: Features, payload: &Bytes) -> Flags {
-    match (features.has(Features::CHECKSUMS), features.has(Features::PAYLOAD_CHECKSUMS) && !payload.is_empty()) {
+    match (
+        features.has(Features::CHECKSUMS),
+        features.has(Features::PAYLOAD_CHECKSUMS) && !payload.is_empty(),
+    ) {
         (false, _) => Flags::NONE,
         (true, false) => Flags::CHECKSUM,
         (true, true) => Flags::SUMS,
@@ -476,15 +501,22 @@ mod tests {
     }
 
     fn write(features: Features) -> Frame {
-        let header = FrameHeader { slot: 3, request: 9, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+        let header = FrameHeader {
+            slot: 3,
+            request: 9,
+            ..FrameHeader::new(FrameKind::Request, SessionId(7))
+        };
         Frame::new(header, &b"message"[..], Bytes::from_static(b"payload")).sealed(features)
     }
 
     #[test]
     fn lengths_are_refused_from_the_header_alone() {
         let parse = |message_bytes, payload_bytes| {
-            let header =
-                FrameHeader { message_bytes, payload_bytes, ..FrameHeader::new(FrameKind::Request, SessionId(7)) };
+            let header = FrameHeader {
+                message_bytes,
+                payload_bytes,
+                ..FrameHeader::new(FrameKind::Request, SessionId(7))
+            };
             FrameHeader::parse(&header.to_bytes())
         };
         assert!(parse(MESSAGE_BYTES_MAX as u32, PAYLOAD_BYTES_MAX as u32).is_ok());
@@ -496,7 +528,8 @@ mod tests {
     #[test]
     fn payload_belongs_to_requests_and_replies_only() {
         for kind in FrameKind::ALL {
-            let bytes = FrameHeader { payload_bytes: 1, ..FrameHeader::new(kind, SessionId(7)) }.to_bytes();
+            let bytes =
+                FrameHeader { payload_bytes: 1, ..FrameHeader::new(kind, SessionId(7)) }.to_bytes();
             let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
             assert_eq!(FrameHeader::parse(&bytes).is_ok(), bulk, "{kind:?}");
         }
@@ -506,7 +539,10 @@ mod tests {
     fn a_flag_that_contradicts_the_kind_is_refused() {
         let refused = |kind, flags: Flags| {
             let header = FrameHeader::new(kind, SessionId(7));
-            FrameHeader::parse(&FrameHeader { flags: header.flags.with(flags), ..header }.to_bytes()).is_err()
+            FrameHeader::parse(
+                &FrameHeader { flags: header.flags.with(flags), ..header }.to_bytes(),
+            )
+            .is_err()
         };
         assert!(refused(FrameKind::Request, Flags::REPLY));
         assert!(refused(FrameKind::Request, Flags::CHAIN_START.with(Flags::CHAIN_END)));
@@ -522,8 +558,10 @@ mod tests {
 
     #[test]
     fn m14_an_unknown_status_is_kept_as_it_came() {
-        let mut bytes =
-            FrameHeader { fault: Some(Fault::NoSpace.into()), ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
+        let mut bytes = FrameHeader {
+            fault: Some(Fault::NoSpace.into()),
+            ..FrameHeader::new(FrameKind::Reply, SessionId(7))
+        };
         assert_eq!(FrameHeader::parse(&bytes.to_bytes()), Ok(bytes));
         bytes.fault = Some(FaultCode::Unknown(60_000));
         let parsed = FrameHeader::parse(&bytes.to_bytes()).unwrap();
@@ -567,7 +605,11 @@ mod tests {
         let choices = [Features::NONE, Features::CHECKSUMS, all];
         for sent in choices {
             for agreed in choices {
-                assert_eq!(write(sent).verify(&terms(agreed)).is_ok(), sent == agreed, "{sent:?} {agreed:?}");
+                assert_eq!(
+                    write(sent).verify(&terms(agreed)).is_ok(),
+                    sent == agreed,
+                    "{sent:?} {agreed:?}"
+                );
             }
         }
     }

@@ -9,8 +9,8 @@ use crate::codec::{EncodedAnswer, EncodedCall};
 use crate::message::Message;
 use crate::packed::unpack;
 use crate::{
-    Frame, FrameHeader, Hello, HelloAnswer, decode_answer, decode_answer_record, decode_call, encode_answer,
-    encode_answer_record, encode_call,
+    Frame, FrameHeader, Hello, HelloAnswer, decode_answer, decode_answer_record, decode_call,
+    encode_answer, encode_answer_record, encode_call,
 };
 
 pub use crate::fuzzing_session::{client_session, server_session};
@@ -55,14 +55,20 @@ pub fn call(procedure: u16, message: &[u8], payload: Bytes) {
 /// An answer that is taken encodes to the same bytes; so does a record.
 pub fn answer(procedure: u16, message: &[u8], payload: Bytes) {
     if let Ok(record) = decode_answer_record(message)
-        && !matches!(record, types::Answer::Data { .. } | types::Answer::Packed { .. } | types::Answer::Part(_))
+        && !matches!(
+            record,
+            types::Answer::Data { .. } | types::Answer::Packed { .. } | types::Answer::Part(_)
+        )
     {
         assert_eq!(encode_answer_record(&record), message);
     }
     if let Ok(answer) = decode_answer(procedure, message, payload.clone()) {
         if let types::Answer::Packed { run, .. } = &answer {
             let wanted = run.offset..run.offset.saturating_add(run.length.into());
-            assert!(unpack(run, wanted).map_or(true, |bytes| bytes.len() == run.length as usize), "all or nothing");
+            assert!(
+                unpack(run, wanted).map_or(true, |bytes| bytes.len() == run.length as usize),
+                "all or nothing"
+            );
         }
         let again = encode_answer(&answer).expect("what was taken can be sent");
         assert_eq!(again, EncodedAnswer { procedure, message: message.to_vec(), payload });
@@ -77,8 +83,12 @@ pub fn message(bytes: &[u8]) {
     if let Ok(Some(read)) = Message::of_frame(&frame) {
         let again = read.to_frame(header.session).expect("what was taken can be sent");
         assert_eq!(again.message, frame.message);
-        let same =
-            FrameHeader { flags: header.flags, checksum: header.checksum, region: header.region, ..again.header };
+        let same = FrameHeader {
+            flags: header.flags,
+            checksum: header.checksum,
+            region: header.region,
+            ..again.header
+        };
         assert_eq!(
             FrameHeader { message_bytes: header.message_bytes, ..same },
             FrameHeader { payload_bytes: 0, ..header }

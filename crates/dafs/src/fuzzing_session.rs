@@ -1,13 +1,13 @@
-//! Session machines under arbitrary events: bytes are read as a script of inputs, and what must always hold is checked behind
-//! each of them.
+//! Session machines under arbitrary events: bytes are read as a script of inputs, and what must
+//! always hold is checked behind each of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fault, Fid, LockFamily,
-    LockMode, LockOwner, Name, ReplyAddress, SessionId, Time,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId,
+    Fault, Fid, LockFamily, LockMode, LockOwner, Name, ReplyAddress, SessionId, Time,
 };
 
 use crate::codec::uses_current;
@@ -76,7 +76,9 @@ impl Script<'_> {
             0 => Err(Fault::NotFound),
             1 => Ok(Answer::Done),
             2 => Ok(Answer::Committed { verifier: BootVerifier(1) }),
-            3 => Ok(Answer::Data { data: Bytes::from_static(b"data"), end: true, status: status() }),
+            3 => {
+                Ok(Answer::Data { data: Bytes::from_static(b"data"), end: true, status: status() })
+            }
             _ => Ok(Answer::Status(status())),
         }
     }
@@ -100,7 +102,8 @@ impl Script<'_> {
             9 => Message::Renewed { number, renewed: self.below(2) == 1 },
             10 => Message::Credits { credits: self.below(140).into(), grant: number },
             11 => Message::Goodbye {
-                fault: [None, Some(Fault::Expired), Some(Fault::Medium)][usize::from(self.below(3))],
+                fault: [None, Some(Fault::Expired), Some(Fault::Medium)]
+                    [usize::from(self.below(3))],
                 reason: "because".into(),
             },
             _ => Message::Probed(number),
@@ -151,8 +154,9 @@ fn terms(choice: u8) -> Terms {
     Terms::full(features)
 }
 
-/// The server's machine takes any frames and events without a panic; it never passes a number up twice as new, has at most one
-/// request of a slot in progress, passes no placeholder up, and sends only over connections that are there.
+/// The server's machine takes any frames and events without a panic; it never passes a number up
+/// twice as new, has at most one request of a slot in progress, passes no placeholder up, and sends
+/// only over connections that are there.
 pub fn server_session(script: &[u8]) {
     let mut script = Script(script);
     let recorded = match script.below(3) {
@@ -219,7 +223,11 @@ impl ServerWorld {
             }
             9 => {
                 let Some((channel, terms)) = self.pick(script) else { return };
-                let frame = script.message().to_frame(SESSION).expect("within limits").sealed(terms.features);
+                let frame = script
+                    .message()
+                    .to_frame(SESSION)
+                    .expect("within limits")
+                    .sealed(terms.features);
                 ServerInput::Arrived { channel, frame }
             }
             10 => {
@@ -232,12 +240,20 @@ impl ServerWorld {
                 let slot = u32::from(script.below(8));
                 let request = self.running.get(&slot).copied().unwrap_or(1);
                 let origin = ReplyAddress { session: SESSION, slot, request };
-                ServerInput::Answered { origin, result: script.answer(), descriptor: script.below(2) == 1 }
+                ServerInput::Answered {
+                    origin,
+                    result: script.answer(),
+                    descriptor: script.below(2) == 1,
+                }
             }
             14 => ServerInput::Break { id: BreakId(script.byte().into()), items: vec![item()] },
             _ => match script.below(4) {
                 0 => ServerInput::Grant(script.byte().into()),
-                1 => ServerInput::Renewed { channel: ChannelId(script.below(8).into()), number: 1, renewed: true },
+                1 => ServerInput::Renewed {
+                    channel: ChannelId(script.below(8).into()),
+                    number: 1,
+                    renewed: true,
+                },
                 2 => ServerInput::End(Fault::Expired),
                 _ => ServerInput::Grant(4),
             },
@@ -252,7 +268,9 @@ impl ServerWorld {
 
     fn step(&mut self, input: ServerInput) {
         let source = match &input {
-            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => Some(*channel),
+            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => {
+                Some(*channel)
+            }
             ServerInput::Lost { channel } => {
                 self.lines.remove(channel);
                 None
@@ -277,7 +295,8 @@ impl ServerWorld {
     fn check(&mut self, output: ServerOutput) {
         match output {
             ServerOutput::Send { channel, frame } => {
-                let terms = self.lines.get(&channel).unwrap_or_else(|| panic!("{channel:?} is closed"));
+                let terms =
+                    self.lines.get(&channel).unwrap_or_else(|| panic!("{channel:?} is closed"));
                 assert_eq!(frame.verify(terms), Ok(()));
                 assert_eq!(FrameHeader::parse(&frame.header.to_bytes()), Ok(frame.header));
             }
@@ -293,7 +312,9 @@ impl ServerWorld {
                 let new = self.executed.insert((origin.slot, origin.request));
                 assert!(new || repeated, "EO-1: {origin:?} is passed up twice as new");
             }
-            ServerOutput::Cancel(origin) => assert_eq!(self.running.get(&origin.slot), Some(&origin.request)),
+            ServerOutput::Cancel(origin) => {
+                assert_eq!(self.running.get(&origin.slot), Some(&origin.request));
+            }
             ServerOutput::Acknowledged { .. } => self.held += 1,
             ServerOutput::Renew { .. } | ServerOutput::Detached | ServerOutput::Overrun => {}
         }
@@ -323,8 +344,8 @@ fn request(script: &mut Script<'_>, terms: &Terms) -> Frame {
     Frame::new(header, encoded.message, encoded.payload).sealed(terms.features)
 }
 
-/// The client's machine takes any frames and events without a panic; each call is done at most once and waits otherwise, and
-/// frames go only over connections that are there.
+/// The client's machine takes any frames and events without a panic; each call is done at most once
+/// and waits otherwise, and frames go only over connections that are there.
 pub fn client_session(script: &[u8]) {
     let mut script = Script(script);
     let config = ClientConfig {
@@ -372,14 +393,29 @@ impl ClientWorld {
                 self.channels += 1;
                 let terms = terms(script.byte());
                 self.lines.insert(ChannelId(self.channels), terms);
-                let role = if script.below(2) == 0 { ConnectionRole::Operations } else { ConnectionRole::Back };
-                ClientInput::Connected { role, channel: ChannelId(self.channels), terms, certificate: None }
+                let role = if script.below(2) == 0 {
+                    ConnectionRole::Operations
+                } else {
+                    ConnectionRole::Back
+                };
+                ClientInput::Connected {
+                    role,
+                    channel: ChannelId(self.channels),
+                    terms,
+                    certificate: None,
+                }
             }
             2 => ClientInput::ConnectFailed { role: ConnectionRole::Operations },
             3 => ClientInput::Lost { channel: ChannelId(script.below(8).into()) },
             4..=5 => {
                 let call = script.call();
-                ClientInput::Submit { id: self.call_id(), caller: Caller::ROOT, call, region: None, urgent: false }
+                ClientInput::Submit {
+                    id: self.call_id(),
+                    caller: Caller::ROOT,
+                    call,
+                    region: None,
+                    urgent: false,
+                }
             }
             6 => {
                 let count = script.below(6);
@@ -399,12 +435,17 @@ impl ClientWorld {
             }
             12 => {
                 let Some((channel, terms)) = self.pick(script) else { return };
-                let frame = script.message().to_frame(SESSION).expect("within limits").sealed(terms.features);
+                let frame = script
+                    .message()
+                    .to_frame(SESSION)
+                    .expect("within limits")
+                    .sealed(terms.features);
                 ClientInput::Arrived { channel, frame }
             }
             13 => {
                 let Some((channel, terms)) = self.pick(script) else { return };
-                let attached = Message::Attached(attached(script)).to_frame(SESSION).expect("within limits");
+                let attached =
+                    Message::Attached(attached(script)).to_frame(SESSION).expect("within limits");
                 ClientInput::Arrived { channel, frame: attached.sealed(terms.features) }
             }
             14 => {
@@ -446,7 +487,9 @@ impl ClientWorld {
             _ => script.answer(),
         };
         match answer {
-            Err(fault) => Some(Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Vec::new())),
+            Err(fault) => {
+                Some(Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Vec::new()))
+            }
             Ok(answer) => {
                 let encoded = encode_answer(&answer).expect("within limits");
                 let header = FrameHeader { procedure: encoded.procedure, ..header };
@@ -471,15 +514,23 @@ impl ClientWorld {
         if let (Err(_), Some(channel)) = (result, source) {
             self.lines.remove(&channel);
         }
-        assert_eq!(self.machine.calls_waiting(), self.waiting.len(), "a call is neither done nor waiting");
+        assert_eq!(
+            self.machine.calls_waiting(),
+            self.waiting.len(),
+            "a call is neither done nor waiting"
+        );
     }
 
     fn check(&mut self, out: Vec<ClientOutput>) {
         for output in out {
-            assert!(!self.closed || matches!(output, ClientOutput::Done { .. } | ClientOutput::Close { .. }));
+            assert!(
+                !self.closed
+                    || matches!(output, ClientOutput::Done { .. } | ClientOutput::Close { .. })
+            );
             match output {
                 ClientOutput::Send { channel, frame } => {
-                    let terms = self.lines.get(&channel).unwrap_or_else(|| panic!("{channel:?} is closed"));
+                    let terms =
+                        self.lines.get(&channel).unwrap_or_else(|| panic!("{channel:?} is closed"));
                     assert_eq!(frame.verify(terms), Ok(()));
                     assert_eq!(FrameHeader::parse(&frame.header.to_bytes()), Ok(frame.header));
                     if frame.header.kind == FrameKind::Request {
@@ -487,7 +538,9 @@ impl ClientWorld {
                     }
                 }
                 ClientOutput::Close { channel } => drop(self.lines.remove(&channel)),
-                ClientOutput::Done { id, .. } => assert!(self.waiting.remove(&id), "{id:?} is done twice"),
+                ClientOutput::Done { id, .. } => {
+                    assert!(self.waiting.remove(&id), "{id:?} is done twice");
+                }
                 ClientOutput::Closed => self.closed = true,
                 ClientOutput::Connect { .. }
                 | ClientOutput::Break { .. }

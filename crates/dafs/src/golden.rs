@@ -1,7 +1,9 @@
-//! Golden vectors: captured bytes of every message, one line each in `golden/*.txt`, as `name header-or-number message payload` in hex.
+//! Golden vectors: captured bytes of every message, one line each in `golden/*.txt`, as
+//! `name header-or-number message payload` in hex.
 //!
-//! A vector that changes is a protocol that changed: old clients and servers, and reply records on disks, no longer fit.
-//! New vectors are added with `cargo test -p dafs write_golden -- --ignored`, which never touches a line that is there.
+//! A vector that changes is a protocol that changed: old clients and servers, and reply records on
+//! disks, no longer fit. New vectors are added with `cargo test -p dafs write_golden -- --ignored`,
+//! which never touches a line that is there.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,8 +18,9 @@ use crate::codec::{AnswerKind, EncodedAnswer, EncodedCall, Procedure};
 use crate::credentials::TokenProof;
 use crate::message::{Attach, AttachAnswer, Bind, Message};
 use crate::{
-    Features, Flags, Frame, FrameHeader, FrameKind, Hello, HelloAnswer, HelloRefusal, Region, Terms, decode_answer,
-    decode_answer_record, decode_call, encode_answer, encode_answer_record, encode_call,
+    Features, Flags, Frame, FrameHeader, FrameKind, Hello, HelloAnswer, HelloRefusal, Region,
+    Terms, decode_answer, decode_answer_record, decode_call, encode_answer, encode_answer_record,
+    encode_call,
 };
 
 mod principals;
@@ -45,7 +48,10 @@ fn hex(bytes: &[u8]) -> String {
 fn unhex(text: &str) -> Vec<u8> {
     match text {
         "-" => Vec::new(),
-        text => (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect(),
+        text => (0..text.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+            .collect(),
     }
 }
 
@@ -54,7 +60,9 @@ fn load(family: &str) -> BTreeMap<String, Vector> {
     let text = std::fs::read_to_string(path(family)).unwrap_or_default();
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let vector = |line: &str| {
-        let [name, head, message, payload] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let [name, head, message, payload] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
         (name.to_owned(), (unhex(head), unhex(message), unhex(payload)))
     };
     lines.map(vector).collect()
@@ -64,8 +72,10 @@ fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-const FID: Fid = Fid { volume: VolumeId(0x0102), vnode: VnodeNo(0x0304), unique: Uniquifier(0x0506) };
-const DIR: Fid = Fid { volume: VolumeId(0x0102), vnode: VnodeNo(0x0305), unique: Uniquifier(0x0708) };
+const FID: Fid =
+    Fid { volume: VolumeId(0x0102), vnode: VnodeNo(0x0304), unique: Uniquifier(0x0506) };
+const DIR: Fid =
+    Fid { volume: VolumeId(0x0102), vnode: VnodeNo(0x0305), unique: Uniquifier(0x0708) };
 
 fn status(fid: Fid, kind: Kind) -> Status {
     Status {
@@ -106,11 +116,17 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("make-socket", make(NewKind::Socket, CreateHow::Guarded)),
         ("make-char-device", make(NewKind::CharDevice(1 << 32 | 3), CreateHow::Guarded)),
         ("make-block-device", make(NewKind::BlockDevice(8 << 32), CreateHow::Unchecked)),
-        ("make-mount-point", make(NewKind::MountPoint(Bytes::from_static(b"%cell:v")), CreateHow::Guarded)),
+        (
+            "make-mount-point",
+            make(NewKind::MountPoint(Bytes::from_static(b"%cell:v")), CreateHow::Guarded),
+        ),
         ("make-unnamed", Call::MakeUnnamed { dir, mode: 0o600 }),
         ("link", Call::Link { fid: file, dir, name: name("other") }),
         ("remove", Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: true }),
-        ("remove-mount-point", Call::Remove { dir, name: name("v"), what: RemoveWhat::MountPoint, hold: false }),
+        (
+            "remove-mount-point",
+            Call::Remove { dir, name: name("v"), what: RemoveWhat::MountPoint, hold: false },
+        ),
         (
             "rename",
             Call::Rename {
@@ -174,11 +190,18 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("xattr-remove", Call::XattrRemove { fid: file, name: Bytes::from_static(b"user.a") }),
         ("volume-status", Call::VolumeStatus { fid: file }),
         ("get-acl", Call::GetAcl { fid: dir }),
-        ("set-acl", Call::SetAcl { fid: dir, list: Some(Bytes::from_static(b"list")), instead_of: None }),
+        (
+            "set-acl",
+            Call::SetAcl { fid: dir, list: Some(Bytes::from_static(b"list")), instead_of: None },
+        ),
         ("set-acl-none", Call::SetAcl { fid: dir, list: None, instead_of: None }),
         (
             "set-acl-instead",
-            Call::SetAcl { fid: file, list: Some(Bytes::from_static(b"list")), instead_of: Some([7; 32]) },
+            Call::SetAcl {
+                fid: file,
+                list: Some(Bytes::from_static(b"list")),
+                instead_of: Some([7; 32]),
+            },
         ),
         ("set-acl-none-instead", Call::SetAcl { fid: file, list: None, instead_of: Some([7; 32]) }),
         ("rights", Call::Rights { fid: file }),
@@ -205,7 +228,10 @@ fn calls() -> Vec<(&'static str, Call)> {
                 kill_privileges: false,
             },
         ),
-        ("allocate", Call::Allocate { fid: file, offset: 1, length: 2, mode: AllocateMode::PunchHole }),
+        (
+            "allocate",
+            Call::Allocate { fid: file, offset: 1, length: 2, mode: AllocateMode::PunchHole },
+        ),
         ("seek", Call::Seek { fid: file, offset: 12, what: SeekWhat::Hole }),
         ("commit", Call::Commit { fid: file }),
         ("commit-volume", Call::CommitVolume { fid: file }),
@@ -228,8 +254,20 @@ fn calls() -> Vec<(&'static str, Call)> {
                 reclaim: false,
             },
         ),
-        ("unlock", Call::Unlock { fid: file, owner, family: LockFamily::Flock, range: ByteRange::ALL }),
-        ("test-lock", Call::TestLock { fid: file, owner, family: LockFamily::Posix, range, mode: LockMode::Shared }),
+        (
+            "unlock",
+            Call::Unlock { fid: file, owner, family: LockFamily::Flock, range: ByteRange::ALL },
+        ),
+        (
+            "test-lock",
+            Call::TestLock {
+                fid: file,
+                owner,
+                family: LockFamily::Posix,
+                range,
+                mode: LockMode::Shared,
+            },
+        ),
         ("hold", Call::Hold { fids: vec![file, dir] }),
         ("unhold", Call::Unhold { fids: Vec::new() }),
         ("reclaim-done", Call::ReclaimDone),
@@ -238,10 +276,16 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("delegated-make", delegated(9, make(NewKind::File, CreateHow::Guarded))),
         (
             "delegated-remove",
-            delegated(0, Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: false }),
+            delegated(
+                0,
+                Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: false },
+            ),
         ),
         ("delegated-link", delegated(0, Call::Link { fid: file, dir, name: name("other") })),
-        ("delegated-status", delegated(0, Call::SetStatus { fid: file, change: StatusChange::default() })),
+        (
+            "delegated-status",
+            delegated(0, Call::SetStatus { fid: file, change: StatusChange::default() }),
+        ),
         (
             "delegated-rename",
             delegated(
@@ -281,7 +325,10 @@ fn calls() -> Vec<(&'static str, Call)> {
                 },
             ),
         ),
-        ("delegated-xattr-remove", delegated(0, Call::XattrRemove { fid: file, name: Bytes::from_static(b"user.a") })),
+        (
+            "delegated-xattr-remove",
+            delegated(0, Call::XattrRemove { fid: file, name: Bytes::from_static(b"user.a") }),
+        ),
         ("server-report", Call::ServerReport),
         ("scrub", Call::Scrub { start: true }),
         (
@@ -311,7 +358,10 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("volume-create-encrypted", create_as(true)),
         ("volume-create-plain", create_as(false)),
         ("volume-remove", Call::Volume(VolumeCall::Remove { id: VolumeId(0x0102) })),
-        ("volume-rename", Call::Volume(VolumeCall::Rename { id: VolumeId(0x0102), name: name("home.b") })),
+        (
+            "volume-rename",
+            Call::Volume(VolumeCall::Rename { id: VolumeId(0x0102), name: name("home.b") }),
+        ),
         (
             "volume-clone",
             Call::Volume(VolumeCall::Clone {
@@ -335,10 +385,20 @@ fn calls() -> Vec<(&'static str, Call)> {
         ),
         (
             "volume-list",
-            Call::Volume(VolumeCall::List { partition: PartitionNo(1), after: VolumeId(0x0102), max: 500 }),
+            Call::Volume(VolumeCall::List {
+                partition: PartitionNo(1),
+                after: VolumeId(0x0102),
+                max: 500,
+            }),
         ),
-        ("volume-examine", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(0x0102)) })),
-        ("volume-examine-name", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Name(name("home.a")) })),
+        (
+            "volume-examine",
+            Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(0x0102)) }),
+        ),
+        (
+            "volume-examine-name",
+            Call::Volume(VolumeCall::Examine { volume: WhichVolume::Name(name("home.a")) }),
+        ),
         ("partitions", Call::Volume(VolumeCall::Partitions)),
         (
             "volume-changes",
@@ -371,7 +431,11 @@ fn calls() -> Vec<(&'static str, Call)> {
         ),
         (
             "volume-finish-view",
-            Call::Volume(VolumeCall::Finish { partition: PartitionNo(1), tree: VolumeId(0x0102), finish: view() }),
+            Call::Volume(VolumeCall::Finish {
+                partition: PartitionNo(1),
+                tree: VolumeId(0x0102),
+                finish: view(),
+            }),
         ),
         (
             "volume-finish-nothing",
@@ -443,15 +507,30 @@ fn calls() -> Vec<(&'static str, Call)> {
         ),
         ("cell-group", Call::Cell(CellCall::Group { volume: WhichVolume::Name(name("home.a")) })),
         ("cell-groups", Call::Cell(CellCall::Groups { after: VolumeId(0x0102), max: 500 })),
-        ("cell-put-group", Call::Cell(CellCall::PutGroup { group: Box::new(group()), expected: Revision(0x0304) })),
+        (
+            "cell-put-group",
+            Call::Cell(CellCall::PutGroup { group: Box::new(group()), expected: Revision(0x0304) }),
+        ),
         (
             "cell-remove-group",
-            Call::Cell(CellCall::RemoveGroup { read_write: VolumeId(0x0102), expected: Revision(0x0304) }),
+            Call::Cell(CellCall::RemoveGroup {
+                read_write: VolumeId(0x0102),
+                expected: Revision(0x0304),
+            }),
         ),
-        ("cell-take-numbers", Call::Cell(CellCall::TakeNumbers { above: VolumeId(0x0102), count: 3 })),
+        (
+            "cell-take-numbers",
+            Call::Cell(CellCall::TakeNumbers { above: VolumeId(0x0102), count: 3 }),
+        ),
         ("cell-servers", Call::Cell(CellCall::Servers)),
-        ("cell-put-server", Call::Cell(CellCall::PutServer { server: server(), expected: Revision(0x0304) })),
-        ("cell-remove-server", Call::Cell(CellCall::RemoveServer { id: ServerId(0x0506), expected: Revision(0x0304) })),
+        (
+            "cell-put-server",
+            Call::Cell(CellCall::PutServer { server: server(), expected: Revision(0x0304) }),
+        ),
+        (
+            "cell-remove-server",
+            Call::Cell(CellCall::RemoveServer { id: ServerId(0x0506), expected: Revision(0x0304) }),
+        ),
         ("cell-changes", Call::Cell(CellCall::Changes { since: Revision(0x0304), max: 100 })),
         ("cell-me", Call::Cell(CellCall::Me)),
     ]
@@ -473,21 +552,35 @@ fn group() -> VolumeGroup {
         read_write: VolumeId(0x0102),
         read_only: Some(VolumeId(0x0103)),
         backup: None,
-        sites: vec![site(0x0506, "/vicepa", SiteKind::ReadWrite, 0), site(0x0607, "/b", SiteKind::ReadOnly, 9)],
+        sites: vec![
+            site(0x0506, "/vicepa", SiteKind::ReadWrite, 0),
+            site(0x0607, "/b", SiteKind::ReadOnly, 9),
+        ],
         released_epoch: 9,
         busy: Some(Busy { operation: "release".into(), by: "admin".into(), since_secs: -2 }),
     }
 }
 
 fn server() -> ServerInfo {
-    let addresses = vec![([192, 0, 2, 1], 7620).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 7621).into()];
-    ServerInfo { id: ServerId(0x0506), name: "one".into(), addresses, keys: vec![KeyPrint([0x0a; 32])] }
+    let addresses =
+        vec![([192, 0, 2, 1], 7620).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 7621).into()];
+    ServerInfo {
+        id: ServerId(0x0506),
+        name: "one".into(),
+        addresses,
+        keys: vec![KeyPrint([0x0a; 32])],
+    }
 }
 
 const CURSOR: StreamCursor = StreamCursor { vnode: VnodeNo(0x0506), stage: 3, position: 0x0708 };
 
 fn view() -> Finish {
-    Finish::View { id: Some(VolumeId(0x0103)), name: name("home.readonly"), kind: VolumeKind::ReadOnly, replace: true }
+    Finish::View {
+        id: Some(VolumeId(0x0103)),
+        name: name("home.readonly"),
+        kind: VolumeKind::ReadOnly,
+        replace: true,
+    }
 }
 
 fn task() -> TaskInfo {
@@ -546,8 +639,11 @@ fn answers() -> Vec<(&'static str, Answer)> {
         sole: false,
         target: None,
     };
-    let link =
-        DirEntry { kind: Kind::Symlink, target: Some(Bytes::from_static(b"to/there")), ..entry("l", Some(file)) };
+    let link = DirEntry {
+        kind: Kind::Symlink,
+        target: Some(Bytes::from_static(b"to/there")),
+        ..entry("l", Some(file))
+    };
     vec![
         ("done", Answer::Done),
         ("status", Answer::Status(file)),
@@ -564,24 +660,37 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ),
         (
             "delegation",
-            Answer::Delegation { status: dir, slots: VnodeSlots { first: 0x1000, count: 64, key: RunKey(0x11) } },
+            Answer::Delegation {
+                status: dir,
+                slots: VnodeSlots { first: 0x1000, count: 64, key: RunKey(0x11) },
+            },
         ),
         (
             "entries",
-            Answer::Entries { entries: vec![entry("a", None), entry("bc", Some(file))], end: true, dir_version: 44 },
+            Answer::Entries {
+                entries: vec![entry("a", None), entry("bc", Some(file))],
+                end: true,
+                dir_version: 44,
+            },
         ),
         ("entries-none", Answer::Entries { entries: Vec::new(), end: false, dir_version: 1 }),
         ("made", Answer::Made { status: file, dir, existed: true }),
         ("removed", Answer::Removed { status: file, dir }),
         ("renamed", Answer::Renamed { status: file, other: None, from_dir: dir, to_dir: dir }),
-        ("renamed-over", Answer::Renamed { status: file, other: Some(file), from_dir: dir, to_dir: dir }),
+        (
+            "renamed-over",
+            Answer::Renamed { status: file, other: Some(file), from_dir: dir, to_dir: dir },
+        ),
         ("target", Answer::Target(Bytes::from_static(b"../to"))),
         ("xattr", Answer::Xattr(Bytes::from_static(b"value"))),
         ("status-by-list", Answer::Status(Status { by_list: true, ..dir })),
         ("status-own-list", Answer::Status(Status { by_list: true, own_list: true, ..file })),
         ("acl", Answer::Acl { of: DIR, list: Bytes::from_static(b"list") }),
         ("rights", Answer::Rights { of: DIR, rights: 127 }),
-        ("xattr-names", Answer::XattrNames(vec![Bytes::from_static(b"user.a"), Bytes::from_static(b"user.bc")])),
+        (
+            "xattr-names",
+            Answer::XattrNames(vec![Bytes::from_static(b"user.a"), Bytes::from_static(b"user.bc")]),
+        ),
         (
             "volume",
             Answer::Volume(VolumeStatus {
@@ -610,7 +719,13 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("data", Answer::Data { data: Bytes::from_static(b"bytes"), end: true, status: file }),
         (
             "written",
-            Answer::Written { count: 4, offset: 17, status: file, previous_version: 8, verifier: BootVerifier(0xb007) },
+            Answer::Written {
+                count: 4,
+                offset: 17,
+                status: file,
+                previous_version: 8,
+                verifier: BootVerifier(0xb007),
+            },
         ),
         ("offset", Answer::Offset(1 << 40)),
         ("committed", Answer::Committed { verifier: BootVerifier(0xb007) }),
@@ -630,13 +745,22 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("volumes", Answer::Volumes { volumes: vec![volume()], end: true }),
         (
             "volumes-encrypted",
-            Answer::Volumes { volumes: vec![VolumeInfo { encrypted: Some(0x0a0b), ..volume() }, volume()], end: true },
+            Answer::Volumes {
+                volumes: vec![VolumeInfo { encrypted: Some(0x0a0b), ..volume() }, volume()],
+                end: true,
+            },
         ),
         (
             "groups",
-            Answer::Groups { groups: vec![Revised { record: group(), revision: Revision(0x0304) }], end: false },
+            Answer::Groups {
+                groups: vec![Revised { record: group(), revision: Revision(0x0304) }],
+                end: false,
+            },
         ),
-        ("servers", Answer::Servers(vec![Revised { record: server(), revision: Revision(0x0304) }])),
+        (
+            "servers",
+            Answer::Servers(vec![Revised { record: server(), revision: Revision(0x0304) }]),
+        ),
         ("revision", Answer::Revision(Revision(0x0304))),
         ("number", Answer::Number(VolumeId(0x0102))),
         (
@@ -746,10 +870,16 @@ fn messages() -> Vec<(&'static str, Message)> {
                 ],
             },
         ),
-        ("recall", Message::Break { id: BreakId(13), items: vec![item(BreakReason::Recall, None)] }),
+        (
+            "recall",
+            Message::Break { id: BreakId(13), items: vec![item(BreakReason::Recall, None)] },
+        ),
         ("renewed", Message::Renewed { number: 5, renewed: true }),
         ("credits", Message::Credits { credits: 16, grant: 3 }),
-        ("goodbye", Message::Goodbye { fault: Some(Fault::Expired), reason: "the session ends".into() }),
+        (
+            "goodbye",
+            Message::Goodbye { fault: Some(Fault::Expired), reason: "the session ends".into() },
+        ),
         ("goodbye-bare", Message::Goodbye { fault: None, reason: String::new() }),
         ("probed", Message::Probed(6)),
     ]
@@ -764,9 +894,11 @@ fn frames() -> Vec<(&'static str, Frame)> {
         credits: 2,
         ..FrameHeader::new(FrameKind::Request, SessionId(7))
     };
-    let answered = FrameHeader { slot: 3, request: 9, ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
+    let answered =
+        FrameHeader { slot: 3, request: 9, ..FrameHeader::new(FrameKind::Reply, SessionId(7)) };
     let data = Bytes::from_static(b"payload");
-    let flagged = |flags: Flags| FrameHeader { flags: asked.flags.with(flags), procedure: 10, ..asked };
+    let flagged =
+        |flags: Flags| FrameHeader { flags: asked.flags.with(flags), procedure: 10, ..asked };
     let direct = FrameHeader {
         flags: answered.flags.with(Flags::DIRECT),
         region: Region { handle: 5, offset: 0x2000 },
@@ -777,17 +909,31 @@ fn frames() -> Vec<(&'static str, Frame)> {
         ("request", Frame::plain(FrameHeader { procedure: 10, ..asked }, &b"message"[..])),
         (
             "request-summed",
-            Frame::new(FrameHeader { procedure: 19, ..asked }, &b"message"[..], data.clone()).sealed(all),
+            Frame::new(FrameHeader { procedure: 19, ..asked }, &b"message"[..], data.clone())
+                .sealed(all),
         ),
         ("request-chain-start", Frame::plain(flagged(Flags::CHAIN_START), &b"message"[..])),
         ("request-chain-middle", Frame::plain(flagged(Flags::CHAIN_MIDDLE), &b"message"[..])),
-        ("request-chain-end", Frame::plain(flagged(Flags::CHAIN_END.with(Flags::ABORTED)), &b"message"[..])),
+        (
+            "request-chain-end",
+            Frame::plain(flagged(Flags::CHAIN_END.with(Flags::ABORTED)), &b"message"[..]),
+        ),
         ("reply-direct", Frame::new(direct, &b"message"[..], data).sealed(Features::CHECKSUMS)),
-        ("reply-fault", Frame::plain(FrameHeader { fault: Some(Fault::NoSpace.into()), ..answered }, Bytes::new())),
+        (
+            "reply-fault",
+            Frame::plain(
+                FrameHeader { fault: Some(Fault::NoSpace.into()), ..answered },
+                Bytes::new(),
+            ),
+        ),
         (
             "reply-descriptor",
             Frame::plain(
-                FrameHeader { procedure: 16, flags: answered.flags.with(Flags::DESCRIPTOR), ..answered },
+                FrameHeader {
+                    procedure: 16,
+                    flags: answered.flags.with(Flags::DESCRIPTOR),
+                    ..answered
+                },
                 &b"message"[..],
             ),
         ),
@@ -799,7 +945,10 @@ fn hellos() -> Vec<(&'static str, Vec<u8>)> {
     let refused = |refusal| HelloAnswer::Refused(refusal).to_bytes().to_vec();
     vec![
         ("hello", Hello::full(features).to_bytes().to_vec()),
-        ("hello-to-one", Hello { server: Some(types::ServerId(7)), ..Hello::full(features) }.to_bytes().to_vec()),
+        (
+            "hello-to-one",
+            Hello { server: Some(types::ServerId(7)), ..Hello::full(features) }.to_bytes().to_vec(),
+        ),
         ("welcome", HelloAnswer::Welcome(Terms::full(features)).to_bytes().to_vec()),
         ("refused-not-ours", refused(HelloRefusal::NotOurs)),
         ("refused-version", refused(HelloRefusal::Version)),
@@ -828,18 +977,25 @@ fn now() -> Vec<(&'static str, Vec<(&'static str, Vector)>)> {
     let message = |(name, message): (&'static str, Message)| {
         frame((name, message.to_frame(SessionId(7)).unwrap().sealed(Features::CHECKSUMS)))
     };
-    let record =
-        |(name, answer): (&'static str, Answer)| (name, (Vec::new(), encode_answer_record(&answer), Vec::new()));
-    let recorded = answers()
-        .into_iter()
-        .filter(|(_, answer)| !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_)));
+    let record = |(name, answer): (&'static str, Answer)| {
+        (name, (Vec::new(), encode_answer_record(&answer), Vec::new()))
+    };
+    let recorded = answers().into_iter().filter(|(_, answer)| {
+        !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_))
+    });
     vec![
         ("calls", calls().into_iter().map(call).collect()),
         ("answers", answers().into_iter().map(answer).collect()),
         ("records", recorded.map(record).collect()),
         ("messages", messages().into_iter().map(message).collect()),
         ("frames", frames().into_iter().map(frame).collect()),
-        ("hellos", hellos().into_iter().map(|(name, bytes)| (name, (Vec::new(), bytes, Vec::new()))).collect()),
+        (
+            "hellos",
+            hellos()
+                .into_iter()
+                .map(|(name, bytes)| (name, (Vec::new(), bytes, Vec::new())))
+                .collect(),
+        ),
     ]
 }
 
@@ -851,7 +1007,8 @@ fn write_golden() {
         let mut text = std::fs::read_to_string(path(family)).unwrap_or_default();
         for (name, (head, message, payload)) in vectors {
             if !known.contains_key(name) {
-                writeln!(text, "{name} {} {} {}", hex(&head), hex(&message), hex(&payload)).unwrap();
+                writeln!(text, "{name} {} {} {}", hex(&head), hex(&message), hex(&payload))
+                    .unwrap();
             }
         }
         std::fs::write(path(family), text).unwrap();
@@ -931,7 +1088,10 @@ fn every_truncated_and_every_longer_form_is_refused() {
     for (name, (head, message, payload)) in load("calls") {
         let procedure = u16::from_le_bytes(head[..].try_into().unwrap());
         for wrong in misshapen(&message) {
-            assert!(decode_call(procedure, &wrong, payload.clone().into()).is_err(), "{name} {wrong:?}");
+            assert!(
+                decode_call(procedure, &wrong, payload.clone().into()).is_err(),
+                "{name} {wrong:?}"
+            );
         }
         for wrong in misshapen(&payload) {
             assert!(decode_call(procedure, &message, wrong.into()).is_err(), "{name}: payload");
@@ -940,7 +1100,10 @@ fn every_truncated_and_every_longer_form_is_refused() {
     for (name, (head, message, payload)) in load("answers") {
         let kind = u16::from_le_bytes(head[..].try_into().unwrap());
         for wrong in misshapen(&message) {
-            assert!(decode_answer(kind, &wrong, payload.clone().into()).is_err(), "{name} {wrong:?}");
+            assert!(
+                decode_answer(kind, &wrong, payload.clone().into()).is_err(),
+                "{name} {wrong:?}"
+            );
         }
         for wrong in misshapen(&payload) {
             assert!(decode_answer(kind, &message, wrong.into()).is_err(), "{name}: payload");
@@ -974,7 +1137,8 @@ fn mutate(bytes: &mut Vec<u8>, choice: u8, at: u16, value: u8) {
     }
 }
 
-/// As many as `PROPTEST_CASES` says, as `fuzz/run.sh` does; otherwise what takes well under a second.
+/// As many as `PROPTEST_CASES` says, as `fuzz/run.sh` does; otherwise what takes well under a
+/// second.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
 }

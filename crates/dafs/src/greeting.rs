@@ -1,4 +1,5 @@
-//! A server's connection before it belongs to a session: hello, then one attach or bind. Holds at most one hello.
+//! A server's connection before it belongs to a session: hello, then one attach or bind. Holds at
+//! most one hello.
 //!
 //! ```text
 //! Hello --64 bytes, agreed--> First --attach or bind--> Over
@@ -33,11 +34,11 @@ pub enum GreetingOutput {
     Send(Bytes),
     /// Hello is over: frames follow.
     Agreed(Terms),
-    /// The connection wants to be the operations connection of a session: find or make it, then give it
-    /// [`crate::ServerInput::Attached`]. The greeting is over.
+    /// The connection wants to be the operations connection of a session: find or make it, then
+    /// give it [`crate::ServerInput::Attached`]. The greeting is over.
     Attach(Attach),
-    /// The connection wants to be the back connection of a session: give that one [`crate::ServerInput::Bind`].
-    /// The greeting is over.
+    /// The connection wants to be the back connection of a session: give that one
+    /// [`crate::ServerInput::Bind`]. The greeting is over.
     Bind(Bind),
     /// Give the machine a tick then.
     WakeAt(Time),
@@ -66,7 +67,13 @@ impl Greeting {
     pub fn new(now: Time, offered: Terms, out: &mut Vec<GreetingOutput>) -> Greeting {
         let until = now + GREETING_TIME;
         out.push(GreetingOutput::WakeAt(until));
-        Greeting { offered, until, refuse: None, me: None, state: State::Hello { bytes: [0; Hello::BYTES], have: 0 } }
+        Greeting {
+            offered,
+            until,
+            refuse: None,
+            me: None,
+            state: State::Hello { bytes: [0; Hello::BYTES], have: 0 },
+        }
     }
 
     /// What a server offers by default over a connection with these features.
@@ -135,7 +142,9 @@ impl Greeting {
         match agreed {
             Ok(terms) => {
                 self.state = State::First(terms);
-                out.push(GreetingOutput::Send(Bytes::copy_from_slice(&HelloAnswer::Welcome(terms).to_bytes())));
+                out.push(GreetingOutput::Send(Bytes::copy_from_slice(
+                    &HelloAnswer::Welcome(terms).to_bytes(),
+                )));
                 out.push(GreetingOutput::Agreed(terms));
                 Ok(())
             }
@@ -143,9 +152,15 @@ impl Greeting {
         }
     }
 
-    fn say_no(&mut self, refusal: HelloRefusal, out: &mut Vec<GreetingOutput>) -> Result<(), PeerError> {
+    fn say_no(
+        &mut self,
+        refusal: HelloRefusal,
+        out: &mut Vec<GreetingOutput>,
+    ) -> Result<(), PeerError> {
         self.state = State::Over;
-        out.push(GreetingOutput::Send(Bytes::copy_from_slice(&HelloAnswer::Refused(refusal).to_bytes())));
+        out.push(GreetingOutput::Send(Bytes::copy_from_slice(
+            &HelloAnswer::Refused(refusal).to_bytes(),
+        )));
         Err(PeerError::Turned(refusal))
     }
 
@@ -216,10 +231,19 @@ mod tests {
         }
         assert_eq!(greeting.bytes_wanted(), 0);
         let terms = Terms::full(Features::CHECKSUMS);
-        assert!(matches!(&out[..], [GreetingOutput::Send(_), GreetingOutput::Agreed(agreed)] if *agreed == terms));
+        assert!(
+            matches!(&out[..], [GreetingOutput::Send(_), GreetingOutput::Agreed(agreed)] if *agreed == terms)
+        );
         out.clear();
-        let attach = Attach { client: ClientId(5), incarnation: 1, resume: None, display: "host".into(), pid: 1 };
-        let frame = Message::Attach(attach.clone()).to_frame(SessionId(0)).unwrap().sealed(terms.features);
+        let attach = Attach {
+            client: ClientId(5),
+            incarnation: 1,
+            resume: None,
+            display: "host".into(),
+            pid: 1,
+        };
+        let frame =
+            Message::Attach(attach.clone()).to_frame(SessionId(0)).unwrap().sealed(terms.features);
         greeting.step(Time::ZERO, GreetingInput::Arrived(frame.clone()), &mut out).unwrap();
         assert_eq!(out, [GreetingOutput::Attach(attach)]);
         let again = greeting.step(Time::ZERO, GreetingInput::Arrived(frame), &mut out);
@@ -263,7 +287,8 @@ mod tests {
             let (mut greeting, mut out) = greeting();
             greeting.answers_for(ServerId(7));
             let hello = Hello { server: server.map(ServerId), ..Hello::full(Features::NONE) };
-            let taken = greeting.step(Time::ZERO, GreetingInput::Bytes(&hello.to_bytes()), &mut out);
+            let taken =
+                greeting.step(Time::ZERO, GreetingInput::Bytes(&hello.to_bytes()), &mut out);
             (taken.is_ok(), refusal(&out))
         };
         assert_eq!(ask(None), (true, None));

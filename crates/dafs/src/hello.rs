@@ -1,7 +1,9 @@
-//! The first bytes of a connection: what the client can speak, and what the server chose. Layouts: `docs/spec/protocol.md`, "Hello".
+//! The first bytes of a connection: what the client can speak, and what the server chose. Layouts:
+//! `docs/spec/protocol.md`, "Hello".
 //!
-//! The hello begins with text, so that whoever reaches the wrong port sees what speaks there, and with bytes that break if a
-//! transport changes line ends or cuts the eighth bit. It never changes its layout: versions are agreed on inside it.
+//! The hello begins with text, so that whoever reaches the wrong port sees what speaks there, and
+//! with bytes that break if a transport changes line ends or cuts the eighth bit. It never changes
+//! its layout: versions are agreed on inside it.
 
 use types::ServerId;
 use types::limits::{PAYLOAD_BYTES_MAX, SLOTS_MAX};
@@ -263,7 +265,12 @@ impl Hello {
 impl Terms {
     /// The most that this code can do, over a connection with these abilities.
     pub const fn full(features: Features) -> Terms {
-        Terms { version: VERSION, features, slots: SLOTS_MAX, payload_bytes_max: PAYLOAD_BYTES_MAX as u32 }
+        Terms {
+            version: VERSION,
+            features,
+            slots: SLOTS_MAX,
+            payload_bytes_max: PAYLOAD_BYTES_MAX as u32,
+        }
     }
 
     fn are_workable(&self) -> bool {
@@ -281,7 +288,12 @@ impl HelloAnswer {
         let (refusal, terms) = match self {
             HelloAnswer::Welcome(terms) => (None, *terms),
             HelloAnswer::Refused(refusal) => {
-                let nothing = Terms { version: VERSION, features: Features::NONE, slots: 0, payload_bytes_max: 0 };
+                let nothing = Terms {
+                    version: VERSION,
+                    features: Features::NONE,
+                    slots: 0,
+                    payload_bytes_max: 0,
+                };
                 (Some(*refusal), nothing)
             }
         };
@@ -307,7 +319,10 @@ impl HelloAnswer {
     ///
     /// # Errors
     /// [`WireError`]: not an answer of this protocol, or one that does not fit.
-    pub fn parse(bytes: &[u8; HelloAnswer::BYTES], hello: &Hello) -> Result<HelloAnswer, WireError> {
+    pub fn parse(
+        bytes: &[u8; HelloAnswer::BYTES],
+        hello: &Hello,
+    ) -> Result<HelloAnswer, WireError> {
         let raw: RawAnswer = zerocopy::transmute!(*bytes);
         if raw.magic != MAGIC {
             return Err(WireError::BadMagic);
@@ -325,7 +340,9 @@ impl HelloAnswer {
             slots: raw.slots.get(),
             payload_bytes_max: raw.payload_bytes_max.get(),
         };
-        if terms.version != VERSION || !(hello.version_min..=hello.version_max).contains(&terms.version) {
+        if terms.version != VERSION
+            || !(hello.version_min..=hello.version_max).contains(&terms.version)
+        {
             return Err(WireError::BadVersion(terms.version));
         }
         match hello.agree(&terms) {
@@ -353,9 +370,16 @@ mod tests {
     #[test]
     fn the_smaller_of_both_limits_and_the_common_abilities_are_agreed_on() {
         let hello = Hello { slots: 16, ..Hello::full(Features::CHECKSUMS.with(Features::DIRECT)) };
-        let offered =
-            Terms { payload_bytes_max: 65536, ..Terms::full(Features::CHECKSUMS.with(Features::DESCRIPTORS)) };
-        let agreed = Terms { version: VERSION, features: Features::CHECKSUMS, slots: 16, payload_bytes_max: 65536 };
+        let offered = Terms {
+            payload_bytes_max: 65536,
+            ..Terms::full(Features::CHECKSUMS.with(Features::DESCRIPTORS))
+        };
+        let agreed = Terms {
+            version: VERSION,
+            features: Features::CHECKSUMS,
+            slots: 16,
+            payload_bytes_max: 65536,
+        };
         assert_eq!(hello.agree(&offered), Ok(agreed));
         let answer = HelloAnswer::Welcome(agreed);
         assert_eq!(HelloAnswer::parse(&answer.to_bytes(), &hello), Ok(answer));
@@ -367,7 +391,10 @@ mod tests {
             let bytes = HelloAnswer::Refused(refusal).to_bytes();
             let text = String::from_utf8_lossy(&bytes);
             assert!(text.contains("RIALTO-DAFS") && text.contains(&refusal.to_string()), "{text}");
-            assert_eq!(HelloAnswer::parse(&bytes, &Hello::full(Features::NONE)), Ok(HelloAnswer::Refused(refusal)));
+            assert_eq!(
+                HelloAnswer::parse(&bytes, &Hello::full(Features::NONE)),
+                Ok(HelloAnswer::Refused(refusal))
+            );
         }
     }
 
@@ -377,8 +404,14 @@ mod tests {
         let full = Hello::full(Features::NONE);
         let later = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..full };
         assert_eq!(later.agree(&offered), Err(HelloRefusal::Version));
-        assert_eq!(Hello { slots: CREDITS_MIN - 1, ..full }.agree(&offered), Err(HelloRefusal::Limits));
-        assert_eq!(Hello { payload_bytes_max: 0, ..full }.agree(&offered), Err(HelloRefusal::Limits));
+        assert_eq!(
+            Hello { slots: CREDITS_MIN - 1, ..full }.agree(&offered),
+            Err(HelloRefusal::Limits)
+        );
+        assert_eq!(
+            Hello { payload_bytes_max: 0, ..full }.agree(&offered),
+            Err(HelloRefusal::Limits)
+        );
         let mut swapped = full.to_bytes();
         swapped[16..20].reverse();
         assert_eq!(Hello::parse(&swapped), Err(HelloRefusal::ByteOrder));
@@ -386,7 +419,8 @@ mod tests {
 
     #[test]
     fn a_server_cannot_grant_what_was_not_asked_for() {
-        let hello = Hello { slots: 16, payload_bytes_max: 65536, ..Hello::full(Features::CHECKSUMS) };
+        let hello =
+            Hello { slots: 16, payload_bytes_max: 65536, ..Hello::full(Features::CHECKSUMS) };
         let fair = hello.agree(&Terms::full(Features::CHECKSUMS)).unwrap();
         for terms in [
             Terms { slots: 17, ..fair },
@@ -395,7 +429,10 @@ mod tests {
             Terms { features: Features::DIRECT, ..fair },
             Terms { version: 2, ..fair },
         ] {
-            assert!(HelloAnswer::parse(&HelloAnswer::Welcome(terms).to_bytes(), &hello).is_err(), "{terms:?}");
+            assert!(
+                HelloAnswer::parse(&HelloAnswer::Welcome(terms).to_bytes(), &hello).is_err(),
+                "{terms:?}"
+            );
         }
     }
 

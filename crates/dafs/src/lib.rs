@@ -1,14 +1,20 @@
-//! The native protocol, after the ideas of DAFS: how calls and answers look as bytes, and the two machines that keep a
-//! session between a client and a server. `docs/spec/protocol.md` has every layout.
+//! The native protocol, after the ideas of DAFS: how calls and answers look as bytes, and the two
+//! machines that keep a session between a client and a server. `docs/spec/protocol.md` has every
+//! layout.
 //!
-//! Nothing here does I/O, reads a clock or starts a thread. A driver cuts a stream into [`Frame`]s and feeds them to a machine:
+//! Nothing here does I/O, reads a clock or starts a thread. A driver cuts a stream into [`Frame`]s
+//! and feeds them to a machine:
 //!
-//! - [`Greeting`] (server, one a connection): the hello, then the attach or bind that says where the connection belongs;
-//! - [`ServerSession`] (one a session): slots, request numbers, chains, credentials, breaks, renewals;
-//! - [`ClientSession`] (one a server that is talked to): credits, resending after a reconnect, keep-alive.
+//! - [`Greeting`] (server, one a connection): the hello, then the attach or bind that says where
+//!   the connection belongs;
+//! - [`ServerSession`] (one a session): slots, request numbers, chains, credentials, breaks,
+//!   renewals;
+//! - [`ClientSession`] (one a server that is talked to): credits, resending after a reconnect,
+//!   keep-alive.
 //!
-//! Each `step` takes one input and appends its outputs. An error from `step` is the peer's fault: the connection that the
-//! input came from is to be closed (the machine has forgotten it already), the session lives on.
+//! Each `step` takes one input and appends its outputs. An error from `step` is the peer's fault:
+//! the connection that the input came from is to be closed (the machine has forgotten it already),
+//! the session lives on.
 
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -34,10 +40,12 @@ pub mod server;
 pub mod strategies;
 mod wire;
 
-pub use client::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole};
+pub use client::{
+    CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole,
+};
 pub use codec::{
-    EncodedAnswer, EncodedCall, Procedure, decode_answer, decode_answer_record, decode_call, encode_answer,
-    encode_answer_record, encode_call,
+    EncodedAnswer, EncodedCall, Procedure, decode_answer, decode_answer_record, decode_call,
+    encode_answer, encode_answer_record, encode_call,
 };
 pub use error::{PeerError, WireError};
 pub use frame::{FaultCode, Flags, Frame, FrameHeader, FrameKind, Region};
@@ -45,6 +53,7 @@ pub use greeting::{Greeting, GreetingInput, GreetingOutput};
 pub use hello::{Features, Hello, HelloAnswer, HelloRefusal, Terms};
 pub use server::{ServerInput, ServerOutput, ServerSession, SessionSetup};
 
-/// One connection, as its driver numbers it. Never used again for another connection of the same session.
+/// One connection, as its driver numbers it. Never used again for another connection of the same
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u64);

@@ -1,13 +1,18 @@
-//! Messages that keep a session: all but requests and replies. Layouts: `docs/spec/protocol.md`, "Session messages".
+//! Messages that keep a session: all but requests and replies. Layouts: `docs/spec/protocol.md`,
+//! "Session messages".
 
 use std::time::Duration;
 
 use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
-use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, RequestIdentity, SessionId};
+use types::{
+    BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, RequestIdentity, SessionId,
+};
 
 use crate::codec::choice::break_reason;
 use crate::credentials::{Hash, TokenProof};
-use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
+use crate::limits::{
+    BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX,
+};
 use crate::wire::{FieldReader, Writer, limit};
 use crate::{FaultCode, Frame, FrameHeader, FrameKind, Terms, WireError};
 
@@ -20,7 +25,8 @@ pub struct Attach {
     pub incarnation: u64,
     /// The session to go on with.
     pub resume: Option<SessionId>,
-    /// Host and program, for people to read. UTF-8, at most [`crate::limits::DISPLAY_BYTES_MAX`] bytes.
+    /// Host and program, for people to read. UTF-8, at most [`crate::limits::DISPLAY_BYTES_MAX`]
+    /// bytes.
     pub display: String,
     /// Process id of the program.
     pub pid: u32,
@@ -33,7 +39,8 @@ pub struct AttachAnswer {
     pub session: SessionId,
     /// It existed before: its slots remember what was done.
     pub resumed: bool,
-    /// The attach counts as a renewal. Otherwise a break is overdue, and is to be acknowledged first.
+    /// The attach counts as a renewal. Otherwise a break is overdue, and is to be acknowledged
+    /// first.
     pub renewed: bool,
     /// Which life of the server: another number means that it restarted.
     pub server: u64,
@@ -97,7 +104,8 @@ pub enum Message {
     },
     /// To the server: extend the lease.
     Renew(u64),
-    /// To the server: the grant with this number is followed, no slot at or above its credits is in use any more.
+    /// To the server: the grant with this number is followed, no slot at or above its credits is in
+    /// use any more.
     CreditsTaken(u64),
     /// To the server: the session is over.
     Detach,
@@ -145,7 +153,8 @@ const GROUPS_UNKNOWN: u32 = u32::MAX;
 const ITEM_BYTES: usize = 28;
 
 impl Message {
-    /// The frame of this message in `session` (of an [`Attach`] and an [`AttachAnswer`] their own session). Not yet sealed.
+    /// The frame of this message in `session` (of an [`Attach`] and an [`AttachAnswer`] their own
+    /// session). Not yet sealed.
     ///
     /// # Errors
     /// [`WireError`]: a limit is broken.
@@ -156,8 +165,9 @@ impl Message {
         Ok(Frame::plain(header, to.end()?))
     }
 
-    /// The frame that ends a connection which belongs to no session: an attach was refused, or a bind names no session.
-    /// `reason` is cut to [`REASON_BYTES_MAX`] bytes. The connection is to be closed behind it.
+    /// The frame that ends a connection which belongs to no session: an attach was refused, or a
+    /// bind names no session. `reason` is cut to [`REASON_BYTES_MAX`] bytes. The connection is to
+    /// be closed behind it.
     pub fn goodbye(terms: &Terms, session: SessionId, fault: Option<Fault>, reason: &str) -> Frame {
         let reason = cut(reason, REASON_BYTES_MAX).to_owned();
         let frame = Message::Goodbye { fault, reason }.to_frame(session);
@@ -207,14 +217,18 @@ impl Message {
             }
             Message::Token { handle, shown } => {
                 header.credential = *handle;
-                to.length16("token bytes", shown.token.len(), TOKEN_BYTES_MAX).raw(&shown.token).raw(&shown.proof);
+                to.length16("token bytes", shown.token.len(), TOKEN_BYTES_MAX)
+                    .raw(&shown.token)
+                    .raw(&shown.proof);
             }
             Message::Cancel { slot, request } => (header.slot, header.request) = (*slot, *request),
             Message::BreakAck { id, held } => {
                 header.request = id.0;
                 to.length32("fids", held.len(), FIDS_MAX).fids(held);
             }
-            Message::Renew(number) | Message::Probe(number) | Message::Probed(number) => header.request = *number,
+            Message::Renew(number) | Message::Probe(number) | Message::Probed(number) => {
+                header.request = *number;
+            }
             Message::CreditsTaken(grant) => header.request = *grant,
             Message::Credits { credits, grant } => {
                 header.request = *grant;
@@ -242,7 +256,8 @@ impl Message {
         }
     }
 
-    /// The message of a frame; `None` for a request or reply. Header fields that the message does not use must be empty.
+    /// The message of a frame; `None` for a request or reply. Header fields that the message does
+    /// not use must be empty.
     ///
     /// # Errors
     /// [`WireError`]: it is no message of the kind that its header says.
@@ -253,7 +268,9 @@ impl Message {
             FrameKind::Request | FrameKind::Reply => return Ok(None),
             FrameKind::Attach => Message::Attach(get_attach(header, &mut from)?),
             FrameKind::Bind => Message::Bind(Bind { session: header.session, key: from.u128()? }),
-            FrameKind::Credential => Message::Credential { handle: header.credential, caller: get_caller(&mut from)? },
+            FrameKind::Credential => {
+                Message::Credential { handle: header.credential, caller: get_caller(&mut from)? }
+            }
             FrameKind::Token => {
                 let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
                 let shown = TokenProof { token: from.owned(length)?, proof: from.array()? };
@@ -270,9 +287,15 @@ impl Message {
             FrameKind::Probe => Message::Probe(header.request),
             FrameKind::Attached => Message::Attached(get_attached(header, &mut from)?),
             FrameKind::Bound => Message::Bound,
-            FrameKind::Break => Message::Break { id: BreakId(header.request), items: get_items(&mut from)? },
-            FrameKind::Renewed => Message::Renewed { number: header.request, renewed: from.bool("renewed")? },
-            FrameKind::Credits => Message::Credits { credits: header.credits.into(), grant: header.request },
+            FrameKind::Break => {
+                Message::Break { id: BreakId(header.request), items: get_items(&mut from)? }
+            }
+            FrameKind::Renewed => {
+                Message::Renewed { number: header.request, renewed: from.bool("renewed")? }
+            }
+            FrameKind::Credits => {
+                Message::Credits { credits: header.credits.into(), grant: header.request }
+            }
             FrameKind::Goodbye => {
                 let length = from.length16("reason bytes", REASON_BYTES_MAX)?;
                 let fault = match header.fault {
@@ -290,7 +313,8 @@ impl Message {
         message.check_header(header).map(|()| Some(message))
     }
 
-    /// One form on the wire: the header is just what [`Message::to_frame`] would make of the message.
+    /// One form on the wire: the header is just what [`Message::to_frame`] would make of the
+    /// message.
     fn check_header(&self, header: &FrameHeader) -> Result<(), WireError> {
         let mut expected = FrameHeader::new(self.kind(), header.session);
         self.put(&mut expected, &mut Writer::new());
@@ -298,7 +322,9 @@ impl Message {
         match () {
             () if expected.request != header.request => bad("request", header.request),
             () if expected.slot != header.slot => bad("slot", header.slot.into()),
-            () if expected.credential != header.credential => bad("credential", header.credential.into()),
+            () if expected.credential != header.credential => {
+                bad("credential", header.credential.into())
+            }
             () if expected.credits != header.credits => bad("credits", header.credits.into()),
             () => Ok(()),
         }
@@ -359,7 +385,10 @@ fn put_attached(to: &mut Writer, attached: &AttachAnswer) {
         .raw(&attached.challenge);
 }
 
-fn get_attached(header: &FrameHeader, from: &mut FieldReader<'_>) -> Result<AttachAnswer, WireError> {
+fn get_attached(
+    header: &FrameHeader,
+    from: &mut FieldReader<'_>,
+) -> Result<AttachAnswer, WireError> {
     Ok(AttachAnswer {
         session: header.session,
         credits: header.credits.into(),
@@ -389,7 +418,8 @@ fn get_items(from: &mut FieldReader<'_>) -> Result<Vec<BreakItem>, WireError> {
     let count = from.length32("items", BREAK_ITEMS_MAX)?;
     from.check_room(count, ITEM_BYTES)?;
     let items: Vec<BreakItem> = (0..count).map(|_| get_item(from)).collect::<Result<_, _>>()?;
-    let hint_bytes = items.iter().flat_map(|item| &item.name).map(|name| name.as_bytes().len()).sum();
+    let hint_bytes =
+        items.iter().flat_map(|item| &item.name).map(|name| name.as_bytes().len()).sum();
     limit("hint bytes", hint_bytes, BREAK_HINT_BYTES_MAX).map(|()| items)
 }
 

@@ -1,5 +1,6 @@
-//! Unpacks what a read brought packed. It may come from a server that is damaged, or means harm: nothing is written but what the run says that it
-//! holds, and no block is given to anybody that does not match its sum (ST-3).
+//! Unpacks what a read brought packed. It may come from a server that is damaged, or means harm:
+//! nothing is written but what the run says that it holds, and no block is given to anybody that
+//! does not match its sum (ST-3).
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -39,7 +40,8 @@ pub fn unpack(run: &PackedRun, wanted: Range<u64>) -> Result<Bytes, UnpackError>
     let first = run.offset / PackedRun::CHUNK_BYTES;
     let chunks = buffer.chunks_mut(PackedRun::CHUNK_BYTES as usize).zip(&run.frames);
     for (number, (chunk, bytes)) in (first..).zip(chunks) {
-        let (frame, rest) = frames.split_at_checked(*bytes as usize).ok_or(UnpackError::NotWhole)?;
+        let (frame, rest) =
+            frames.split_at_checked(*bytes as usize).ok_or(UnpackError::NotWhole)?;
         frames = rest;
         unpack_chunk(frame, chunk).ok_or(UnpackError::Frame(number))?;
     }
@@ -51,7 +53,8 @@ pub fn unpack(run: &PackedRun, wanted: Range<u64>) -> Result<Bytes, UnpackError>
             _ => return Err(UnpackError::Sum(number)),
         }
     }
-    Ok(types::buffer::freeze(buffer).slice((from - run.offset) as usize..(to - run.offset) as usize))
+    Ok(types::buffer::freeze(buffer)
+        .slice((from - run.offset) as usize..(to - run.offset) as usize))
 }
 
 /// Fills the chunk; nothing if the frame does not.
@@ -148,7 +151,11 @@ mod tests {
         let whole = CHUNK..4 * CHUNK;
         assert_eq!(unpack(&good, whole.clone()).unwrap(), bytes);
         assert_eq!(unpack(&good, 0..2 * CHUNK), Err(UnpackError::NotWhole), "it begins later");
-        assert_eq!(unpack(&good, 5 * CHUNK..6 * CHUNK), Err(UnpackError::NotWhole), "it ends before");
+        assert_eq!(
+            unpack(&good, 5 * CHUNK..6 * CHUNK),
+            Err(UnpackError::NotWhole),
+            "it ends before"
+        );
         // A mebibyte of zeros in the room of a chunk.
         let bomb = zstd::bulk::compress(&vec![0; 1 << 20], 3).unwrap();
         let one = |bytes: Vec<u8>| PackedRun {
@@ -169,6 +176,8 @@ mod tests {
         // A hole is zeros whatever its chunk holds.
         wrong.sums[5] = 0;
         let holed = unpack(&wrong, whole).unwrap();
-        assert!(holed[5 * BLOCK..6 * BLOCK].iter().all(|byte| *byte == 0) && holed[6 * BLOCK] == b'x');
+        assert!(
+            holed[5 * BLOCK..6 * BLOCK].iter().all(|byte| *byte == 0) && holed[6 * BLOCK] == b'x'
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Random calls, answers and messages, for tests here and in other crates (feature `proptest`). Each is one that the protocol can carry.
+//! Random calls, answers and messages, for tests here and in other crates (feature `proptest`).
+//! Each is one that the protocol can carry.
 
 use std::time::Duration;
 
@@ -7,12 +8,14 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use types::{
-    AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller,
-    CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, KeyPrint, Kind, Lending,
-    LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull,
-    RemoveWhat, RenameMode, Revised, Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime, Site,
-    SiteKind, Status, StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall,
-    VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange,
+    Call, Caller, CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish,
+    IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner, Name,
+    NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat, RenameMode, Revised,
+    Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status,
+    StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall,
+    VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus,
+    WhichVolume, XattrMode,
 };
 
 use crate::credentials::TokenProof;
@@ -78,11 +81,13 @@ pub fn status() -> impl Strategy<Value = Status> {
 
 /// Any caller.
 pub fn caller() -> impl Strategy<Value = Caller> {
-    (any::<u32>(), any::<u32>(), of(vec(any::<u32>(), 0..40))).prop_map(|(uid, gid, groups)| Caller {
-        uid,
-        gid,
-        groups: groups.map(Vec::into_boxed_slice),
-        who: types::RequestIdentity::NAMED,
+    (any::<u32>(), any::<u32>(), of(vec(any::<u32>(), 0..40))).prop_map(|(uid, gid, groups)| {
+        Caller {
+            uid,
+            gid,
+            groups: groups.map(Vec::into_boxed_slice),
+            who: types::RequestIdentity::NAMED,
+        }
     })
 }
 
@@ -105,7 +110,11 @@ fn new_kind() -> impl Strategy<Value = NewKind> {
 }
 
 fn create_how() -> impl Strategy<Value = CreateHow> {
-    prop_oneof![Just(CreateHow::Unchecked), Just(CreateHow::Guarded), any::<u64>().prop_map(CreateHow::Exclusive)]
+    prop_oneof![
+        Just(CreateHow::Unchecked),
+        Just(CreateHow::Guarded),
+        any::<u64>().prop_map(CreateHow::Exclusive)
+    ]
 }
 
 fn set_time() -> impl Strategy<Value = SetTime> {
@@ -115,16 +124,18 @@ fn set_time() -> impl Strategy<Value = SetTime> {
 fn status_change() -> impl Strategy<Value = StatusChange> {
     let owner = (of(any::<u16>()), of(any::<u32>()), of(any::<u32>()), of(any::<u64>()));
     (owner, of(set_time()), of(set_time()), any::<[bool; 3]>()).prop_map(
-        |((mode, uid, gid, size), accessed, modified, [kill_privileges, through_handle, hold])| StatusChange {
-            mode,
-            uid,
-            gid,
-            size,
-            accessed,
-            modified,
-            kill_privileges,
-            through_handle,
-            hold,
+        |((mode, uid, gid, size), accessed, modified, [kill_privileges, through_handle, hold])| {
+            StatusChange {
+                mode,
+                uid,
+                gid,
+                size,
+                accessed,
+                modified,
+                kill_privileges,
+                through_handle,
+                hold,
+            }
         },
     )
 }
@@ -162,7 +173,8 @@ pub fn call() -> impl Strategy<Value = Call> {
 }
 
 fn delegation_calls() -> impl Strategy<Value = Call> {
-    let changes = prop_oneof![name_calls(), file_calls(), data_calls()].prop_filter("delegable", Call::delegable);
+    let changes = prop_oneof![name_calls(), file_calls(), data_calls()]
+        .prop_filter("delegable", Call::delegable);
     prop_oneof![
         fid().prop_map(|fid| Call::Delegate { fid }),
         vec(fid(), 0..50).prop_map(|fids| Call::Return { fids }),
@@ -187,11 +199,20 @@ fn volume_state() -> impl Strategy<Value = VolumeState> {
 }
 
 fn volume_calls() -> impl Strategy<Value = Call> {
-    let change = (of(any::<u64>()), of(any::<u64>()), of(volume_state()))
-        .prop_map(|(quota_bytes, quota_files, state)| VolumeChange { quota_bytes, quota_files, state });
-    let which = prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
+    let change = (of(any::<u64>()), of(any::<u64>()), of(volume_state())).prop_map(
+        |(quota_bytes, quota_files, state)| VolumeChange { quota_bytes, quota_files, state },
+    );
+    let which =
+        prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
     prop_oneof![
-        (of(1..u64::MAX), of(0..u32::MAX), name(), any::<[u64; 2]>(), any::<(u32, u32)>(), any::<Option<bool>>())
+        (
+            of(1..u64::MAX),
+            of(0..u32::MAX),
+            name(),
+            any::<[u64; 2]>(),
+            any::<(u32, u32)>(),
+            any::<Option<bool>>()
+        )
             .prop_map(|(id, partition, name, quota, owner, encrypt)| VolumeCall::Create {
                 id: id.map(VolumeId),
                 partition: partition.map(PartitionNo),
@@ -204,43 +225,59 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         volume_id().prop_map(|id| VolumeCall::Remove { id }),
         (volume_id(), name()).prop_map(|(id, name)| VolumeCall::Rename { id, name }),
         (of(1..u64::MAX), volume_id(), name(), volume_kind(), any::<bool>()).prop_map(
-            |(id, of, name, kind, replace)| VolumeCall::Clone { id: id.map(VolumeId), of, name, kind, replace }
+            |(id, of, name, kind, replace)| VolumeCall::Clone {
+                id: id.map(VolumeId),
+                of,
+                name,
+                kind,
+                replace
+            }
         ),
         (volume_id(), change).prop_map(|(id, change)| VolumeCall::SetFields { id, change }),
-        (any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(partition, after, max)| VolumeCall::List {
-            partition: PartitionNo(partition),
-            after: VolumeId(after),
-            max
+        (any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(partition, after, max)| {
+            VolumeCall::List { partition: PartitionNo(partition), after: VolumeId(after), max }
         }),
         which.prop_map(|volume| VolumeCall::Examine { volume }),
         Just(VolumeCall::Partitions),
         Just(VolumeCall::Tasks),
         (volume_id(), any::<u64>(), cursor(), 0..=(1_u32 << 20), any::<bool>()).prop_map(
-            |(id, since, cursor, bytes_max, packed)| VolumeCall::Changes { id, since, cursor, bytes_max, packed }
+            |(id, since, cursor, bytes_max, packed)| VolumeCall::Changes {
+                id,
+                since,
+                cursor,
+                bytes_max,
+                packed
+            }
         ),
-        (any::<u32>(), volume_id(), bytes(2000), any::<bool>()).prop_map(|(partition, tree, part, over)| {
-            VolumeCall::Apply { partition: PartitionNo(partition), tree, part, over }
-        }),
-        of(volume_id().prop_filter("0 is all", |id| id.0 != 0)).prop_map(|tree| VolumeCall::Incoming { tree }),
-        (any::<u32>(), volume_id(), finish()).prop_map(|(partition, tree, finish)| VolumeCall::Finish {
-            partition: PartitionNo(partition),
-            tree,
-            finish
+        (any::<u32>(), volume_id(), bytes(2000), any::<bool>()).prop_map(
+            |(partition, tree, part, over)| {
+                VolumeCall::Apply { partition: PartitionNo(partition), tree, part, over }
+            }
+        ),
+        of(volume_id().prop_filter("0 is all", |id| id.0 != 0))
+            .prop_map(|tree| VolumeCall::Incoming { tree }),
+        (any::<u32>(), volume_id(), finish()).prop_map(|(partition, tree, finish)| {
+            VolumeCall::Finish { partition: PartitionNo(partition), tree, finish }
         }),
         pull().prop_map(|pull| VolumeCall::Pull(Box::new(pull))),
         (volume_id(), any::<u32>()).prop_map(|(id, millis)| VolumeCall::Hold { id, millis }),
         volume_id().prop_map(|id| VolumeCall::Serve { id }),
-        (volume_id(), any::<u32>(), prop::sample::select(Beside::ALL.to_vec()))
-            .prop_map(|(id, partition, what)| { VolumeCall::Beside { id, partition: PartitionNo(partition), what } }),
+        (volume_id(), any::<u32>(), prop::sample::select(Beside::ALL.to_vec())).prop_map(
+            |(id, partition, what)| {
+                VolumeCall::Beside { id, partition: PartitionNo(partition), what }
+            }
+        ),
     ]
     .prop_map(Call::Volume)
 }
 
 fn incoming() -> impl Strategy<Value = IncomingTree> {
-    (any::<u32>(), volume_id(), any::<bool>(), any::<[u64; 4]>()).prop_map(|(partition, tree, over, numbers)| {
-        let ([since, epoch, bytes, used_bytes], partition) = (numbers, PartitionNo(partition));
-        IncomingTree { partition, tree, over, since, epoch, bytes, used_bytes }
-    })
+    (any::<u32>(), volume_id(), any::<bool>(), any::<[u64; 4]>()).prop_map(
+        |(partition, tree, over, numbers)| {
+            let ([since, epoch, bytes, used_bytes], partition) = (numbers, PartitionNo(partition));
+            IncomingTree { partition, tree, over, since, epoch, bytes, used_bytes }
+        },
+    )
 }
 
 fn cursor() -> impl Strategy<Value = StreamCursor> {
@@ -256,15 +293,18 @@ fn finish() -> impl Strategy<Value = Finish> {
     prop_oneof![
         Just(Finish::Nothing),
         of(timestamp()).prop_map(|updated| Finish::Over { updated }),
-        (id, name(), volume_kind(), any::<bool>()).prop_map(|(id, name, kind, replace)| Finish::View {
-            id,
-            name,
-            kind,
-            replace
-        }),
+        (id, name(), volume_kind(), any::<bool>())
+            .prop_map(|(id, name, kind, replace)| Finish::View { id, name, kind, replace }),
         (name(), any::<[u64; 2]>(), timestamp(), any::<bool>(), of(timestamp())).prop_map(
             |(name, quota, created, arriving, updated)| {
-                Finish::ReadWrite { name, quota_bytes: quota[0], quota_files: quota[1], created, arriving, updated }
+                Finish::ReadWrite {
+                    name,
+                    quota_bytes: quota[0],
+                    quota_files: quota[1],
+                    created,
+                    arriving,
+                    updated,
+                }
             }
         ),
     ]
@@ -272,27 +312,25 @@ fn finish() -> impl Strategy<Value = Finish> {
 
 fn pull() -> impl Strategy<Value = Pull> {
     let partition = of((0..u32::MAX).prop_map(PartitionNo));
-    let addresses = vec((any::<[u8; 4]>(), any::<u16>()).prop_map(|(ip, port)| (ip, port).into()), 0..4);
-    (addresses, volume_id(), partition, volume_id(), finish()).prop_map(|(from, id, partition, tree, finish)| Pull {
-        from,
-        id,
-        partition,
-        tree,
-        finish,
-    })
+    let addresses =
+        vec((any::<[u8; 4]>(), any::<u16>()).prop_map(|(ip, port)| (ip, port).into()), 0..4);
+    (addresses, volume_id(), partition, volume_id(), finish())
+        .prop_map(|(from, id, partition, tree, finish)| Pull { from, id, partition, tree, finish })
 }
 
 fn task() -> impl Strategy<Value = TaskInfo> {
     let state = prop::sample::select(vec![TaskState::Runs, TaskState::Done, TaskState::Failed]);
-    (any::<[u64; 5]>(), volume_id(), state, ".{0,60}").prop_map(|(numbers, tree, state, text)| TaskInfo {
-        number: numbers[0],
-        tree,
-        state,
-        since: numbers[1],
-        epoch: numbers[2],
-        bytes: numbers[3],
-        total_bytes: numbers[4],
-        text,
+    (any::<[u64; 5]>(), volume_id(), state, ".{0,60}").prop_map(|(numbers, tree, state, text)| {
+        TaskInfo {
+            number: numbers[0],
+            tree,
+            state,
+            since: numbers[1],
+            epoch: numbers[2],
+            bytes: numbers[3],
+            total_bytes: numbers[4],
+            text,
+        }
     })
 }
 
@@ -306,50 +344,53 @@ fn server_id() -> impl Strategy<Value = ServerId> {
 
 fn group() -> impl Strategy<Value = VolumeGroup> {
     let kind = prop_oneof![Just(SiteKind::ReadWrite), Just(SiteKind::ReadOnly)];
-    let site = (server_id(), ".{0,20}", kind, any::<u64>()).prop_map(|(server, partition, kind, epoch)| Site {
-        server,
-        partition,
-        kind,
-        epoch,
+    let site = (server_id(), ".{0,20}", kind, any::<u64>())
+        .prop_map(|(server, partition, kind, epoch)| Site { server, partition, kind, epoch });
+    let busy = (".{0,20}", ".{0,20}", any::<i64>()).prop_map(|(operation, by, since_secs)| Busy {
+        operation,
+        by,
+        since_secs,
     });
-    let busy =
-        (".{0,20}", ".{0,20}", any::<i64>()).prop_map(|(operation, by, since_secs)| Busy { operation, by, since_secs });
-    (name(), volume_id(), [of(volume_id()), of(volume_id())], vec(site, 0..5), any::<u64>(), of(busy)).prop_map(
-        |(name, read_write, [read_only, backup], sites, released_epoch, busy)| VolumeGroup {
-            name,
-            read_write,
-            read_only,
-            backup,
-            sites,
-            released_epoch,
-            busy,
-        },
+    (
+        name(),
+        volume_id(),
+        [of(volume_id()), of(volume_id())],
+        vec(site, 0..5),
+        any::<u64>(),
+        of(busy),
     )
+        .prop_map(|(name, read_write, [read_only, backup], sites, released_epoch, busy)| {
+            VolumeGroup { name, read_write, read_only, backup, sites, released_epoch, busy }
+        })
 }
 
 fn server() -> impl Strategy<Value = ServerInfo> {
     // An address of the one family in clothes of the other has a second form.
-    let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(|(ip, port)| (ip.to_canonical(), port).into());
+    let address = (any::<std::net::IpAddr>(), any::<u16>())
+        .prop_map(|(ip, port)| (ip.to_canonical(), port).into());
     let keys = vec(any::<[u8; 32]>().prop_map(KeyPrint), 0..3);
-    (server_id(), ".{0,40}", vec(address, 0..4), keys).prop_map(|(id, name, addresses, keys)| ServerInfo {
-        id,
-        name,
-        addresses,
-        keys,
-    })
+    (server_id(), ".{0,40}", vec(address, 0..4), keys)
+        .prop_map(|(id, name, addresses, keys)| ServerInfo { id, name, addresses, keys })
 }
 
 fn cell_calls() -> impl Strategy<Value = Call> {
-    let which = prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
+    let which =
+        prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
     prop_oneof![
         which.prop_map(|volume| CellCall::Group { volume }),
-        (any::<u64>(), any::<u32>()).prop_map(|(after, max)| CellCall::Groups { after: VolumeId(after), max }),
-        (group(), revision()).prop_map(|(group, expected)| CellCall::PutGroup { group: Box::new(group), expected }),
-        (volume_id(), revision()).prop_map(|(read_write, expected)| CellCall::RemoveGroup { read_write, expected }),
-        (any::<u64>(), any::<u32>()).prop_map(|(above, count)| CellCall::TakeNumbers { above: VolumeId(above), count }),
+        (any::<u64>(), any::<u32>())
+            .prop_map(|(after, max)| CellCall::Groups { after: VolumeId(after), max }),
+        (group(), revision())
+            .prop_map(|(group, expected)| CellCall::PutGroup { group: Box::new(group), expected }),
+        (volume_id(), revision())
+            .prop_map(|(read_write, expected)| CellCall::RemoveGroup { read_write, expected }),
+        (any::<u64>(), any::<u32>())
+            .prop_map(|(above, count)| CellCall::TakeNumbers { above: VolumeId(above), count }),
         Just(CellCall::Servers),
-        (server(), revision()).prop_map(|(server, expected)| CellCall::PutServer { server, expected }),
-        (server_id(), revision()).prop_map(|(id, expected)| CellCall::RemoveServer { id, expected }),
+        (server(), revision())
+            .prop_map(|(server, expected)| CellCall::PutServer { server, expected }),
+        (server_id(), revision())
+            .prop_map(|(id, expected)| CellCall::RemoveServer { id, expected }),
         (revision(), any::<u32>()).prop_map(|(since, max)| CellCall::Changes { since, max }),
         Just(CellCall::Me),
         principals::cell_calls(),
@@ -358,8 +399,10 @@ fn cell_calls() -> impl Strategy<Value = Call> {
 }
 
 fn cell_answers() -> impl Strategy<Value = Answer> {
-    let seen_group = (group(), revision()).prop_map(|(record, revision)| Revised { record, revision });
-    let seen_server = (server(), revision()).prop_map(|(record, revision)| Revised { record, revision });
+    let seen_group =
+        (group(), revision()).prop_map(|(record, revision)| Revised { record, revision });
+    let seen_server =
+        (server(), revision()).prop_map(|(record, revision)| Revised { record, revision });
     let changed = prop_oneof![
         volume_id().prop_map(Changed::Group),
         server_id().prop_map(Changed::Server),
@@ -368,20 +411,22 @@ fn cell_answers() -> impl Strategy<Value = Answer> {
         Just(Changed::Rules)
     ];
     prop_oneof![
-        (vec(seen_group, 0..4), any::<bool>()).prop_map(|(groups, end)| Answer::Groups { groups, end }),
+        (vec(seen_group, 0..4), any::<bool>())
+            .prop_map(|(groups, end)| Answer::Groups { groups, end }),
         vec(seen_server, 0..4).prop_map(Answer::Servers),
         revision().prop_map(Answer::Revision),
         volume_id().prop_map(Answer::Number),
         principals::answers(),
         rules::answers(),
-        (revision(), of(vec((revision(), changed), 0..5))).prop_map(|(at, changes)| Answer::Changes { at, changes }),
+        (revision(), of(vec((revision(), changed), 0..5)))
+            .prop_map(|(at, changes)| Answer::Changes { at, changes }),
     ]
 }
 
 fn volume_info() -> impl Strategy<Value = VolumeInfo> {
     let numbers = (volume_id(), volume_id(), any::<u32>(), any::<[u64; 6]>());
-    (numbers, volume_kind(), volume_state(), name(), [timestamp(), timestamp()], of(any::<u32>())).prop_map(
-        |((id, tree, partition, wide), kind, state, name, times, encrypted)| VolumeInfo {
+    (numbers, volume_kind(), volume_state(), name(), [timestamp(), timestamp()], of(any::<u32>()))
+        .prop_map(|((id, tree, partition, wide), kind, state, name, times, encrypted)| VolumeInfo {
             id,
             tree,
             kind,
@@ -397,22 +442,28 @@ fn volume_info() -> impl Strategy<Value = VolumeInfo> {
             used_bytes: wide[2],
             used_files: wide[3],
             encrypted,
-        },
-    )
+        })
 }
 
 fn volume_answers() -> impl Strategy<Value = Answer> {
-    let partition =
-        (any::<u32>(), [".{0,60}", ".{0,30}"], any::<[u64; 2]>()).prop_map(|(no, [name, compression], bytes)| {
-            PartitionInfo { no: PartitionNo(no), name, total_bytes: bytes[0], free_bytes: bytes[1], compression }
-        });
+    let partition = (any::<u32>(), [".{0,60}", ".{0,30}"], any::<[u64; 2]>()).prop_map(
+        |(no, [name, compression], bytes)| PartitionInfo {
+            no: PartitionNo(no),
+            name,
+            total_bytes: bytes[0],
+            free_bytes: bytes[1],
+            compression,
+        },
+    );
     prop_oneof![
-        (vec(volume_info(), 0..20), any::<bool>()).prop_map(|(volumes, end)| Answer::Volumes { volumes, end }),
+        (vec(volume_info(), 0..20), any::<bool>())
+            .prop_map(|(volumes, end)| Answer::Volumes { volumes, end }),
         vec(partition, 0..10).prop_map(Answer::Partitions),
         bytes(2000).prop_map(Answer::Part),
         cursor().prop_map(Answer::Cursor),
         vec(task(), 0..4).prop_map(Answer::Tasks),
-        (vec(incoming(), 0..4), any::<u64>()).prop_map(|(trees, base)| Answer::Incoming { trees, base }),
+        (vec(incoming(), 0..4), any::<u64>())
+            .prop_map(|(trees, base)| Answer::Incoming { trees, base }),
     ]
 }
 
@@ -423,23 +474,19 @@ fn name_calls() -> impl Strategy<Value = Call> {
         Just(RenameMode::Exchange),
         Just(RenameMode::MountPoint)
     ];
-    let removing = prop_oneof![Just(RemoveWhat::File), Just(RemoveWhat::Directory), Just(RemoveWhat::MountPoint)];
+    let removing = prop_oneof![
+        Just(RemoveWhat::File),
+        Just(RemoveWhat::Directory),
+        Just(RemoveWhat::MountPoint)
+    ];
     prop_oneof![
         name().prop_map(|volume| Call::Root { volume }),
         (fid(), name()).prop_map(|(dir, name)| Call::Lookup { dir, name }),
-        (fid(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(dir, cookie, bytes_max, plus)| Call::ReadDir {
-            dir,
-            cookie,
-            bytes_max,
-            plus
-        }),
-        (fid(), name(), new_kind(), any::<u16>(), create_how()).prop_map(|(dir, name, kind, mode, how)| Call::Make {
-            dir,
-            name,
-            kind,
-            mode,
-            how
-        }),
+        (fid(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
+            |(dir, cookie, bytes_max, plus)| Call::ReadDir { dir, cookie, bytes_max, plus }
+        ),
+        (fid(), name(), new_kind(), any::<u16>(), create_how())
+            .prop_map(|(dir, name, kind, mode, how)| Call::Make { dir, name, kind, mode, how }),
         (fid(), any::<u16>()).prop_map(|(dir, mode)| Call::MakeUnnamed { dir, mode }),
         (fid(), fid(), name()).prop_map(|(fid, dir, name)| Call::Link { fid, dir, name }),
         (fid(), name(), removing, any::<bool>()).prop_map(|(dir, name, what, hold)| Call::Remove {
@@ -448,35 +495,35 @@ fn name_calls() -> impl Strategy<Value = Call> {
             what,
             hold
         }),
-        (fid(), name(), fid(), name(), renaming, any::<bool>()).prop_map(|(from_dir, from, to_dir, to, mode, hold)| {
-            Call::Rename { from_dir, from, to_dir, to, mode, hold }
-        }),
+        (fid(), name(), fid(), name(), renaming, any::<bool>()).prop_map(
+            |(from_dir, from, to_dir, to, mode, hold)| {
+                Call::Rename { from_dir, from, to_dir, to, mode, hold }
+            }
+        ),
         fid().prop_map(|fid| Call::ReadLink { fid }),
     ]
 }
 
 fn file_calls() -> impl Strategy<Value = Call> {
-    let xattr = prop_oneof![Just(XattrMode::Either), Just(XattrMode::Create), Just(XattrMode::Replace)];
+    let xattr =
+        prop_oneof![Just(XattrMode::Either), Just(XattrMode::Create), Just(XattrMode::Replace)];
     prop_oneof![
         fid().prop_map(|fid| Call::GetStatus { fid }),
         (fid(), status_change()).prop_map(|(fid, change)| Call::SetStatus { fid, change }),
         (fid(), bytes(255)).prop_map(|(fid, name)| Call::XattrGet { fid, name }),
-        (fid(), bytes(255), bytes(1000), xattr).prop_map(|(fid, name, value, mode)| Call::XattrSet {
-            fid,
-            name,
-            value,
-            mode
-        }),
+        (fid(), bytes(255), bytes(1000), xattr)
+            .prop_map(|(fid, name, value, mode)| Call::XattrSet { fid, name, value, mode }),
         fid().prop_map(|fid| Call::XattrList { fid }),
         (fid(), bytes(255)).prop_map(|(fid, name)| Call::XattrRemove { fid, name }),
         fid().prop_map(|fid| Call::VolumeStatus { fid }),
-        (fid(), any::<u64>(), any::<u64>()).prop_map(|(fid, bytes, files)| Call::SetQuota { fid, bytes, files }),
-        fid().prop_map(|fid| Call::GetAcl { fid }),
-        (fid(), of(bytes(1000)), of(any::<[u8; 32]>())).prop_map(|(fid, list, instead_of)| Call::SetAcl {
+        (fid(), any::<u64>(), any::<u64>()).prop_map(|(fid, bytes, files)| Call::SetQuota {
             fid,
-            list,
-            instead_of
+            bytes,
+            files
         }),
+        fid().prop_map(|fid| Call::GetAcl { fid }),
+        (fid(), of(bytes(1000)), of(any::<[u8; 32]>()))
+            .prop_map(|(fid, list, instead_of)| Call::SetAcl { fid, list, instead_of }),
         fid().prop_map(|fid| Call::Rights { fid }),
         fid().prop_map(|fid| Call::Commit { fid }),
         fid().prop_map(|fid| Call::CommitVolume { fid }),
@@ -499,30 +546,53 @@ fn data_calls() -> impl Strategy<Value = Call> {
     ];
     let seeking = prop_oneof![Just(SeekWhat::Data), Just(SeekWhat::Hole)];
     prop_oneof![
-        (fid(), any::<u64>(), 0..=1u32 << 20).prop_map(|(fid, offset, length)| Call::Read { fid, offset, length }),
+        (fid(), any::<u64>(), 0..=1u32 << 20).prop_map(|(fid, offset, length)| Call::Read {
+            fid,
+            offset,
+            length
+        }),
         (fid(), any::<u64>(), 0..=1u32 << 20).prop_map(|(fid, offset, length)| Call::ReadPacked {
             fid,
             offset,
             length
         }),
         (fid(), of(any::<u64>()), bytes(2000), any::<bool>(), any::<bool>()).prop_map(
-            |(fid, offset, data, stable, kill_privileges)| Call::Write { fid, offset, data, stable, kill_privileges }
+            |(fid, offset, data, stable, kill_privileges)| Call::Write {
+                fid,
+                offset,
+                data,
+                stable,
+                kill_privileges
+            }
         ),
-        (fid(), any::<u64>(), any::<u64>(), allocating).prop_map(|(fid, offset, length, mode)| Call::Allocate {
+        (fid(), any::<u64>(), any::<u64>(), allocating)
+            .prop_map(|(fid, offset, length, mode)| Call::Allocate { fid, offset, length, mode }),
+        (fid(), any::<u64>(), seeking).prop_map(|(fid, offset, what)| Call::Seek {
             fid,
             offset,
-            length,
-            mode
+            what
         }),
-        (fid(), any::<u64>(), seeking).prop_map(|(fid, offset, what)| Call::Seek { fid, offset, what }),
-        (fid(), any::<u64>(), any::<u32>()).prop_map(|(fid, first, count)| Call::ReadSums { fid, first, count }),
+        (fid(), any::<u64>(), any::<u32>()).prop_map(|(fid, first, count)| Call::ReadSums {
+            fid,
+            first,
+            count
+        }),
     ]
 }
 
 fn lock_calls() -> impl Strategy<Value = Call> {
     prop_oneof![
-        (fid(), owner(), any::<u32>(), family(), range(), lock_mode(), any::<bool>(), any::<bool>()).prop_map(
-            |(fid, owner, pid, family, range, mode, wait, reclaim)| Call::Lock {
+        (
+            fid(),
+            owner(),
+            any::<u32>(),
+            family(),
+            range(),
+            lock_mode(),
+            any::<bool>(),
+            any::<bool>()
+        )
+            .prop_map(|(fid, owner, pid, family, range, mode, wait, reclaim)| Call::Lock {
                 fid,
                 owner,
                 pid,
@@ -531,21 +601,16 @@ fn lock_calls() -> impl Strategy<Value = Call> {
                 mode,
                 wait,
                 reclaim
-            }
-        ),
+            }),
         (fid(), owner(), family(), range()).prop_map(|(fid, owner, family, range)| Call::Unlock {
             fid,
             owner,
             family,
             range
         }),
-        (fid(), owner(), family(), range(), lock_mode()).prop_map(|(fid, owner, family, range, mode)| Call::TestLock {
-            fid,
-            owner,
-            family,
-            range,
-            mode
-        }),
+        (fid(), owner(), family(), range(), lock_mode()).prop_map(
+            |(fid, owner, family, range, mode)| Call::TestLock { fid, owner, family, range, mode }
+        ),
         vec(fid(), 0..50).prop_map(|fids| Call::Hold { fids }),
         vec(fid(), 0..50).prop_map(|fids| Call::Unhold { fids }),
         Just(Call::ReclaimDone),
@@ -570,37 +635,43 @@ fn verifier() -> impl Strategy<Value = BootVerifier> {
 
 /// Any answer.
 pub fn answer() -> impl Strategy<Value = Answer> {
-    prop_oneof![Just(Answer::Done), status_answers(), data_answers(), volume_answers(), cell_answers()]
+    prop_oneof![
+        Just(Answer::Done),
+        status_answers(),
+        data_answers(),
+        volume_answers(),
+        cell_answers()
+    ]
 }
 
 fn status_answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         status().prop_map(Answer::Status),
-        (status(), any::<u64>(), any::<bool>()).prop_map(|(status, dir_version, sole)| Answer::Entry {
-            status,
-            dir_version,
-            sole
-        }),
-        (status(), any::<u64>(), any::<u32>(), any::<u128>()).prop_map(|(status, first, count, key)| {
-            Answer::Delegation { status, slots: VnodeSlots { first, count, key: RunKey(key) } }
-        }),
+        (status(), any::<u64>(), any::<bool>())
+            .prop_map(|(status, dir_version, sole)| Answer::Entry { status, dir_version, sole }),
+        (status(), any::<u64>(), any::<u32>(), any::<u128>()).prop_map(
+            |(status, first, count, key)| {
+                Answer::Delegation { status, slots: VnodeSlots { first, count, key: RunKey(key) } }
+            }
+        ),
         (vec(dir_entry(), 0..20), any::<bool>(), any::<u64>())
             .prop_map(|(entries, end, dir_version)| Answer::Entries { entries, end, dir_version }),
-        (status(), status(), any::<bool>()).prop_map(|(status, dir, existed)| Answer::Made { status, dir, existed }),
-        (status(), status()).prop_map(|(status, dir)| Answer::Removed { status, dir }),
-        (status(), of(status()), status(), status()).prop_map(|(status, other, from_dir, to_dir)| Answer::Renamed {
+        (status(), status(), any::<bool>()).prop_map(|(status, dir, existed)| Answer::Made {
             status,
-            other,
-            from_dir,
-            to_dir
+            dir,
+            existed
         }),
+        (status(), status()).prop_map(|(status, dir)| Answer::Removed { status, dir }),
+        (status(), of(status()), status(), status()).prop_map(
+            |(status, other, from_dir, to_dir)| Answer::Renamed { status, other, from_dir, to_dir }
+        ),
         status().prop_map(|status| Answer::Body { status }),
     ]
 }
 
 fn data_answers() -> impl Strategy<Value = Answer> {
-    let conflict =
-        (range(), lock_mode(), any::<u32>()).prop_map(|(range, mode, pid)| LockConflict { range, mode, pid });
+    let conflict = (range(), lock_mode(), any::<u32>())
+        .prop_map(|(range, mode, pid)| LockConflict { range, mode, pid });
     prop_oneof![
         bytes(4095).prop_map(Answer::Target),
         any::<u64>().prop_map(Answer::Blank),
@@ -616,11 +687,16 @@ fn data_answers() -> impl Strategy<Value = Answer> {
             partition_bytes: numbers[4],
             partition_free_bytes: numbers[5],
         })),
-        (bytes(2000), any::<bool>(), status()).prop_map(|(data, end, status)| Answer::Data { data, end, status }),
+        (bytes(2000), any::<bool>(), status()).prop_map(|(data, end, status)| Answer::Data {
+            data,
+            end,
+            status
+        }),
         (bytes(2000), any::<u16>(), any::<bool>(), status())
             .prop_filter("a run is not empty", |(data, ..)| !data.is_empty())
             .prop_map(|(data, chunk, end, status)| {
-                let run = crate::packed::pack(u64::from(chunk) * types::PackedRun::CHUNK_BYTES, &data);
+                let run =
+                    crate::packed::pack(u64::from(chunk) * types::PackedRun::CHUNK_BYTES, &data);
                 Answer::Packed { run, end, status }
             }),
         (any::<u32>(), any::<u64>(), status(), any::<u64>(), verifier()).prop_map(
@@ -634,7 +710,8 @@ fn data_answers() -> impl Strategy<Value = Answer> {
         ),
         any::<u64>().prop_map(Answer::Offset),
         verifier().prop_map(|verifier| Answer::Committed { verifier }),
-        (any::<u64>(), vec(any::<u32>(), 0..100)).prop_map(|(version, sums)| Answer::Sums { version, sums }),
+        (any::<u64>(), vec(any::<u32>(), 0..100))
+            .prop_map(|(version, sums)| Answer::Sums { version, sums }),
         of(conflict).prop_map(Answer::LockTest),
         ".{0,100}".prop_map(Answer::Report),
     ]
@@ -657,24 +734,25 @@ pub fn message() -> impl Strategy<Value = Message> {
 }
 
 fn messages_to_server() -> impl Strategy<Value = Message> {
-    let attach = (any::<u128>(), any::<u64>(), of(1..=u64::MAX), "[ -~]{0,100}", any::<u32>()).prop_map(
-        |(client, incarnation, resume, display, pid)| Attach {
+    let attach = (any::<u128>(), any::<u64>(), of(1..=u64::MAX), "[ -~]{0,100}", any::<u32>())
+        .prop_map(|(client, incarnation, resume, display, pid)| Attach {
             client: ClientId(client),
             incarnation,
             resume: resume.map(SessionId),
             display,
             pid,
-        },
-    );
+        });
     prop_oneof![
         attach.prop_map(Message::Attach),
         (any::<u64>(), any::<u128>())
             .prop_map(|(session, key)| Message::Bind(Bind { session: SessionId(session), key })),
-        (1..=CREDENTIALS_MAX as u32, caller()).prop_map(|(handle, caller)| Message::Credential { handle, caller }),
+        (1..=CREDENTIALS_MAX as u32, caller())
+            .prop_map(|(handle, caller)| Message::Credential { handle, caller }),
         (1..=CREDENTIALS_MAX as u32, vec(any::<u8>(), 0..=TOKEN_BYTES_MAX), any::<[u8; 32]>())
             .prop_map(|(handle, token, half)| Message::Token { handle, shown: shown(token, half) }),
         (any::<u32>(), any::<u64>()).prop_map(|(slot, request)| Message::Cancel { slot, request }),
-        (any::<u64>(), vec(fid(), 0..30)).prop_map(|(id, held)| Message::BreakAck { id: BreakId(id), held }),
+        (any::<u64>(), vec(fid(), 0..30))
+            .prop_map(|(id, held)| Message::BreakAck { id: BreakId(id), held }),
         any::<u64>().prop_map(Message::Renew),
         any::<u64>().prop_map(Message::CreditsTaken),
         Just(Message::Detach),
@@ -691,26 +769,32 @@ fn shown(token: Vec<u8>, half: [u8; 32]) -> TokenProof {
 fn messages_to_client() -> impl Strategy<Value = Message> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u128>(), any::<u32>(), CREDITS_MIN..=128);
     let attached = (any::<u64>(), any::<[bool; 2]>(), numbers, any::<[u8; 32]>()).prop_map(
-        |(session, [resumed, renewed], (server, boot, bind_key, lease, credits), challenge)| AttachAnswer {
-            session: SessionId(session),
-            resumed,
-            renewed,
-            server,
-            boot_verifier: BootVerifier(boot),
-            lease: Duration::from_millis(lease.into()),
-            credits,
-            grant: server ^ boot,
-            bind_key,
-            challenge,
+        |(session, [resumed, renewed], (server, boot, bind_key, lease, credits), challenge)| {
+            AttachAnswer {
+                session: SessionId(session),
+                resumed,
+                renewed,
+                server,
+                boot_verifier: BootVerifier(boot),
+                lease: Duration::from_millis(lease.into()),
+                credits,
+                grant: server ^ boot,
+                bind_key,
+                challenge,
+            }
         },
     );
     prop_oneof![
         attached.prop_map(Message::Attached),
         Just(Message::Bound),
-        (any::<u64>(), vec(break_item(), 0..30)).prop_map(|(id, items)| Message::Break { id: BreakId(id), items }),
-        (any::<u64>(), any::<bool>()).prop_map(|(number, renewed)| Message::Renewed { number, renewed }),
-        (CREDITS_MIN..=128, any::<u64>()).prop_map(|(credits, grant)| Message::Credits { credits, grant }),
-        (of(fault()), "[ -~]{0,100}").prop_map(|(fault, reason)| Message::Goodbye { fault, reason }),
+        (any::<u64>(), vec(break_item(), 0..30))
+            .prop_map(|(id, items)| Message::Break { id: BreakId(id), items }),
+        (any::<u64>(), any::<bool>())
+            .prop_map(|(number, renewed)| Message::Renewed { number, renewed }),
+        (CREDITS_MIN..=128, any::<u64>())
+            .prop_map(|(credits, grant)| Message::Credits { credits, grant }),
+        (of(fault()), "[ -~]{0,100}")
+            .prop_map(|(fault, reason)| Message::Goodbye { fault, reason }),
         any::<u64>().prop_map(Message::Probed),
     ]
 }

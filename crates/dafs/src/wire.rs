@@ -1,7 +1,8 @@
 //! Bounded reading and writing of little-endian fields.
 //!
-//! A [`FieldReader`] never looks past its bytes, and hands out counts only after it has seen that the elements can be there, so that
-//! nobody makes room for what a peer merely claims. A [`Writer`] refuses a message that no reader would take.
+//! A [`FieldReader`] never looks past its bytes, and hands out counts only after it has seen that
+//! the elements can be there, so that nobody makes room for what a peer merely claims. A [`Writer`]
+//! refuses a message that no reader would take.
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
@@ -69,7 +70,11 @@ impl<'a> FieldReader<'a> {
     }
 
     /// A byte that stands for one of the values of `from`.
-    pub fn choice<T>(&mut self, what: &'static str, from: fn(u8) -> Option<T>) -> Result<T, WireError> {
+    pub fn choice<T>(
+        &mut self,
+        what: &'static str,
+        from: fn(u8) -> Option<T>,
+    ) -> Result<T, WireError> {
         let value = self.u8()?;
         from(value).ok_or(WireError::BadValue { what, value: value.into() })
     }
@@ -99,7 +104,8 @@ impl<'a> FieldReader<'a> {
         limit(what, value, max).map(|()| value)
     }
 
-    /// The number of elements that follow, each of at least `element_bytes_min`, as soon as nothing but they follow.
+    /// The number of elements that follow, each of at least `element_bytes_min`, as soon as nothing
+    /// but they follow.
     pub fn check_room(&self, count: usize, element_bytes_min: usize) -> Result<(), WireError> {
         match count.checked_mul(element_bytes_min) {
             Some(bytes) if bytes <= self.rest.len() => Ok(()),
@@ -144,8 +150,8 @@ pub(crate) fn limit(what: &'static str, value: usize, max: usize) -> Result<(), 
     }
 }
 
-/// Puts fields behind one another. The first broken limit is remembered and reported by [`Writer::end`], so that a
-/// layout reads as one run of puts.
+/// Puts fields behind one another. The first broken limit is remembered and reported by
+/// [`Writer::end`], so that a layout reads as one run of puts.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -257,7 +263,9 @@ impl Writer {
     pub fn end(self) -> Result<Vec<u8>, WireError> {
         match self.broken {
             Some(error) => Err(error),
-            None => limit("message bytes", self.bytes.len(), MESSAGE_BYTES_MAX).map(|()| self.bytes),
+            None => {
+                limit("message bytes", self.bytes.len(), MESSAGE_BYTES_MAX).map(|()| self.bytes)
+            }
         }
     }
 }

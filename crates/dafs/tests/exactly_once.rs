@@ -1,7 +1,9 @@
-//! Both machines against each other over connections that break at any frame, with a server that may restart: each change is
-//! applied exactly once, each call is answered, and a chain's members run in order.
+//! Both machines against each other over connections that break at any frame, with a server that
+//! may restart: each change is applied exactly once, each call is answered, and a chain's members
+//! run in order.
 //!
-//! The service behind the server is a counter for each call; its reply records are what a store would keep. Faults come from a seed.
+//! The service behind the server is a counter for each call; its reply records are what a store
+//! would keep. Faults come from a seed.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -21,7 +23,8 @@ struct Wire {
     to_client: VecDeque<Frame>,
 }
 
-/// What stays over a restart of the server: applied changes, and the last recorded reply of each slot.
+/// What stays over a restart of the server: applied changes, and the last recorded reply of each
+/// slot.
 #[derive(Default)]
 struct Store {
     applied: HashMap<u64, u32>,
@@ -109,7 +112,9 @@ impl World {
                     self.tell_client(ClientInput::BreakHandled { id, held: Vec::new() });
                 }
                 ClientOutput::SessionLost | ClientOutput::Refused(_) => panic!("the session lives"),
-                ClientOutput::Renewed { .. } | ClientOutput::Established { .. } | ClientOutput::WakeAt(_) => {}
+                ClientOutput::Renewed { .. }
+                | ClientOutput::Established { .. }
+                | ClientOutput::WakeAt(_) => {}
                 ClientOutput::Closed => {}
             }
         }
@@ -117,7 +122,9 @@ impl World {
 
     fn tell_server(&mut self, input: ServerInput) {
         let source = match &input {
-            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => Some(*channel),
+            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => {
+                Some(*channel)
+            }
             _ => None,
         };
         let mut out = Vec::new();
@@ -162,7 +169,12 @@ impl World {
         self.channels += 1;
         let channel = ChannelId(self.channels);
         self.wires.insert(channel, (role, Wire::default()));
-        self.tell_client(ClientInput::Connected { role, channel, terms: self.terms, certificate: None });
+        self.tell_client(ClientInput::Connected {
+            role,
+            channel,
+            terms: self.terms,
+            certificate: None,
+        });
     }
 
     fn deliver_to_server(&mut self, channel: ChannelId, frame: Frame) {
@@ -177,14 +189,18 @@ impl World {
                 });
             }
             FrameKind::Bind => {
-                let Ok(Some(message::Message::Bind(bind))) = message::Message::of_frame(&frame) else { panic!() };
+                let Ok(Some(message::Message::Bind(bind))) = message::Message::of_frame(&frame)
+                else {
+                    panic!()
+                };
                 self.tell_server(ServerInput::Bind { channel, terms: self.terms, key: bind.key });
             }
             _ => self.tell_server(ServerInput::Arrived { channel, frame }),
         }
     }
 
-    /// The service as `vice` is: a repeat of a recorded change is answered from its record, reads are read again.
+    /// The service as `vice` is: a repeat of a recorded change is answered from its record, reads
+    /// are read again.
     fn execute(&mut self, origin: ReplyAddress, call: &Call) {
         let result = match *call {
             Call::Write { offset, .. } => {
@@ -196,8 +212,11 @@ impl World {
                     _ => Ok(self.apply(origin, number)),
                 }
             }
-            // A read that only works before the change behind it: what a chain would trip over if it were judged anew.
-            Call::Seek { offset, .. } if self.store.applied.contains_key(&offset) => Err(Fault::NothingThere),
+            // A read that only works before the change behind it: what a chain would trip over if
+            // it were judged anew.
+            Call::Seek { offset, .. } if self.store.applied.contains_key(&offset) => {
+                Err(Fault::NothingThere)
+            }
             Call::Seek { offset, .. } => Ok(Answer::Offset(offset)),
             _ => panic!("not asked by these tests"),
         };
@@ -222,7 +241,8 @@ impl World {
     fn restart(&mut self) {
         self.life += 1;
         self.working.clear();
-        let recorded = self.store.records.iter().map(|(slot, (request, _))| (*slot, *request)).collect();
+        let recorded =
+            self.store.records.iter().map(|(slot, (request, _))| (*slot, *request)).collect();
         self.server = ServerSession::new(setup(self.life, Some(recorded)));
         for channel in self.wires.keys().copied().collect::<Vec<_>>() {
             self.cut(channel, false);
@@ -243,7 +263,11 @@ impl World {
             4..6 if faults => {
                 let id = BreakId(self.breaks.len() as u64 + 1);
                 self.breaks.push(id);
-                let items = vec![BreakItem { fid: Fid::new(1, 2, 3), reason: BreakReason::Data, name: None }];
+                let items = vec![BreakItem {
+                    fid: Fid::new(1, 2, 3),
+                    reason: BreakReason::Data,
+                    name: None,
+                }];
                 self.tell_server(ServerInput::Break { id, items });
             }
             6..8 if faults => {
@@ -290,7 +314,11 @@ impl World {
             }
             self.event(false);
         }
-        panic!("{} of {calls} calls are done, {:?} wait", self.done.len(), self.client.calls_waiting());
+        panic!(
+            "{} of {calls} calls are done, {:?} wait",
+            self.done.len(),
+            self.client.calls_waiting()
+        );
     }
 
     /// Breaks of the present life of the server; a restart forgets the others.
@@ -337,7 +365,13 @@ fn status() -> Status {
 /// A change with a number of its own.
 fn write(number: u64) -> Call {
     let data = Bytes::from_static(b"x");
-    Call::Write { fid: Fid::new(1, 2, 3), offset: Some(number), data, stable: true, kill_privileges: false }
+    Call::Write {
+        fid: Fid::new(1, 2, 3),
+        offset: Some(number),
+        data,
+        stable: true,
+        kill_privileges: false,
+    }
 }
 
 /// A question that is refused once the change with this number is applied.
@@ -346,7 +380,12 @@ fn ask_before(number: u64) -> Call {
 }
 
 fn caller(random: &mut SmallRng) -> Caller {
-    Caller { uid: random.random_range(0..100), gid: 0, groups: None, who: types::RequestIdentity::NAMED }
+    Caller {
+        uid: random.random_range(0..100),
+        gid: 0,
+        groups: None,
+        who: types::RequestIdentity::NAMED,
+    }
 }
 
 /// More with `SEEDS=5000 cargo test ...`.
@@ -376,7 +415,10 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
         for number in 0..CALLS {
             assert_eq!(world.store.applied.get(&number), Some(&1), "seed {seed}: change {number}");
             let offset = |answer: &Answer| matches!(answer, Answer::Written { offset, .. } if *offset == number);
-            assert!(world.done[&number].as_ref().is_ok_and(offset), "seed {seed}: {number} has another's answer");
+            assert!(
+                world.done[&number].as_ref().is_ok_and(offset),
+                "seed {seed}: {number} has another's answer"
+            );
         }
     }
 }
@@ -388,7 +430,8 @@ fn chains_run_in_order_and_a_change_that_was_made_is_never_reported_as_aborted()
         const CHAINS: u64 = 25;
         for chain in 0..CHAINS {
             let first = chain * 4;
-            // The second member is refused if it runs after the third: only records keep the rest of the chain honest.
+            // The second member is refused if it runs after the third: only records keep the rest
+            // of the chain honest.
             let calls = [write(first), ask_before(first + 2), write(first + 2), write(first + 3)];
             let members = (first..).map(CallId).zip(calls).collect();
             let caller = caller(&mut world.random);
@@ -403,10 +446,16 @@ fn chains_run_in_order_and_a_change_that_was_made_is_never_reported_as_aborted()
             let result = |number: u64| &world.done[&number];
             for number in [chain * 4, chain * 4 + 2, chain * 4 + 3] {
                 let told = u32::from(result(number).is_ok());
-                assert_eq!(made(number), told, "seed {seed}: change {number}, {:?}", result(number));
+                assert_eq!(
+                    made(number),
+                    told,
+                    "seed {seed}: change {number}, {:?}",
+                    result(number)
+                );
             }
             let at = |number: u64| world.store.order.iter().position(|made| *made == number);
-            let order: Vec<_> = [0, 2, 3].iter().filter_map(|member| at(chain * 4 + member)).collect();
+            let order: Vec<_> =
+                [0, 2, 3].iter().filter_map(|member| at(chain * 4 + member)).collect();
             assert!(order.is_sorted(), "seed {seed}: chain {chain} ran out of order");
         }
     }

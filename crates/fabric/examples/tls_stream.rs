@@ -1,4 +1,5 @@
-//! One-mebibyte frames over the loopback interface, in clear text and over TLS in turn: rates, and processor seconds of both ends together.
+//! One-mebibyte frames over the loopback interface, in clear text and over TLS in turn: rates, and
+//! processor seconds of both ends together.
 //!
 //! `cargo run --release -p fabric --example tls_stream -- [MEBIBYTES] [ROUNDS]`
 
@@ -7,10 +8,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, Secured, ServerTls, TlsIdentity, Trust};
+use fabric::tls::{
+    self, CELL_SERVER, ClientTls, Handshake, Secured, ServerTls, TlsIdentity, Trust,
+};
 use fabric::{
-    Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameLimits, HEADER_BYTES, Inbox, Listener, OutFrame,
-    Outbox, WaitFor,
+    Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameLimits, HEADER_BYTES, Inbox,
+    Listener, OutFrame, Outbox, WaitFor,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -27,7 +30,8 @@ fn main() -> Outcome<()> {
     let frames = numbers.next().transpose()?.unwrap_or(1024);
     let rounds = numbers.next().transpose()?.unwrap_or(3);
     let key = rcgen::KeyPair::generate()?;
-    let certificate = rcgen::CertificateParams::new(vec![CELL_SERVER.to_owned()])?.self_signed(&key)?;
+    let certificate =
+        rcgen::CertificateParams::new(vec![CELL_SERVER.to_owned()])?.self_signed(&key)?;
     let chain = vec![certificate.der().clone()];
     let client = ClientTls::new(Trust::Authorities(chain.clone()), None)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -36,7 +40,8 @@ fn main() -> Outcome<()> {
         let (clear, clear_cost) = round(frames, None)?;
         let (sealed, sealed_cost) = round(frames, Some((&client, &server)))?;
         println!(
-            "clear {clear:.2} GiB/s, {clear_cost:.3} s/GiB; TLS {sealed:.2} GiB/s, {sealed_cost:.3} s/GiB; TLS/clear {:.2}",
+            "clear {clear:.2} GiB/s, {clear_cost:.3} s/GiB; TLS {sealed:.2} GiB/s, \
+                {sealed_cost:.3} s/GiB; TLS/clear {:.2}",
             sealed / clear
         );
     }
@@ -50,7 +55,10 @@ fn round(frames: usize, secured: Option<(&ClientTls, &ServerTls)>) -> Outcome<(f
     if let Some((client, server)) = secured {
         let (ours, theirs) = std::thread::scope(|scope| {
             let answering = scope.spawn(|| answer(&other, server));
-            (tls::secure(&one, client, "127.0.0.1", None), answering.join().expect("the other end does not panic"))
+            (
+                tls::secure(&one, client, "127.0.0.1", None),
+                answering.join().expect("the other end does not panic"),
+            )
         });
         outbox.secure(theirs?.sealer);
         inbox.secure(ours?.opener);
@@ -82,7 +90,8 @@ fn round(frames: usize, secured: Option<(&ClientTls, &ServerTls)>) -> Outcome<(f
 }
 
 fn pair() -> Outcome<(Connection, Connection)> {
-    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default())?;
+    let listener =
+        Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default())?;
     let one = Connection::connect(&listener.endpoint()?, &ConnectionOptions::default())?;
     loop {
         if let Some(other) = listener.accept()? {

@@ -1,5 +1,6 @@
-//! One connected stream socket, TCP or Unix. Whether a send or receive may wait is said with each call and is no property of
-//! the socket, so that the same socket serves an epoll worker and a thread that blocks.
+//! One connected stream socket, TCP or Unix. Whether a send or receive may wait is said with each
+//! call and is no property of the socket, so that the same socket serves an epoll worker and a
+//! thread that blocks.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -17,8 +18,9 @@ use crate::{Endpoint, reserved};
 /// Bytes that a Unix socket takes from its sender (the kernel doubles it for its own overhead).
 const UNIX_BUFFER_BYTES: usize = 1280 << 10;
 
-/// Congestion control for a line that stays on this machine: it has no timers. Where the system's choice paces what it sends (`bbr`), that costs a tenth of the
-/// processor time of a stream, and nothing is ever lost here that would be worth it.
+/// Congestion control for a line that stays on this machine: it has no timers. Where the system's
+/// choice paces what it sends (`bbr`), that costs a tenth of the processor time of a stream, and
+/// nothing is ever lost here that would be worth it.
 const UNPACED: &str = "reno";
 
 /// How a connection is made and kept.
@@ -26,14 +28,15 @@ const UNPACED: &str = "reno";
 pub struct ConnectionOptions {
     /// How long connecting may take.
     pub connect_within: Duration,
-    /// TCP: the kernel's congestion control by name (`reno`, `cubic`, `bbr`); `None` leaves the system's choice, but for lines
-    /// that stay on this machine.
+    /// TCP: the kernel's congestion control by name (`reno`, `cubic`, `bbr`); `None` leaves the
+    /// system's choice, but for lines that stay on this machine.
     pub congestion: Option<String>,
     /// TCP: how long sent bytes may stay unacknowledged before the connection counts as dead.
     pub unacknowledged_max: Duration,
     /// Bytes of the kernel's send and receive buffers; `None` leaves the system's choice.
     pub socket_buffer_bytes: Option<usize>,
-    /// TCP: from a port that only the superuser of this machine can have, if this process may: so a server that trusts this machine believes it.
+    /// TCP: from a port that only the superuser of this machine can have, if this process may: so a
+    /// server that trusts this machine believes it.
     pub reserved_port: bool,
     /// TCP: secured with this when we connect; `None`: in clear text.
     pub tls: Option<ClientTls>,
@@ -99,11 +102,13 @@ impl Connection {
         match endpoint {
             Endpoint::Unix(path) => Self::unix(UnixStream::connect(path)?.into(), options),
             Endpoint::Tcp(address) => {
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
+                let mut last =
+                    io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
                 for candidate in address.to_socket_addrs()? {
                     let connected = match options.reserved_port {
                         true => reserved::connect(candidate, options.connect_within),
-                        false => TcpStream::connect_timeout(&candidate, options.connect_within).map(OwnedFd::from),
+                        false => TcpStream::connect_timeout(&candidate, options.connect_within)
+                            .map(OwnedFd::from),
                     };
                     match connected {
                         Ok(socket) => return Self::tcp(socket, options),
@@ -129,7 +134,8 @@ impl Connection {
         let credentials = sockopt::socket_peercred(&socket)?;
         let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
         enlarge(&socket);
-        let peer = Some(PeerProcess { pid, uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() });
+        let peer =
+            Some(PeerProcess { pid, uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() });
         Self::prepare(socket, peer, options)
     }
 
@@ -153,7 +159,11 @@ impl Connection {
         Self::prepare(socket, None, options)
     }
 
-    fn prepare(socket: OwnedFd, peer: Option<PeerProcess>, options: &ConnectionOptions) -> io::Result<Self> {
+    fn prepare(
+        socket: OwnedFd,
+        peer: Option<PeerProcess>,
+        options: &ConnectionOptions,
+    ) -> io::Result<Self> {
         if let Some(bytes) = options.socket_buffer_bytes {
             sockopt::set_socket_send_buffer_size(&socket, bytes)?;
             sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
@@ -172,7 +182,9 @@ impl Connection {
         until: Option<Instant>,
     ) -> io::Result<Option<Secured>> {
         match (endpoint, &options.tls) {
-            (Endpoint::Tcp(address), Some(tls)) => tls::secure(self, tls, host_of(address), until).map(Some),
+            (Endpoint::Tcp(address), Some(tls)) => {
+                tls::secure(self, tls, host_of(address), until).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -205,7 +217,8 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Bounds how long one receive that may wait does so; it then finds nothing. Costs no system call per receive.
+    /// Bounds how long one receive that may wait does so; it then finds nothing. Costs no system
+    /// call per receive.
     ///
     /// # Errors
     /// The system's.
@@ -230,7 +243,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives exactly so many bytes that are no frame, waiting as long as it takes, or until `until`.
+    /// Receives exactly so many bytes that are no frame, waiting as long as it takes, or until
+    /// `until`.
     ///
     /// # Errors
     /// The connection's; [`io::ErrorKind::TimedOut`]; [`io::ErrorKind::UnexpectedEof`].
@@ -261,7 +275,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready or `until` has passed (`None`: for ever); then neither is set.
+    /// Waits until the socket is ready or `until` has passed (`None`: for ever); then neither is
+    /// set.
     ///
     /// # Errors
     /// The system's, which are those of a lack of memory.
@@ -305,10 +320,12 @@ fn host_of(address: &str) -> &str {
 /// Whether the other end is on this machine.
 fn stays_here(socket: &OwnedFd) -> bool {
     let peer = rustix::net::getpeername(socket).ok().flatten();
-    peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()).is_some_and(|peer| peer.ip().is_loopback())
+    peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok())
+        .is_some_and(|peer| peer.ip().is_loopback())
 }
 
-/// Room for one whole frame in a Unix socket: with the system's usual 208 KiB, a mebibyte takes five turns of both ends.
+/// Room for one whole frame in a Unix socket: with the system's usual 208 KiB, a mebibyte takes
+/// five turns of both ends.
 fn enlarge(socket: &OwnedFd) {
     // Only the superuser may go past the system's limit; everybody else gets what the limit allows.
     if sockopt::set_socket_send_buffer_size_force(socket, UNIX_BUFFER_BYTES).is_err() {
@@ -346,7 +363,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
         for (wish, expected) in [(None, UNPACED), (Some("cubic"), "cubic")] {
-            let options = ConnectionOptions { congestion: wish.map(str::to_owned), ..ConnectionOptions::default() };
+            let options = ConnectionOptions {
+                congestion: wish.map(str::to_owned),
+                ..ConnectionOptions::default()
+            };
             let connection = Connection::connect(&there, &options).unwrap();
             assert_eq!(sockopt::tcp_congestion(&connection).unwrap(), expected);
             let accepted = listener.accept().unwrap().0;

@@ -62,7 +62,8 @@ mod tests {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
         assert_eq!("/run/x".parse(), Ok(Endpoint::Unix("/run/x".into())));
-        for text in ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:host:70000", "host:1", "run/x"] {
+        for text in ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:host:70000", "host:1", "run/x"]
+        {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! What the fuzz target checks of the receiving half, so that plain tests run it too (feature `fuzzing`).
+//! What the fuzz target checks of the receiving half, so that plain tests run it too (feature
+//! `fuzzing`).
 
 use bytes::Bytes;
 
@@ -9,7 +10,8 @@ const LIMITS: FrameLimits = FrameLimits { message: 24 << 10, payload: 40 << 10 }
 /// Bytes of a whole stream, so that a socket takes it all.
 const STREAM_BYTES_MAX: usize = 256 << 10;
 
-/// A header is `F`, a letter for its message's length and one for its payload's; each letter stands for 3^letter / 2.
+/// A header is `F`, a letter for its message's length and one for its payload's; each letter stands
+/// for 3^letter / 2.
 fn measure(header: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
     if header[0] != b'F' {
         return Err("no magic");
@@ -21,7 +23,8 @@ fn measure(header: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
 /// One frame as it must arrive.
 type Parts = (Vec<u8>, Vec<u8>, Bytes);
 
-/// Cuts the stream the obvious way; the end is the frames before an error, if there is one, and what is left over.
+/// Cuts the stream the obvious way; the end is the frames before an error, if there is one, and
+/// what is left over.
 fn expected(mut stream: &[u8]) -> (Vec<Parts>, Result<&[u8], FrameError>) {
     let mut frames = Vec::new();
     while let Some(header) = stream.first_chunk::<HEADER_BYTES>() {
@@ -41,9 +44,11 @@ fn expected(mut stream: &[u8]) -> (Vec<Parts>, Result<&[u8], FrameError>) {
     (frames, Ok(stream))
 }
 
-/// A stream that is made of the script's frames and garbage arrives as the obvious cutting says, however it is cut on its way.
+/// A stream that is made of the script's frames and garbage arrives as the obvious cutting says,
+/// however it is cut on its way.
 ///
-/// The script: byte 0 chooses whether descriptors could come; then pairs of (what comes, how much of it is sent at once).
+/// The script: byte 0 chooses whether descriptors could come; then pairs of (what comes, how much
+/// of it is sent at once).
 pub fn inbox(script: &[u8]) {
     let Some((&first, script)) = script.split_first() else { return };
     let (stream, cuts) = stream(script);
@@ -64,17 +69,29 @@ pub fn inbox(script: &[u8]) {
         }
     }
     assert_eq!(arrived, frames.len(), "every whole frame arrives");
-    assert_eq!(end.map(|rest| !rest.is_empty()), Ok(inbox.is_partial()), "what is left over is known");
+    assert_eq!(
+        end.map(|rest| !rest.is_empty()),
+        Ok(inbox.is_partial()),
+        "what is left over is known"
+    );
 }
 
 /// Takes in all there is.
-fn receive(inbox: &mut Inbox, from: &Connection, frames: &[Parts], arrived: &mut usize) -> Option<FrameError> {
+fn receive(
+    inbox: &mut Inbox,
+    from: &Connection,
+    frames: &[Parts],
+    arrived: &mut usize,
+) -> Option<FrameError> {
     loop {
         loop {
             match inbox.next_frame() {
                 Ok(Some(frame)) => {
                     let got = (frame.header.to_vec(), frame.message.to_vec(), frame.payload);
-                    assert!(frames.get(*arrived) == Some(&got), "frame {arrived} arrived in another form");
+                    assert!(
+                        frames.get(*arrived) == Some(&got),
+                        "frame {arrived} arrived in another form"
+                    );
                     *arrived += 1;
                 }
                 Ok(None) => break,
@@ -101,15 +118,23 @@ fn stream(script: &[u8]) -> (Vec<u8>, Vec<usize>) {
             0 => stream.extend_from_slice(what),
             kind => {
                 let mut header = [of(3); HEADER_BYTES];
-                header[..3].copy_from_slice(&[if of(3) == 0xff { b'G' } else { b'F' }, of(1), of(2)]);
+                header[..3].copy_from_slice(&[
+                    if of(3) == 0xff { b'G' } else { b'F' },
+                    of(1),
+                    of(2),
+                ]);
                 stream.extend_from_slice(&header);
                 if let Ok(Extent { message, payload }) = measure(&header)
                     && message <= LIMITS.message
                     && payload <= LIMITS.payload
                 {
-                    // Every byte says where it is, so that a shifted one is seen; kind 7 has a payload cut short.
+                    // Every byte says where it is, so that a shifted one is seen; kind 7 has a
+                    // payload cut short.
                     let bytes = (message + payload).saturating_sub(usize::from(kind == 7));
-                    stream.extend((0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ number as u8));
+                    stream
+                        .extend((0..bytes).map(|at| {
+                            (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ number as u8
+                        }));
                 }
             }
         }

@@ -1,17 +1,19 @@
 //! What has come in over one connection, cut into frames.
 //!
-//! Bytes come first into a buffer that is used again and again: one receive takes a header, its message, and whatever small
-//! frames follow. A payload that is not in the buffer as a whole gets memory of exactly its size, what the buffer has of it is
-//! copied there, and the rest is received straight into it. No memory is had for a frame before its header has been measured
-//! and found to be within the limits.
+//! Bytes come first into a buffer that is used again and again: one receive takes a header, its
+//! message, and whatever small frames follow. A payload that is not in the buffer as a whole gets
+//! memory of exactly its size, what the buffer has of it is copied there, and the rest is received
+//! straight into it. No memory is had for a frame before its header has been measured and found to
+//! be within the limits.
 //!
 //! ```text
 //! buffer:  [..... used .....|header|message|payload's beginning...]      payload: [copied|received straight .....]
 //!                           ^start                               ^end
 //! ```
 //!
-//! Over TLS a receive brings records, which lie in a buffer of their own. [`Inbox::next_frame`] opens them one after the other, as long as it
-//! has no whole frame: so what is opened goes to its place in the same way, and all that came is looked at before anybody waits for more.
+//! Over TLS a receive brings records, which lie in a buffer of their own. [`Inbox::next_frame`]
+//! opens them one after the other, as long as it has no whole frame: so what is opened goes to its
+//! place in the same way, and all that came is looked at before anybody waits for more.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -26,16 +28,19 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, re
 use crate::tls::{self, Opener, RECORD_BYTES_MAX, TlsError, TlsRecord};
 use crate::{Connection, HEADER_BYTES};
 
-/// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large payload at most this much is
-/// copied (16 KiB take about a microsecond).
+/// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large
+/// payload at most this much is copied (16 KiB take about a microsecond).
 const BUFFER_BYTES: usize = 16 << 10;
-/// Bytes that one receive with descriptors asks for, at least: they must be zeroed each time, and a small read fits.
+/// Bytes that one receive with descriptors asks for, at least: they must be zeroed each time, and a
+/// small read fits.
 const WINDOW_BYTES: usize = 8 << 10;
-/// Bytes of records that one receive asks for while a payload comes in: more does not fit the processor's nearer caches.
+/// Bytes of records that one receive asks for while a payload comes in: more does not fit the
+/// processor's nearer caches.
 const RECORDS_BYTES: usize = 256 << 10;
 /// Records of a handshake are shorter: certificates are the longest.
 const HANDSHAKE_BYTES_MAX: usize = BUFFER_BYTES;
-/// Descriptors that one receive may bring. Ours sends one beside a frame, and the kernel ends a receive behind it.
+/// Descriptors that one receive may bring. Ours sends one beside a frame, and the kernel ends a
+/// receive behind it.
 const DESCRIPTORS_MAX: usize = 4;
 
 /// How long the parts behind a header are.
@@ -59,7 +64,8 @@ pub struct FrameLimits {
     pub payload: usize,
 }
 
-/// Why the bytes are no frame. The connection is of no use any more: nobody knows where the next frame begins.
+/// Why the bytes are no frame. The connection is of no use any more: nobody knows where the next
+/// frame begins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The header does not measure.
@@ -206,8 +212,9 @@ impl Inbox {
         }
         let payload = self.payload.take().map_or_else(Bytes::new, types::buffer::freeze);
         let extent = self.extent.take().expect("a frame that is whole was measured");
-        let (header, rest) =
-            self.buffer[self.start..].split_first_chunk().expect("the buffer has the whole head, which has a header");
+        let (header, rest) = self.buffer[self.start..]
+            .split_first_chunk()
+            .expect("the buffer has the whole head, which has a header");
         Ok(Some(ReceivedFrame { header, message: &rest[..extent.message], payload }))
     }
 
@@ -227,7 +234,8 @@ impl Inbox {
             payload.extend_from_slice(&self.buffer[self.start + head..][..copied]);
         }
         if payload.len() < extent.payload {
-            // The copied part is dropped from the buffer, so that the lent part is always the head alone.
+            // The copied part is dropped from the buffer, so that the lent part is always the head
+            // alone.
             self.buffer.truncate(self.start + head);
             return Ok(false);
         }
@@ -290,7 +298,8 @@ impl Inbox {
         Ok(self.extent)
     }
 
-    /// Receives what there is, once. With `wait` the thread blocks until there is something. The frame lent last is over.
+    /// Receives what there is, once. With `wait` the thread blocks until there is something. The
+    /// frame lent last is over.
     ///
     /// # Errors
     /// The connection's: it is of no use any more.
@@ -311,11 +320,19 @@ impl Inbox {
                 _ => {
                     self.make_room();
                     let head = HEADER_BYTES + self.extent.map_or(0, |extent| extent.message);
-                    let window = (self.start + head).saturating_sub(self.buffer.len()).max(WINDOW_BYTES);
+                    let window =
+                        (self.start + head).saturating_sub(self.buffer.len()).max(WINDOW_BYTES);
                     if self.takes_descriptors && connection.passes_descriptors() {
-                        receive_with_descriptors(connection, &mut self.buffer, window, &mut self.descriptors, flags)
+                        receive_with_descriptors(
+                            connection,
+                            &mut self.buffer,
+                            window,
+                            &mut self.descriptors,
+                            flags,
+                        )
                     } else {
-                        recv(connection, spare_capacity(&mut self.buffer), flags).map(|(count, _)| count)
+                        recv(connection, spare_capacity(&mut self.buffer), flags)
+                            .map(|(count, _)| count)
                     }
                 }
             };
@@ -350,7 +367,8 @@ impl Inbox {
         }
     }
 
-    /// Whether the last receive left room in the buffer: there was no more, so asking again at once is of no use.
+    /// Whether the last receive left room in the buffer: there was no more, so asking again at once
+    /// is of no use.
     pub fn has_room(&self) -> bool {
         if let Some(sealed) = &self.sealed {
             return sealed.buffer.len() < sealed.buffer.capacity();
@@ -384,20 +402,25 @@ impl Sealed {
     /// Where the next whole record lies; it counts as used.
     fn next_record(&mut self) -> Result<Option<std::ops::Range<usize>>, TlsError> {
         let there = &self.buffer[self.start..];
-        let Some(whole) = tls::record_bytes(there)?.filter(|whole| *whole <= there.len()) else { return Ok(None) };
+        let Some(whole) = tls::record_bytes(there)?.filter(|whole| *whole <= there.len()) else {
+            return Ok(None);
+        };
         let begin = self.start;
         self.start += whole;
         Ok(Some(begin..self.start))
     }
 
-    /// Room for a record at least, and for many while much is `missing`. Nobody who is idle keeps much.
+    /// Room for a record at least, and for many while much is `missing`. Nobody who is idle keeps
+    /// much.
     fn make_room(&mut self, missing: usize) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
             self.start = 0;
         }
         let wanted = (missing + missing / 512 + RECORD_BYTES_MAX).min(RECORDS_BYTES);
-        if self.buffer.capacity() < wanted || self.buffer.is_empty() && self.buffer.capacity() > 2 * wanted {
+        if self.buffer.capacity() < wanted
+            || self.buffer.is_empty() && self.buffer.capacity() > 2 * wanted
+        {
             let mut buffer = Vec::with_capacity(wanted.max(self.buffer.len()));
             buffer.extend_from_slice(&self.buffer);
             self.buffer = buffer;
@@ -415,7 +438,8 @@ fn receive_exactly(
     if payload.capacity() == whole {
         return recv(connection, spare_capacity(payload), flags).map(|(count, _)| count);
     }
-    // The allocator gave more than was asked for, and a receive into all of it could take bytes of the next frame.
+    // The allocator gave more than was asked for, and a receive into all of it could take bytes of
+    // the next frame.
     let had = payload.len();
     payload.resize(whole, 0);
     let received = recv(connection, &mut payload[had..], flags).map(|(count, _)| count);

@@ -8,7 +8,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 
 use crate::{Connection, ConnectionOptions, Endpoint};
 
@@ -29,7 +31,8 @@ enum Kind {
 }
 
 impl Listener {
-    /// Listens. A Unix socket's file that nobody listens on any more is replaced; a live one is left alone.
+    /// Listens. A Unix socket's file that nobody listens on any more is replaced; a live one is
+    /// left alone.
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::AddrInUse`] when somebody listens there.
@@ -66,12 +69,12 @@ impl Listener {
     /// The system's: often a lack of descriptors, which passes; wait a moment before trying again.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         let accepted = match &self.kind {
-            Kind::Tcp(listener) => {
-                listener.accept().and_then(|(stream, _)| Connection::tcp(stream.into(), &self.options))
-            }
-            Kind::Unix(listener, _) => {
-                listener.accept().and_then(|(stream, _)| Connection::unix(stream.into(), &self.options))
-            }
+            Kind::Tcp(listener) => listener
+                .accept()
+                .and_then(|(stream, _)| Connection::tcp(stream.into(), &self.options)),
+            Kind::Unix(listener, _) => listener
+                .accept()
+                .and_then(|(stream, _)| Connection::unix(stream.into(), &self.options)),
         };
         match accepted {
             Ok(connection) => Ok(Some(connection)),
@@ -99,7 +102,8 @@ impl Drop for Listener {
     }
 }
 
-/// A socket that only its owner (and the superuser) may connect to, from its first moment: the file's mode is the descriptor's.
+/// A socket that only its owner (and the superuser) may connect to, from its first moment: the
+/// file's mode is the descriptor's.
 fn listen_private(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -113,11 +117,14 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path is taken by something that is no socket"))
-        }
+        Ok(metadata) if !metadata.file_type().is_socket() => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the path is taken by something that is no socket",
+        )),
         Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "a server listens there already")),
+            Ok(_) => {
+                Err(io::Error::new(io::ErrorKind::AddrInUse, "a server listens there already"))
+            }
             Err(_) => std::fs::remove_file(path),
         },
     }
@@ -156,7 +163,9 @@ mod tests {
 
     #[test]
     fn tcp_tells_its_port() {
-        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default()).unwrap();
+        let listener =
+            Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default())
+                .unwrap();
         let endpoint = listener.endpoint().unwrap();
         assert_ne!(endpoint, Endpoint::Tcp("127.0.0.1:0".into()));
         let client = Connection::connect(&endpoint, &ConnectionOptions::default()).unwrap();

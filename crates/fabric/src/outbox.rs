@@ -1,10 +1,12 @@
 //! Frames that wait to leave through one connection, in order.
 //!
-//! [`Outbox::flush`] hands as many parts as fit to one `sendmsg`: a frame costs one system call, a queue of small frames costs
-//! one together. A descriptor goes with the first byte of its own frame, so it is at the other end not later than the frame.
+//! [`Outbox::flush`] hands as many parts as fit to one `sendmsg`: a frame costs one system call, a
+//! queue of small frames costs one together. A descriptor goes with the first byte of its own
+//! frame, so it is at the other end not later than the frame.
 //!
-//! Over TLS frames are sealed when they are about to leave, a few records at a time, small frames together in one record. A payload
-//! that fills records begins with one of its own, so that the other end opens it beside its place.
+//! Over TLS frames are sealed when they are about to leave, a few records at a time, small frames
+//! together in one record. A payload that fills records begins with one of its own, so that the
+//! other end opens it beside its place.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -22,7 +24,8 @@ use crate::{Connection, HEADER_BYTES};
 /// Parts that one system call takes: enough for 21 frames, far below the system's 1,024.
 const PARTS_MAX: usize = 64;
 
-/// Records that are sealed before any of them is sent: what is sealed should still be near when the kernel copies it.
+/// Records that are sealed before any of them is sent: what is sealed should still be near when the
+/// kernel copies it.
 const RECORDS: usize = 16;
 /// Parts of one record at most: of many small frames.
 const RECORD_PARTS_MAX: usize = 64;
@@ -38,7 +41,12 @@ pub struct OutFrame {
 
 impl OutFrame {
     /// A frame. The descriptor goes beside it, over Unix connections only.
-    pub fn new(header: [u8; HEADER_BYTES], message: Bytes, payload: Bytes, descriptor: Option<OwnedFd>) -> Self {
+    pub fn new(
+        header: [u8; HEADER_BYTES],
+        message: Bytes,
+        payload: Bytes,
+        descriptor: Option<OwnedFd>,
+    ) -> Self {
         OutFrame { header: Some(header), message, payload, descriptor }
     }
 
@@ -107,7 +115,8 @@ impl Outbox {
 
     /// What is queued from here on is sealed; what waits leaves before it as it is.
     pub fn secure(&mut self, sealer: Sealer) {
-        let mut waiting: Vec<u8> = self.queue.drain(..).flat_map(|frame| frame.parts().concat()).collect();
+        let mut waiting: Vec<u8> =
+            self.queue.drain(..).flat_map(|frame| frame.parts().concat()).collect();
         waiting.drain(..std::mem::take(&mut self.sent));
         let bytes = std::mem::take(&mut self.bytes);
         let records = if waiting.is_empty() { VecDeque::new() } else { VecDeque::from([waiting]) };
@@ -137,7 +146,8 @@ impl Outbox {
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity((3 * self.queue.len()).min(PARTS_MAX));
         let mut skip = self.sent;
         for (index, frame) in self.queue.iter().enumerate() {
-            // A descriptor would go with the first byte of the call: its frame must be the first of one.
+            // A descriptor would go with the first byte of the call: its frame must be the first of
+            // one.
             if index > 0 && frame.descriptor.is_some() || parts.len() + 3 > PARTS_MAX {
                 break;
             }
@@ -156,7 +166,10 @@ impl Outbox {
             Some(descriptor) if self.sent == 0 && connection.passes_descriptors() => {
                 let descriptors = [descriptor.as_fd()];
                 let mut control = SendAncillaryBuffer::new(&mut space);
-                assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "the space is for one descriptor");
+                assert!(
+                    control.push(SendAncillaryMessage::ScmRights(&descriptors)),
+                    "the space is for one descriptor"
+                );
                 sendmsg(connection, &parts, &mut control, flags)
             }
             _ => sendmsg(connection, &parts, &mut SendAncillaryBuffer::default(), flags),
@@ -193,7 +206,9 @@ impl Outbox {
 
     /// Seals the next records, if those before are out.
     fn seal_some(&mut self) -> Result<(), TlsError> {
-        let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.records.is_empty()) else { return Ok(()) };
+        let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.records.is_empty()) else {
+            return Ok(());
+        };
         let mut taken = 0;
         let mut records = 0;
         let mut parts = Record::default();
@@ -265,7 +280,8 @@ impl Sealed {
             let record: &Vec<u8> = record;
             IoSlice::new(&record[std::mem::take(&mut skip)..])
         };
-        let parts: SmallVec<[IoSlice<'_>; 32]> = self.records.iter().take(PARTS_MAX).map(rest).collect();
+        let parts: SmallVec<[IoSlice<'_>; 32]> =
+            self.records.iter().take(PARTS_MAX).map(rest).collect();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         sendmsg(connection, &parts, &mut SendAncillaryBuffer::default(), flags)
     }

@@ -1,7 +1,8 @@
 //! Connecting from a reserved port, which shows that the superuser of this machine asked for it.
 //!
-//! There are few of them, and one that was used is taken for a minute towards the same server. So several are tried, the first at random, and where none is to be had the
-//! connection comes from an ordinary port: the server then takes its users for nobody, unless they show who they are.
+//! There are few of them, and one that was used is taken for a minute towards the same server. So
+//! several are tried, the first at random, and where none is to be had the connection comes from an
+//! ordinary port: the server then takes its users for nobody, unless they show who they are.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect as reach, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect as reach, socket_with, sockopt,
+};
 
 /// Ports below are the superuser's.
 pub const RESERVED_PORTS_END: u16 = 1024;
@@ -48,7 +51,8 @@ pub fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
             tracing::warn!(
                 error = %why,
                 server = %to,
-                "no reserved port is to be had (below 1024): servers that trust this machine take its users for nobody until they log in; free such ports and mount again"
+                "no reserved port is to be had (below 1024): servers that trust this machine take \
+                    its users for nobody until they log in; free such ports and mount again"
             );
         });
     }
@@ -58,7 +62,9 @@ pub fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
 }
 
 fn clock_nanos() -> u32 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.subsec_nanos())
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.subsec_nanos())
 }
 
 fn open(to: SocketAddr) -> io::Result<OwnedFd> {
@@ -118,7 +124,8 @@ mod tests {
         for at in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(at) else { continue };
             let to = listener.local_addr().unwrap();
-            let open: Vec<_> = (0..20).map(|_| connect(to, Duration::from_secs(5)).unwrap()).collect();
+            let open: Vec<_> =
+                (0..20).map(|_| connect(to, Duration::from_secs(5)).unwrap()).collect();
             for _ in &open {
                 let peer = listener.accept().unwrap().1;
                 let may = rustix::process::geteuid().is_root();
@@ -126,6 +133,9 @@ mod tests {
             }
         }
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(connect(gone, Duration::from_secs(5)).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect(gone, Duration::from_secs(5)).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
     }
 }

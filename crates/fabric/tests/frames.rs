@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, Opener, Sealer, Secured, ServerTls, TlsIdentity, Trust};
+use fabric::tls::{
+    self, CELL_SERVER, ClientTls, Handshake, Opener, Sealer, Secured, ServerTls, TlsIdentity, Trust,
+};
 use fabric::{
-    Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameError, FrameLimits, HEADER_BYTES, Inbox, Listener,
-    OutFrame, Outbox, WaitFor,
+    Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameError, FrameLimits, HEADER_BYTES,
+    Inbox, Listener, OutFrame, Outbox, WaitFor,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -31,7 +33,12 @@ fn frame_with(message: &[u8], payload: &[u8], descriptor: Option<OwnedFd>) -> Ou
     head[0] = b'F';
     head[4..8].copy_from_slice(&u32::try_from(message.len()).unwrap().to_le_bytes());
     head[8..12].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
-    OutFrame::new(head, Bytes::copy_from_slice(message), Bytes::copy_from_slice(payload), descriptor)
+    OutFrame::new(
+        head,
+        Bytes::copy_from_slice(message),
+        Bytes::copy_from_slice(payload),
+        descriptor,
+    )
 }
 
 fn frame(message: &[u8], payload: &[u8]) -> OutFrame {
@@ -60,8 +67,10 @@ fn send_all(connection: &Connection, outbox: &mut Outbox) {
 }
 
 fn tcp_pair() -> (Connection, Connection) {
-    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default()).unwrap();
-    let client = Connection::connect(&listener.endpoint().unwrap(), &ConnectionOptions::default()).unwrap();
+    let listener =
+        Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default()).unwrap();
+    let client =
+        Connection::connect(&listener.endpoint().unwrap(), &ConnectionOptions::default()).unwrap();
     loop {
         if let Some(server) = listener.accept().unwrap() {
             return (client, server);
@@ -104,7 +113,10 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection, keys: Option<(Se
         for (index, (message, payload)) in sent.iter().enumerate() {
             loop {
                 if let Some(frame) = inbox.next_frame().unwrap() {
-                    assert!(frame.message == message && frame.payload == payload, "seed {seed}, frame {index}");
+                    assert!(
+                        frame.message == message && frame.payload == payload,
+                        "seed {seed}, frame {index}"
+                    );
                     break;
                 }
                 if random.random_bool(0.5) {
@@ -115,7 +127,8 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection, keys: Option<(Se
             }
             if passes && with_descriptor[index] {
                 let mut text = String::new();
-                let file = inbox.take_descriptor().expect("a descriptor comes not later than its frame");
+                let file =
+                    inbox.take_descriptor().expect("a descriptor comes not later than its frame");
                 std::fs::File::from(file).read_to_string(&mut text).unwrap();
                 assert_eq!(text, index.to_string());
             }
@@ -173,7 +186,8 @@ fn server_identity() -> TlsIdentity {
 fn frames_of_every_shape_over_tls() {
     let identity = server_identity();
     let trust = Trust::Authorities(identity.chain.clone());
-    let (server, client) = (ServerTls::new(identity, &[]).unwrap(), ClientTls::new(trust, None).unwrap());
+    let (server, client) =
+        (ServerTls::new(identity, &[]).unwrap(), ClientTls::new(trust, None).unwrap());
     for seed in 0..8 {
         let (one, other) = tcp_pair();
         let (ours, theirs) = std::thread::scope(|scope| {
@@ -189,7 +203,8 @@ fn frames_of_every_shape_over_tls() {
 fn what_comes_behind_a_handshake_is_kept_and_a_changed_record_ends_the_stream() {
     let identity = server_identity();
     let trust = Trust::Authorities(identity.chain.clone());
-    let (server, client) = (ServerTls::new(identity, &[]).unwrap(), ClientTls::new(trust, None).unwrap());
+    let (server, client) =
+        (ServerTls::new(identity, &[]).unwrap(), ClientTls::new(trust, None).unwrap());
     let (one, other) = tcp_pair();
     let (ours, theirs) = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| answer(&other, &server));
@@ -257,7 +272,10 @@ fn nothing_is_had_for_a_bad_header() {
     outbox.flush(&one).unwrap();
     inbox.fill(&other, true).unwrap();
     assert!(inbox.next_frame().unwrap().is_some());
-    assert_eq!(inbox.next_frame().unwrap_err(), FrameError::TooLarge(Extent { message: 10, payload: 1 }));
+    assert_eq!(
+        inbox.next_frame().unwrap_err(),
+        FrameError::TooLarge(Extent { message: 10, payload: 1 })
+    );
 
     rustix::io::write(one.as_fd(), &[b'x'; 200]).unwrap();
     let mut inbox = Inbox::new(measure, LIMITS, false);
@@ -316,7 +334,13 @@ fn a_greeting_is_taken_as_it_comes_and_frames_follow() {
     other.receive_raw(&mut back, until).unwrap();
     assert_eq!(&back, b"and back");
     let soon = Some(Instant::now() + Duration::from_millis(5));
-    assert_eq!(other.receive_raw(&mut back, soon).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    assert_eq!(
+        other.receive_raw(&mut back, soon).unwrap_err().kind(),
+        std::io::ErrorKind::TimedOut
+    );
     drop(one);
-    assert_eq!(other.receive_raw(&mut back, until).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    assert_eq!(
+        other.receive_raw(&mut back, until).unwrap_err().kind(),
+        std::io::ErrorKind::UnexpectedEof
+    );
 }

@@ -1,8 +1,9 @@
 //! A list of who may do what with a directory, or with a single file.
 //!
-//! Positive entries give, negative ones take, whatever their order: what somebody has is the union of what all of his numbers are given less the
-//! union of what any of them is denied. As stored: a version, the two counts, then number and rights of each entry, all little-endian, each part sorted by
-//! number, no number twice, no entry without rights. So one list has one form.
+//! Positive entries give, negative ones take, whatever their order: what somebody has is the union
+//! of what all of his numbers are given less the union of what any of them is denied. As stored: a
+//! version, the two counts, then number and rights of each entry, all little-endian, each part
+//! sorted by number, no number twice, no entry without rights. So one list has one form.
 
 use std::fmt;
 
@@ -53,7 +54,8 @@ impl Acl {
         &self.negative
     }
 
-    /// Gives (or `negative`: denies) `who` exactly these rights; none takes the entry out. `false`: there is no room for one more.
+    /// Gives (or `negative`: denies) `who` exactly these rights; none takes the entry out. `false`:
+    /// there is no room for one more.
     #[must_use]
     pub fn set(&mut self, who: PrincipalId, rights: Rights, negative: bool) -> bool {
         let full = self.encoded_bytes() + ENTRY_BYTES > ACL_BYTES_MAX;
@@ -83,7 +85,8 @@ impl Acl {
         union(&self.positive).without(union(&self.negative))
     }
 
-    /// Reads what [`Acl`] is displayed as: a line for each entry, in any order, `give NUMBER RIGHTS` or `deny NUMBER RIGHTS`.
+    /// Reads what [`Acl`] is displayed as: a line for each entry, in any order,
+    /// `give NUMBER RIGHTS` or `deny NUMBER RIGHTS`.
     ///
     /// # Errors
     /// [`AclError`].
@@ -98,8 +101,10 @@ impl Acl {
                 "deny" => true,
                 _ => return Err(AclError("a line that neither gives nor denies")),
             };
-            let who = PrincipalId(who.parse().map_err(|_| AclError("a principal that is no number"))?);
-            let rights: Rights = rights.parse().map_err(|_| AclError("letters that are no rights"))?;
+            let who =
+                PrincipalId(who.parse().map_err(|_| AclError("a principal that is no number"))?);
+            let rights: Rights =
+                rights.parse().map_err(|_| AclError("letters that are no rights"))?;
             let list = if negative { &acl.negative } else { &acl.positive };
             if list.iter().any(|entry| entry.who == who) || rights == Rights::NONE {
                 return Err(AclError("a principal twice, or without a right"));
@@ -123,7 +128,8 @@ impl Acl {
     /// As stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_bytes());
-        let counts = [&self.positive, &self.negative].map(|list| u32::try_from(list.len()).expect("64 KiB of entries"));
+        let counts = [&self.positive, &self.negative]
+            .map(|list| u32::try_from(list.len()).expect("64 KiB of entries"));
         for word in [VERSION, counts[0], counts[1]] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
@@ -143,13 +149,16 @@ impl Acl {
             return Err(AclError("too long"));
         }
         let (head, entries) = bytes.split_at_checked(HEAD_BYTES).ok_or(AclError("too short"))?;
-        let word =
-            |bytes: &[u8], at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |bytes: &[u8], at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         if word(head, 0) != VERSION {
             return Err(AclError("another version"));
         }
         let (positive, negative) = (word(head, 4) as usize, word(head, 8) as usize);
-        if positive.checked_add(negative).and_then(|count| count.checked_mul(ENTRY_BYTES)) != Some(entries.len()) {
+        if positive.checked_add(negative).and_then(|count| count.checked_mul(ENTRY_BYTES))
+            != Some(entries.len())
+        {
             return Err(AclError("counts that do not fit"));
         }
         let list = |bytes: &[u8]| {
@@ -159,8 +168,13 @@ impl Acl {
             };
             let list: Vec<_> = bytes.chunks_exact(ENTRY_BYTES).map(entry).collect();
             let sorted = list.windows(2).all(|pair| pair[0].who < pair[1].who);
-            let sound = list.iter().all(|entry| entry.rights != Rights::NONE && entry.rights.is_known());
-            if sorted && sound { Ok(list) } else { Err(AclError("entries out of order, or without a right")) }
+            let sound =
+                list.iter().all(|entry| entry.rights != Rights::NONE && entry.rights.is_known());
+            if sorted && sound {
+                Ok(list)
+            } else {
+                Err(AclError("entries out of order, or without a right"))
+            }
         };
         let (first, second) = entries.split_at(positive * ENTRY_BYTES);
         Ok(Acl { positive: list(first)?, negative: list(second)? })
@@ -169,8 +183,12 @@ impl Acl {
 
 impl fmt::Display for Acl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.positive.iter().try_for_each(|entry| writeln!(f, "give {} {}", entry.who, entry.rights))?;
-        self.negative.iter().try_for_each(|entry| writeln!(f, "deny {} {}", entry.who, entry.rights))
+        self.positive
+            .iter()
+            .try_for_each(|entry| writeln!(f, "give {} {}", entry.who, entry.rights))?;
+        self.negative
+            .iter()
+            .try_for_each(|entry| writeln!(f, "deny {} {}", entry.who, entry.rights))
     }
 }
 
@@ -236,7 +254,8 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_refused_or_means_one_list(text in "((give|deny) -?[0-9]{1,3} [rlidwkaAB]{0,3}\n){0,4}") {
+        fn any_text_is_refused_or_means_one_list(text in "((give|deny) -?[0-9]{1,3} \
+            [rlidwkaAB]{0,3}\n){0,4}") {
             crate::fuzzing::acl(text.as_bytes());
         }
     }

@@ -1,9 +1,13 @@
-//! The form of the audit log: lines of JSON, each of which has the hash of the one before it, in files that follow each other; and how it is checked. No I/O.
+//! The form of the audit log: lines of JSON, each of which has the hash of the one before it, in
+//! files that follow each other; and how it is checked. No I/O.
 //!
-//! The first line of a file says which file it is and has the hash of the last line of the file before. Beside the files lies the *head*: which line was written
-//! last, and its hash, so that lines which are taken away at the end are missed. After a kill the head may be some lines behind, and the last line may be torn;
-//! the next life of the server begins a new file, whose first line says how many bytes of the torn one there are. Files are kept for a while; a line says up to which they
-//! are removed, before they are: what else is missing at the beginning was taken away.
+//! The first line of a file says which file it is and has the hash of the last line of the file
+//! before. Beside the files lies the *head*: which line was written last, and its hash, so that
+//! lines which are taken away at the end are missed. After a kill the head may be some lines
+//! behind, and the last line may be torn; the next life of the server begins a new file, whose
+//! first line says how many bytes of the torn one there are. Files are kept for a while; a line
+//! says up to which they are removed, before they are: what else is missing at the beginning was
+//! taken away.
 
 use std::fmt::Write as _;
 
@@ -126,14 +130,18 @@ pub struct AuditCheck {
     pub torn: u64,
     /// Events that the log says are not in it.
     pub lost: u64,
-    /// Lines behind the head: written in the moment before the server was killed, or added by somebody.
+    /// Lines behind the head: written in the moment before the server was killed, or added by
+    /// somebody.
     pub behind: u64,
     /// What is wrong, and where.
     pub wrong: Vec<String>,
 }
 
 /// Checks files, each with its number and bytes, in their order, and the head.
-pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: Option<&AuditHead>) -> AuditCheck {
+pub fn audit_check<'f>(
+    files: impl IntoIterator<Item = (u64, &'f [u8])>,
+    head: Option<&AuditHead>,
+) -> AuditCheck {
     let mut check = AuditCheck::default();
     let (mut before, mut last_file, mut torn) = (NO_HASH.to_owned(), 0, 0_u64);
     let (mut met, mut ended) = (head.is_none(), false);
@@ -163,18 +171,23 @@ pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: O
             match parsed.what {
                 AuditBody::File { number: says, torn: was } if at == 1 => {
                     if says != number || was != torn && !is_first {
-                        check.wrong.push(format!("{place}: is of another file, or behind another end"));
+                        check
+                            .wrong
+                            .push(format!("{place}: is of another file, or behind another end"));
                     }
                 }
                 _ if at == 1 => check.wrong.push(format!("{place}: is not the first of its file")),
-                AuditBody::File { .. } => check.wrong.push(format!("{place}: begins a file within another")),
+                AuditBody::File { .. } => {
+                    check.wrong.push(format!("{place}: begins a file within another"));
+                }
                 AuditBody::Lost(count) => check.lost += count,
                 AuditBody::Removed { until } => removed = removed.max(until),
                 AuditBody::Event(_) | AuditBody::End => {}
             }
             before = audit_hash(line);
             check.lines += 1;
-            ended = serde_json::from_slice::<AuditLine>(line).is_ok_and(|line| line.what == AuditBody::End);
+            ended = serde_json::from_slice::<AuditLine>(line)
+                .is_ok_and(|line| line.what == AuditBody::End);
             if met {
                 check.behind += u64::from(head.is_some());
             } else if let Some(head) = head.filter(|head| (head.file, head.line) == (number, at)) {
@@ -207,10 +220,15 @@ pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: O
 /// [`audit_check`] finds nothing wrong before that line, that the line and all before it are what
 /// they were when the hash was written down elsewhere: the hash covers the line, which has the hash
 /// of the one before it, and so on.
-pub fn audit_missing<'f, 'h>(files: impl IntoIterator<Item = &'f [u8]>, hashes: &'h [String]) -> Vec<&'h str> {
+pub fn audit_missing<'f, 'h>(
+    files: impl IntoIterator<Item = &'f [u8]>,
+    hashes: &'h [String],
+) -> Vec<&'h str> {
     let mut missing: Vec<&str> = hashes.iter().map(String::as_str).collect();
     for bytes in files {
-        for line in bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")) {
+        for line in
+            bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"))
+        {
             if missing.is_empty() {
                 return missing;
             }
@@ -221,8 +239,14 @@ pub fn audit_missing<'f, 'h>(files: impl IntoIterator<Item = &'f [u8]>, hashes: 
     missing
 }
 
-/// Whether an event is one of those that are looked for: each word is somewhere in what it is about.
-pub fn audit_matches(event: &AuditEvent, who: Option<&str>, request: Option<&str>, result: Option<&str>) -> bool {
+/// Whether an event is one of those that are looked for: each word is somewhere in what it is
+/// about.
+pub fn audit_matches(
+    event: &AuditEvent,
+    who: Option<&str>,
+    request: Option<&str>,
+    result: Option<&str>,
+) -> bool {
     let value = serde_json::to_value(event).unwrap_or(Value::Null);
     let is_who = |who: &str| {
         ["principal", "name", "uid", "token", "host"].iter().any(|field| match value.get(field) {
@@ -232,7 +256,9 @@ pub fn audit_matches(event: &AuditEvent, who: Option<&str>, request: Option<&str
         })
     };
     who.is_none_or(is_who)
-        && request.is_none_or(|request| event.request.eq_ignore_ascii_case(request) || event.kind == request)
+        && request.is_none_or(|request| {
+            event.request.eq_ignore_ascii_case(request) || event.kind == request
+        })
         && result.is_none_or(|result| event.result.contains(result))
 }
 
@@ -248,9 +274,16 @@ mod tests {
         for number in 1..=3_u64 {
             let mut bytes = Vec::new();
             for line in 0..4_u64 {
-                let event =
-                    AuditEvent { time: 100 * number.cast_signed(), about: format!("{line}"), ..AuditEvent::default() };
-                let what = if line == 0 { AuditBody::File { number, torn: 0 } } else { AuditBody::Event(event) };
+                let event = AuditEvent {
+                    time: 100 * number.cast_signed(),
+                    about: format!("{line}"),
+                    ..AuditEvent::default()
+                };
+                let what = if line == 0 {
+                    AuditBody::File { number, torn: 0 }
+                } else {
+                    AuditBody::Event(event)
+                };
                 let text = AuditLine { before, what }.text();
                 before = audit_hash(text.as_bytes());
                 bytes.extend_from_slice(text.as_bytes());
@@ -332,27 +365,40 @@ mod tests {
             .map(|line| audit_hash(&line[..line.len() - 1]))
             .collect();
         assert_eq!(hashes.last(), Some(&head.hash));
-        let kept =
-            |files: &[Vec<u8>], at: usize| audit_missing(files.iter().map(Vec::as_slice), &hashes[at..=at]).is_empty();
+        let kept = |files: &[Vec<u8>], at: usize| {
+            audit_missing(files.iter().map(Vec::as_slice), &hashes[at..=at]).is_empty()
+        };
         assert!((0..hashes.len()).all(|at| kept(&files, at)));
         for from in 1..hashes.len() {
             let (forged, head) = rewritten(&files, from);
-            assert_eq!(checked(&forged, &head).wrong, Vec::<String>::new(), "by itself nothing is found");
+            assert_eq!(
+                checked(&forged, &head).wrong,
+                Vec::<String>::new(),
+                "by itself nothing is found"
+            );
             let changed = (from..hashes.len()).find(|at| at % 4 != 0).unwrap_or(hashes.len());
             for at in 0..hashes.len() {
                 assert_eq!(kept(&forged, at), at < changed, "from {from}, a head of line {at}");
             }
         }
         let cut = &files[..2];
-        assert!(kept(cut, 7) && !kept(cut, 8), "lines that were taken away at the end with their head");
-        assert_eq!(audit_missing([&files[0][..]], &["no hash".to_owned(), hashes[0].to_uppercase()]), ["no hash"]);
+        assert!(
+            kept(cut, 7) && !kept(cut, 8),
+            "lines that were taken away at the end with their head"
+        );
+        assert_eq!(
+            audit_missing([&files[0][..]], &["no hash".to_owned(), hashes[0].to_uppercase()]),
+            ["no hash"]
+        );
     }
 
     #[test]
     fn a_file_that_is_taken_out_is_found() {
         for gone in 0..3 {
             let (files, head) = log();
-            let left = (1..).zip(files.iter().map(|file| &file[..])).filter(|(number, _)| *number != gone + 1);
+            let left = (1..)
+                .zip(files.iter().map(|file| &file[..]))
+                .filter(|(number, _)| *number != gone + 1);
             assert!(!audit_check(left, Some(&head)).wrong.is_empty(), "{gone}");
         }
     }

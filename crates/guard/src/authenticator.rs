@@ -33,7 +33,8 @@ pub struct TokenRequest {
 pub struct Tried {
     /// The password is right.
     pub right: bool,
-    /// It was the first wrong one after which attempts at this user from hosts that are strange to him wait: somebody guesses.
+    /// It was the first wrong one after which attempts at this user from hosts that are strange to
+    /// him wait: somebody guesses.
     pub alarm: bool,
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use types::{AuthLevel, PrincipalId};
 
-/// A *current protection subdomain*: a principal, and every group that it is in, directly or through groups. Cheap to clone.
+/// A *current protection subdomain*: a principal, and every group that it is in, directly or
+/// through groups. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cps {
     /// Sorted, each once.
@@ -18,8 +19,13 @@ pub struct Cps {
 impl Cps {
     /// Of a principal with all that the database says that it is in, in any order. The group of
     /// everybody is added; what the level of the proof does not carry is taken out.
-    pub fn new(principal: PrincipalId, level: AuthLevel, groups: impl IntoIterator<Item = PrincipalId>) -> Self {
-        let mut numbers: Vec<_> = groups.into_iter().chain([principal, PrincipalId::ANYBODY]).collect();
+    pub fn new(
+        principal: PrincipalId,
+        level: AuthLevel,
+        groups: impl IntoIterator<Item = PrincipalId>,
+    ) -> Self {
+        let mut numbers: Vec<_> =
+            groups.into_iter().chain([principal, PrincipalId::ANYBODY]).collect();
         if !level.is_proved() {
             numbers.retain(|number| *number != PrincipalId::PROVED);
         }
@@ -62,7 +68,10 @@ mod tests {
         let nobody = Cps::nobody();
         assert!(nobody.has(PrincipalId::ANYBODY) && nobody.has(PrincipalId::ANONYMOUS));
         assert!(!nobody.has(PrincipalId::PROVED) && !nobody.is_administrator());
-        assert!(!Cps::new(PrincipalId(7), AuthLevel::Nobody, [PrincipalId::PROVED]).has(PrincipalId::PROVED));
+        assert!(
+            !Cps::new(PrincipalId(7), AuthLevel::Nobody, [PrincipalId::PROVED])
+                .has(PrincipalId::PROVED)
+        );
         let groups = [PrincipalId(-300), PrincipalId(-204), PrincipalId(-300), PrincipalId::PROVED];
         let joe = Cps::new(PrincipalId(7), AuthLevel::Password, groups);
         assert!(joe.has(PrincipalId::PROVED) && joe.is_administrator());

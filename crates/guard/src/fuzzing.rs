@@ -28,8 +28,9 @@ pub fn token(bytes: &[u8]) {
     }
 }
 
-/// What people call users, groups, machines, rights and volumes: what is taken has one meaning, and cannot be taken for anything else. A line each: a name, a
-/// network or rights; of two lines one is a pattern, and the other the name of a volume.
+/// What people call users, groups, machines, rights and volumes: what is taken has one meaning, and
+/// cannot be taken for anything else. A line each: a name, a network or rights; of two lines one is
+/// a pattern, and the other the name of a volume.
 pub fn names(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut lines = text.split('\n');
@@ -50,13 +51,19 @@ fn name_of_somebody(name: &str) {
     let (user, group) = (check_user_name(name).is_ok(), check_group_name(name).is_ok());
     if user || group {
         // Wherever a name may stand a number may, and lists have a line for each.
-        assert!(name.parse::<i32>().is_err() && (1..=PRINCIPAL_NAME_BYTES_MAX).contains(&name.len()));
+        assert!(
+            name.parse::<i32>().is_err() && (1..=PRINCIPAL_NAME_BYTES_MAX).contains(&name.len())
+        );
         assert!(!name.contains(|letter: char| letter.is_control() || letter.is_whitespace()));
         assert!(name.matches(':').count() <= usize::from(!user));
     }
     if user {
         let mut owned = format!("{name}:friends");
-        assert_eq!(check_group_name(&owned).is_ok(), owned.len() <= PRINCIPAL_NAME_BYTES_MAX, "users own groups");
+        assert_eq!(
+            check_group_name(&owned).is_ok(),
+            owned.len() <= PRINCIPAL_NAME_BYTES_MAX,
+            "users own groups"
+        );
         owned.push_str(":x");
         assert!(check_group_name(&owned).is_err());
     }
@@ -75,7 +82,10 @@ fn pattern(pattern: &str, volume: &str) {
     let can_be = is_volume_name(volume.as_bytes(), VolumeKind::ReadWrite);
     if has && base == volume && can_be && !base.contains(".snapshot.") {
         for copy in [".backup", ".readonly", ".snapshot.x"] {
-            assert!(pattern_has(pattern, &format!("{volume}{copy}")), "{pattern:?} has {volume:?} and not its {copy}");
+            assert!(
+                pattern_has(pattern, &format!("{volume}{copy}")),
+                "{pattern:?} has {volume:?} and not its {copy}"
+            );
         }
     }
 }
@@ -86,7 +96,11 @@ mod tests {
 
     #[test]
     fn snapshots_of_names_that_end_like_snapshots() {
-        for names in ["home.*\nhome.snapshot", "home.*\nhome.snapshot.snapshot", "home.snap*\nhome.snapshots"] {
+        for names in [
+            "home.*\nhome.snapshot",
+            "home.*\nhome.snapshot.snapshot",
+            "home.snap*\nhome.snapshots",
+        ] {
             super::names(names.as_bytes());
         }
     }
@@ -98,7 +112,8 @@ mod tests {
         }
 
         #[test]
-        fn random_text_is_no_name_or_a_good_one(text in "[-a-z0-9:@*./ ]{0,70}(\n[a-z.*]{0,12}(.backup|.readonly|.snapshot.[a-z]{0,2}){0,2})?") {
+        fn random_text_is_no_name_or_a_good_one(text in "[-a-z0-9:@*./ \
+            ]{0,70}(\n[a-z.*]{0,12}(.backup|.readonly|.snapshot.[a-z]{0,2}){0,2})?") {
             super::names(text.as_bytes());
         }
     }

@@ -1,4 +1,5 @@
-//! Who may do what: access lists, who is in which groups, tokens, the table of requests. No I/O and no clock (`docs/spec/access.md`).
+//! Who may do what: access lists, who is in which groups, tokens, the table of requests. No I/O and
+//! no clock (`docs/spec/access.md`).
 
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -20,19 +21,23 @@ mod token;
 
 pub use acl::{ACL_BYTES_MAX, Acl, AclEntry, AclError};
 pub use audit::{
-    AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash, audit_matches,
-    audit_missing,
+    AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash,
+    audit_matches, audit_missing,
 };
 pub use authenticator::{Authenticator, TokenRequest, Tried, Vouched};
 pub use cps::Cps;
 pub use names::{Network, check_group_name, check_user_name};
-pub use principal_book::{Book, FIRST, Highest, MemBook, GroupLink, Write, is_system, subdomain, system_principals};
+pub use principal_book::{
+    Book, FIRST, GroupLink, Highest, MemBook, Write, is_system, subdomain, system_principals,
+};
 pub use pts::{Edit, PtsAsker, find, perform};
 pub use rights::{Rights, RightsError};
-pub use rules::{Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room};
+pub use rules::{
+    Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room,
+};
 pub use servers::{ServerKeys, may_enrol};
 pub use table::{AdminScope, AdminStanding, Row, row};
 pub use token::{
-    Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX, Token, TokenError,
-    binding, prove,
+    Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX,
+    Token, TokenError, binding, prove,
 };

@@ -136,7 +136,8 @@ impl FromStr for Network {
 
     /// An address, or an address with a prefix length behind which all bits are zero.
     fn from_str(text: &str) -> Result<Network, Fault> {
-        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let (address, bits) =
+            text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| Fault::Invalid)?;
         let bits = match bits {
             Some(bits) => bits.parse().map_err(|_| Fault::Invalid)?,
@@ -185,13 +186,30 @@ mod tests {
         for good in ["joe", "joe@example.org", "joe/admin", "j.o-e_7"] {
             assert_eq!(check_user_name(good), Ok(()), "{good}");
         }
-        for bad in ["", "joe:x", "system", "joe@", "@x", "a@b@c", "joe@Example.org", "17", "-4", "jo e", "jo\ne"] {
+        for bad in [
+            "",
+            "joe:x",
+            "system",
+            "joe@",
+            "@x",
+            "a@b@c",
+            "joe@Example.org",
+            "17",
+            "-4",
+            "jo e",
+            "jo\ne",
+        ] {
             assert_eq!(check_user_name(bad), Err(Fault::Invalid), "{bad:?}");
         }
         assert_eq!(check_user_name(&"x".repeat(64)), Err(Fault::NameTooLong));
         assert_eq!(check_user_name(&"x".repeat(63)), Ok(()));
-        for good in ["staff", "joe:friends", "system:backup", "system:authuser@example.org", "joe@example.org:friends"]
-        {
+        for good in [
+            "staff",
+            "joe:friends",
+            "system:backup",
+            "system:authuser@example.org",
+            "joe@example.org:friends",
+        ] {
             assert_eq!(check_group_name(good), Ok(()), "{good}");
         }
         let bad_realms = ["system:authuser@", "system:authuser@Example.org", "system:authuser@a@b"];
@@ -205,7 +223,9 @@ mod tests {
         assert_eq!(realm_group("joe"), None);
         assert_eq!(realm_group("joe/admin"), None);
         assert_eq!(realm_group("joe@example.org").as_deref(), Some("system:authuser@example.org"));
-        assert!(is_realm_group("system:authuser@example.org") && !is_realm_group("system:authuser"));
+        assert!(
+            is_realm_group("system:authuser@example.org") && !is_realm_group("system:authuser")
+        );
         assert!(!is_realm_group("joe:authuser@example.org"));
     }
 
@@ -219,13 +239,21 @@ mod tests {
             ("::ffff:10.0.0.1", "10.0.0.1/32"),
             ("fe80::/10", "fe80::/10"),
         ] {
-            assert_eq!(text.parse::<Network>().map(|network| network.to_string()), Ok(shown.to_owned()), "{text}");
+            assert_eq!(
+                text.parse::<Network>().map(|network| network.to_string()),
+                Ok(shown.to_owned()),
+                "{text}"
+            );
         }
         for bad in ["10.1.0.1/16", "10.0.0.0/33", "x", "10.0.0.0/", "10.0.0.0/-1", "fe80::1/10"] {
             assert_eq!(bad.parse::<Network>(), Err(Fault::Invalid), "{bad}");
         }
-        let around: Vec<String> = Network::around([10, 1, 2, 3].into()).map(|network| network.to_string()).collect();
+        let around: Vec<String> =
+            Network::around([10, 1, 2, 3].into()).map(|network| network.to_string()).collect();
         assert_eq!(around.len(), 33);
-        assert!(around.contains(&"10.1.0.0/16".to_owned()) && around.contains(&"10.1.2.3/32".to_owned()));
+        assert!(
+            around.contains(&"10.1.0.0/16".to_owned())
+                && around.contains(&"10.1.2.3/32".to_owned())
+        );
     }
 }

@@ -139,7 +139,8 @@ pub fn is_system(id: PrincipalId) -> bool {
 /// `system:authuser` for a user of this cell, `system:authuser@REALM` for a user of another realm,
 /// if administrators have made that. The name alone says so.
 fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<PrincipalId>, Fault> {
-    let is_user = |one: &Principal| one.kind == PrincipalKind::User && one.id != PrincipalId::ANONYMOUS;
+    let is_user =
+        |one: &Principal| one.kind == PrincipalKind::User && one.id != PrincipalId::ANONYMOUS;
     let Some(user) = book.get(principal)?.filter(is_user) else { return Ok(None) };
     match realm_group(&user.name) {
         None => Ok(Some(PrincipalId::PROVED)),
@@ -154,7 +155,11 @@ fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<Princi
 ///
 /// # Errors
 /// The book's.
-pub fn subdomain(book: &dyn Book, principal: PrincipalId, host: Option<IpAddr>) -> Result<Vec<PrincipalId>, Fault> {
+pub fn subdomain(
+    book: &dyn Book,
+    principal: PrincipalId,
+    host: Option<IpAddr>,
+) -> Result<Vec<PrincipalId>, Fault> {
     let mut all = BTreeSet::new();
     let proved = proved_group(book, principal)?;
     all.extend(proved);
@@ -166,15 +171,21 @@ pub fn subdomain(book: &dyn Book, principal: PrincipalId, host: Option<IpAddr>) 
         }
         let mut through_host: BTreeSet<PrincipalId> = hosts.iter().copied().collect();
         reach(book, hosts, &mut through_host)?;
-        let is_power = |id: &PrincipalId| [PrincipalId::ADMINISTRATORS, PrincipalId::VIEWERS].contains(id);
+        let is_power =
+            |id: &PrincipalId| [PrincipalId::ADMINISTRATORS, PrincipalId::VIEWERS].contains(id);
         all.extend(through_host.into_iter().filter(|id| !is_power(id)));
     }
     all.remove(&principal);
     Ok(all.into_iter().collect())
 }
 
-/// Adds every group that `from` are in, and those are in. Circles end where they meet what was seen.
-fn reach(book: &dyn Book, mut from: Vec<PrincipalId>, seen: &mut BTreeSet<PrincipalId>) -> Result<(), Fault> {
+/// Adds every group that `from` are in, and those are in. Circles end where they meet what was
+/// seen.
+fn reach(
+    book: &dyn Book,
+    mut from: Vec<PrincipalId>,
+    seen: &mut BTreeSet<PrincipalId>,
+) -> Result<(), Fault> {
     while let Some(id) = from.pop() {
         let groups = book.linked(GroupLink::Group, id, FIRST, usize::MAX)?;
         from.extend(groups.into_iter().filter(|group| seen.insert(*group)));
@@ -233,13 +244,21 @@ impl Book for MemBook {
         max: usize,
     ) -> Result<Vec<PrincipalId>, Fault> {
         let mut all: Vec<PrincipalId> = match link {
-            GroupLink::Member => {
-                self.memberships.iter().filter(|(_, group)| *group == of).map(|(one, _)| *one).collect()
+            GroupLink::Member => self
+                .memberships
+                .iter()
+                .filter(|(_, group)| *group == of)
+                .map(|(one, _)| *one)
+                .collect(),
+            GroupLink::Group => self
+                .memberships
+                .iter()
+                .filter(|(member, _)| *member == of)
+                .map(|(_, one)| *one)
+                .collect(),
+            GroupLink::Owned => {
+                self.records.values().filter(|one| one.owner == of).map(|one| one.id).collect()
             }
-            GroupLink::Group => {
-                self.memberships.iter().filter(|(member, _)| *member == of).map(|(_, one)| *one).collect()
-            }
-            GroupLink::Owned => self.records.values().filter(|one| one.owner == of).map(|one| one.id).collect(),
         };
         all.retain(|id| *id > after);
         all.sort_unstable();

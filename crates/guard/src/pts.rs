@@ -1,26 +1,31 @@
 //! What may be asked about users and groups, and what becomes of it.
 //!
-//! Model. A record has an *owner*, who may change it: a user, or all members of a group. Administrators may change all. The five privacy flags
-//! of a record give others a part of that. The name of a group begins with its owner's name and a colon, unless an administrator gave it another; so a
-//! group that gets another owner, or whose owner gets another name, gets another name too, and what it owns with it.
+//! Model. A record has an *owner*, who may change it: a user, or all members of a group.
+//! Administrators may change all. The five privacy flags of a record give others a part of that.
+//! The name of a group begins with its owner's name and a colon, unless an administrator gave it
+//! another; so a group that gets another owner, or whose owner gets another name, gets another name
+//! too, and what it owns with it.
 //!
 //! The group `system:authuser@REALM` has the users of that realm as members, by their names; it has
 //! no others. It is there for a user of the realm to be made at all, and its quota says how many
 //! more may be.
 //!
-//! Nothing is written here: a call that is allowed gives the [`Edit`] that the database applies whole. Whoever asks holds the database's lock meanwhile.
+//! Nothing is written here: a call that is allowed gives the [`Edit`] that the database applies
+//! whole. Whoever asks holds the database's lock meanwhile.
 
 use std::collections::BTreeSet;
 
 use types::limits::PRINCIPALS_MAX;
 use types::{
-    Answer, Changed, Fault, NewPrincipal, OWN_IDS, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy,
-    PtsCall, WhichPrincipal,
+    Answer, Changed, Fault, NewPrincipal, OWN_IDS, Principal, PrincipalChange, PrincipalId,
+    PrincipalKind, Privacy, PtsCall, WhichPrincipal,
 };
 
 use crate::Cps;
-use crate::names::{Network, check_group_name, check_user_name, is_realm_group, prefix, realm_group};
-use crate::principal_book::{Book, FIRST, Highest, GroupLink, Write, is_system};
+use crate::names::{
+    Network, check_group_name, check_user_name, is_realm_group, prefix, realm_group,
+};
+use crate::principal_book::{Book, FIRST, GroupLink, Highest, Write, is_system};
 
 /// Groups that a new user may make.
 const GROUP_QUOTA: u32 = 20;
@@ -66,8 +71,8 @@ impl PtsAsker {
     /// Whether all of the record is his to change.
     fn controls(&self, record: &Principal) -> bool {
         let owner = record.owner;
-        let owns =
-            owner == self.principal && owner != PrincipalId::ANONYMOUS || owner.is_group() && self.cps.has(owner);
+        let owns = owner == self.principal && owner != PrincipalId::ANONYMOUS
+            || owner.is_group() && self.cps.has(owner);
         self.is_administrator() || owns && owner != PrincipalId::NONE
     }
 
@@ -84,9 +89,15 @@ impl PtsAsker {
     }
 
     /// Whether a part of the record may be seen, which flags give to anybody, or to members.
-    fn need_sight(&self, record: &Principal, anybody: Privacy, members: Option<Privacy>) -> Result<(), Fault> {
+    fn need_sight(
+        &self,
+        record: &Principal,
+        anybody: Privacy,
+        members: Option<Privacy>,
+    ) -> Result<(), Fault> {
         let open = record.privacy.has(anybody);
-        let to_members = members.is_some_and(|flag| record.privacy.has(flag)) && self.cps.has(record.id);
+        let to_members =
+            members.is_some_and(|flag| record.privacy.has(flag)) && self.cps.has(record.id);
         let own = record.id == self.principal && record.id != PrincipalId::ANONYMOUS;
         if open || to_members || own || self.is_viewer() || self.controls(record) {
             return Ok(());
@@ -101,20 +112,38 @@ impl PtsAsker {
 /// `NotPermitted`; `NoPrincipal`, also for a new user of a realm that has no group; `Exists` for
 /// names, numbers and uids that somebody has; `Invalid`; `QuotaExceeded` if the asker may make no
 /// more groups, or the realm have no more users; the book's.
-pub fn perform(book: &dyn Book, asker: &PtsAsker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
+pub fn perform(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    call: &PtsCall,
+) -> Result<(Answer, Option<Edit>), Fault> {
     let answer = match call {
         PtsCall::Names { ids } => names_of(book, ids)?,
         PtsCall::Numbers { names } => numbers_of(book, names)?,
         PtsCall::Examine { id } => {
             let record = need(book, *id)?;
-            asker.need_sight(&record, Privacy::STATUS_TO_ANYBODY, Some(Privacy::STATUS_TO_MEMBERS))?;
+            asker.need_sight(
+                &record,
+                Privacy::STATUS_TO_ANYBODY,
+                Some(Privacy::STATUS_TO_MEMBERS),
+            )?;
             Answer::Principals { principals: vec![counted(book, record)?], end: true }
         }
         PtsCall::Membership { id, groups, after, max } => {
             let record = need(book, *id)?;
-            asker.need_sight(&record, Privacy::MEMBERS_TO_ANYBODY, Some(Privacy::MEMBERS_TO_MEMBERS))?;
+            asker.need_sight(
+                &record,
+                Privacy::MEMBERS_TO_ANYBODY,
+                Some(Privacy::MEMBERS_TO_MEMBERS),
+            )?;
             let of_group = record.kind == PrincipalKind::Group && !groups;
-            list(book, if of_group { GroupLink::Member } else { GroupLink::Group }, *id, *after, *max)?
+            list(
+                book,
+                if of_group { GroupLink::Member } else { GroupLink::Group },
+                *id,
+                *after,
+                *max,
+            )?
         }
         PtsCall::Owned { owner, after, max } => {
             match *owner {
@@ -139,7 +168,11 @@ pub fn perform(book: &dyn Book, asker: &PtsAsker, call: &PtsCall) -> Result<(Ans
     Ok((answer, None))
 }
 
-fn change(book: &dyn Book, asker: &PtsAsker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
+fn change(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    call: &PtsCall,
+) -> Result<(Answer, Option<Edit>), Fault> {
     let done = |edit| Ok((Answer::Done, Some(about_realms(book, asker, edit)?)));
     match call {
         PtsCall::Create { new } => {
@@ -202,7 +235,8 @@ pub fn find(book: &dyn Book, which: &WhichPrincipal) -> Result<Principal, Fault>
 }
 
 fn names_of(book: &dyn Book, ids: &[PrincipalId]) -> Result<Answer, Fault> {
-    let name = |id: &PrincipalId| Ok((*id, book.get(*id)?.map(|record| record.name).unwrap_or_default()));
+    let name =
+        |id: &PrincipalId| Ok((*id, book.get(*id)?.map(|record| record.name).unwrap_or_default()));
     Ok(Answer::Names { names: ids.iter().map(name).collect::<Result<_, Fault>>()?, end: true })
 }
 
@@ -215,7 +249,13 @@ fn page(max: u32) -> usize {
     (max as usize).min(PRINCIPALS_MAX)
 }
 
-fn list(book: &dyn Book, link: GroupLink, of: PrincipalId, after: PrincipalId, max: u32) -> Result<Answer, Fault> {
+fn list(
+    book: &dyn Book,
+    link: GroupLink,
+    of: PrincipalId,
+    after: PrincipalId,
+    max: u32,
+) -> Result<Answer, Fault> {
     let max = page(max);
     let mut ids = book.linked(link, of, after, max + 1)?;
     let end = ids.len() <= max;
@@ -231,29 +271,42 @@ fn entries(book: &dyn Book, after: PrincipalId, max: u32) -> Result<Answer, Faul
     let mut records = book.entries(after, max + 1)?;
     let end = records.len() <= max;
     records.truncate(max);
-    let principals = records.into_iter().map(|record| counted(book, record)).collect::<Result<_, _>>()?;
+    let principals =
+        records.into_iter().map(|record| counted(book, record)).collect::<Result<_, _>>()?;
     Ok(Answer::Principals { principals, end })
 }
 
 /// With the number of its members, or of the groups that it is in.
 fn counted(book: &dyn Book, record: Principal) -> Result<(Principal, u32), Fault> {
-    let link = if record.kind == PrincipalKind::Group { GroupLink::Member } else { GroupLink::Group };
+    let link =
+        if record.kind == PrincipalKind::Group { GroupLink::Member } else { GroupLink::Group };
     let count = book.linked(link, record.id, FIRST, usize::MAX)?.len();
     Ok((record, u32::try_from(count).unwrap_or(u32::MAX)))
 }
 
 /// A number that was asked for, or the next.
-fn number(book: &dyn Book, new: &NewPrincipal, highest: &mut Highest) -> Result<PrincipalId, Fault> {
+fn number(
+    book: &dyn Book,
+    new: &NewPrincipal,
+    highest: &mut Highest,
+) -> Result<PrincipalId, Fault> {
     let is_group = new.kind != PrincipalKind::User;
     let id = match new.id {
-        Some(id) if id == PrincipalId::NONE || id == FIRST || id.is_group() != is_group => return Err(Fault::Invalid),
+        Some(id) if id == PrincipalId::NONE || id == FIRST || id.is_group() != is_group => {
+            return Err(Fault::Invalid);
+        }
         Some(id) if book.get(id)?.is_some() => return Err(Fault::Exists),
         Some(id) => id,
         None => {
             let step = if is_group { -1 } else { 1 };
             let mut last = if is_group { highest.group } else { highest.user };
             loop {
-                last = PrincipalId(last.0.checked_add(step).filter(|next| *next != i32::MIN).ok_or(Fault::NoSpace)?);
+                last = PrincipalId(
+                    last.0
+                        .checked_add(step)
+                        .filter(|next| *next != i32::MIN)
+                        .ok_or(Fault::NoSpace)?,
+                );
                 if book.get(last)?.is_none() {
                     break last;
                 }
@@ -272,7 +325,11 @@ fn need_free(book: &dyn Book, name: &str) -> Result<(), Fault> {
     if book.named(name)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
 }
 
-fn create(book: &dyn Book, asker: &PtsAsker, new: &NewPrincipal) -> Result<(Principal, Edit), Fault> {
+fn create(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    new: &NewPrincipal,
+) -> Result<(Principal, Edit), Fault> {
     let me = asker.me()?;
     if new.gid.is_some_and(|gid| gid >= OWN_IDS) {
         return Err(Fault::Invalid);
@@ -328,14 +385,20 @@ fn create(book: &dyn Book, asker: &PtsAsker, new: &NewPrincipal) -> Result<(Prin
         writes.push(Write::Highest(highest));
     }
     // Who asks from these addresses is somebody else now.
-    let changed = if new.kind == PrincipalKind::Hosts { Changed::Principals } else { Changed::Principal(id) };
+    let changed =
+        if new.kind == PrincipalKind::Hosts { Changed::Principals } else { Changed::Principal(id) };
     Ok((record, Edit { writes, changed }))
 }
 
 /// The one that was asked for, or the user's number if that is free. Users of other realms have
 /// none of their own accord: the next number of the cell may be the uid of somebody on a believed
 /// host.
-fn first_uid(book: &dyn Book, new: &NewPrincipal, id: PrincipalId, foreign: bool) -> Result<Option<u32>, Fault> {
+fn first_uid(
+    book: &dyn Book,
+    new: &NewPrincipal,
+    id: PrincipalId,
+    foreign: bool,
+) -> Result<Option<u32>, Fault> {
     match new.uid {
         Some(uid) if uid == 0 || uid >= OWN_IDS => Err(Fault::Invalid),
         Some(uid) if book.with_uid(uid)?.is_some() => Err(Fault::Exists),
@@ -367,7 +430,8 @@ fn first_owner(
 
 /// Whether somebody may own things: what everybody is may not, and machines may not.
 fn need_owner(owner: &Principal) -> Result<(), Fault> {
-    let nobody = [PrincipalId::ANYBODY, PrincipalId::PROVED, PrincipalId::ANONYMOUS].contains(&owner.id);
+    let nobody =
+        [PrincipalId::ANYBODY, PrincipalId::PROVED, PrincipalId::ANONYMOUS].contains(&owner.id);
     if nobody || owner.kind == PrincipalKind::Hosts { Err(Fault::Invalid) } else { Ok(()) }
 }
 
@@ -401,12 +465,14 @@ fn prefix_of(owner: &Principal) -> &str {
     prefix(&owner.name).unwrap_or(&owner.name)
 }
 
-/// A group's name begins with its owner's, or an administrator gave it. A group that owns itself, or that nobody owns, keeps what its name begins with.
+/// A group's name begins with its owner's, or an administrator gave it. A group that owns itself,
+/// or that nobody owns, keeps what its name begins with.
 fn need_prefix(book: &dyn Book, asker: &PtsAsker, group: &Principal) -> Result<(), Fault> {
     if asker.is_administrator() {
         return Ok(());
     }
-    let owner = if group.owner == group.id { need(book, asker.me()?)? } else { need(book, group.owner)? };
+    let owner =
+        if group.owner == group.id { need(book, asker.me()?)? } else { need(book, group.owner)? };
     if prefix(&group.name) == Some(prefix_of(&owner)) { Ok(()) } else { Err(Fault::Invalid) }
 }
 
@@ -435,7 +501,8 @@ fn delete(book: &dyn Book, asker: &PtsAsker, id: PrincipalId) -> Result<Edit, Fa
         && let Some(creator) = book.get(record.creator)?
         && creator.kind == PrincipalKind::User
     {
-        writes.push(Write::Put(Principal { group_quota: returned(creator.group_quota), ..creator }));
+        writes
+            .push(Write::Put(Principal { group_quota: returned(creator.group_quota), ..creator }));
     }
     if writes.len() > EDIT_MAX {
         return Err(Fault::TooBig);
@@ -443,7 +510,11 @@ fn delete(book: &dyn Book, asker: &PtsAsker, id: PrincipalId) -> Result<Edit, Fa
     writes.push(Write::Remove(id));
     Ok(Edit {
         writes,
-        changed: if record.kind == PrincipalKind::Hosts { Changed::Principals } else { Changed::Principal(id) },
+        changed: if record.kind == PrincipalKind::Hosts {
+            Changed::Principals
+        } else {
+            Changed::Principal(id)
+        },
     })
 }
 
@@ -485,8 +556,14 @@ fn rename(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, name: &str) -> Res
     Ok(Edit { writes, changed: Changed::Principal(id) })
 }
 
-/// Puts a record whose name is another one, and everything whose name begins with what its began with because it owns it.
-fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Vec<Write>) -> Result<(), Fault> {
+/// Puts a record whose name is another one, and everything whose name begins with what its began
+/// with because it owns it.
+fn put_renamed(
+    book: &dyn Book,
+    record: Principal,
+    before: &str,
+    writes: &mut Vec<Write>,
+) -> Result<(), Fault> {
     let mut seen = BTreeSet::from([record.id]);
     let mut given = BTreeSet::from([record.name.clone()]);
     let mut owners = vec![(record, before.to_owned())];
@@ -495,8 +572,14 @@ fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Ve
         if begins != before {
             for id in book.linked(GroupLink::Owned, owner.id, FIRST, EDIT_MAX)? {
                 let mut owned = need(book, id)?;
-                let named = owned.name.split_once(':').filter(|(begin, _)| *begin == before).map(|(_, rest)| rest);
-                let Some(rest) = named.filter(|_| owned.kind == PrincipalKind::Group && seen.insert(id)) else {
+                let named = owned
+                    .name
+                    .split_once(':')
+                    .filter(|(begin, _)| *begin == before)
+                    .map(|(_, rest)| rest);
+                let Some(rest) =
+                    named.filter(|_| owned.kind == PrincipalKind::Group && seen.insert(id))
+                else {
                     continue;
                 };
                 let name = format!("{begins}:{rest}");
@@ -517,7 +600,12 @@ fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Ve
     Ok(())
 }
 
-fn change_owner(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, owner: PrincipalId) -> Result<Edit, Fault> {
+fn change_owner(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    id: PrincipalId,
+    owner: PrincipalId,
+) -> Result<Edit, Fault> {
     let mut record = need(book, id)?;
     asker.need_control(&record)?;
     if record.kind != PrincipalKind::Group || is_system(id) {
@@ -540,7 +628,12 @@ fn change_owner(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, owner: Princ
     Ok(Edit { writes, changed: Changed::Principal(id) })
 }
 
-fn set_fields(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, change: &PrincipalChange) -> Result<Edit, Fault> {
+fn set_fields(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    id: PrincipalId,
+    change: &PrincipalChange,
+) -> Result<Edit, Fault> {
     let mut record = need(book, id)?;
     let PrincipalChange { privacy, group_quota, uid, gid, tokens_after, locked } = *change;
     if group_quota.is_some() || uid.is_some() || gid.is_some() || locked.is_some() {
@@ -556,7 +649,8 @@ fn set_fields(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, change: &Princ
     let is_user = record.kind == PrincipalKind::User && !is_system(id);
     // A group's gid is what its members are in, to mode bits.
     let has_gid = is_user || record.kind == PrincipalKind::Group && !is_system(id);
-    let odd = !is_user && (uid.is_some() || tokens_after.is_some() || locked.is_some()) || !has_gid && gid.is_some();
+    let odd = !is_user && (uid.is_some() || tokens_after.is_some() || locked.is_some())
+        || !has_gid && gid.is_some();
     // From there on they are of users whose records have none.
     let taken = |id: Option<u32>| id.is_some_and(|id| (OWN_IDS..u32::MAX).contains(&id));
     if odd || uid == Some(0) || taken(uid) || taken(gid) {
@@ -578,11 +672,19 @@ fn set_fields(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, change: &Princ
 }
 
 /// A group that has members, and somebody who may be one.
-fn pair(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<(Principal, Principal), Fault> {
+fn pair(
+    book: &dyn Book,
+    group: PrincipalId,
+    member: PrincipalId,
+) -> Result<(Principal, Principal), Fault> {
     let (group, member) = (need(book, group)?, need(book, member)?);
-    let everybody = |id: PrincipalId| [PrincipalId::ANYBODY, PrincipalId::PROVED, PrincipalId::ANONYMOUS].contains(&id);
-    let sound =
-        group.kind == PrincipalKind::Group && !everybody(group.id) && !everybody(member.id) && group.id != member.id;
+    let everybody = |id: PrincipalId| {
+        [PrincipalId::ANYBODY, PrincipalId::PROVED, PrincipalId::ANONYMOUS].contains(&id)
+    };
+    let sound = group.kind == PrincipalKind::Group
+        && !everybody(group.id)
+        && !everybody(member.id)
+        && group.id != member.id;
     if sound { Ok((group, member)) } else { Err(Fault::Invalid) }
 }
 
@@ -591,9 +693,15 @@ fn is_in(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<boo
     Ok(book.linked(GroupLink::Member, group, before, 1)?.first() == Some(&member))
 }
 
-fn join(book: &dyn Book, asker: &PtsAsker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
+fn join(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    group: PrincipalId,
+    member: PrincipalId,
+) -> Result<Edit, Fault> {
     let (group, member) = pair(book, group, member)?;
-    let by_anybody = group.privacy.has(Privacy::ADD_BY_ANYBODY) && asker.principal != PrincipalId::ANONYMOUS;
+    let by_anybody =
+        group.privacy.has(Privacy::ADD_BY_ANYBODY) && asker.principal != PrincipalId::ANONYMOUS;
     let by_member = group.privacy.has(Privacy::ADD_BY_MEMBERS) && asker.cps.has(group.id);
     if !(by_anybody || by_member || asker.controls(&group)) {
         return Err(Fault::NotPermitted);
@@ -609,7 +717,12 @@ fn join(book: &dyn Book, asker: &PtsAsker, group: PrincipalId, member: Principal
     Ok(Edit { writes, changed: Changed::Principal(member.id) })
 }
 
-fn leave(book: &dyn Book, asker: &PtsAsker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
+fn leave(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    group: PrincipalId,
+    member: PrincipalId,
+) -> Result<Edit, Fault> {
     let (group, member) = pair(book, group, member)?;
     let by_member = group.privacy.has(Privacy::REMOVE_BY_MEMBERS) && asker.cps.has(group.id);
     if !(by_member || asker.controls(&group)) {
@@ -622,7 +735,12 @@ fn leave(book: &dyn Book, asker: &PtsAsker, group: PrincipalId, member: Principa
     Ok(Edit { writes, changed: Changed::Principal(member.id) })
 }
 
-fn set_max(book: &dyn Book, asker: &PtsAsker, user: PrincipalId, group: PrincipalId) -> Result<Edit, Fault> {
+fn set_max(
+    book: &dyn Book,
+    asker: &PtsAsker,
+    user: PrincipalId,
+    group: PrincipalId,
+) -> Result<Edit, Fault> {
     asker.need_administrator()?;
     if user.0 < 0 || group.0 > 0 || group == FIRST {
         return Err(Fault::Invalid);
@@ -631,5 +749,8 @@ fn set_max(book: &dyn Book, asker: &PtsAsker, user: PrincipalId, group: Principa
     highest.user = if user == PrincipalId::NONE { highest.user } else { user };
     highest.group = if group == PrincipalId::NONE { highest.group } else { group };
     // Nobody is anything else by it.
-    Ok(Edit { writes: vec![Write::Highest(highest)], changed: Changed::Principal(PrincipalId::NONE) })
+    Ok(Edit {
+        writes: vec![Write::Highest(highest)],
+        changed: Changed::Principal(PrincipalId::NONE),
+    })
 }

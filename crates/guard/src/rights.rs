@@ -64,7 +64,8 @@ impl Rights {
         Rights(self.0 & !other.0)
     }
 
-    /// Those that the list of a single file decides: `r`, `w`, `k`, `a`, and what is for applications. The others are a directory's to give.
+    /// Those that the list of a single file decides: `r`, `w`, `k`, `a`, and what is for
+    /// applications. The others are a directory's to give.
     #[must_use]
     pub const fn of_file(self) -> Rights {
         self.without(Rights::LOOKUP).without(Rights::INSERT).without(Rights::DELETE)
@@ -78,7 +79,10 @@ impl Rights {
 
 /// Why some text is no [`Rights`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{letter}' is no right: rights are letters of rlidwka and A to H, or one of read, write, all, none")]
+#[error(
+    "'{letter}' is no right: rights are letters of rlidwka and A to H, or one of read, write, \
+        all, none"
+)]
 pub struct RightsError {
     /// The letter that means nothing.
     pub letter: char,
@@ -106,7 +110,10 @@ impl FromStr for Rights {
 impl fmt::Display for Rights {
     /// In the order of `fs listacl`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        LETTERS.iter().filter(|(_, right)| self.has(*right)).try_for_each(|(letter, _)| write!(f, "{letter}"))
+        LETTERS
+            .iter()
+            .filter(|(_, right)| self.has(*right))
+            .try_for_each(|(letter, _)| write!(f, "{letter}"))
     }
 }
 

@@ -1,6 +1,8 @@
-//! The cell's rules: whom fences stop, and what who administers. The lists themselves, their form on a server, and how they are changed; no I/O, no clock.
+//! The cell's rules: whom fences stop, and what who administers. The lists themselves, their form
+//! on a server, and how they are changed; no I/O, no clock.
 //!
-//! A volume is administered under its base name: with `home.*` go `home.joe.readonly`, `home.joe.backup`, its snapshots, and what a release makes on its way.
+//! A volume is administered under its base name: with `home.*` go `home.joe.readonly`,
+//! `home.joe.backup`, its snapshots, and what a release makes on its way.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -50,12 +52,19 @@ pub struct RulesEdit {
 }
 
 impl Rules {
-    /// What a call changes, at a moment (seconds since 1970); a new rule gets the number `next`. Fences that have ended go with any change. `by`: who asks.
+    /// What a call changes, at a moment (seconds since 1970); a new rule gets the number `next`.
+    /// Fences that have ended go with any change. `by`: who asks.
     ///
     /// # Errors
-    /// `Invalid` for what no rule can say; `NoSpace`: there are [`RULES_MAX`]; `NotFound`: nothing has that number; `Unsupported`: a question, or
-    /// a change of servers' keys.
-    pub fn edit(&self, next: u64, now: i64, by: PrincipalId, call: &GuardCall) -> Result<RulesEdit, Fault> {
+    /// `Invalid` for what no rule can say; `NoSpace`: there are [`RULES_MAX`]; `NotFound`: nothing
+    /// has that number; `Unsupported`: a question, or a change of servers' keys.
+    pub fn edit(
+        &self,
+        next: u64,
+        now: i64,
+        by: PrincipalId,
+        call: &GuardCall,
+    ) -> Result<RulesEdit, Fault> {
         let is_over = |fence: &&Fence| fence.until != 0 && fence.until <= now;
         let mut edit = RulesEdit { number: next, ..RulesEdit::default() };
         edit.fences_gone = self.fences.iter().filter(is_over).map(|fence| fence.number).collect();
@@ -74,7 +83,14 @@ impl Rules {
                 let until = if *seconds == 0 { 0 } else { now.saturating_add_unsigned(*seconds) };
                 edit.fences_gone.retain(|gone| *gone != number);
                 edit.number = number;
-                edit.put = Some(Rule::Fence(Fence { number, whom, since: now, until, by, why: why.clone() }));
+                edit.put = Some(Rule::Fence(Fence {
+                    number,
+                    whom,
+                    since: now,
+                    until,
+                    by,
+                    why: why.clone(),
+                }));
             }
             GuardCall::RemoveFence { number } => {
                 let known = self.fences.iter().any(|fence| fence.number == *number);
@@ -87,7 +103,8 @@ impl Rules {
                 if *principal == PrincipalId::NONE {
                     return Err(Fault::Invalid);
                 }
-                let same = |mandate: &&Mandate| mandate.principal == *principal && mandate.realm == *realm;
+                let same =
+                    |mandate: &&Mandate| mandate.principal == *principal && mandate.realm == *realm;
                 let known = self.mandates.iter().find(same);
                 if known.is_none() && self.mandates.len() >= RULES_MAX {
                     return Err(Fault::NoSpace);
@@ -104,7 +121,9 @@ impl Rules {
                 edit.mandates_gone.push(*number);
             }
             // Keys are in the records of servers.
-            GuardCall::Fences { .. } | GuardCall::Mandates { .. } | GuardCall::WithdrawKeys { .. } => {
+            GuardCall::Fences { .. }
+            | GuardCall::Mandates { .. }
+            | GuardCall::WithdrawKeys { .. } => {
                 return Err(Fault::Unsupported);
             }
         }
@@ -150,7 +169,8 @@ fn check_realm(realm: &Realm) -> Result<(), Fault> {
     let good = match realm {
         Realm::Volumes(pattern) => {
             let name = pattern.strip_suffix('*').unwrap_or(pattern);
-            let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+            let letters =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
             (1..=NAME_BYTES_MAX).contains(&pattern.len()) && name.bytes().all(letters)
         }
         Realm::Server(_) => true,
@@ -189,7 +209,9 @@ impl Fences {
             let until = if fence.until == 0 { i64::MAX } else { fence.until };
             match fence.whom {
                 Whom::User(id) => drop(fences.users.insert(id, until)),
-                Whom::Hosts { address, prefix } => drop(fences.hosts.insert(Network::of(address, prefix), until)),
+                Whom::Hosts { address, prefix } => {
+                    fences.hosts.insert(Network::of(address, prefix), until);
+                }
                 Whom::Token(number) => drop(fences.tokens.insert(number, until)),
                 Whom::Client(client) => drop(fences.clients.insert(client, until)),
                 Whom::Session(_) => {}
@@ -200,7 +222,10 @@ impl Fences {
 
     /// There are none.
     pub fn is_empty(&self) -> bool {
-        self.users.is_empty() && self.hosts.is_empty() && self.tokens.is_empty() && self.clients.is_empty()
+        self.users.is_empty()
+            && self.hosts.is_empty()
+            && self.tokens.is_empty()
+            && self.clients.is_empty()
     }
 
     /// Whether it matters which principal asks.
@@ -227,10 +252,14 @@ impl Fences {
 /// The name under which a volume is administered.
 pub fn base_name(name: &str) -> &str {
     let name = ENDINGS.into_iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
-    name.find(SNAPSHOT).and_then(|at| name.get(..at)).filter(|base| !base.is_empty()).unwrap_or(name)
+    name.find(SNAPSHOT)
+        .and_then(|at| name.get(..at))
+        .filter(|base| !base.is_empty())
+        .unwrap_or(name)
 }
 
-/// Whether a pattern of [`Realm::Volumes`] means a volume with this name, or the one whose copy it is.
+/// Whether a pattern of [`Realm::Volumes`] means a volume with this name, or the one whose copy it
+/// is.
 pub fn pattern_has(pattern: &str, name: &str) -> bool {
     let base = base_name(name);
     match pattern.strip_suffix('*') {
@@ -284,7 +313,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the sentence: a name is meant if it, or it without what copies have behind it, is the pattern, or begins with what stands before the star.
+        /// Against the sentence: a name is meant if it, or it without what copies have behind it,
+        /// is the pattern, or begins with what stands before the star.
         #[test]
         fn a_pattern_is_what_the_sentence_says(
             pattern in "[ab.]{1,4}\\*?",
@@ -305,7 +335,8 @@ mod tests {
             prop_assert_eq!(pattern_has(&pattern, &name), wanted, "{} {}", pattern, name);
         }
 
-        /// Fences against a walk over the list, through random additions, removals and the passing of time.
+        /// Fences against a walk over the list, through random additions, removals and the passing
+        /// of time.
         #[test]
         fn fences_stop_whom_the_list_names(
             steps in proptest::collection::vec((0_u8..5, 1_u8..4, 0_u64..30, 0_i64..20), 1..40),
@@ -380,8 +411,11 @@ mod tests {
             by: PrincipalId::NONE,
             why: String::new(),
         };
-        let rules =
-            Rules { fences: (1..=RULES_MAX as u64).map(fence).collect(), mandates: Vec::new(), ..Rules::default() };
+        let rules = Rules {
+            fences: (1..=RULES_MAX as u64).map(fence).collect(),
+            mandates: Vec::new(),
+            ..Rules::default()
+        };
         let next = RULES_MAX as u64 + 1;
         let edit = |now| rules.edit(next, now, PrincipalId::NONE, &add(Whom::Token(u128::MAX), 0));
         assert_eq!(edit(5), Err(Fault::NoSpace));

@@ -17,7 +17,8 @@ pub struct ServerKeys(BTreeMap<KeyPrint, ServerId>);
 impl ServerKeys {
     /// Of all servers' records.
     pub fn of<'s>(servers: impl IntoIterator<Item = &'s ServerInfo>) -> ServerKeys {
-        let keys = servers.into_iter().flat_map(|server| server.keys.iter().map(|key| (*key, server.id)));
+        let keys =
+            servers.into_iter().flat_map(|server| server.keys.iter().map(|key| (*key, server.id)));
         ServerKeys(keys.collect())
     }
 
@@ -42,10 +43,18 @@ impl ServerKeys {
 ///
 /// # Errors
 /// `NotPermitted`.
-pub fn may_enrol(shown: KeyPrint, record: &ServerInfo, known: Option<&ServerInfo>) -> Result<(), Fault> {
+pub fn may_enrol(
+    shown: KeyPrint,
+    record: &ServerInfo,
+    known: Option<&ServerInfo>,
+) -> Result<(), Fault> {
     let changes_only_keys = match known {
         None => record.addresses.is_empty(),
-        Some(known) => known.keys.is_empty() && record.name == known.name && record.addresses == known.addresses,
+        Some(known) => {
+            known.keys.is_empty()
+                && record.name == known.name
+                && record.addresses == known.addresses
+        }
     };
     if record.keys == [shown] && changes_only_keys { Ok(()) } else { Err(Fault::NotPermitted) }
 }
@@ -64,7 +73,9 @@ mod tests {
 
     #[test]
     fn m1_a_new_key_enters_itself_and_changes_nothing_else() {
-        let may = |record: &ServerInfo, known: Option<&ServerInfo>| may_enrol(MINE, record, known) == Ok(());
+        let may = |record: &ServerInfo, known: Option<&ServerInfo>| {
+            may_enrol(MINE, record, known) == Ok(())
+        };
         assert!(may(&record(&[MINE], None), None));
         assert!(!may(&record(&[MINE], Some(1)), None), "clients would find it");
         for keys in [&[][..], &[OTHER], &[MINE, OTHER], &[OTHER, MINE], &[MINE, MINE]] {
@@ -75,7 +86,10 @@ mod tests {
         assert!(!may(&record(&[MINE], Some(2)), Some(&known)), "elsewhere");
         assert!(!may(&record(&[MINE], None), Some(&known)), "nowhere");
         assert!(!may(&ServerInfo { name: "two".into(), ..record(&[MINE], Some(1)) }, Some(&known)));
-        assert!(!may(&record(&[MINE], Some(1)), Some(&record(&[OTHER], Some(1)))), "another server's");
+        assert!(
+            !may(&record(&[MINE], Some(1)), Some(&record(&[OTHER], Some(1)))),
+            "another server's"
+        );
         assert!(!may(&record(&[MINE], Some(1)), Some(&record(&[OTHER, MINE], Some(1)))));
     }
 
@@ -83,7 +97,10 @@ mod tests {
     fn m1_only_what_a_record_lists_is_listed() {
         let two = ServerInfo { id: ServerId(8), ..record(&[OTHER], None) };
         let keys = ServerKeys::of([&record(&[MINE], None), &two, &record(&[], None)]);
-        assert_eq!((keys.server(&MINE), keys.server(&OTHER)), (Some(ServerId(7)), Some(ServerId(8))));
+        assert_eq!(
+            (keys.server(&MINE), keys.server(&OTHER)),
+            (Some(ServerId(7)), Some(ServerId(8)))
+        );
         assert_eq!((keys.server(&KeyPrint([0; 32])), keys.iter().count()), (None, 2));
     }
 }

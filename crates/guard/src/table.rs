@@ -1,8 +1,9 @@
-//! The table: who may make which call. One row for every request of every service; the matches have no default arm, so a request without a row does
-//! not build.
+//! The table: who may make which call. One row for every request of every service; the matches have
+//! no default arm, so a request without a row does not build.
 //!
-//! A row says what somebody has to be before anything else of the call is looked at. What a row leaves open (*file*, *record*) is decided where the file or
-//! the record is: by the access model of the volume, by owner and flags of the principal.
+//! A row says what somebody has to be before anything else of the call is looked at. What a row
+//! leaves open (*file*, *record*) is decided where the file or the record is: by the access model
+//! of the volume, by owner and flags of the principal.
 
 use types::{Call, CallAccess, CellCall, Name, PartitionNo, VolumeCall, VolumeId};
 
@@ -17,7 +18,8 @@ pub enum Row {
     File,
     /// Owner and flags of the user or group decide ([`crate::perform`]).
     Record,
-    /// An administrator, or who administers all of these places; of no place: who administers anything.
+    /// An administrator, or who administers all of these places; of no place: who administers
+    /// anything.
     Delegated(Vec<AdminScope>),
     /// An administrator.
     Administrator,
@@ -64,7 +66,9 @@ impl Row {
             Row::Anybody | Row::File | Row::Record => true,
             Row::Proved => standing.proved || administrator,
             Row::Delegated(places) if places.is_empty() => administrator || (standing.covers)(None),
-            Row::Delegated(places) => administrator || places.iter().all(|place| (standing.covers)(Some(place))),
+            Row::Delegated(places) => {
+                administrator || places.iter().all(|place| (standing.covers)(Some(place)))
+            }
             Row::Administrator => administrator,
             Row::Enrolment => administrator || standing.enrolling,
             Row::Server => standing.server,
@@ -108,7 +112,9 @@ fn scopes(call: &Call) -> Option<Vec<AdminScope>> {
         Call::Cell(CellCall::PutGroup { group, .. }) => {
             Some(vec![AdminScope::Group(group.read_write), AdminScope::Named(group.name.clone())])
         }
-        Call::Cell(CellCall::RemoveGroup { read_write, .. }) => Some(vec![AdminScope::Group(*read_write)]),
+        Call::Cell(CellCall::RemoveGroup { read_write, .. }) => {
+            Some(vec![AdminScope::Group(*read_write)])
+        }
         // Any scope at all.
         Call::Cell(CellCall::TakeNumbers { .. }) => Some(Vec::new()),
         _ => None,
@@ -117,7 +123,9 @@ fn scopes(call: &Call) -> Option<Vec<AdminScope>> {
 
 fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
     let scopes = match call {
-        VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => return None,
+        VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => {
+            return None;
+        }
         // The cell gives the number, so the cell may know whose it is.
         VolumeCall::Create { id, partition, name, .. } => {
             let places = [AdminScope::Named(name.clone()), AdminScope::Partition(*partition)];

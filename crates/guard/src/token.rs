@@ -4,11 +4,12 @@
 //! token = version u8 | level u8 | cell length u8 | name length u8 | key u32 | principal i32 | number u128
 //!       | issued i64 | expires i64 | renewable until i64 | client key [32] | cell | name | signature [64]
 //! ```
-//! Little-endian; times in seconds since 1970. The signature (Ed25519, by the cell's signing key `key`) is over all before it. One token has one form: bytes that
-//! are taken as a token are those that [`Token::sign`] makes.
+//! Little-endian; times in seconds since 1970. The signature (Ed25519, by the cell's signing key
+//! `key`) is over all before it. One token has one form: bytes that are taken as a token are those
+//! that [`Token::sign`] makes.
 //!
-//! A token alone opens nothing: who shows it proves ([`prove`]) that he has the client key, for one connection (its [`Binding`]). So what is overheard, copied or
-//! repeated is of no use elsewhere.
+//! A token alone opens nothing: who shows it proves ([`prove`]) that he has the client key, for one
+//! connection (its [`Binding`]). So what is overheard, copied or repeated is of no use elsewhere.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
@@ -23,8 +24,10 @@ pub const PUBLIC_BYTES: usize = 32;
 /// Of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
 /// Of any token at most.
-pub const TOKEN_BYTES_MAX: usize = HEAD_BYTES + CELL_BYTES_MAX + PRINCIPAL_NAME_BYTES_MAX + SIGNATURE_BYTES;
-/// Clocks of servers may be so far apart: a token is good so much before it was issued, and is not so much longer.
+pub const TOKEN_BYTES_MAX: usize =
+    HEAD_BYTES + CELL_BYTES_MAX + PRINCIPAL_NAME_BYTES_MAX + SIGNATURE_BYTES;
+/// Clocks of servers may be so far apart: a token is good so much before it was issued, and is not
+/// so much longer.
 pub const SKEW_SECS: i64 = 60;
 const PROOF: &[u8] = b"rialto proof 1";
 
@@ -121,7 +124,8 @@ fn is_signed(by: &Public, bytes: &[u8], signature: &[u8]) -> bool {
 }
 
 impl Token {
-    /// The token in its one form. The lengths of its names are those that cells and principals may have.
+    /// The token in its one form. The lengths of its names are those that cells and principals may
+    /// have.
     pub fn sign(&self, cell: &Signer) -> Vec<u8> {
         let signature = cell.sign(&self.body());
         self.with_signature(&signature)
@@ -134,8 +138,11 @@ impl Token {
     }
 
     fn body(&self) -> Vec<u8> {
-        debug_assert!(self.cell.len() <= CELL_BYTES_MAX && self.name.len() <= PRINCIPAL_NAME_BYTES_MAX);
-        let mut bytes = vec![VERSION, self.level as u8, self.cell.len() as u8, self.name.len() as u8];
+        debug_assert!(
+            self.cell.len() <= CELL_BYTES_MAX && self.name.len() <= PRINCIPAL_NAME_BYTES_MAX
+        );
+        let mut bytes =
+            vec![VERSION, self.level as u8, self.cell.len() as u8, self.name.len() as u8];
         bytes.extend(self.key.to_le_bytes());
         bytes.extend(self.principal.0.to_le_bytes());
         bytes.extend(self.number.to_le_bytes());
@@ -156,7 +163,8 @@ impl Token {
         let malformed = TokenError::Malformed;
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(malformed)?;
         let (names, signature) = rest.split_last_chunk::<SIGNATURE_BYTES>().ok_or(malformed)?;
-        let [version, level, cell_bytes, name_bytes] = *head.first_chunk().expect("a head has four bytes");
+        let [version, level, cell_bytes, name_bytes] =
+            *head.first_chunk().expect("a head has four bytes");
         let (cell_bytes, name_bytes) = (usize::from(cell_bytes), usize::from(name_bytes));
         let fits = cell_bytes <= CELL_BYTES_MAX && name_bytes <= PRINCIPAL_NAME_BYTES_MAX;
         if version != VERSION || !fits || names.len() != cell_bytes + name_bytes {
@@ -164,7 +172,8 @@ impl Token {
         }
         let (cell, name) = names.split_at(cell_bytes);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed);
-        let level = AuthLevel::from_wire(level).filter(|level| level.is_of_tokens()).ok_or(malformed)?;
+        let level =
+            AuthLevel::from_wire(level).filter(|level| level.is_of_tokens()).ok_or(malformed)?;
         let token = Token {
             cell: text(cell)?,
             name: text(name)?,
@@ -180,7 +189,8 @@ impl Token {
         Ok((token, *signature))
     }
 
-    /// A token of this cell, signed by one of its keys, that is good at `now`. It says nothing yet of who shows it: [`Token::is_proved`].
+    /// A token of this cell, signed by one of its keys, that is good at `now`. It says nothing yet
+    /// of who shows it: [`Token::is_proved`].
     ///
     /// # Errors
     /// Why not. A forged token is never told of as expired, nor one of another cell as forged.
@@ -205,7 +215,8 @@ impl Token {
         Ok(token)
     }
 
-    /// Whether the proof was made with the key that the token is bound to, for this connection. `bytes`: the token as it came.
+    /// Whether the proof was made with the key that the token is bound to, for this connection.
+    /// `bytes`: the token as it came.
     pub fn is_proved(&self, bytes: &[u8], binding: &Binding, proof: &Signature) -> bool {
         is_signed(&self.client, &proved(bytes, binding), proof)
     }
@@ -216,7 +227,8 @@ pub fn prove(token: &[u8], binding: &Binding, client: &Signer) -> Signature {
     client.sign(&proved(token, binding))
 }
 
-/// What stands for a connection: the certificate that the server showed (none: zeros), and what the server made up when the client attached.
+/// What stands for a connection: the certificate that the server showed (none: zeros), and what the
+/// server made up when the client attached.
 pub fn binding(certificate: Option<&[u8; 32]>, challenge: &[u8; 32]) -> Binding {
     let both = [*certificate.unwrap_or(&[0; 32]), *challenge].concat();
     sha256(&both)
@@ -280,11 +292,17 @@ mod tests {
             assert!(verify(&changed, &cell, NOW.secs).is_err(), "byte {at}");
             assert_eq!(verify(&bytes[..at], &cell, NOW.secs), Err(TokenError::Malformed));
         }
-        assert_eq!(verify(&[&bytes[..], &[0]].concat(), &cell, NOW.secs), Err(TokenError::Malformed));
+        assert_eq!(
+            verify(&[&bytes[..], &[0]].concat(), &cell, NOW.secs),
+            Err(TokenError::Malformed)
+        );
         assert_eq!(verify(&bytes, &client, NOW.secs), Err(TokenError::Forged));
         let other = Token { cell: "example.com".to_owned(), ..made.clone() };
         assert_eq!(verify(&other.sign(&cell), &cell, NOW.secs), Err(TokenError::OtherCell));
-        assert_eq!(verify(&Token { key: 4, ..made }.sign(&cell), &cell, NOW.secs), Err(TokenError::UnknownKey));
+        assert_eq!(
+            verify(&Token { key: 4, ..made }.sign(&cell), &cell, NOW.secs),
+            Err(TokenError::UnknownKey)
+        );
     }
 
     #[test]
@@ -306,8 +324,11 @@ mod tests {
         let proof = prove(&bytes, &here, &client);
         assert!(made.is_proved(&bytes, &here, &proof));
         assert!(!made.is_proved(&bytes, &here, &prove(&bytes, &here, &cell)));
-        for elsewhere in [binding(Some(&[8; 32]), &[5; 32]), binding(None, &[5; 32]), binding(Some(&[9; 32]), &[6; 32])]
-        {
+        for elsewhere in [
+            binding(Some(&[8; 32]), &[5; 32]),
+            binding(None, &[5; 32]),
+            binding(Some(&[9; 32]), &[6; 32]),
+        ] {
             assert!(!made.is_proved(&bytes, &elsewhere, &proof));
         }
         let other = Token { number: 8, ..made.clone() }.sign(&cell);

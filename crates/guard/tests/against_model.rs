@@ -1,13 +1,14 @@
-//! Random calls about users and groups against the obvious: everything in lists, each rule a sentence; after each call the whole book.
+//! Random calls about users and groups against the obvious: everything in lists, each rule a
+//! sentence; after each call the whole book.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guard::{Book, Cps, FIRST, MemBook, GroupLink, PtsAsker, perform, subdomain};
+use guard::{Book, Cps, FIRST, GroupLink, MemBook, PtsAsker, perform, subdomain};
 use proptest::prelude::*;
 use types::{
-    Answer, AuthLevel, Changed, Fault, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
-    WhichPrincipal,
+    Answer, AuthLevel, Changed, Fault, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind,
+    Privacy, PtsCall, WhichPrincipal,
 };
 
 const ADMINISTRATORS: i32 = -204;
@@ -83,7 +84,8 @@ impl Model {
         let mut inside = BTreeSet::from([group]);
         let pairs: Vec<(i32, i32)> = self.pairs.iter().copied().chain(self.by_name()).collect();
         for _ in 0..self.all.len() {
-            let more: Vec<i32> = pairs.iter().filter(|(of, _)| inside.contains(of)).map(|(_, one)| *one).collect();
+            let more: Vec<i32> =
+                pairs.iter().filter(|(of, _)| inside.contains(of)).map(|(_, one)| *one).collect();
             inside.extend(more);
         }
         who != group && inside.contains(&who)
@@ -95,18 +97,21 @@ impl Model {
 
     fn controls(&self, who: i32, what: i32) -> bool {
         let owner = self.all[&what].owner;
-        self.is_administrator(who) || owner != 0 && (owner == who || owner < 0 && self.is_in(who, owner))
+        self.is_administrator(who)
+            || owner != 0 && (owner == who || owner < 0 && self.is_in(who, owner))
     }
 
     fn is_called(&self, name: &str) -> Option<i32> {
         self.all.iter().find(|(_, one)| one.name == name).map(|(id, _)| *id)
     }
 
-    /// The call of `who`, where the superuser is `anonymous`. `None`: refused, and nothing is changed.
+    /// The call of `who`, where the superuser is `anonymous`. `None`: refused, and nothing is
+    /// changed.
     fn apply(&mut self, who: i32, call: &PtsCall) -> Option<()> {
         let before = self.clone();
         let done = self.change(who, call);
-        let done = done.filter(|()| before.is_administrator(who) || before.realms() == self.realms());
+        let done =
+            done.filter(|()| before.is_administrator(who) || before.realms() == self.realms());
         if done.is_none() {
             *self = before;
         }
@@ -117,7 +122,8 @@ impl Model {
         let root = self.is_administrator(who);
         match call {
             PtsCall::Create { new } if new.kind == PrincipalKind::User => {
-                (root && self.is_called(&new.name).is_none() && !new.name.contains(':')).then_some(())?;
+                (root && self.is_called(&new.name).is_none() && !new.name.contains(':'))
+                    .then_some(())?;
                 if let Some((_, realm)) = new.name.split_once('@') {
                     let group = self.is_called(&format!("{REALMS}{realm}"))?;
                     let left = &mut self.all.get_mut(&group)?.quota;
@@ -126,7 +132,14 @@ impl Model {
                 self.user += 1;
                 let creator = if who == ANONYMOUS { ADMINISTRATORS } else { who };
                 let name = new.name.clone();
-                let one = One { name, is_group: false, owner: ADMINISTRATORS, creator, privacy: 0x80, quota: 20 };
+                let one = One {
+                    name,
+                    is_group: false,
+                    owner: ADMINISTRATORS,
+                    creator,
+                    privacy: 0x80,
+                    quota: 20,
+                };
                 self.all.insert(self.user, one);
             }
             PtsCall::Create { new } => {
@@ -145,7 +158,8 @@ impl Model {
                     Some(_) => return None,
                 };
                 let named_by = if owner == self.group { me } else { owner };
-                let fits = new.name.contains(':') && begin(&new.name) == begin(&self.all[&named_by].name);
+                let fits =
+                    new.name.contains(':') && begin(&new.name) == begin(&self.all[&named_by].name);
                 (root || fits).then_some(())?;
                 if !root {
                     let left = &mut self.all.get_mut(&me)?.quota;
@@ -153,15 +167,24 @@ impl Model {
                 }
                 let name = new.name.clone();
                 let quota = if name.starts_with(REALMS) { 30 } else { 0 };
-                self.all.insert(self.group, One { name, is_group: true, owner, creator: me, privacy: 0x90, quota });
+                self.all.insert(
+                    self.group,
+                    One { name, is_group: true, owner, creator: me, privacy: 0x90, quota },
+                );
             }
             PtsCall::Delete { id } => {
                 let one = self.all.get(&id.0)?.clone();
-                (!SYSTEM.contains(&id.0) && self.controls(who, id.0) && (one.is_group || root)).then_some(())?;
+                (!SYSTEM.contains(&id.0) && self.controls(who, id.0) && (one.is_group || root))
+                    .then_some(())?;
                 self.pairs.retain(|(group, member)| *group != id.0 && *member != id.0);
                 self.all.remove(&id.0);
-                self.all.values_mut().filter(|other| other.owner == id.0).for_each(|orphan| orphan.owner = 0);
-                if let Some(creator) = self.all.get_mut(&one.creator).filter(|maker| one.is_group && !maker.is_group) {
+                self.all
+                    .values_mut()
+                    .filter(|other| other.owner == id.0)
+                    .for_each(|orphan| orphan.owner = 0);
+                if let Some(creator) =
+                    self.all.get_mut(&one.creator).filter(|maker| one.is_group && !maker.is_group)
+                {
                     creator.quota += 1;
                 }
             }
@@ -170,8 +193,10 @@ impl Model {
                 let free = self.is_called(name).is_none_or(|by| by == id.0);
                 (free && !SYSTEM.contains(&id.0) && self.controls(who, id.0)).then_some(())?;
                 if one.is_group {
-                    let named_by = self.all.get(&one.owner).filter(|_| one.owner != id.0).unwrap_or(&one);
-                    (root || name.contains(':') && begin(name) == begin(&named_by.name)).then_some(())?;
+                    let named_by =
+                        self.all.get(&one.owner).filter(|_| one.owner != id.0).unwrap_or(&one);
+                    (root || name.contains(':') && begin(name) == begin(&named_by.name))
+                        .then_some(())?;
                 } else {
                     (root && !name.contains(':')).then_some(())?;
                 }
@@ -219,8 +244,10 @@ impl Model {
 
     fn sound_pair(&self, group: i32, member: i32) -> Option<Privacy> {
         let everybody = [-101, -102, ANONYMOUS];
-        let there = self.all.get(&group).filter(|one| one.is_group && self.all.contains_key(&member))?;
-        (group != member && !everybody.contains(&group) && !everybody.contains(&member)).then_some(())?;
+        let there =
+            self.all.get(&group).filter(|one| one.is_group && self.all.contains_key(&member))?;
+        (group != member && !everybody.contains(&group) && !everybody.contains(&member))
+            .then_some(())?;
         Some(Privacy(there.privacy))
     }
 
@@ -252,11 +279,14 @@ impl Model {
 
 fn new(kind: PrincipalKind, name: String, owner: Option<String>) -> PtsCall {
     let owner = owner.map(WhichPrincipal::Name);
-    PtsCall::Create { new: Box::new(NewPrincipal { kind, name, id: None, owner, uid: None, gid: None }) }
+    PtsCall::Create {
+        new: Box::new(NewPrincipal { kind, name, id: None, owner, uid: None, gid: None }),
+    }
 }
 
 fn user_name() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["joe", "jim", "eve", "amy@x.org", "bob@x.org"]).prop_map(str::to_owned)
+    prop::sample::select(vec!["joe", "jim", "eve", "amy@x.org", "bob@x.org"])
+        .prop_map(str::to_owned)
 }
 
 fn group_name() -> impl Strategy<Value = String> {
@@ -310,14 +340,26 @@ fn check(book: &MemBook, model: &Model) {
         .unwrap()
         .into_iter()
         .map(|one| {
-            let (is_group, owner, creator) = (one.kind == PrincipalKind::Group, one.owner.0, one.creator.0);
-            (one.id.0, One { name: one.name, is_group, owner, creator, privacy: one.privacy.0, quota: one.group_quota })
+            let (is_group, owner, creator) =
+                (one.kind == PrincipalKind::Group, one.owner.0, one.creator.0);
+            (
+                one.id.0,
+                One {
+                    name: one.name,
+                    is_group,
+                    owner,
+                    creator,
+                    privacy: one.privacy.0,
+                    quota: one.group_quota,
+                },
+            )
         })
         .collect();
     assert_eq!(all, model.all);
     for id in model.all.keys() {
         let members = book.linked(GroupLink::Member, PrincipalId(*id), FIRST, usize::MAX).unwrap();
-        let wanted: Vec<i32> = model.pairs.iter().filter(|(group, _)| group == id).map(|(_, one)| *one).collect();
+        let wanted: Vec<i32> =
+            model.pairs.iter().filter(|(group, _)| group == id).map(|(_, one)| *one).collect();
         assert_eq!(members.iter().map(|one| one.0).collect::<Vec<_>>(), wanted);
         let groups: BTreeSet<i32> =
             subdomain(book, PrincipalId(*id), None).unwrap().iter().map(|group| group.0).collect();
@@ -388,7 +430,11 @@ fn m12_foreign_users_are_not_authuser() {
     let mut book = MemBook::new();
     let root = asker(&book, ANONYMOUS);
     let amy = new(PrincipalKind::User, "amy@x.org".to_owned(), None);
-    assert_eq!(perform(&book, &root, &amy).unwrap_err(), Fault::NoPrincipal, "her realm has no group");
+    assert_eq!(
+        perform(&book, &root, &amy).unwrap_err(),
+        Fault::NoPrincipal,
+        "her realm has no group"
+    );
     let realm = made(&mut book, &root, PrincipalKind::Group, "system:authuser@x.org");
     let amy = made(&mut book, &root, PrincipalKind::User, "amy@x.org");
     let joe = made(&mut book, &root, PrincipalKind::User, "joe");
@@ -421,11 +467,21 @@ fn m12_a_realms_group_changes_all_its_users() {
     assert_eq!(made, Changed::Principals);
     assert_eq!(changed(PtsCall::Delete { id: realm }), Changed::Principals);
     assert_eq!(changed(PtsCall::Rename { id: realm, name: named("old") }), Changed::Principals);
-    assert_eq!(changed(PtsCall::Rename { id: other, name: named("system:authuser@z.org") }), Changed::Principals);
+    assert_eq!(
+        changed(PtsCall::Rename { id: other, name: named("system:authuser@z.org") }),
+        Changed::Principals
+    );
     // Its quota is nobody's group, and a user of the realm is one user.
-    assert_eq!(changed(new(PrincipalKind::User, named("amy@x.org"), None)), Changed::Principal(PrincipalId(2)));
+    assert_eq!(
+        changed(new(PrincipalKind::User, named("amy@x.org"), None)),
+        Changed::Principal(PrincipalId(2))
+    );
     let join = PtsCall::Join { group: realm, member: joe };
-    assert_eq!(perform(&book, &root, &join).unwrap_err(), Fault::Invalid, "names alone make members");
+    assert_eq!(
+        perform(&book, &root, &join).unwrap_err(),
+        Fault::Invalid,
+        "names alone make members"
+    );
 }
 
 /// Everybody may give a group of their own away, and its name then begins with the new owner's.
@@ -444,7 +500,11 @@ fn m12_only_administrators_open_the_cell_to_a_realm() {
         PtsCall::ChangeOwner { id: own, owner: PrincipalId::ADMINISTRATORS },
         PtsCall::ChangeOwner { id: own, owner: system },
         PtsCall::Rename { id: own, name: "system:authuser@evil.org".to_owned() },
-        new(PrincipalKind::Group, "system:authuser@evil.org".to_owned(), Some("system:staff".to_owned())),
+        new(
+            PrincipalKind::Group,
+            "system:authuser@evil.org".to_owned(),
+            Some("system:staff".to_owned()),
+        ),
     ] {
         let refused = perform(&book, &him, &call).unwrap_err();
         assert!(matches!(refused, Fault::NotPermitted | Fault::Invalid), "{call:?}: {refused}");
@@ -458,7 +518,11 @@ fn m12_a_realm_has_so_many_users_and_no_uids() {
     let realm = made(&mut book, &root, PrincipalKind::Group, "system:authuser@x.org");
     for number in 0..30 {
         let user = made(&mut book, &root, PrincipalKind::User, &format!("u{number}@x.org"));
-        assert_eq!(book.get(user).unwrap().unwrap().uid, None, "it may be a uid of a believed host");
+        assert_eq!(
+            book.get(user).unwrap().unwrap().uid,
+            None,
+            "it may be a uid of a believed host"
+        );
     }
     let one_more = new(PrincipalKind::User, "late@x.org".to_owned(), None);
     assert_eq!(perform(&book, &root, &one_more).unwrap_err(), Fault::QuotaExceeded);

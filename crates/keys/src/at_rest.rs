@@ -1,8 +1,12 @@
-//! The cell's keys for encrypted volumes: they wrap the keys of volumes, which encrypt what files hold (`store/cipher.rs`).
+//! The cell's keys for encrypted volumes: they wrap the keys of volumes, which encrypt what files
+//! hold (`store/cipher.rs`).
 //!
-//! `DIR/keys/at-rest/N.key`: 64 hexadecimal digits, mode 0600. The highest number wraps; all of them unwrap. What is wrapped says by which: number (u32, little-endian),
-//! nonce (12 bytes), tag (16), the wrapped key (32), AES-256-GCM. So a new key is made first, then everything is wrapped anew, then the old one may go. All servers of a cell that
-//! are to have encrypted volumes need one such directory each; the keys need not be the same. Instead of the directory a command may get them from a key server (`key_command.rs`).
+//! `DIR/keys/at-rest/N.key`: 64 hexadecimal digits, mode 0600. The highest number wraps; all of
+//! them unwrap. What is wrapped says by which: number (u32, little-endian), nonce (12 bytes), tag
+//! (16), the wrapped key (32), AES-256-GCM. So a new key is made first, then everything is wrapped
+//! anew, then the old one may go. All servers of a cell that are to have encrypted volumes need one
+//! such directory each; the keys need not be the same. Instead of the directory a command may get
+//! them from a key server (`key_command.rs`).
 
 use std::fmt;
 use std::io;
@@ -79,9 +83,10 @@ impl AtRest {
     pub fn make(&self) -> io::Result<u32> {
         match &self.0 {
             Source::Directory(keys) => keys.make(),
-            Source::Command(_) => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, "the key server makes its keys itself"))
-            }
+            Source::Command(_) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the key server makes its keys itself",
+            )),
         }
     }
 
@@ -111,8 +116,9 @@ impl KeyKeeper for AtRest {
     fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String> {
         let (number, with) = self.wrapping()?;
         let (mut nonce, mut tag) = ([0; NONCE_BYTES], [0; TAG_BYTES]);
-        let sealed = openssl::rand::rand_bytes(&mut nonce)
-            .and_then(|()| encrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(&nonce), &[], &key[..], &mut tag));
+        let sealed = openssl::rand::rand_bytes(&mut nonce).and_then(|()| {
+            encrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(&nonce), &[], &key[..], &mut tag)
+        });
         let sealed = sealed.map_err(|_| "a volume's key cannot be wrapped")?;
         Ok([&number.to_le_bytes()[..], &nonce, &tag, &sealed].concat())
     }
@@ -123,8 +129,11 @@ impl KeyKeeper for AtRest {
         let (nonce, rest) = rest.split_at_checked(NONCE_BYTES).ok_or(malformed)?;
         let (tag, sealed) = rest.split_at_checked(TAG_BYTES).ok_or(malformed)?;
         let with = self.key(u32::from_le_bytes(*number))?;
-        let opened = decrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(nonce), &[], sealed, tag).map(Zeroizing::new);
-        let opened = opened.map_err(|_| "a volume's key was wrapped by another key of that number, or is damaged")?;
+        let opened = decrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(nonce), &[], sealed, tag)
+            .map(Zeroizing::new);
+        let opened = opened.map_err(
+            |_| "a volume's key was wrapped by another key of that number, or is damaged",
+        )?;
         let key: [u8; TREE_KEY_BYTES] = opened[..].try_into().map_err(|_| malformed)?;
         Ok(TreeKey::new(key))
     }

@@ -7,8 +7,8 @@ use aws_lc_rs::rand::fill;
 use fabric::tls::pki_types::CertificateDer;
 use fabric::tls::{CELL_SERVER, Fingerprint, TlsIdentity, print_of};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PublicKeyData, SerialNumber,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData, SerialNumber,
 };
 use types::KeyPrint;
 
@@ -79,15 +79,18 @@ impl CellKeys {
             let there = from.join(name);
             let text = read(&there)?.ok_or_else(|| at(&there, "is not there"))?;
             match read(&self.file(name))? {
-                Some(here) if here != text => return Err(at(&self.file(name), "another cell's is here already")),
+                Some(here) if here != text => {
+                    return Err(at(&self.file(name), "another cell's is here already"));
+                }
                 _ => write(&self.file(name), &text)?,
             }
         }
         Ok(())
     }
 
-    /// Makes a successor of the authority, which the old one signs: who knows that knows the new one. The old one's key is gone afterwards, its certificate is shown
-    /// behind the new one's until [`CellKeys::retire`].
+    /// Makes a successor of the authority, which the old one signs: who knows that knows the new
+    /// one. The old one's key is gone afterwards, its certificate is shown behind the new one's
+    /// until [`CellKeys::retire`].
     ///
     /// # Errors
     /// [`KeyError`]: there is none, or its key is not here.
@@ -106,10 +109,13 @@ impl CellKeys {
     /// A successor that is whole takes its place.
     fn take_next(&self) -> Result<(), KeyError> {
         let Some(next) = read(&self.file(NEXT))? else { return Ok(()) };
-        let split = next.find(CERTIFICATE).ok_or_else(|| at(&self.file(NEXT), "holds no certificate"))?;
+        let split =
+            next.find(CERTIFICATE).ok_or_else(|| at(&self.file(NEXT), "holds no certificate"))?;
         let placed = write(&self.file("ca.key"), &next[..split])
             .and_then(|()| write(&self.authority_file(), &next[split..]))
-            .and_then(|()| std::fs::remove_file(self.file(NEXT)).map_err(|error| at(&self.file(NEXT), error)));
+            .and_then(|()| {
+                std::fs::remove_file(self.file(NEXT)).map_err(|error| at(&self.file(NEXT), error))
+            });
         // A server that runs and whoever made the successor may both be at it.
         if self.file(NEXT).exists() { placed } else { Ok(()) }
     }
@@ -160,12 +166,17 @@ impl CellKeys {
         Ok(self.authorities()?.iter().map(|one| Fingerprint::of(one)).collect())
     }
 
-    /// This server's certificate, made anew if it is not there, ends soon, or has not these names (host names and addresses). Says whether it was. A certificate
-    /// that is made anew is of the same key, by which the other servers know this one.
+    /// This server's certificate, made anew if it is not there, ends soon, or has not these names
+    /// (host names and addresses). Says whether it was. A certificate that is made anew is of the
+    /// same key, by which the other servers know this one.
     ///
     /// # Errors
     /// [`KeyError`]; what was there stays.
-    pub fn identity(&self, names: &[String], now: SystemTime) -> Result<(TlsIdentity, bool), KeyError> {
+    pub fn identity(
+        &self,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<(TlsIdentity, bool), KeyError> {
         self.take_next()?;
         let made = if self.is_good(names, now)? {
             false
@@ -218,7 +229,8 @@ impl CellKeys {
 
     fn key_in(&self, name: &str) -> Result<Option<KeyPair>, KeyError> {
         let file = self.file(name);
-        let key = read(&file)?.map(|text| KeyPair::from_pem(&text).map_err(|_| at(&file, "is no key")));
+        let key =
+            read(&file)?.map(|text| KeyPair::from_pem(&text).map_err(|_| at(&file, "is no key")));
         key.transpose()
     }
 
@@ -239,12 +251,14 @@ impl CellKeys {
             return Ok(false);
         }
         let certificate = &authorities_in(&file)?[0];
-        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|error| at(&file, error))?;
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(certificate).map_err(|error| at(&file, error))?;
         let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
         let lasts = SystemTime::UNIX_EPOCH + Duration::from_secs(end) > now + RENEW_BEFORE;
         let wrote = read(&self.file("server.names"))?.unwrap_or_default();
         let authority = &self.authorities()?[0];
-        let (_, authority) = x509_parser::parse_x509_certificate(authority).map_err(|error| at(&file, error))?;
+        let (_, authority) =
+            x509_parser::parse_x509_certificate(authority).map_err(|error| at(&file, error))?;
         let ours = parsed.verify_signature(Some(authority.public_key())).is_ok();
         Ok(lasts && ours && wrote == names.join("\n"))
     }
@@ -256,7 +270,8 @@ impl CellKeys {
         let mut params = CertificateParams::new(all.collect::<Vec<_>>()).map_err(odd)?;
         params.distinguished_name.push(DnType::CommonName, "Rialto server");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         (params.not_before, params.not_after) = span(now, SERVER_LIFE);
         params.serial_number = Some(serial());
         // A crash may have left half a key.
@@ -287,7 +302,9 @@ fn authority_of(cell: &str, now: SystemTime) -> Result<CertificateParams, rcgen:
 
 /// Whether the authority `older` has signed the authority `newer`.
 pub fn succeeds(newer: &[u8], older: &[u8]) -> bool {
-    let parsed = x509_parser::parse_x509_certificate(newer).ok().zip(x509_parser::parse_x509_certificate(older).ok());
+    let parsed = x509_parser::parse_x509_certificate(newer)
+        .ok()
+        .zip(x509_parser::parse_x509_certificate(older).ok());
     parsed.is_some_and(|((_, newer), (_, older))| {
         newer.is_ca() && older.is_ca() && newer.verify_signature(Some(older.public_key())).is_ok()
     })
@@ -329,7 +346,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let keys = CellKeys::of(dir.path().join("keys"));
         let now = SystemTime::now();
-        assert!(keys.identity(&names(), now).is_err(), "without an authority there is no certificate");
+        assert!(
+            keys.identity(&names(), now).is_err(),
+            "without an authority there is no certificate"
+        );
         keys.make_authority("cell.test", now).unwrap();
         let print = keys.fingerprint().unwrap();
         keys.make_authority("cell.test", now).unwrap();
@@ -338,15 +358,28 @@ mod tests {
         assert!(made && first.chain.len() == 2);
         let (again, made) = keys.identity(&names(), now).unwrap();
         assert!(!made && again.chain == first.chain);
-        let (renewed, made) = keys.identity(&names(), now + SERVER_LIFE - RENEW_BEFORE + DAY).unwrap();
+        let (renewed, made) =
+            keys.identity(&names(), now + SERVER_LIFE - RENEW_BEFORE + DAY).unwrap();
         assert!(made && renewed.chain[0] != first.chain[0]);
-        assert_eq!(renewed.key_print(), first.key_print(), "M1: the list of servers' keys knows it still");
+        assert_eq!(
+            renewed.key_print(),
+            first.key_print(),
+            "M1: the list of servers' keys knows it still"
+        );
         assert!(keys.identity(&names()[..1], now).unwrap().1, "other names");
         for entry in std::fs::read_dir(dir.path().join("keys")).unwrap() {
             let entry = entry.unwrap();
-            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+            assert_eq!(
+                entry.metadata().unwrap().permissions().mode() & 0o777,
+                0o600,
+                "{:?}",
+                entry.path()
+            );
         }
-        assert_eq!(std::fs::metadata(dir.path().join("keys")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            std::fs::metadata(dir.path().join("keys")).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
     }
 
     #[test]
@@ -361,12 +394,20 @@ mod tests {
         let (second, made) = keys.identity(&names(), now).unwrap();
         assert!(made, "a certificate by the successor");
         assert_eq!((second.chain.len(), &second.chain[2]), (3, &first.chain[1]));
-        assert!(succeeds(&second.chain[1], &second.chain[2]) && !succeeds(&second.chain[2], &second.chain[1]));
-        assert!(!succeeds(&second.chain[0], &second.chain[1]), "a server's certificate is no authority");
+        assert!(
+            succeeds(&second.chain[1], &second.chain[2])
+                && !succeeds(&second.chain[2], &second.chain[1])
+        );
+        assert!(
+            !succeeds(&second.chain[0], &second.chain[1]),
+            "a server's certificate is no authority"
+        );
         // A crash when one of the two files was there.
-        let (key, certificates) = (read(&keys.file("ca.key")).unwrap(), read(&keys.authority_file()).unwrap());
+        let (key, certificates) =
+            (read(&keys.file("ca.key")).unwrap(), read(&keys.authority_file()).unwrap());
         keys.succeed("cell.test", now).unwrap();
-        let both = read(&keys.file("ca.key")).unwrap().unwrap() + &read(&keys.authority_file()).unwrap().unwrap();
+        let both = read(&keys.file("ca.key")).unwrap().unwrap()
+            + &read(&keys.authority_file()).unwrap().unwrap();
         for crashed in 0..3 {
             write(&keys.file(NEXT), &both).unwrap();
             if crashed < 2 {
@@ -379,7 +420,10 @@ mod tests {
             assert_eq!((third.chain.len(), &third.chain[2]), (4, &second.chain[1]), "{crashed}");
             assert!(!keys.file(NEXT).exists() && keys.is_good(&names(), now).unwrap());
         }
-        assert_eq!((keys.retire().unwrap(), keys.retire().unwrap(), keys.authorities().unwrap().len()), (2, 0, 1));
+        assert_eq!(
+            (keys.retire().unwrap(), keys.retire().unwrap(), keys.authorities().unwrap().len()),
+            (2, 0, 1)
+        );
         assert!(!keys.identity(&names(), now).unwrap().1, "it is good still");
     }
 
@@ -413,14 +457,18 @@ mod tests {
             keys.make_next_key().unwrap();
             let next = keys.next_key().unwrap();
             keys.make_next_key().unwrap();
-            assert!(next.is_some() && next != present && keys.next_key().unwrap() == next, "one is made once");
+            assert!(
+                next.is_some() && next != present && keys.next_key().unwrap() == next,
+                "one is made once"
+            );
             let (same, made) = keys.identity(&names(), now).unwrap();
             assert!(!made && same.key_print() == present, "it is not shown before it is listed");
             if crashed > 0 {
                 remove(&keys.file("server.names")).unwrap();
             }
             if crashed > 1 {
-                write(&keys.file("server.key"), &read(&keys.file(NEXT_KEY)).unwrap().unwrap()).unwrap();
+                write(&keys.file("server.key"), &read(&keys.file(NEXT_KEY)).unwrap().unwrap())
+                    .unwrap();
             }
             if crashed > 2 {
                 assert_eq!(keys.identity(&names(), now).unwrap().0.key_print(), next);
@@ -435,7 +483,8 @@ mod tests {
     #[test]
     fn a_joining_server_has_the_cells_authority_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
-        let (first, second) = (CellKeys::of(dir.path().join("a")), CellKeys::of(dir.path().join("b")));
+        let (first, second) =
+            (CellKeys::of(dir.path().join("a")), CellKeys::of(dir.path().join("b")));
         let now = SystemTime::now();
         first.make_authority("cell.test", now).unwrap();
         second.bring_authority(&dir.path().join("a")).unwrap();
@@ -445,7 +494,9 @@ mod tests {
         let third = CellKeys::of(dir.path().join("c"));
         third.make_authority("other.test", now).unwrap();
         assert!(third.bring_authority(&dir.path().join("a")).is_err());
-        let error = CellKeys::of(dir.path().join("d")).bring_authority(&dir.path().join("nothing")).unwrap_err();
+        let error = CellKeys::of(dir.path().join("d"))
+            .bring_authority(&dir.path().join("nothing"))
+            .unwrap_err();
         assert!(error.to_string().contains("ca.key: is not there"), "{error}");
     }
 }

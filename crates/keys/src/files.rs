@@ -25,12 +25,15 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyError> {
     let draft = Path::new(&draft);
     // What a crash left may have another mode.
     let _ = fs::remove_file(draft);
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft).and_then(
+        |mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        },
+    );
     let placed = written.and_then(|()| fs::rename(draft, path));
-    let synced = placed.and_then(|()| path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all()));
+    let synced =
+        placed.and_then(|()| path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all()));
     synced.map_err(|error| at(path, error))
 }
 

@@ -1,8 +1,12 @@
-//! Keys of a key server, which a command fetches: `[at-rest] command = ["/usr/local/bin/get-key"]` in `cell.toml`.
+//! Keys of a key server, which a command fetches: `[at-rest] command = ["/usr/local/bin/get-key"]`
+//! in `cell.toml`.
 //!
-//! The command is run with one more word: `newest`, or the number of a key. It prints one line, `NUMBER HEX`: the key's number and 64 hexadecimal digits. What it prints is never shown;
-//! if it fails, the first line of its standard error is. Keys are fetched once and stay in memory alone; which is the newest is asked for again after a minute, and stays what it was if nobody
-//! says. A command that failed is not run again for some seconds, since every reader of a volume would otherwise wait for it.
+//! The command is run with one more word: `newest`, or the number of a key. It prints one line,
+//! `NUMBER HEX`: the key's number and 64 hexadecimal digits. What it prints is never shown; if it
+//! fails, the first line of its standard error is. Keys are fetched once and stay in memory alone;
+//! which is the newest is asked for again after a minute, and stays what it was if nobody says. A
+//! command that failed is not run again for some seconds, since every reader of a volume would
+//! otherwise wait for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,7 +67,9 @@ impl KeyCommand {
     pub fn newest(&self) -> Result<(u32, TreeKey), String> {
         let mut known = self.known.lock();
         let fresh = known.newest.filter(|(_, at)| at.elapsed() < FRESH).map(|(number, _)| number);
-        if let Some((number, key)) = fresh.and_then(|number| Some((number, known.keys.get(&number)?.clone()))) {
+        if let Some((number, key)) =
+            fresh.and_then(|number| Some((number, known.keys.get(&number)?.clone())))
+        {
             return Ok((number, key));
         }
         let asked = match (self.ask(&mut known, "newest"), known.newest) {
@@ -107,7 +113,8 @@ impl KeyCommand {
         match &asked {
             Ok((number, key)) => {
                 known.refused.remove(which);
-                // A number means one key for ever: what it wrapped could not be opened with another.
+                // A number means one key for ever: what it wrapped could not be opened with
+                // another.
                 let first = known.keys.entry(*number).or_insert_with(|| key.clone());
                 if first != key {
                     return Err(self.said(&format!("it printed another key {number} than before")));
@@ -125,18 +132,30 @@ impl KeyCommand {
     fn run(&self, which: &str) -> Result<(u32, TreeKey), String> {
         let (program, rest) = self.words.split_first().ok_or("it is not said")?;
         let mut command = Command::new(program);
-        command.args(rest).arg(which).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(rest)
+            .arg(which)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn().map_err(|error| error.to_string())?;
-        let (line, why) = (reader(child.stdout.take(), LINE_BYTES_MAX), reader(child.stderr.take(), WHY_BYTES_MAX));
+        let (line, why) = (
+            reader(child.stdout.take(), LINE_BYTES_MAX),
+            reader(child.stderr.take(), WHY_BYTES_MAX),
+        );
         let ended = wait(&mut child, Instant::now() + self.patience, &line, &why);
         let Some((status, line, why)) = ended else {
             return Err(format!("no answer within {:?}", self.patience));
         };
         if !status.success() {
             let why = String::from_utf8_lossy(&why);
-            return Err(format!("{status}: {}", why.lines().next().unwrap_or("it does not say why")));
+            return Err(format!(
+                "{status}: {}",
+                why.lines().next().unwrap_or("it does not say why")
+            ));
         }
-        parsed(&line).ok_or_else(|| "it did not print a number and 64 hexadecimal digits".to_owned())
+        parsed(&line)
+            .ok_or_else(|| "it did not print a number and 64 hexadecimal digits".to_owned())
     }
 }
 
@@ -208,7 +227,10 @@ mod tests {
         let log = dir.path().join("log");
         let keys = script(
             dir.path(),
-            &format!("echo $1 >> {}; n=$1; [ $n = newest ] && n=2; echo \"$n $(printf '%064d' $n)\"", log.display()),
+            &format!(
+                "echo $1 >> {}; n=$1; [ $n = newest ] && n=2; echo \"$n $(printf '%064d' $n)\"",
+                log.display()
+            ),
         );
         let (number, newest) = keys.newest().unwrap();
         assert_eq!((number, newest[31], newest[0]), (2, 2, 0));
@@ -226,7 +248,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let hex = "ab".repeat(32);
         for (text, wanted) in [
-            (format!("echo '3 {hex}'; echo 'the vault is sealed' >&2; exit 4"), "the vault is sealed"),
+            (
+                format!("echo '3 {hex}'; echo 'the vault is sealed' >&2; exit 4"),
+                "the vault is sealed",
+            ),
             (format!("echo '{hex}'"), "did not print a number"),
             (format!("echo '1 {hex}ab'"), "did not print a number"),
             (format!("echo '0 {hex}'"), "did not print a number"),
@@ -246,7 +271,8 @@ mod tests {
     fn who_does_not_answer_is_ended_with_all_that_he_began() {
         let dir = tempfile::tempdir().unwrap();
         let pid = dir.path().join("pid");
-        let mut keys = script(dir.path(), &format!("sleep 1000 & echo $! > {}; wait", pid.display()));
+        let mut keys =
+            script(dir.path(), &format!("sleep 1000 & echo $! > {}; wait", pid.display()));
         keys.patience = Duration::from_secs(2);
         assert!(keys.newest().unwrap_err().contains("no answer within 2s"));
         let child = fs::read_to_string(&pid).unwrap();

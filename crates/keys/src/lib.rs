@@ -11,8 +11,9 @@
 //!   tokens/      keys that sign tokens (`tokens.rs`), the same at every server of the cell
 //!   at-rest/     keys that wrap those of encrypted volumes (`at_rest.rs`); each server has its own
 //! ```
-//! The first server of a cell makes the authority; a server that joins brings `ca.pem` and `ca.key` along. Each makes its own certificate, anew before
-//! that ends or when its names change. Files are replaced whole.
+//! The first server of a cell makes the authority; a server that joins brings `ca.pem` and `ca.key`
+//! along. Each makes its own certificate, anew before that ends or when its names change. Files are
+//! replaced whole.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

@@ -1,4 +1,5 @@
-//! Secret keys of 32 bytes with numbers, one a file: `N.key`, 64 hexadecimal digits, mode 0600. The highest number is used, the others are kept for what was made with them.
+//! Secret keys of 32 bytes with numbers, one a file: `N.key`, 64 hexadecimal digits, mode 0600. The
+//! highest number is used, the others are kept for what was made with them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +13,8 @@ const KEY_BYTES: usize = 32;
 /// A key's bytes.
 pub(crate) type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 
-/// Keys in a directory, which need not be there yet. Read when they are needed, so that a new one is used at once.
+/// Keys in a directory, which need not be there yet. Read when they are needed, so that a new one
+/// is used at once.
 pub(crate) struct Numbered {
     pub dir: PathBuf,
 }
@@ -30,7 +32,9 @@ impl Numbered {
         let mut numbers = Vec::new();
         for entry in found {
             let name = entry?.file_name();
-            numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".key")?.parse::<u32>().ok()));
+            numbers.extend(
+                name.to_str().and_then(|name| name.strip_suffix(".key")?.parse::<u32>().ok()),
+            );
         }
         numbers.sort_unstable();
         Ok(numbers)
@@ -44,12 +48,18 @@ impl Numbered {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let mut key = KeyBytes::default();
         openssl::rand::rand_bytes(&mut key[..])?;
-        let text = Zeroizing::new(key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
+        let text =
+            Zeroizing::new(key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
         loop {
             let number = self.numbers()?.last().map_or(1, |last| last + 1);
             // Whole under its name or not there, and nobody's key is written over.
             let draft = self.dir.join(format!("{number}.new"));
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             let linked = fs::hard_link(&draft, self.path(number));

@@ -1,7 +1,10 @@
-//! The keys that sign the cell's tokens: `DIR/keys/tokens/N.key` (`numbered.rs`), the same at every server of the cell.
+//! The keys that sign the cell's tokens: `DIR/keys/tokens/N.key` (`numbered.rs`), the same at every
+//! server of the cell.
 //!
-//! The highest number signs; all of them are believed. So a new key is given to all servers first, and an old one goes when the last token that it signed has ended.
-//! A key whose file is removed is believed no longer than [`LOOK_AGAIN`] after, by a running server too: so a stolen key is withdrawn by removing it at all servers.
+//! The highest number signs; all of them are believed. So a new key is given to all servers first,
+//! and an old one goes when the last token that it signed has ended. A key whose file is removed is
+//! believed no longer than [`LOOK_AGAIN`] after, by a running server too: so a stolen key is
+//! withdrawn by removing it at all servers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,7 +50,10 @@ impl fmt::Debug for TokenKeys {
 impl TokenKeys {
     /// Those of the cell whose directory this is.
     pub fn of(cell: &Path) -> TokenKeys {
-        TokenKeys { keys: Numbered { dir: cell.join("keys").join("tokens") }, known: Mutex::default() }
+        TokenKeys {
+            keys: Numbered { dir: cell.join("keys").join("tokens") },
+            known: Mutex::default(),
+        }
     }
 
     /// The numbers of the keys, ascending.
@@ -66,7 +72,8 @@ impl TokenKeys {
         self.keys.make()
     }
 
-    /// Withdraws a key: tokens that it signed are refused here within a second. The same is to be done at every other server of the cell.
+    /// Withdraws a key: tokens that it signed are refused here within a second. The same is to be
+    /// done at every other server of the cell.
     ///
     /// # Errors
     /// The system's; `NotFound`: there is no such key.
@@ -75,7 +82,8 @@ impl TokenKeys {
         std::fs::File::open(&self.keys.dir)?.sync_all()
     }
 
-    /// Brings the keys of another server of the cell here, from its directory `keys`. Those that are here stay.
+    /// Brings the keys of another server of the cell here, from its directory `keys`. Those that
+    /// are here stay.
     ///
     /// # Errors
     /// [`KeyError`]: they cannot be read, or not be written here.
@@ -111,12 +119,15 @@ impl TokenKeys {
             Ok(files) => {
                 let Known { signers, .. } = known;
                 signers.retain(|number, _| {
-                    let stays = |of: &[(u32, u64, i64, i64)]| of.iter().find(|file| file.0 == *number).copied();
+                    let stays = |of: &[(u32, u64, i64, i64)]| {
+                        of.iter().find(|file| file.0 == *number).copied()
+                    };
                     let keeps = stays(&files).is_some() && stays(&files) == stays(&known.files);
                     if !keeps {
                         tracing::warn!(
                             number,
-                            "the key that signs tokens was removed or replaced: what it signed is refused"
+                            "the key that signs tokens was removed or replaced: what it signed is \
+                                refused"
                         );
                     }
                     keeps
@@ -179,7 +190,10 @@ mod tests {
         let first = keys.newest().unwrap().1.public();
         assert_eq!(keys.make().unwrap(), 2);
         let (number, second) = keys.newest().unwrap();
-        assert_eq!((number, keys.public(1), keys.public(2)), (2, Some(first), Some(second.public())));
+        assert_eq!(
+            (number, keys.public(1), keys.public(2)),
+            (2, Some(first), Some(second.public()))
+        );
         assert_ne!(first, second.public());
         assert_eq!(keys.public(3), None);
         assert_eq!(TokenKeys::of(dir.path()).public(1), Some(first));

@@ -1,7 +1,8 @@
 //! Breaks that are under way, and the changes that wait for them.
 //!
-//! A break batch belongs to one session and is one message. A ticket belongs to one change and counts the batches, of any age, that it waits for.
-//! A batch is over when it is acknowledged or its session ends; a ticket is done when its last batch is over.
+//! A break batch belongs to one session and is one message. A ticket belongs to one change and
+//! counts the batches, of any age, that it waits for. A batch is over when it is acknowledged or
+//! its session ends; a ticket is done when its last batch is over.
 
 use std::collections::HashMap;
 

@@ -11,15 +11,16 @@ pub struct LeaseConfig {
     pub lease: Duration,
     /// How much longer the server keeps what the client had.
     pub grace: Duration,
-    /// A session that leaves a break unacknowledged for longer is not renewed any more, so that one stuck client stops
-    /// the others for this time and a lease, not for ever.
+    /// A session that leaves a break unacknowledged for longer is not renewed any more, so that one
+    /// stuck client stops the others for this time and a lease, not for ever.
     pub break_patience: Duration,
-    /// Promises of all sessions. One more ends the oldest promises of the session that has the most.
-    /// A promise takes about 110 bytes.
+    /// Promises of all sessions. One more ends the oldest promises of the session that has the
+    /// most. A promise takes about 110 bytes.
     pub promises_max: usize,
     /// Promises of one user's session. One more ends the oldest promises of that session.
     pub promises_per_session_max: usize,
-    /// Promises of all users' sessions of one host. One more ends the oldest promises of the session that asks.
+    /// Promises of all users' sessions of one host. One more ends the oldest promises of the
+    /// session that asks.
     pub promises_per_host_max: usize,
     /// What a session may have through which no user has called.
     pub stranger: StrangerConfig,
@@ -35,19 +36,21 @@ pub struct LeaseConfig {
     pub locks_max: usize,
     /// Holds of all sessions. One more is refused.
     pub holds_max: usize,
-    /// Delegated directories, and files that go with them, of all sessions. At one more the session that has it is asked for all it has.
-    /// Each takes about 150 bytes.
+    /// Delegated directories, and files that go with them, of all sessions. At one more the session
+    /// that has it is asked for all it has. Each takes about 150 bytes.
     pub delegated_max: usize,
 }
 
-/// What one session may have through which no user has called. There are only so many of these sessions, so this bounds all of them.
+/// What one session may have through which no user has called. There are only so many of these
+/// sessions, so this bounds all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct StrangerConfig {
     /// Promises. One more ends the oldest promises of that session.
     pub promises_max: usize,
     /// Locks and waiting lock requests. One more is refused.
     pub locks_max: usize,
-    /// Requests, of any session, that wait for locks of a file: with so many another one is refused.
+    /// Requests, of any session, that wait for locks of a file: with so many another one is
+    /// refused.
     pub lock_queue_max: usize,
     /// Holds. One more is refused.
     pub holds_max: usize,
@@ -110,7 +113,8 @@ pub struct KnownSession {
 pub struct Restart {
     /// Sessions that had not ended.
     pub known: Vec<KnownSession>,
-    /// Whether `known` has all of them. False when records may have been lost, which a new boot verifier tells, unless
-    /// each record was synced before its session was used: grace then lasts a whole lease, whoever returns.
+    /// Whether `known` has all of them. False when records may have been lost, which a new boot
+    /// verifier tells, unless each record was synced before its session was used: grace then lasts
+    /// a whole lease, whoever returns.
     pub complete: bool,
 }

@@ -1,13 +1,16 @@
-//! Delegations: which session has a directory to itself, and what goes with it (`docs/spec/delegation.md`, DE-1 and DE-2).
+//! Delegations: which session has a directory to itself, and what goes with it
+//! (`docs/spec/delegation.md`, DE-1 and DE-2).
 //!
-//! A directory is delegated to at most one session. What was made or found in it alone goes with it as a *child*: a file belongs to the one
-//! directory under which it became one, until that directory is given back, or it is delegated itself, or gone for good.
-//! *Covered* is what is delegated or a child.
+//! A directory is delegated to at most one session. What was made or found in it alone goes with it
+//! as a *child*: a file belongs to the one directory under which it became one, until that
+//! directory is given back, or it is delegated itself, or gone for good. *Covered* is what is
+//! delegated or a child.
 //!
-//! Events: *grant* and *adopt* add; *recall* marks a directory as wanted back, and starts the clock of its session: it stands while
-//! the session sends what it has (*progress*) and is overdue when nothing comes for too long; *give back*, the end of the session
-//! and the end of a file (*forget*) take away. A directory that was recalled, or refused, stays *quiet* for a while: who
-//! shares a directory gains nothing from having it alone for a moment.
+//! Events: *grant* and *adopt* add; *recall* marks a directory as wanted back, and starts the clock
+//! of its session: it stands while the session sends what it has (*progress*) and is overdue when
+//! nothing comes for too long; *give back*, the end of the session and the end of a file (*forget*)
+//! take away. A directory that was recalled, or refused, stays *quiet* for a while: who shares a
+//! directory gains nothing from having it alone for a moment.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -26,7 +29,8 @@ struct Delegated {
     session: SessionId,
     children: HashSet<Fid>,
     recalled: bool,
-    /// Since when the session answers for it; of a directory that was made in one, since when for that.
+    /// Since when the session answers for it; of a directory that was made in one, since when for
+    /// that.
     given: Time,
 }
 
@@ -95,12 +99,16 @@ impl Delegations {
 
     /// Delegates a directory that nobody else has. One that was a child is none any more.
     pub fn grant(&mut self, given: Time, session: SessionId, dir: Fid) {
-        assert!(self.cover(dir).is_none_or(|(other, _)| other == session), "DE-1: {dir} is another session's");
+        assert!(
+            self.cover(dir).is_none_or(|(other, _)| other == session),
+            "DE-1: {dir} is another session's"
+        );
         if self.dirs.contains_key(&dir) {
             return;
         }
         self.orphan(dir);
-        self.dirs.insert(dir, Delegated { session, children: HashSet::new(), recalled: false, given });
+        self.dirs
+            .insert(dir, Delegated { session, children: HashSet::new(), recalled: false, given });
         let had = self.sessions.entry(session).or_default();
         had.dirs.insert(dir);
         *had.volumes.entry(dir.volume).or_insert(0) += 1;
@@ -126,7 +134,8 @@ impl Delegations {
     pub fn recall(&mut self, now: Time, dir: Fid) -> Option<SessionId> {
         let delegated = self.dirs.get_mut(&dir).filter(|delegated| !delegated.recalled)?;
         delegated.recalled = true;
-        let had = self.sessions.get_mut(&delegated.session).expect("DE-1: who has a directory is listed");
+        let had =
+            self.sessions.get_mut(&delegated.session).expect("DE-1: who has a directory is listed");
         if had.recalled == 0 {
             had.since = now;
         }
@@ -143,7 +152,9 @@ impl Delegations {
 
     /// Whether the session owes something for longer than `patience`.
     pub fn is_overdue(&self, now: Time, session: SessionId, patience: Duration) -> bool {
-        self.sessions.get(&session).is_some_and(|had| had.recalled > 0 && now.since(had.since) > patience)
+        self.sessions
+            .get(&session)
+            .is_some_and(|had| had.recalled > 0 && now.since(had.since) > patience)
     }
 
     /// Takes a directory and its children away from the session. Whether it had it.
@@ -158,7 +169,10 @@ impl Delegations {
         let had = self.sessions.get_mut(&session).expect("DE-1: who has a directory is listed");
         had.dirs.remove(&dir);
         had.since = now;
-        let left = had.volumes.get_mut(&dir.volume).expect("DE-1: each directory is counted in its volume");
+        let left = had
+            .volumes
+            .get_mut(&dir.volume)
+            .expect("DE-1: each directory is counted in its volume");
         *left -= 1;
         if *left == 0 {
             had.volumes.remove(&dir.volume);
@@ -182,26 +196,32 @@ impl Delegations {
         dirs
     }
 
-    /// The file is gone for good. A directory whose children have moved elsewhere stays until it is given back, since they do. True: a
-    /// delegation ended.
+    /// The file is gone for good. A directory whose children have moved elsewhere stays until it is
+    /// given back, since they do. True: a delegation ended.
     pub fn forget(&mut self, now: Time, fid: Fid) -> bool {
         self.orphan(fid);
         match self.dirs.get(&fid) {
-            Some(delegated) if delegated.children.is_empty() => self.give_back(now, delegated.session, fid),
+            Some(delegated) if delegated.children.is_empty() => {
+                self.give_back(now, delegated.session, fid)
+            }
             _ => false,
         }
     }
 
     /// All directories of a session, in order.
     pub fn of_session(&self, session: SessionId) -> Vec<Fid> {
-        let mut dirs: Vec<Fid> = self.sessions.get(&session).into_iter().flat_map(|had| &had.dirs).copied().collect();
+        let mut dirs: Vec<Fid> =
+            self.sessions.get(&session).into_iter().flat_map(|had| &had.dirs).copied().collect();
         dirs.sort_unstable();
         dirs
     }
 
     /// All directories of a volume that others than `except` have, in order.
     pub fn in_volume(&self, volume: VolumeId, except: SessionId) -> Vec<Fid> {
-        let others = self.sessions.iter().filter(|(id, had)| **id != except && had.volumes.contains_key(&volume));
+        let others = self
+            .sessions
+            .iter()
+            .filter(|(id, had)| **id != except && had.volumes.contains_key(&volume));
         let dirs = others.flat_map(|(_, had)| &had.dirs).filter(|dir| dir.volume == volume);
         let mut dirs: Vec<Fid> = dirs.copied().collect();
         dirs.sort_unstable();
@@ -215,7 +235,8 @@ impl Delegations {
 
     /// How many sessions other than `except` have something in the volume.
     pub fn sessions_in(&self, volume: VolumeId, except: Option<SessionId>) -> usize {
-        let counts = |id: &SessionId, had: &Had| Some(*id) != except && had.volumes.contains_key(&volume);
+        let counts =
+            |id: &SessionId, had: &Had| Some(*id) != except && had.volumes.contains_key(&volume);
         self.sessions.iter().filter(|(id, had)| counts(id, had)).count()
     }
 

@@ -1,8 +1,9 @@
 //! The time after a restart in which the earlier life is settled (CB-5).
 //!
-//! Clients trust what the earlier life promised until they hear of the restart or their lease is over. So no change may be acknowledged, and
-//! no lock given to anyone but its former holder, before each known session has said that its reclaims are done, or has
-//! ended, or a whole lease has passed.
+//! Clients trust what the earlier life promised until they hear of the restart or their lease is
+//! over. So no change may be acknowledged, and no lock given to anyone but its former holder,
+//! before each known session has said that its reclaims are done, or has ended, or a whole lease
+//! has passed.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,8 @@ pub(crate) struct Grace {
     until: Time,
     /// Known sessions that have not settled. `None`: not all are known, so only time ends it.
     waiting: Option<HashSet<SessionId>>,
-    /// Those of them that may have changed files under delegations: until they have sent what they have, nobody else may read.
+    /// Those of them that may have changed files under delegations: until they have sent what they
+    /// have, nobody else may read.
     delegated: HashSet<SessionId>,
 }
 
@@ -35,7 +37,8 @@ impl Grace {
         self.delegated.remove(&session)
     }
 
-    /// Whether what the session reads is not another's to change. Where not all are known, any unknown one may have delegations.
+    /// Whether what the session reads is not another's to change. Where not all are known, any
+    /// unknown one may have delegations.
     pub fn may_read(&self, session: SessionId) -> bool {
         self.waiting.is_some() && self.delegated.iter().all(|other| *other == session)
     }

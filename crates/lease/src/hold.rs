@@ -64,7 +64,8 @@ impl Holds {
     /// Lets go of all that a session has; the files that nobody holds any more, in order.
     pub fn end(&mut self, session: SessionId) -> Vec<Fid> {
         let fids = self.sessions.remove(&session).unwrap_or_default();
-        let mut freed: Vec<Fid> = fids.into_iter().filter(|fid| self.drop_holder(session, *fid)).collect();
+        let mut freed: Vec<Fid> =
+            fids.into_iter().filter(|fid| self.drop_holder(session, *fid)).collect();
         freed.sort_unstable();
         freed
     }

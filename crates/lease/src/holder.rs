@@ -1,14 +1,17 @@
 //! The client's half: what may be answered from the cache, and what may be put into it.
 //!
-//! The model. `epoch` counts losses: of the lease, or of the server's memory. `counter` counts breaks. A [`CallStart`] is taken *before* a
-//! call is sent. If, when the answer is there, the epoch is still the same and no break of the file was counted since, then
-//! the server's promise for what it answered is still good (CB-3): either no break was sent, or it was sent before
-//! the answer was read on the server, and then the answer is newer than the break.
+//! The model. `epoch` counts losses: of the lease, or of the server's memory. `counter` counts
+//! breaks. A [`CallStart`] is taken *before* a call is sent. If, when the answer is there, the
+//! epoch is still the same and no break of the file was counted since, then the server's promise
+//! for what it answered is still good (CB-3): either no break was sent, or it was sent before the
+//! answer was read on the server, and then the answer is newer than the break.
 //!
-//! Breaks are remembered per file, the latest [`RECENT_MAX`] of them. `floor` is the count of the latest one that was forgotten: a
-//! snapshot from before it is too old to judge, and its answer is not cached.
+//! Breaks are remembered per file, the latest [`RECENT_MAX`] of them. `floor` is the count of the
+//! latest one that was forgotten: a snapshot from before it is too old to judge, and its answer is
+//! not cached.
 //!
-//! The lease is counted from when the renewal was *sent* (CB-4): the server counts from when it came, which is later.
+//! The lease is counted from when the renewal was *sent* (CB-4): the server counts from when it
+//! came, which is later.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -62,14 +65,16 @@ impl Holder {
         CallStart { epoch: self.epoch, counter: self.counter }
     }
 
-    /// Whether what a call answered about `fid` may be cached, when `snapshot` was taken before the call was sent.
+    /// Whether what a call answered about `fid` may be cached, when `snapshot` was taken before the
+    /// call was sent.
     pub fn promised(&self, fid: Fid, snapshot: CallStart) -> bool {
         snapshot.epoch == self.epoch
             && snapshot.counter >= self.floor
             && self.recent.get(&fid).is_none_or(|broken| *broken <= snapshot.counter)
     }
 
-    /// Whether cached answers may be used at `now`. Before the first renewal and from the end of the lease on: no.
+    /// Whether cached answers may be used at `now`. Before the first renewal and from the end of
+    /// the lease on: no.
     pub fn trusted(&self, now: Time) -> bool {
         now < self.trusted_until
     }
@@ -84,12 +89,14 @@ impl Holder {
         self.epoch
     }
 
-    /// Whether what was cached with `snapshot` is void because the lease or the server was lost since.
+    /// Whether what was cached with `snapshot` is void because the lease or the server was lost
+    /// since.
     pub fn is_void(&self, snapshot: CallStart) -> bool {
         snapshot.epoch != self.epoch
     }
 
-    /// The server ended these promises. Call it before the cache is changed and before the break is acknowledged.
+    /// The server ended these promises. Call it before the cache is changed and before the break is
+    /// acknowledged.
     pub fn on_break(&mut self, items: &[BreakItem]) {
         self.counter += 1;
         for item in items {
@@ -143,7 +150,10 @@ impl Holder {
     }
 
     fn check(&self) {
-        assert!(self.recent.len() <= self.order.len(), "CB-3: each remembered break is in the order");
+        assert!(
+            self.recent.len() <= self.order.len(),
+            "CB-3: each remembered break is in the order"
+        );
         assert!(self.floor <= self.counter, "CB-3: floor {} is past {}", self.floor, self.counter);
     }
 }

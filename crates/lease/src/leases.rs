@@ -1,14 +1,14 @@
 //! The server's machine: one table of sessions, and what each of them has.
 //!
-//! Every event that can end a session or finish a wait takes `out`, the list of what has to happen outside. Outputs of one
-//! call are in an order that may be carried out one by one.
+//! Every event that can end a session or finish a wait takes `out`, the list of what has to happen
+//! outside. Outputs of one call are in an order that may be carried out one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use smallvec::SmallVec;
 use types::{
-    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily, LockOwner,
-    ReplyAddress, SessionId, Time, VolumeId, limits::HOLD_FIDS_MAX,
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily,
+    LockOwner, ReplyAddress, SessionId, Time, VolumeId, limits::HOLD_FIDS_MAX,
 };
 
 use crate::breaks::{BreakTable, PendingBreak};
@@ -70,8 +70,8 @@ pub struct Pressed {
 pub enum Promised {
     /// It is promised.
     Yes,
-    /// It is not: it goes with this directory, which is delegated to another session and has been recalled now. Ask again when
-    /// [`Output::DelegationsOver`] names the directory.
+    /// It is not: it goes with this directory, which is delegated to another session and has been
+    /// recalled now. Ask again when [`Output::DelegationsOver`] names the directory.
     Covered(Fid),
     /// It is not: there is no such session.
     Gone,
@@ -92,17 +92,27 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// A new machine. `next_session` must be above every session number that was ever used; `restart` is what an earlier
-    /// life left (`None`: there was none). With a restart, grace begins, unless nobody was there.
-    pub fn new(config: LeaseConfig, restart: Option<&Restart>, next_session: SessionId, now: Time) -> Self {
+    /// A new machine. `next_session` must be above every session number that was ever used;
+    /// `restart` is what an earlier life left (`None`: there was none). With a restart, grace
+    /// begins, unless nobody was there.
+    pub fn new(
+        config: LeaseConfig,
+        restart: Option<&Restart>,
+        next_session: SessionId,
+        now: Time,
+    ) -> Self {
         let mut sessions = Sessions::new(next_session);
         let until = now + config.give_up();
         let grace = restart.and_then(|left| {
             for known in &left.known {
                 sessions.insert(known.session, known.client, known.incarnation, until, true);
             }
-            let marked: HashSet<_> =
-                left.known.iter().filter(|known| known.delegated).map(|known| known.session).collect();
+            let marked: HashSet<_> = left
+                .known
+                .iter()
+                .filter(|known| known.delegated)
+                .map(|known| known.session)
+                .collect();
             for session in &marked {
                 sessions.get_mut(*session).expect("just inserted").marked = true;
             }
@@ -115,7 +125,10 @@ impl Leases {
             promises: Promises::default(),
             breaks: BreakTable::default(),
             holds: Holds::default(),
-            locks: LockTable::new(LockLimits { per_session: config.locks_per_session_max, all: config.locks_max }),
+            locks: LockTable::new(LockLimits {
+                per_session: config.locks_per_session_max,
+                all: config.locks_max,
+            }),
             delegations: Delegations::default(),
             grace,
             pressed: Pressed::default(),
@@ -141,7 +154,8 @@ impl Leases {
         Ok(self.sessions.add(client, incarnation, now + self.config.give_up()))
     }
 
-    /// The session's client is back on a new connection. Breaks that it has not acknowledged are said again.
+    /// The session's client is back on a new connection. Breaks that it has not acknowledged are
+    /// said again.
     ///
     /// # Errors
     /// [`AttachError`]; the session is not touched then.
@@ -162,7 +176,11 @@ impl Leases {
         }
         let reclaim = known.reclaiming;
         let again = known.pending.iter();
-        out.extend(again.map(|(id, pending)| Output::Break { to: session, id: *id, items: pending.items.clone() }));
+        out.extend(again.map(|(id, pending)| Output::Break {
+            to: session,
+            id: *id,
+            items: pending.items.clone(),
+        }));
         let renewed = self.renew(now, session) == RenewalOutcome::Renewed;
         Ok(Resumed { reclaim, renewed })
     }
@@ -180,7 +198,9 @@ impl Leases {
             return RenewalOutcome::Withheld;
         }
         let overdue = |pending: &PendingBreak| now.since(pending.sent_at) > patience;
-        if known.pending.values().next().is_some_and(overdue) || self.delegations.is_overdue(now, session, patience) {
+        if known.pending.values().next().is_some_and(overdue)
+            || self.delegations.is_overdue(now, session, patience)
+        {
             return RenewalOutcome::Withheld;
         }
         known.expires = known.expires.max(expires);
@@ -284,14 +304,16 @@ impl Leases {
         }
     }
 
-    /// Whether what the session reads now is true: no session of the earlier life has yet to send changes of it.
+    /// Whether what the session reads now is true: no session of the earlier life has yet to send
+    /// changes of it.
     pub fn may_read(&self, session: SessionId) -> bool {
         self.grace.as_ref().is_none_or(|grace| grace.may_read(session))
     }
 
     /// Whether the session may send what it changed under delegations of the earlier life.
     pub fn reclaims_delegations(&self, session: SessionId) -> bool {
-        self.grace.is_some() && self.sessions.get(session).is_some_and(|known| known.reclaiming && known.marked)
+        self.grace.is_some()
+            && self.sessions.get(session).is_some_and(|known| known.reclaiming && known.marked)
     }
 
     fn settle_grace(&mut self, now: Time, out: &mut Vec<Output>) {
@@ -304,19 +326,38 @@ impl Leases {
 
     // Promises.
 
-    /// Promises `fid` to `session`. Do this *before* reading what is promised (CB-2), or changing it. What another session has to
-    /// itself is not promised but recalled (DE-1).
-    pub fn promise(&mut self, now: Time, session: SessionId, fid: Fid, out: &mut Vec<Output>) -> Promised {
+    /// Promises `fid` to `session`. Do this *before* reading what is promised (CB-2), or changing
+    /// it. What another session has to itself is not promised but recalled (DE-1).
+    pub fn promise(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        fid: Fid,
+        out: &mut Vec<Output>,
+    ) -> Promised {
         self.register(now, session, fid, false, out)
     }
 
-    /// The same for a directory whose names the session may see, as the caller has just checked: breaks of it name the
-    /// entry that changed.
-    pub fn promise_names(&mut self, now: Time, session: SessionId, dir: Fid, out: &mut Vec<Output>) -> Promised {
+    /// The same for a directory whose names the session may see, as the caller has just checked:
+    /// breaks of it name the entry that changed.
+    pub fn promise_names(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        dir: Fid,
+        out: &mut Vec<Output>,
+    ) -> Promised {
         self.register(now, session, dir, true, out)
     }
 
-    fn register(&mut self, now: Time, session: SessionId, fid: Fid, names: bool, out: &mut Vec<Output>) -> Promised {
+    fn register(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        fid: Fid,
+        names: bool,
+        out: &mut Vec<Output>,
+    ) -> Promised {
         if let Some(dir) = self.recall_cover(now, session, fid, out) {
             return Promised::Covered(dir);
         }
@@ -326,12 +367,21 @@ impl Leases {
             known.order.push_back((fid, seq));
             known.promises += usize::from(!was);
             let (stranger, promises) = (known.stranger, known.promises);
-            let of_all =
-                if stranger { self.config.stranger.promises_max } else { self.config.promises_per_session_max };
+            let of_all = if stranger {
+                self.config.stranger.promises_max
+            } else {
+                self.config.promises_per_session_max
+            };
             if promises > of_all {
                 self.pressed.sessions += 1;
                 self.relieve(now, session, out);
-            } else if !stranger && self.is_host_full(session, self.config.promises_per_host_max, Leases::promises_of) {
+            } else if !stranger
+                && self.is_host_full(
+                    session,
+                    self.config.promises_per_host_max,
+                    Leases::promises_of,
+                )
+            {
                 self.pressed.hosts += 1;
                 self.relieve(now, session, out);
             } else if self.promises.len() > self.config.promises_max
@@ -344,9 +394,16 @@ impl Leases {
         Promised::Yes
     }
 
-    /// Recalls the directory that another session has to itself and `fid` goes with; the directory. Nothing is promised:
-    /// the caller may have no right to the file, which cannot be said before the directory is back (DE-1).
-    pub fn recall_cover(&mut self, now: Time, session: SessionId, fid: Fid, out: &mut Vec<Output>) -> Option<Fid> {
+    /// Recalls the directory that another session has to itself and `fid` goes with; the directory.
+    /// Nothing is promised: the caller may have no right to the file, which cannot be said before
+    /// the directory is back (DE-1).
+    pub fn recall_cover(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        fid: Fid,
+        out: &mut Vec<Output>,
+    ) -> Option<Fid> {
         let (_, dir) = self.delegations.cover(fid).filter(|(other, _)| *other != session)?;
         self.recall(now, &[dir], out);
         Some(dir)
@@ -355,7 +412,9 @@ impl Leases {
     /// Whether breaks of the directory tell the session names.
     pub fn shows_names(&self, session: SessionId, dir: Fid) -> bool {
         let holdings = self.promises.holdings(dir);
-        holdings.iter().any(|holding| holding.session == session && self.promises.shows_names(holding))
+        holdings
+            .iter()
+            .any(|holding| holding.session == session && self.promises.shows_names(holding))
     }
 
     /// Takes back a promise that the session was not told of.
@@ -368,8 +427,8 @@ impl Leases {
         }
     }
 
-    /// Some principal's rights changed somewhere. Breaks of promises from before name no entry, until the session has
-    /// asked again and its rights were checked (AC-1).
+    /// Some principal's rights changed somewhere. Breaks of promises from before name no entry,
+    /// until the session has asked again and its rights were checked (AC-1).
     pub fn rights_changed(&mut self) {
         self.promises.rights_changed();
     }
@@ -405,14 +464,15 @@ impl Leases {
         self.promises.is_promised(fid, session)
     }
 
-    /// Whether anybody but `session` is promised the file, or has yet to acknowledge a break of it: who may have it open
-    /// without the server's knowledge (HO-1).
+    /// Whether anybody but `session` is promised the file, or has yet to acknowledge a break of it:
+    /// who may have it open without the server's knowledge (HO-1).
     pub fn is_promised_elsewhere(&self, fid: Fid, session: SessionId) -> bool {
         self.promises.holdings(fid).iter().any(|holding| holding.session != session)
     }
 
-    /// Ends all promises of these files but those of `except`, which made the change. The ticket is done when everybody who
-    /// may still trust them has acknowledged or is over. `None`: nobody does.
+    /// Ends all promises of these files but those of `except`, which made the change. The ticket is
+    /// done when everybody who may still trust them has acknowledged or is over. `None`: nobody
+    /// does.
     pub fn break_promises(
         &mut self,
         now: Time,
@@ -424,8 +484,14 @@ impl Leases {
         self.await_breaks(awaited)
     }
 
-    /// Ends all promises of files of the volume: it is gone, or shows something else. The ticket is as that of [`Leases::break_promises`].
-    pub fn break_volume(&mut self, now: Time, volume: VolumeId, out: &mut Vec<Output>) -> Option<BreakTicket> {
+    /// Ends all promises of files of the volume: it is gone, or shows something else. The ticket is
+    /// as that of [`Leases::break_promises`].
+    pub fn break_volume(
+        &mut self,
+        now: Time,
+        volume: VolumeId,
+        out: &mut Vec<Output>,
+    ) -> Option<BreakTicket> {
         let fids = self.promises.of_volume(volume);
         let mut awaited = BTreeSet::new();
         for fids in fids.chunks(HOLD_FIDS_MAX) {
@@ -437,7 +503,8 @@ impl Leases {
         self.await_breaks(awaited)
     }
 
-    /// Sends what is promised of these files to be dropped; whose answers to which breaks that makes necessary.
+    /// Sends what is promised of these files to be dropped; whose answers to which breaks that
+    /// makes necessary.
     fn begin_breaks(
         &mut self,
         now: Time,
@@ -448,7 +515,8 @@ impl Leases {
         let mut batches: BTreeMap<SessionId, (BreakId, Vec<BreakItem>)> = BTreeMap::new();
         let mut awaited: BTreeSet<(SessionId, BreakId)> = BTreeSet::new();
         for item in items {
-            let holdings: SmallVec<[_; 8]> = self.promises.holdings(item.fid).iter().copied().collect();
+            let holdings: SmallVec<[_; 8]> =
+                self.promises.holdings(item.fid).iter().copied().collect();
             for holding in holdings.iter().filter(|holding| holding.session != except) {
                 let id = if holding.seq == 0 {
                     holding.breaking
@@ -482,7 +550,8 @@ impl Leases {
         Some(ticket)
     }
 
-    /// The file is gone for good: nothing about it will change again, so its promises are dropped without a word.
+    /// The file is gone for good: nothing about it will change again, so its promises are dropped
+    /// without a word.
     pub fn forget_file(&mut self, now: Time, fid: Fid, out: &mut Vec<Output>) {
         if self.delegations.forget(now, fid) {
             out.push(Output::DelegationsOver(vec![fid]));
@@ -497,12 +566,23 @@ impl Leases {
     }
 
     fn pending_mut(&mut self, session: SessionId, id: BreakId) -> &mut PendingBreak {
-        let known = self.sessions.get_mut(session).expect("CB-1: holdings are of sessions that have not ended");
+        let known = self
+            .sessions
+            .get_mut(session)
+            .expect("CB-1: holdings are of sessions that have not ended");
         known.pending.get_mut(&id).expect("CB-1: a holding names a break that is pending")
     }
 
-    fn send(&mut self, now: Time, to: SessionId, id: BreakId, items: Vec<BreakItem>, out: &mut Vec<Output>) {
-        let known = self.sessions.get_mut(to).expect("CB-1: holdings are of sessions that have not ended");
+    fn send(
+        &mut self,
+        now: Time,
+        to: SessionId,
+        id: BreakId,
+        items: Vec<BreakItem>,
+        out: &mut Vec<Output>,
+    ) {
+        let known =
+            self.sessions.get_mut(to).expect("CB-1: holdings are of sessions that have not ended");
         known.promises -= items.len();
         let pending = PendingBreak { items: items.clone(), sent_at: now, tickets: SmallVec::new() };
         known.pending.insert(id, pending);
@@ -515,7 +595,11 @@ impl Leases {
         let Some(known) = self.sessions.get_mut(session) else { return };
         if known.order.len() > 2 * known.promises + 64 {
             known.order.retain(|(fid, seq)| self.promises.is_current(*fid, session, *seq));
-            assert_eq!(known.order.len(), known.promises, "CB-1: each promise of {session:?} is in its order once");
+            assert_eq!(
+                known.order.len(),
+                known.promises,
+                "CB-1: each promise of {session:?} is in its order once"
+            );
         }
     }
 
@@ -546,9 +630,16 @@ impl Leases {
         }
     }
 
-    /// The session has dropped what this break ended. `held` names those files of the break, whatever its reason, that are open
-    /// there: the session holds them from now on (HO-1).
-    pub fn ack(&mut self, _now: Time, session: SessionId, id: BreakId, held: &[Fid], out: &mut Vec<Output>) {
+    /// The session has dropped what this break ended. `held` names those files of the break,
+    /// whatever its reason, that are open there: the session holds them from now on (HO-1).
+    pub fn ack(
+        &mut self,
+        _now: Time,
+        session: SessionId,
+        id: BreakId,
+        held: &[Fid],
+        out: &mut Vec<Output>,
+    ) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         let Some(pending) = known.pending.remove(&id) else { return };
         let held: HashSet<Fid> = held.iter().copied().collect();
@@ -576,8 +667,8 @@ impl Leases {
         Ok(())
     }
 
-    /// The session closed the file. True: nobody holds it any more, and without a name it can go. Never true during grace,
-    /// when others may yet claim it.
+    /// The session closed the file. True: nobody holds it any more, and without a name it can go.
+    /// Never true during grace, when others may yet claim it.
     pub fn unhold(&mut self, session: SessionId, fid: Fid) -> bool {
         self.holds.remove(session, fid) && self.grace.is_none()
     }
@@ -589,9 +680,10 @@ impl Leases {
 
     // Locks.
 
-    /// Asks for a lock. With `wait` the answer may come later; during grace it comes later in any case, unless the session claims
-    /// (`reclaim`) what it had before the restart. A claim at any other time is refused with [`Fault::Expired`]: the lock may
-    /// have been another's meanwhile. A request that waits already goes on waiting.
+    /// Asks for a lock. With `wait` the answer may come later; during grace it comes later in any
+    /// case, unless the session claims (`reclaim`) what it had before the restart. A claim at any
+    /// other time is refused with [`Fault::Expired`]: the lock may have been another's meanwhile. A
+    /// request that waits already goes on waiting.
     pub fn lock(
         &mut self,
         origin: ReplyAddress,
@@ -600,7 +692,9 @@ impl Leases {
         reclaim: bool,
         out: &mut Vec<Output>,
     ) -> LockOutcome {
-        let Some(known) = self.sessions.get(request.session) else { return LockOutcome::Refused(Fault::Expired) };
+        let Some(known) = self.sessions.get(request.session) else {
+            return LockOutcome::Refused(Fault::Expired);
+        };
         let reclaims = known.reclaiming;
         if !self.has_room_to_lock(request, wait) {
             self.pressed.locks += 1;
@@ -632,7 +726,13 @@ impl Leases {
     }
 
     /// Gives free all that an owner has of a file, in both families, as closing does.
-    pub fn unlock_owner(&mut self, session: SessionId, fid: Fid, owner: LockOwner, out: &mut Vec<Output>) {
+    pub fn unlock_owner(
+        &mut self,
+        session: SessionId,
+        fid: Fid,
+        owner: LockOwner,
+        out: &mut Vec<Output>,
+    ) {
         for family in [LockFamily::Posix, LockFamily::Flock] {
             self.unlock(session, fid, owner, family, ByteRange::ALL, out);
         }

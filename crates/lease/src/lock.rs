@@ -1,22 +1,26 @@
 //! Locks of all files, the requests that wait for them, and their order.
 //!
-//! The model. Each file has two *tables*, one for each family, with the locks that are held and the requests that wait,
-//! in the order of their *turns*. A waiting request is *blocked* by a lock of another owner that conflicts with it, and it
-//! is *queued* behind an earlier waiting request that conflicts with it, so that no request starves (LK-3). When bytes
-//! are given free, the requests that want some of them are looked at in the order of their turns, and one that is neither
+//! The model. Each file has two *tables*, one for each family, with the locks that are held and the
+//! requests that wait, in the order of their *turns*. A waiting request is *blocked* by a lock of
+//! another owner that conflicts with it, and it is *queued* behind an earlier waiting request that
+//! conflicts with it, so that no request starves (LK-3). When bytes are given free, the requests
+//! that want some of them are looked at in the order of their turns, and one that is neither
 //! blocked nor queued is granted.
 //!
-//! Queueing must not stop a request that an earlier one waits for: a reader that wants a second range would stand behind a
-//! writer that waits for the reader's first. So no request is queued behind one whose owner depends on its own owner,
-//! through any number of others. Each new wait and each grant may make owners depend on each other. A request that is
-//! queued without being blocked (*stuck*) is therefore looked at again when its owner is one that the owner of the new
-//! wait or grant depends on: every new dependence leads through the latter.
+//! Queueing must not stop a request that an earlier one waits for: a reader that wants a second
+//! range would stand behind a writer that waits for the reader's first. So no request is queued
+//! behind one whose owner depends on its own owner, through any number of others. Each new wait and
+//! each grant may make owners depend on each other. A request that is queued without being blocked
+//! (*stuck*) is therefore looked at again when its owner is one that the owner of the new wait or
+//! grant depends on: every new dependence leads through the latter.
 //!
-//! A POSIX request that waits for a lock whose owner waits, through any number of others, for the request's own owner, is
-//! refused with `Deadlock`, as Linux does; only blocking counts there, since queueing never closes a cycle. `flock` has no
-//! such refusal, there as here. Requests that do not wait ignore the queue.
+//! A POSIX request that waits for a lock whose owner waits, through any number of others, for the
+//! request's own owner, is refused with `Deadlock`, as Linux does; only blocking counts there,
+//! since queueing never closes a cycle. `flock` has no such refusal, there as here. Requests that
+//! do not wait ignore the queue.
 //!
-//! What a request costs grows with the locks and requests that conflict with it, not with those of others beside it.
+//! What a request costs grows with the locks and requests that conflict with it, not with those of
+//! others beside it.
 
 mod graph;
 mod intervals;
@@ -25,7 +29,9 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use types::{ByteRange, Fault, Fid, LockConflict, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId};
+use types::{
+    ByteRange, Fault, Fid, LockConflict, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId,
+};
 
 use crate::output::Output;
 use table::{Table, Turn, Wait};
@@ -196,7 +202,9 @@ impl LockTable {
         if request.range.start > request.range.end {
             return LockOutcome::Refused(Fault::Invalid);
         }
-        if self.used_by(request.session) >= self.limits.per_session || self.held + self.waiting() >= self.limits.all {
+        if self.used_by(request.session) >= self.limits.per_session
+            || self.held + self.waiting() >= self.limits.all
+        {
             return LockOutcome::Refused(Fault::Busy);
         }
         let wanted = Wait::new(origin, request);
@@ -217,12 +225,20 @@ impl LockTable {
         outcome
     }
 
-    fn wait_or_refuse(&mut self, key: Key, wanted: Wait, wait: bool, out: &mut Vec<Output>) -> LockOutcome {
+    fn wait_or_refuse(
+        &mut self,
+        key: Key,
+        wanted: Wait,
+        wait: bool,
+        out: &mut Vec<Output>,
+    ) -> LockOutcome {
         if wait && self.is_deadlock(key, &wanted) {
             return LockOutcome::Refused(Fault::Deadlock);
         }
-        // A conversion of `flock` gives the old lock up first, as on Linux: two that upgrade do not block each other.
-        let converts = wanted.owner.family == LockFamilyOrd::Flock && self.release(key, wanted.owner, ByteRange::ALL);
+        // A conversion of `flock` gives the old lock up first, as on Linux: two that upgrade do not
+        // block each other.
+        let converts = wanted.owner.family == LockFamilyOrd::Flock
+            && self.release(key, wanted.owner, ByteRange::ALL);
         let mut moved = Vec::new();
         if wait {
             let turn = self.enqueue(key, wanted);
@@ -237,7 +253,13 @@ impl LockTable {
     }
 
     /// Gives bytes free.
-    pub fn unlock(&mut self, fid: Fid, owner: SessionOwner, range: ByteRange, out: &mut Vec<Output>) {
+    pub fn unlock(
+        &mut self,
+        fid: Fid,
+        owner: SessionOwner,
+        range: ByteRange,
+        out: &mut Vec<Output>,
+    ) {
         let key = (fid, owner.family);
         if range.start > range.end || !self.release(key, owner, range) {
             return;
@@ -287,11 +309,18 @@ impl LockTable {
     ///
     /// # Errors
     /// `Busy`: the session, or all of them, have as many as they may.
-    pub fn defer(&mut self, origin: ReplyAddress, request: &LockRequest, wait: bool) -> Result<(), Fault> {
+    pub fn defer(
+        &mut self,
+        origin: ReplyAddress,
+        request: &LockRequest,
+        wait: bool,
+    ) -> Result<(), Fault> {
         if self.places.contains_key(&origin) {
             return Ok(());
         }
-        if self.used_by(request.session) >= self.limits.per_session || self.held + self.waiting() >= self.limits.all {
+        if self.used_by(request.session) >= self.limits.per_session
+            || self.held + self.waiting() >= self.limits.all
+        {
             return Err(Fault::Busy);
         }
         let turn = self.next_turn();
@@ -328,15 +357,30 @@ impl LockTable {
         let (deferred, waits) = (account.deferred.clone(), account.waits.clone());
         let mut keys: BTreeSet<Key> = account.held.keys().copied().collect();
         keys.extend(waits.iter().map(|(key, _)| *key));
-        let mut ended: Vec<ReplyAddress> =
-            deferred.into_iter().filter_map(|turn| self.undefer_one(turn)).map(|deferred| deferred.origin).collect();
-        ended.extend(waits.into_iter().filter_map(|(key, turn)| self.dequeue(key, turn)).map(|wait| wait.origin));
+        let mut ended: Vec<ReplyAddress> = deferred
+            .into_iter()
+            .filter_map(|turn| self.undefer_one(turn))
+            .map(|deferred| deferred.origin)
+            .collect();
+        ended.extend(
+            waits
+                .into_iter()
+                .filter_map(|(key, turn)| self.dequeue(key, turn))
+                .map(|wait| wait.origin),
+        );
         for key in &keys {
             let dropped = self.tables.get_mut(key).map_or(0, |table| table.drop_session(session));
             self.account(*key, session, dropped, 0);
         }
-        assert!(!self.accounts.contains_key(&session), "LK-2: {session:?} has ended, and has locks");
-        out.extend(ended.into_iter().map(|origin| Output::LockDone { origin, result: Err(Fault::Expired) }));
+        assert!(
+            !self.accounts.contains_key(&session),
+            "LK-2: {session:?} has ended, and has locks"
+        );
+        out.extend(
+            ended
+                .into_iter()
+                .map(|origin| Output::LockDone { origin, result: Err(Fault::Expired) }),
+        );
         for key in &keys {
             self.pump_all(*key, ByteRange::ALL, out);
         }
@@ -345,8 +389,8 @@ impl LockTable {
         }
     }
 
-    /// Whether that lets requests go that wait in the same table: the owner shares bytes that it had exclusively, or they
-    /// are of its own process.
+    /// Whether that lets requests go that wait in the same table: the owner shares bytes that it
+    /// had exclusively, or they are of its own process.
     fn grant(&mut self, key: Key, wanted: &Wait) -> bool {
         let table = self.tables.entry(key).or_default();
         assert!(!table.is_blocked(wanted), "LK-1: {wanted:?} conflicts with a lock of {key:?}");
@@ -404,18 +448,31 @@ impl LockTable {
         Some(wait)
     }
 
-    /// Bytes were given free, or a request for them waits no more: grants what can be granted now, there and elsewhere.
+    /// Bytes were given free, or a request for them waits no more: grants what can be granted now,
+    /// there and elsewhere.
     fn pump_all(&mut self, key: Key, freed: ByteRange, out: &mut Vec<Output>) {
         let mut moved = Vec::new();
         self.pump(key, freed, &mut moved, out);
         self.pump_stuck(moved, out);
     }
 
-    /// Looks at the requests that want bytes of `freed`, in the order of their turns, and grants what can be granted;
-    /// the owners that have locks now go into `moved`.
-    fn pump(&mut self, key: Key, freed: ByteRange, moved: &mut Vec<SessionOwner>, out: &mut Vec<Output>) {
+    /// Looks at the requests that want bytes of `freed`, in the order of their turns, and grants
+    /// what can be granted; the owners that have locks now go into `moved`.
+    fn pump(
+        &mut self,
+        key: Key,
+        freed: ByteRange,
+        moved: &mut Vec<SessionOwner>,
+        out: &mut Vec<Output>,
+    ) {
         let wanting = |locks: &LockTable, range| -> BTreeSet<Turn> {
-            locks.tables.get(&key).into_iter().flat_map(|table| table.wanting(range)).map(|wait| wait.turn).collect()
+            locks
+                .tables
+                .get(&key)
+                .into_iter()
+                .flat_map(|table| table.wanting(range))
+                .map(|wait| wait.turn)
+                .collect()
         };
         let mut turns = wanting(self, freed);
         while let Some(turn) = turns.pop_first() {
@@ -426,7 +483,8 @@ impl LockTable {
         }
     }
 
-    /// Grants the waiting request if it is neither blocked nor queued. `Some`: others that want these bytes may go too.
+    /// Grants the waiting request if it is neither blocked nor queued. `Some`: others that want
+    /// these bytes may go too.
     fn try_grant(
         &mut self,
         key: Key,
@@ -451,8 +509,8 @@ impl LockTable {
         opens.then_some(wait.range)
     }
 
-    /// These owners wait for more, or have more, than before: requests that are stuck behind others which depend on them
-    /// by now go first.
+    /// These owners wait for more, or have more, than before: requests that are stuck behind others
+    /// which depend on them by now go first.
     fn pump_stuck(&mut self, mut moved: Vec<SessionOwner>, out: &mut Vec<Output>) {
         while !self.stuck.is_empty()
             && let Some(owner) = moved.pop()
@@ -474,7 +532,11 @@ impl LockTable {
     }
 }
 
-fn remove_from(map: &mut HashMap<SessionOwner, BTreeSet<(Key, Turn)>>, owner: SessionOwner, place: (Key, Turn)) {
+fn remove_from(
+    map: &mut HashMap<SessionOwner, BTreeSet<(Key, Turn)>>,
+    owner: SessionOwner,
+    place: (Key, Turn),
+) {
     if let Some(places) = map.get_mut(&owner) {
         places.remove(&place);
         if places.is_empty() {
@@ -489,16 +551,18 @@ mod tests {
 
     #[test]
     fn many_locks_of_others_are_not_looked_at() {
-        let (mut locks, mut out) = (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let (mut locks, mut out) =
+            (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
         let fid = Fid::new(1, 2, 1);
-        let lock = |locks: &mut LockTable, session: u64, owner: u64, start: u64, out: &mut Vec<Output>| {
-            let session = SessionId(session);
-            let (range, mode) = (ByteRange { start, end: start }, LockMode::Exclusive);
-            let (owner, family) = (LockOwner(owner), LockFamily::Posix);
-            let request = LockRequest { fid, session, owner, pid: 1, family, range, mode };
-            let origin = ReplyAddress { session, slot: 0, request: start };
-            locks.lock(origin, &request, true, out)
-        };
+        let lock =
+            |locks: &mut LockTable, session: u64, owner: u64, start: u64, out: &mut Vec<Output>| {
+                let session = SessionId(session);
+                let (range, mode) = (ByteRange { start, end: start }, LockMode::Exclusive);
+                let (owner, family) = (LockOwner(owner), LockFamily::Posix);
+                let request = LockRequest { fid, session, owner, pid: 1, family, range, mode };
+                let origin = ReplyAddress { session, slot: 0, request: start };
+                locks.lock(origin, &request, true, out)
+            };
         // Each other byte, of as many owners.
         for number in 0..65_536 {
             assert_eq!(lock(&mut locks, 1, number, 2 * number, &mut out), LockOutcome::Granted);
@@ -509,66 +573,133 @@ mod tests {
             assert_eq!(lock(&mut locks, 2, 1, 600 * number + 1, &mut out), LockOutcome::Granted);
         }
         assert_eq!(lock(&mut locks, 2, 1, 0, &mut out), LockOutcome::Waiting);
-        let owner = SessionOwner { session: SessionId(2), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+        let owner = SessionOwner {
+            session: SessionId(2),
+            owner: LockOwner(1),
+            family: LockFamilyOrd::Posix,
+        };
         locks.unlock(fid, owner, ByteRange::ALL, &mut out);
         let steps = looked(&locks) - before;
         assert!(steps < 100 * 200, "{steps} entries were looked at for a hundred locks");
     }
 
     /// A session wants these bytes of the file for one of its owners.
-    fn request(file: u64, session: u64, owner: u64, (start, end): (u64, u64), mode: LockMode) -> LockRequest {
-        let (fid, family, session) = (Fid::new(1, 2 * file, 1), LockFamily::Posix, SessionId(session));
-        LockRequest { fid, session, owner: LockOwner(owner), pid: 1, family, range: ByteRange { start, end }, mode }
+    fn request(
+        file: u64,
+        session: u64,
+        owner: u64,
+        (start, end): (u64, u64),
+        mode: LockMode,
+    ) -> LockRequest {
+        let (fid, family, session) =
+            (Fid::new(1, 2 * file, 1), LockFamily::Posix, SessionId(session));
+        LockRequest {
+            fid,
+            session,
+            owner: LockOwner(owner),
+            pid: 1,
+            family,
+            range: ByteRange { start, end },
+            mode,
+        }
     }
 
     #[test]
     fn h4_requests_that_wait_elsewhere_are_not_looked_at() {
-        let (mut locks, mut out) = (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let (mut locks, mut out) =
+            (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
         let mut number = 0;
         let mut ask = |locks: &mut LockTable, request: LockRequest, out: &mut Vec<Output>| {
             number += 1;
-            locks.lock(ReplyAddress { session: request.session, slot: 0, request: number }, &request, true, out)
+            locks.lock(
+                ReplyAddress { session: request.session, slot: 0, request: number },
+                &request,
+                true,
+                out,
+            )
         };
         use LockMode::{Exclusive, Shared};
         // Requests that are blocked, each at bytes of its own of the first file.
         for place in 0..5_000 {
             let at = (10 * place, 10 * place);
-            assert_eq!(ask(&mut locks, request(1, 1, place, at, Exclusive), &mut out), LockOutcome::Granted);
-            assert_eq!(ask(&mut locks, request(1, 2, place, at, Exclusive), &mut out), LockOutcome::Waiting);
+            assert_eq!(
+                ask(&mut locks, request(1, 1, place, at, Exclusive), &mut out),
+                LockOutcome::Granted
+            );
+            assert_eq!(
+                ask(&mut locks, request(1, 2, place, at, Exclusive), &mut out),
+                LockOutcome::Waiting
+            );
         }
-        // Requests that are stuck: in each of many files a reader behind a writer that waits for another reader.
+        // Requests that are stuck: in each of many files a reader behind a writer that waits for
+        // another reader.
         for file in 0..2_000 {
             let (file, at) = (100 + file, (0, 9));
-            assert_eq!(ask(&mut locks, request(file, 1, file, at, Shared), &mut out), LockOutcome::Granted);
-            assert_eq!(ask(&mut locks, request(file, 2, file, at, Exclusive), &mut out), LockOutcome::Waiting);
-            assert_eq!(ask(&mut locks, request(file, 3, file, at, Shared), &mut out), LockOutcome::Waiting);
+            assert_eq!(
+                ask(&mut locks, request(file, 1, file, at, Shared), &mut out),
+                LockOutcome::Granted
+            );
+            assert_eq!(
+                ask(&mut locks, request(file, 2, file, at, Exclusive), &mut out),
+                LockOutcome::Waiting
+            );
+            assert_eq!(
+                ask(&mut locks, request(file, 3, file, at, Shared), &mut out),
+                LockOutcome::Waiting
+            );
         }
         let looked = |locks: &LockTable| locks.tables.values().map(Table::looked).sum::<usize>();
         let before = looked(&locks);
         for place in 0..100 {
             let at = (10 * place + 5, 10 * place + 5);
-            assert_eq!(ask(&mut locks, request(1, 4, 1, at, Exclusive), &mut out), LockOutcome::Granted);
-            assert_eq!(ask(&mut locks, request(1, 5, 1, at, Exclusive), &mut out), LockOutcome::Waiting);
-            let owner = SessionOwner { session: SessionId(4), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+            assert_eq!(
+                ask(&mut locks, request(1, 4, 1, at, Exclusive), &mut out),
+                LockOutcome::Granted
+            );
+            assert_eq!(
+                ask(&mut locks, request(1, 5, 1, at, Exclusive), &mut out),
+                LockOutcome::Waiting
+            );
+            let owner = SessionOwner {
+                session: SessionId(4),
+                owner: LockOwner(1),
+                family: LockFamilyOrd::Posix,
+            };
             locks.unlock(Fid::new(1, 2, 1), owner, ByteRange { start: at.0, end: at.1 }, &mut out);
-            assert!(matches!(out.last(), Some(Output::LockDone { result: Ok(()), .. })), "the other has it now");
+            assert!(
+                matches!(out.last(), Some(Output::LockDone { result: Ok(()), .. })),
+                "the other has it now"
+            );
         }
         let steps = looked(&locks) - before;
-        assert!(steps < 100 * 1000, "{steps} entries were looked at for a hundred locks that were handed on");
+        assert!(
+            steps < 100 * 1000,
+            "{steps} entries were looked at for a hundred locks that were handed on"
+        );
     }
 
     #[test]
     fn h4_a_search_for_deadlocks_takes_a_bounded_number_of_steps() {
-        let (mut locks, mut out) = (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let (mut locks, mut out) =
+            (LockTable::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
         let mut number = 0;
         let mut ask = |locks: &mut LockTable, request: LockRequest, out: &mut Vec<Output>| {
             number += 1;
-            locks.lock(ReplyAddress { session: request.session, slot: 0, request: number }, &request, true, out)
+            locks.lock(
+                ReplyAddress { session: request.session, slot: 0, request: number },
+                &request,
+                true,
+                out,
+            )
         };
-        // 300 owners each wait for all of 300 others, and the last request would wait for the first of them.
+        // 300 owners each wait for all of 300 others, and the last request would wait for the first
+        // of them.
         for owner in 0..300 {
             let at = (owner, owner);
-            assert_eq!(ask(&mut locks, request(1, 1, owner, at, LockMode::Exclusive), &mut out), LockOutcome::Granted);
+            assert_eq!(
+                ask(&mut locks, request(1, 1, owner, at, LockMode::Exclusive), &mut out),
+                LockOutcome::Granted
+            );
         }
         for owner in 0..300 {
             let (file, all) = (2, (owner, owner));

@@ -22,8 +22,8 @@ pub enum EndReason {
 /// What has to happen outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Tell a session that promises ended. May be dropped while the session has no connection: it is said again when the
-    /// session resumes.
+    /// Tell a session that promises ended. May be dropped while the session has no connection: it
+    /// is said again when the session resumes.
     Break {
         /// Whom.
         to: SessionId,
@@ -38,11 +38,12 @@ pub enum Output {
     LockDone {
         /// Which request.
         origin: ReplyAddress,
-        /// `Ok`: locked. [`Fault::Locked`] for a request that only waited for grace, [`Fault::Deadlock`],
-        /// [`Fault::Cancelled`], or [`Fault::Expired`] when its session ended.
+        /// `Ok`: locked. [`Fault::Locked`] for a request that only waited for grace,
+        /// [`Fault::Deadlock`], [`Fault::Cancelled`], or [`Fault::Expired`] when its session ended.
         result: Result<(), Fault>,
     },
-    /// A session is over; promises, locks, holds and waiting requests went with it. Its durable record can go.
+    /// A session is over; promises, locks, holds and waiting requests went with it. Its durable
+    /// record can go.
     SessionEnded {
         /// Which.
         session: SessionId,
@@ -55,9 +56,10 @@ pub enum Output {
     },
     /// These directories are not delegated any more: who waits for one can go on (DE-2).
     DelegationsOver(Vec<Fid>),
-    /// During grace: one that may have changed files under delegations has settled, and others may be allowed to read now
-    /// ([`crate::Leases::may_read`]).
+    /// During grace: one that may have changed files under delegations has settled, and others may
+    /// be allowed to read now ([`crate::Leases::may_read`]).
     ReadingAgain,
-    /// The earlier life is settled: changes and new locks go on, and files without names that nobody holds can go.
+    /// The earlier life is settled: changes and new locks go on, and files without names that
+    /// nobody holds can go.
     GraceOver,
 }

@@ -1,8 +1,9 @@
 //! Who was promised what.
 //!
-//! A file's *holdings* say for each session whether it is promised the file (`seq` is not 0), and which break of the
-//! file it has yet to acknowledge (`breaking`). Both may be true: it was promised the file again after the break was sent. A
-//! session with only a `breaking` may still answer from its cache, so later changes wait for that break too (CB-1).
+//! A file's *holdings* say for each session whether it is promised the file (`seq` is not 0), and
+//! which break of the file it has yet to acknowledge (`breaking`). Both may be true: it was
+//! promised the file again after the break was sent. A session with only a `breaking` may still
+//! answer from its cache, so later changes wait for that break too (CB-1).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +15,8 @@ use types::{BreakId, Fid, SessionId, VolumeId};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     pub session: SessionId,
-    /// Which promise, counted over all; 0: none. Odd: the session may be told names of the directory's entries.
+    /// Which promise, counted over all; 0: none. Odd: the session may be told names of the
+    /// directory's entries.
     pub seq: u64,
     /// The latest break of the file that the session has not acknowledged; 0: none.
     pub breaking: BreakId,
@@ -34,8 +36,8 @@ pub(crate) struct Promises {
     files: HashMap<Fid, SmallVec<[Holding; 1]>>,
     count: usize,
     last_seq: u64,
-    /// The last promise before somebody's rights changed: whoever was promised something up to then may list nothing of
-    /// it now.
+    /// The last promise before somebody's rights changed: whoever was promised something up to then
+    /// may list nothing of it now.
     last_before_rights: u64,
     rights_changes: u64,
 }
@@ -80,7 +82,8 @@ impl Promises {
         self.rights_changes
     }
 
-    /// Whether the session was let see the directory's names, after the last change of anybody's rights.
+    /// Whether the session was let see the directory's names, after the last change of anybody's
+    /// rights.
     pub fn shows_names(&self, holding: &Holding) -> bool {
         holding.seq % 2 == 1 && holding.seq > self.last_before_rights
     }
@@ -96,8 +99,9 @@ impl Promises {
         freed
     }
 
-    /// Registers a promise; its number, or `None` if it was there. `names`: the caller has just checked that the session
-    /// may see the directory's names; a promise that does not say so, or from before a change of rights, gets a new number.
+    /// Registers a promise; its number, or `None` if it was there. `names`: the caller has just
+    /// checked that the session may see the directory's names; a promise that does not say so, or
+    /// from before a change of rights, gets a new number.
     pub fn add(&mut self, fid: Fid, session: SessionId, names: bool) -> Option<u64> {
         let last_before_rights = self.last_before_rights;
         let list = self.files.entry(fid).or_default();
@@ -121,7 +125,9 @@ impl Promises {
     /// Ends a promise by a break that is yet to be acknowledged. Whether there was one.
     pub fn begin_break(&mut self, fid: Fid, session: SessionId, id: BreakId) -> bool {
         let Some(list) = self.files.get_mut(&fid) else { return false };
-        let Some(holding) = list.iter_mut().find(|holding| holding.session == session && holding.seq != 0) else {
+        let Some(holding) =
+            list.iter_mut().find(|holding| holding.session == session && holding.seq != 0)
+        else {
             return false;
         };
         holding.seq = 0;

@@ -1,8 +1,9 @@
 //! Sessions: who they belong to, and until when they live.
 //!
-//! Events: *attach* makes one and ends those of the client's earlier incarnations (EO-2); *resume* brings one back after a lost connection;
-//! *renew* moves its end; *expire* finds those whose end is past. The queue of ends is lazy: renewing does not touch it, and
-//! an entry that comes up too early is put back with the present end. So a renewal costs one hash look-up.
+//! Events: *attach* makes one and ends those of the client's earlier incarnations (EO-2); *resume*
+//! brings one back after a lost connection; *renew* moves its end; *expire* finds those whose end
+//! is past. The queue of ends is lazy: renewing does not touch it, and an entry that comes up too
+//! early is put back with the present end. So a renewal costs one hash look-up.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -13,8 +14,8 @@ use types::{BreakId, ClientId, Fid, SessionId, Time};
 
 use crate::breaks::PendingBreak;
 
-/// Clients without sessions whose incarnation is remembered. A client that is forgotten may come back with any incarnation,
-/// which harms nobody: all its sessions are over.
+/// Clients without sessions whose incarnation is remembered. A client that is forgotten may come
+/// back with any incarnation, which harms nobody: all its sessions are over.
 const IDLE_CLIENTS_MAX: usize = 1 << 16;
 
 /// Why a session could not be had.
@@ -36,7 +37,8 @@ pub enum AttachError {
 /// What a session that resumes finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// The server has restarted since: promises are void; claim locks and holds, then say so ([`types::Call::ReclaimDone`]).
+    /// The server has restarted since: promises are void; claim locks and holds, then say so
+    /// ([`types::Call::ReclaimDone`]).
     pub reclaim: bool,
     /// As in [`RenewalOutcome`].
     pub renewed: bool,
@@ -63,7 +65,8 @@ pub(crate) struct Session {
     /// Its durable record says that it may have delegations.
     pub marked: bool,
     pub pending: BTreeMap<BreakId, PendingBreak>,
-    /// Promises in the order they were made; entries whose sequence number is not the promise's are leftovers.
+    /// Promises in the order they were made; entries whose sequence number is not the promise's are
+    /// leftovers.
     pub order: VecDeque<(Fid, u64)>,
     /// Promises in force.
     pub promises: usize,
@@ -154,7 +157,9 @@ impl Sessions {
         if incarnation < known.incarnation {
             return Err(AttachError::OldIncarnation { client, newest: known.incarnation });
         }
-        let older = |id: &&SessionId| self.table.get(id).is_some_and(|session| session.incarnation < incarnation);
+        let older = |id: &&SessionId| {
+            self.table.get(id).is_some_and(|session| session.incarnation < incarnation)
+        };
         Ok(known.sessions.iter().filter(older).copied().collect())
     }
 
@@ -165,7 +170,8 @@ impl Sessions {
         id
     }
 
-    /// A new session that no user has called through. It says nothing of its client's incarnation before that.
+    /// A new session that no user has called through. It says nothing of its client's incarnation
+    /// before that.
     pub fn add_stranger(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
         let newest = self.clients.get(&client).map_or(0, |known| known.incarnation);
         let id = self.add(client, incarnation, expires);
@@ -196,7 +202,14 @@ impl Sessions {
     }
 
     /// A session under a given number.
-    pub fn insert(&mut self, id: SessionId, client: ClientId, incarnation: u64, expires: Time, reclaiming: bool) {
+    pub fn insert(
+        &mut self,
+        id: SessionId,
+        client: ClientId,
+        incarnation: u64,
+        expires: Time,
+        reclaiming: bool,
+    ) {
         self.next = self.next.max(id.0 + 1);
         let session = Session {
             client,
@@ -211,9 +224,13 @@ impl Sessions {
             host: None,
             unsettled: None,
         };
-        assert!(self.table.insert(id, session).is_none(), "EO-2: session number {id:?} was used twice");
+        assert!(
+            self.table.insert(id, session).is_none(),
+            "EO-2: session number {id:?} was used twice"
+        );
         self.ends.push(Reverse((expires, id)));
-        let owner = self.clients.entry(client).or_insert(Client { incarnation, sessions: SmallVec::new() });
+        let owner =
+            self.clients.entry(client).or_insert(Client { incarnation, sessions: SmallVec::new() });
         owner.incarnation = owner.incarnation.max(incarnation);
         owner.sessions.push(id);
     }
@@ -248,7 +265,9 @@ impl Sessions {
             }
             self.ends.pop();
             match self.table.get(&id) {
-                Some(session) if session.expires > now => self.ends.push(Reverse((session.expires, id))),
+                Some(session) if session.expires > now => {
+                    self.ends.push(Reverse((session.expires, id)));
+                }
                 Some(_) => return Some(id),
                 None => {}
             }

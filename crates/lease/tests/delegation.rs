@@ -1,12 +1,15 @@
-//! The lease machine's delegations beside a small model: random grants, finds, recalls, returns and ends of sessions. After each step nobody is
-//! promised what another covers (DE-1), every recall is said once and again after a resume, and whoever was told to wait is told when to go on (DE-2).
+//! The lease machine's delegations beside a small model: random grants, finds, recalls, returns and
+//! ends of sessions. After each step nobody is promised what another covers (DE-1), every recall is
+//! said once and again after a resume, and whoever was told to wait is told when to go on (DE-2).
 
 #![allow(clippy::unwrap_used)] // tests
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lease::{EndReason, KnownSession, LeaseConfig, Leases, Listed, Output, Promised, RenewalOutcome, Restart};
+use lease::{
+    EndReason, KnownSession, LeaseConfig, Leases, Listed, Output, Promised, RenewalOutcome, Restart,
+};
 use proptest::prelude::*;
 use types::{BreakId, BreakReason, ClientId, Fault, Fid, SessionId, Time};
 
@@ -70,7 +73,9 @@ struct World {
 impl World {
     fn new() -> World {
         let mut leases = Leases::new(LeaseConfig::default(), None, SessionId(1), Time::ZERO);
-        let attach = |leases: &mut Leases, who| leases.attach(Time::ZERO, ClientId(who), 1, &mut Vec::new()).unwrap();
+        let attach = |leases: &mut Leases, who| {
+            leases.attach(Time::ZERO, ClientId(who), 1, &mut Vec::new()).unwrap()
+        };
         let sessions = (0..CLIENTS as u128).map(|who| attach(&mut leases, who)).collect();
         World {
             leases,
@@ -127,7 +132,8 @@ impl World {
     fn run(&mut self, step: &Step) {
         let mut out = Vec::new();
         let (mut wanted_back, mut back) = (Vec::new(), Vec::new());
-        let recall = |world: &World, dir| if world.recalled.contains(&dir) { vec![] } else { vec![dir] };
+        let recall =
+            |world: &World, dir| if world.recalled.contains(&dir) { vec![] } else { vec![dir] };
         match *step {
             Step::Delegate(who, at) => {
                 let session = self.sessions[who];
@@ -135,7 +141,11 @@ impl World {
                 let result = self.leases.delegate(self.now, session, dir(at), &mut out);
                 match result {
                     Ok(()) => {
-                        assert!(!others && self.cover(dir(at)).is_none_or(|(owner, _)| owner == session), "DE-1");
+                        assert!(
+                            !others
+                                && self.cover(dir(at)).is_none_or(|(owner, _)| owner == session),
+                            "DE-1"
+                        );
                         assert!(!self.recalled.contains(&dir(at)), "it is wanted back");
                         for (_, children) in self.dirs.values_mut() {
                             children.remove(&dir(at));
@@ -159,8 +169,10 @@ impl World {
             Step::Found(who, at, child) => {
                 let (session, dir, fid) = (self.sessions[who], dir(at), file(child));
                 let ours = self.dirs.get(&dir).is_some_and(|(owner, _)| *owner == session);
-                let free = self.cover(fid).is_none() && !self.leases.is_promised_elsewhere(fid, session);
-                let known = self.dirs.get(&dir).is_some_and(|(_, children)| children.contains(&fid));
+                let free =
+                    self.cover(fid).is_none() && !self.leases.is_promised_elsewhere(fid, session);
+                let known =
+                    self.dirs.get(&dir).is_some_and(|(_, children)| children.contains(&fid));
                 let wanted = ours && (known || (free && !self.recalled.contains(&dir)));
                 // As a look-up: promised first.
                 if self.leases.promise(self.now, session, fid, &mut out) != Promised::Yes {
@@ -229,9 +241,10 @@ impl World {
                 self.lives[who] += 1;
                 let (client, life) = (ClientId(who as u128), self.lives[who]);
                 self.sessions[who] = self.leases.attach(self.now, client, life, &mut out).unwrap();
-                assert!(
-                    out.iter().any(|output| matches!(output, Output::SessionEnded { reason: EndReason::Replaced, .. }))
-                );
+                assert!(out.iter().any(|output| matches!(
+                    output,
+                    Output::SessionEnded { reason: EndReason::Replaced, .. }
+                )));
             }
             Step::Wait(seconds) => self.now = self.now + Duration::from_secs(seconds),
         }
@@ -303,17 +316,24 @@ fn in_grace_reading_waits_for_those_alone_who_may_have_delegations() {
         incarnation: 1,
         delegated,
     };
-    let restart = Restart { known: vec![known(1, true), known(2, true), known(3, false)], complete: true };
+    let restart =
+        Restart { known: vec![known(1, true), known(2, true), known(3, false)], complete: true };
     let mut leases = Leases::new(LeaseConfig::default(), Some(&restart), SessionId(9), Time::ZERO);
     let may = |leases: &Leases| [1, 2, 3].map(|session| leases.may_read(SessionId(session)));
     assert_eq!(may(&leases), [false, false, false], "each of the two waits for the other");
-    assert!(leases.reclaims_delegations(SessionId(1)) && !leases.reclaims_delegations(SessionId(3)));
+    assert!(
+        leases.reclaims_delegations(SessionId(1)) && !leases.reclaims_delegations(SessionId(3))
+    );
     let mut out = Vec::new();
     leases.reclaim_done(Time::ZERO, SessionId(2), &mut out);
     assert_eq!((out.as_slice(), may(&leases)), (&[Output::ReadingAgain][..], [true, false, false]));
     out.clear();
     leases.detach(Time::ZERO, SessionId(1), &mut out);
-    assert!(out.contains(&Output::ReadingAgain) && leases.may_read(SessionId(3)) && !leases.may_change());
+    assert!(
+        out.contains(&Output::ReadingAgain)
+            && leases.may_read(SessionId(3))
+            && !leases.may_change()
+    );
     let unknown = Restart { known: Vec::new(), complete: false };
     let leases = Leases::new(LeaseConfig::default(), Some(&unknown), SessionId(9), Time::ZERO);
     assert!(!leases.may_read(SessionId(9)), "one who is not known may have some");
@@ -342,7 +362,10 @@ fn a_full_table_ends_promises_of_what_nobody_has_to_himself_first_and_then_recal
         items.flatten().collect()
     };
     let pressed = broken(&out);
-    assert!(!pressed.is_empty() && pressed.iter().all(|item| item.fid.vnode.0 >= 500), "{pressed:?}");
+    assert!(
+        !pressed.is_empty() && pressed.iter().all(|item| item.fid.vnode.0 >= 500),
+        "{pressed:?}"
+    );
     out.clear();
     for number in 20..23 {
         leases.adopt(Time::ZERO, one, dir(0), Fid::new(1, 100 + 2 * number, 1), false, &mut out);

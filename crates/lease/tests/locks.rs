@@ -1,19 +1,24 @@
-//! Locks against an obvious model: which owner has which byte in which mode, and who asked in which order.
+//! Locks against an obvious model: which owner has which byte in which mode, and who asked in which
+//! order.
 //!
-//! The model checks what must hold, however the machine does it: no two conflicting locks (LK-1), no refusal without a conflict or a real
-//! deadlock, no waiter that nothing stands in the way of, nobody overtaken but by those he waits for (LK-3), and that
-//! everybody gets his lock when those who do not wait give theirs up.
+//! The model checks what must hold, however the machine does it: no two conflicting locks (LK-1),
+//! no refusal without a conflict or a real deadlock, no waiter that nothing stands in the way of,
+//! nobody overtaken but by those he waits for (LK-3), and that everybody gets his lock when those
+//! who do not wait give theirs up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lease::{LeaseConfig, Leases, LockOutcome, LockRequest, Output};
 use proptest::prelude::*;
-use types::{ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId, Time};
+use types::{
+    ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId, Time,
+};
 
 const BYTES: u64 = 8;
 const FILES: u64 = 2;
 const SESSIONS: usize = 3;
-/// Two lock ranges in all files, and each open file has two of its own, as open file descriptions are: these lock it whole.
+/// Two lock ranges in all files, and each open file has two of its own, as open file descriptions
+/// are: these lock it whole.
 const OWNERS: u64 = 2 + 2 * FILES;
 
 /// Session index and owner number.
@@ -68,7 +73,8 @@ struct Waiting {
     exclusive: bool,
 }
 
-/// Each place's bytes, each byte's holders and whether they hold it exclusively; and all waiting requests, oldest first.
+/// Each place's bytes, each byte's holders and whether they hold it exclusively; and all waiting
+/// requests, oldest first.
 #[derive(Clone, Debug, Default)]
 struct Model {
     held: BTreeMap<(Place, u64), BTreeMap<Who, bool>>,
@@ -129,7 +135,8 @@ impl Model {
         if waited {
             for earlier in self.ahead(want, at) {
                 let first = BTreeSet::from([earlier]);
-                // A process's own locks let its other `flock` owners pass; here each session is a process.
+                // A process's own locks let its other `flock` owners pass; here each session is a
+                // process.
                 let own = want.place.1 && self.has_process(want);
                 assert!(
                     own || self.reaches(first, want.who, true, !want.place.1),
@@ -146,7 +153,10 @@ impl Model {
     }
 
     fn place_of(&self, origin: ReplyAddress) -> usize {
-        self.waits.iter().position(|(other, _)| *other == origin).expect("only waiting requests are answered")
+        self.waits
+            .iter()
+            .position(|(other, _)| *other == origin)
+            .expect("only waiting requests are answered")
     }
 
     fn granted(&mut self, origin: ReplyAddress) {
@@ -188,7 +198,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut leases = Leases::new(LeaseConfig::default(), None, SessionId(1), Time::ZERO);
-        let mut attach = |index: usize| leases.attach(Time::ZERO, ClientId(index as u128), 1, &mut Vec::new());
+        let mut attach =
+            |index: usize| leases.attach(Time::ZERO, ClientId(index as u128), 1, &mut Vec::new());
         let sessions = (0..SESSIONS).map(|index| attach(index).expect("attach")).collect();
         World { leases, sessions, incarnation: 1, requests: 0, model: Model::default() }
     }
@@ -210,7 +221,11 @@ impl World {
         let mut out = Vec::new();
         match op.clone() {
             Op::Lock { who, place, range, exclusive, wait } if !self.model.is_waiting(who) => {
-                self.lock(&Waiting { who, place, range: whole(place, range), exclusive }, wait, &mut out);
+                self.lock(
+                    &Waiting { who, place, range: whole(place, range), exclusive },
+                    wait,
+                    &mut out,
+                );
             }
             Op::Unlock { who, place, range } if !self.model.is_waiting(who) => {
                 self.unlock(who, place, whole(place, range), &mut out);
@@ -219,7 +234,9 @@ impl World {
                 self.test(&Waiting { who, place, range: whole(place, range), exclusive });
             }
             Op::Cancel { who } => self.cancel(who, &mut out),
-            Op::UnlockOwner { who, file } if !self.model.is_waiting(who) => self.unlock_owner(who, file, &mut out),
+            Op::UnlockOwner { who, file } if !self.model.is_waiting(who) => {
+                self.unlock_owner(who, file, &mut out);
+            }
             Op::EndSession { session } => self.end(session, &mut out),
             Op::Lock { .. } | Op::Unlock { .. } | Op::UnlockOwner { .. } => {}
         }
@@ -241,7 +258,8 @@ impl World {
 
     fn lock(&mut self, want: &Waiting, wait: bool, out: &mut Vec<Output>) {
         self.requests += 1;
-        let origin = ReplyAddress { session: self.sessions[want.who.0], slot: 0, request: self.requests };
+        let origin =
+            ReplyAddress { session: self.sessions[want.who.0], slot: 0, request: self.requests };
         let request = self.request(want);
         let blockers = self.model.blockers(want);
         let posix = !want.place.1;
@@ -278,12 +296,17 @@ impl World {
         for byte in conflict.range.start..=conflict.range.end.min(BYTES - 1) {
             let holders = &self.model.held[&(want.place, byte)];
             let exclusive = conflict.mode == LockMode::Exclusive;
-            assert!(holders.iter().any(|(who, mode)| *who != want.who && *mode == exclusive), "{conflict:?}");
+            assert!(
+                holders.iter().any(|(who, mode)| *who != want.who && *mode == exclusive),
+                "{conflict:?}"
+            );
         }
     }
 
     fn cancel(&mut self, who: Who, out: &mut Vec<Output>) {
-        let Some(at) = self.model.waits.iter().position(|(_, wait)| wait.who == who) else { return };
+        let Some(at) = self.model.waits.iter().position(|(_, wait)| wait.who == who) else {
+            return;
+        };
         let origin = self.model.waits.remove(at).0;
         assert!(self.leases.cancel(origin, out));
         assert_eq!(out.pop(), Some(Output::LockDone { origin, result: Err(Fault::Cancelled) }));
@@ -302,28 +325,41 @@ impl World {
     fn end(&mut self, session: usize, out: &mut Vec<Output>) {
         let mut all = Vec::new();
         self.leases.peer_died(Time::ZERO, self.sessions[session], &mut all);
-        let (gone, left): (Vec<_>, Vec<_>) =
-            self.model.waits.drain(..).partition(|(_, wait): &(ReplyAddress, Waiting)| wait.who.0 == session);
+        let (gone, left): (Vec<_>, Vec<_>) = self
+            .model
+            .waits
+            .drain(..)
+            .partition(|(_, wait): &(ReplyAddress, Waiting)| wait.who.0 == session);
         self.model.waits = left;
         for holders in self.model.held.values_mut() {
             holders.retain(|who, _| who.0 != session);
         }
         for (origin, _) in gone {
             let expired = Output::LockDone { origin, result: Err(Fault::Expired) };
-            let at = all.iter().position(|output| *output == expired).expect("LK-2: its waits are answered");
+            let at = all
+                .iter()
+                .position(|output| *output == expired)
+                .expect("LK-2: its waits are answered");
             all.remove(at);
         }
         all.retain(|output| !matches!(output, Output::SessionEnded { .. }));
         out.extend(all);
         self.incarnation += 1;
-        let attached = self.leases.attach(Time::ZERO, ClientId(session as u128), self.incarnation, &mut Vec::new());
+        let attached = self.leases.attach(
+            Time::ZERO,
+            ClientId(session as u128),
+            self.incarnation,
+            &mut Vec::new(),
+        );
         self.sessions[session] = attached.expect("attach");
     }
 
     /// Whoever does not wait gives all up, until nobody waits.
     fn drain(&mut self) {
         for _ in 0..=SESSIONS * OWNERS as usize {
-            for who in (0..SESSIONS).flat_map(|session| (0..OWNERS).map(move |owner| (session, owner))) {
+            for who in
+                (0..SESSIONS).flat_map(|session| (0..OWNERS).map(move |owner| (session, owner)))
+            {
                 for file in (0..FILES).filter(|_| !self.model.is_waiting(who)).collect::<Vec<_>>() {
                     let mut out = Vec::new();
                     self.unlock_owner(who, file, &mut out);
@@ -331,7 +367,11 @@ impl World {
                 }
             }
         }
-        assert!(self.model.waits.is_empty(), "LK-3: these wait for each other: {:?}", self.model.waits);
+        assert!(
+            self.model.waits.is_empty(),
+            "LK-3: these wait for each other: {:?}",
+            self.model.waits
+        );
         assert_eq!(self.leases.counts().locks, 0);
     }
 }
@@ -373,7 +413,8 @@ fn run(ops: &[Op]) -> World {
 fn a_grant_that_makes_its_owner_share_lets_those_in_front_through() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
     let exclusive = [lock(b, (0, 2), true, false), lock(a, (3, 3), true, false)];
-    // c waits for a and b; a's request behind it shares byte 3, and is not stopped by c, who waits for a.
+    // c waits for a and b; a's request behind it shares byte 3, and is not stopped by c, who waits
+    // for a.
     let waits = [lock(c, (0, 3), false, true), lock(a, (0, 3), false, true)];
     let mut world = run(&[exclusive, waits].concat());
     assert!(world.model.is_waiting(c) && world.model.is_waiting(a));
@@ -384,7 +425,11 @@ fn a_grant_that_makes_its_owner_share_lets_those_in_front_through() {
 #[test]
 fn a_reader_stands_behind_a_writer_that_waits_unless_the_writer_waits_for_him() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
-    let mut world = run(&[lock(a, (0, 0), false, false), lock(b, (0, 1), true, true), lock(c, (0, 0), false, true)]);
+    let mut world = run(&[
+        lock(a, (0, 0), false, false),
+        lock(b, (0, 1), true, true),
+        lock(c, (0, 0), false, true),
+    ]);
     assert!(world.model.is_waiting(c), "LK-3: c would overtake b");
     world.apply(&lock(a, (0, 1), false, true));
     assert!(!world.model.is_waiting(a), "b waits for a already");
@@ -394,7 +439,8 @@ fn a_reader_stands_behind_a_writer_that_waits_unless_the_writer_waits_for_him() 
 fn one_who_is_only_queued_goes_on_once_the_request_before_him_comes_to_depend_on_him() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
     // b waits for a; c, who has byte 7, is queued behind b. Then a asks for byte 7.
-    let setup = [lock(a, (0, 0), false, false), lock(c, (7, 7), true, false), lock(b, (0, 1), true, true)];
+    let setup =
+        [lock(a, (0, 0), false, false), lock(c, (7, 7), true, false), lock(b, (0, 1), true, true)];
     let mut world = run(&[&setup[..], &[lock(c, (0, 0), false, true)]].concat());
     assert!(world.model.is_waiting(c));
     world.apply(&lock(a, (7, 7), true, true));
@@ -404,7 +450,8 @@ fn one_who_is_only_queued_goes_on_once_the_request_before_him_comes_to_depend_on
 #[test]
 fn two_that_upgrade_are_a_deadlock_for_posix_and_none_for_flock() {
     let (a, b) = ((0, 0), (1, 0));
-    let share = [lock(a, (0, 3), false, false), lock(b, (0, 3), false, false), lock(a, (0, 3), true, true)];
+    let share =
+        [lock(a, (0, 3), false, false), lock(b, (0, 3), false, false), lock(a, (0, 3), true, true)];
     let mut world = run(&share);
     world.apply(&lock(b, (0, 3), true, true)); // The model expects the refusal.
     assert!(world.model.is_waiting(a) && !world.model.is_waiting(b));

@@ -1,7 +1,8 @@
 //! Promises against an obvious model: what each client may still answer from its cache.
 //!
-//! The model's client may answer from a file's promise until it acknowledges the last break of the file that it was sent. A change is
-//! done exactly when no other client trusts what it had *before* the change, or its session is over (CB-1).
+//! The model's client may answer from a file's promise until it acknowledges the last break of the
+//! file that it was sent. A change is done exactly when no other client trusts what it had *before*
+//! the change, or its session is over (CB-1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,8 +59,8 @@ struct Client {
     promised: BTreeSet<Fid>,
     /// Breaks to be acknowledged.
     unacked: BTreeMap<BreakId, BTreeSet<Fid>>,
-    /// Files that were promised once and are still in the cache, with the break that takes them out. An earlier break that
-    /// is acknowledged later takes nothing out.
+    /// Files that were promised once and are still in the cache, with the break that takes them
+    /// out. An earlier break that is acknowledged later takes nothing out.
     breaking: BTreeMap<Fid, BreakId>,
     held: BTreeSet<Fid>,
 }
@@ -83,7 +84,8 @@ impl World {
     fn new(promises_max: usize) -> Self {
         let config = LeaseConfig { promises_max, ..LeaseConfig::default() };
         let mut leases = Leases::new(config, None, SessionId(1), Time::ZERO);
-        let mut attach = |index: usize| leases.attach(Time::ZERO, ClientId(index as u128), 1, &mut Vec::new());
+        let mut attach =
+            |index: usize| leases.attach(Time::ZERO, ClientId(index as u128), 1, &mut Vec::new());
         let sessions = (0..CLIENTS).map(|index| attach(index).expect("attach")).collect();
         let clients = (0..CLIENTS).map(|_| Client::new(1)).collect();
         World { leases, sessions, clients, tickets: BTreeMap::new() }
@@ -107,7 +109,8 @@ impl World {
             Op::Change { client, files } => self.change(*client, files),
             Op::Ack { client, which, open } => self.ack(*client, *which, open),
             Op::Unhold { client, file } => {
-                let last = self.clients[*client].held.remove(&fid(*file)) && !self.holds(fid(*file));
+                let last =
+                    self.clients[*client].held.remove(&fid(*file)) && !self.holds(fid(*file));
                 assert_eq!(self.leases.unhold(self.sessions[*client], fid(*file)), last);
             }
             Op::Resume { client } => self.resume(*client),
@@ -117,15 +120,20 @@ impl World {
     }
 
     fn change(&mut self, client: usize, files: &[u64]) {
-        let item = |file: &u64| BreakItem { fid: fid(*file), reason: BreakReason::Data, name: None };
+        let item =
+            |file: &u64| BreakItem { fid: fid(*file), reason: BreakReason::Data, name: None };
         let items: Vec<BreakItem> = files.iter().map(item).collect();
         let mut out = Vec::new();
-        let ticket = self.leases.break_promises(Time::ZERO, &items, self.sessions[client], &mut out);
+        let ticket =
+            self.leases.break_promises(Time::ZERO, &items, self.sessions[client], &mut out);
         self.take_breaks(&out, BreakReason::Data);
         let mut waits = BTreeSet::new();
         for other in (0..CLIENTS).filter(|other| *other != client) {
             for fid in files.iter().map(|file| fid(*file)) {
-                assert!(!self.clients[other].promised.contains(&fid), "CB-1: {other} was not told of {fid}");
+                assert!(
+                    !self.clients[other].promised.contains(&fid),
+                    "CB-1: {other} was not told of {fid}"
+                );
                 waits.extend(self.clients[other].breaking.get(&fid).map(|id| (other, *id)));
             }
         }
@@ -179,10 +187,18 @@ impl World {
         let mut out = Vec::new();
         let session = self.sessions[client];
         let incarnation = self.clients[client].incarnation;
-        let resumed = self.leases.resume(Time::ZERO, session, ClientId(client as u128), incarnation, &mut out);
+        let resumed = self.leases.resume(
+            Time::ZERO,
+            session,
+            ClientId(client as u128),
+            incarnation,
+            &mut out,
+        );
         assert!(resumed.is_ok_and(|resumed| !resumed.reclaim));
         let said = out.iter().map(|output| match output {
-            Output::Break { to, id, items } if *to == session => (*id, items.iter().map(|item| item.fid).collect()),
+            Output::Break { to, id, items } if *to == session => {
+                (*id, items.iter().map(|item| item.fid).collect())
+            }
             other => panic!("unexpected {other:?}"),
         });
         assert_eq!(said.collect::<BTreeMap<_, BTreeSet<Fid>>>(), self.clients[client].unacked);
@@ -192,7 +208,8 @@ impl World {
     fn restart(&mut self, client: usize) {
         let incarnation = self.clients[client].incarnation + 1;
         let mut out = Vec::new();
-        let attached = self.leases.attach(Time::ZERO, ClientId(client as u128), incarnation, &mut out);
+        let attached =
+            self.leases.attach(Time::ZERO, ClientId(client as u128), incarnation, &mut out);
         let held = std::mem::replace(&mut self.clients[client], Client::new(incarnation)).held;
         let free: Vec<Fid> = held.into_iter().filter(|fid| !self.holds(*fid)).collect();
         assert!(matches!(&out[0], Output::SessionEnded { freed, .. } if *freed == free), "{out:?}");

@@ -1,4 +1,5 @@
-//! Sessions of nobody: no change waits for them, and none of their clients answers from its cache what is not so any more.
+//! Sessions of nobody: no change waits for them, and none of their clients answers from its cache
+//! what is not so any more.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,12 +7,12 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use lease::{
-    AttachError, CallStart, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output, RenewalOutcome,
-    StrangerConfig,
+    AttachError, CallStart, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output,
+    RenewalOutcome, StrangerConfig,
 };
 use types::{
-    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress,
-    SessionId, Time,
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode,
+    LockOwner, ReplyAddress, SessionId, Time,
 };
 
 fn at(millis: u64) -> Time {
@@ -45,14 +46,25 @@ fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
     let user = leases.attach(at(0), ClientId(2), 1, &mut out).unwrap();
     assert_eq!(leases.renew(at(1), nobody), RenewalOutcome::Withheld, "it has no lease");
     leases.promise(at(1), nobody, fid(1), &mut out);
-    assert_eq!(leases.break_promises(at(2), &changed(fid(1)), user, &mut out), None, "nothing to wait for");
+    assert_eq!(
+        leases.break_promises(at(2), &changed(fid(1)), user, &mut out),
+        None,
+        "nothing to wait for"
+    );
     let told = breaks_to(nobody, &out);
     assert_eq!(told.len(), 1, "it is told all the same");
 
     leases.prove(at(3), nobody, &mut out).unwrap();
-    assert_eq!(leases.renew(at(4), nobody), RenewalOutcome::Withheld, "its client may not have heard of the change");
+    assert_eq!(
+        leases.renew(at(4), nobody),
+        RenewalOutcome::Withheld,
+        "its client may not have heard of the change"
+    );
     leases.promise(at(4), nobody, fid(2), &mut out);
-    assert!(leases.break_promises(at(5), &changed(fid(2)), user, &mut out).is_some(), "it is a user's now");
+    assert!(
+        leases.break_promises(at(5), &changed(fid(2)), user, &mut out).is_some(),
+        "it is a user's now"
+    );
     leases.ack(at(6), nobody, told[0].0, &[], &mut out);
     assert_eq!(leases.renew(at(7), nobody), RenewalOutcome::Renewed, "what it has is good");
     assert_eq!(leases.counts().strangers, 0);
@@ -111,7 +123,12 @@ fn an_older_life_that_is_proved_late_is_refused() {
 
 #[test]
 fn what_one_session_has_too_much_of_it_loses_itself() {
-    let stranger = StrangerConfig { promises_max: 20, locks_max: 3, holds_max: 4, ..StrangerConfig::default() };
+    let stranger = StrangerConfig {
+        promises_max: 20,
+        locks_max: 3,
+        holds_max: 4,
+        ..StrangerConfig::default()
+    };
     let config = LeaseConfig { stranger, promises_per_session_max: 100, ..LeaseConfig::default() };
     let (mut leases, mut out) = (leases(config), Vec::new());
     let user = leases.attach(at(0), ClientId(1), 1, &mut out).unwrap();
@@ -122,10 +139,22 @@ fn what_one_session_has_too_much_of_it_loses_itself() {
             leases.promise(at(1), session, fid(number), &mut out);
         }
     }
-    assert!((0..50).all(|number| leases.is_promised(other, fid(number))), "others keep what they have");
-    let has = |session| (0..1000).filter(|number| leases.is_promised(session, fid(*number))).count();
-    assert!(has(nobody) <= 20 && has(user) <= 100 && has(user) > 80, "{} {}", has(nobody), has(user));
-    assert!(leases.is_promised(nobody, fid(999)) && leases.is_promised(user, fid(999)), "the oldest go");
+    assert!(
+        (0..50).all(|number| leases.is_promised(other, fid(number))),
+        "others keep what they have"
+    );
+    let has =
+        |session| (0..1000).filter(|number| leases.is_promised(session, fid(*number))).count();
+    assert!(
+        has(nobody) <= 20 && has(user) <= 100 && has(user) > 80,
+        "{} {}",
+        has(nobody),
+        has(user)
+    );
+    assert!(
+        leases.is_promised(nobody, fid(999)) && leases.is_promised(user, fid(999)),
+        "the oldest go"
+    );
     assert!(leases.counts().pressed.sessions > 0);
 
     for number in 0..4 {
@@ -189,12 +218,18 @@ impl World {
             0..30 => {
                 let snapshot = self.holder.begin();
                 self.leases.promise(now, self.session, file, &mut out);
-                self.answers.push_back((file, self.versions.get(&file).copied().unwrap_or(0), snapshot));
+                self.answers.push_back((
+                    file,
+                    self.versions.get(&file).copied().unwrap_or(0),
+                    snapshot,
+                ));
             }
             30..55 => {
                 *self.versions.entry(file).or_default() += 1;
-                if self.leases.break_promises(now, &changed(file), SessionId(0), &mut out).is_some() {
-                    // The change is not acknowledged before this client has heard of it: as if it were not there yet.
+                if self.leases.break_promises(now, &changed(file), SessionId(0), &mut out).is_some()
+                {
+                    // The change is not acknowledged before this client has heard of it: as if it
+                    // were not there yet.
                     self.carry(&std::mem::take(&mut out));
                     while self.hear() {}
                     self.settle_acks();
@@ -222,7 +257,10 @@ impl World {
         if self.holder.trusted(now) {
             for (file, version) in &self.cache {
                 let is = self.versions.get(file).copied().unwrap_or(0);
-                assert_eq!(*version, is, "CB-1: {file} is shown as it was, by a client with a lease");
+                assert_eq!(
+                    *version, is,
+                    "CB-1: {file} is shown as it was, by a client with a lease"
+                );
             }
         }
     }
@@ -292,8 +330,10 @@ fn h4_a_host_has_a_share_of_each_table() {
         session
     };
     let ours: Vec<_> = (0..4).map(|_| attach(Some(host), &mut leases, &mut out)).collect();
-    let (other, own) =
-        (attach(Some("10.0.0.2".parse().unwrap()), &mut leases, &mut out), attach(None, &mut leases, &mut out));
+    let (other, own) = (
+        attach(Some("10.0.0.2".parse().unwrap()), &mut leases, &mut out),
+        attach(None, &mut leases, &mut out),
+    );
     let lock = |session, start, leases: &mut Leases, out: &mut Vec<Output>| {
         let (origin, request) = lock_of(session, fid(1), start);
         leases.lock(origin, &request, false, false, out)
@@ -301,7 +341,8 @@ fn h4_a_host_has_a_share_of_each_table() {
     let mut held = [0; 3];
     for number in 0..1000_u64 {
         let session = ours[usize::try_from(number).unwrap() % ours.len()];
-        held[0] += usize::from(lock(session, 2 * number, &mut leases, &mut out) == LockOutcome::Granted);
+        held[0] +=
+            usize::from(lock(session, 2 * number, &mut leases, &mut out) == LockOutcome::Granted);
         held[1] += usize::from(leases.hold(session, fid(number)).is_ok());
         leases.promise(at(1), session, fid(number), &mut out);
     }
@@ -343,5 +384,9 @@ fn h4_nobody_waits_in_a_long_queue_for_a_lock() {
     let nobody = leases.attach_stranger(at(0), ClientId(20), 1, &mut out).unwrap();
     assert_eq!(wait(nobody, 20, &mut leases, &mut out), LockOutcome::Refused(Fault::Busy));
     let other = leases.attach(at(0), ClientId(21), 1, &mut out).unwrap();
-    assert_eq!(wait(other, 21, &mut leases, &mut out), LockOutcome::Waiting, "a user waits in any queue");
+    assert_eq!(
+        wait(other, 21, &mut leases, &mut out),
+        LockOutcome::Waiting,
+        "a user waits in any queue"
+    );
 }

@@ -30,7 +30,11 @@ impl Asking {
     }
 
     /// Likewise, where an answer may take this long.
-    pub fn within(endpoint: Endpoint, options: ClientOptions, patience: Duration) -> Result<Asking, Failure> {
+    pub fn within(
+        endpoint: Endpoint,
+        options: ClientOptions,
+        patience: Duration,
+    ) -> Result<Asking, Failure> {
         let config = SessionConfig {
             attach_within: Some(TIMEOUT),
             call_within: Some(patience),
@@ -58,10 +62,11 @@ impl Asking {
 
     /// Usage and quota of the volume named `volume`, if this server has it.
     pub fn volume(&self, volume: &Name) -> Result<Option<VolumeStatus>, Failure> {
-        let root = match self.session.call(&Caller::ROOT, Call::Root { volume: volume.clone() }, None) {
-            Err(CallError::Fault(Fault::NoVolume)) => return Ok(None),
-            replied => replied.doing(|| self.what())?.answer,
-        };
+        let root =
+            match self.session.call(&Caller::ROOT, Call::Root { volume: volume.clone() }, None) {
+                Err(CallError::Fault(Fault::NoVolume)) => return Ok(None),
+                replied => replied.doing(|| self.what())?.answer,
+            };
         let Answer::Status(root) = root else { return Err(self.odd()) };
         match self.call(Call::VolumeStatus { fid: root.fid })? {
             Answer::Volume(status) => Ok(Some(status)),
@@ -87,7 +92,9 @@ impl Asking {
 
     fn json(&self, call: Call) -> Result<Value, Failure> {
         match self.call(call)? {
-            Answer::Report(text) => serde_json::from_str(&text).doing(|| "reading the server's report".to_owned()),
+            Answer::Report(text) => {
+                serde_json::from_str(&text).doing(|| "reading the server's report".to_owned())
+            }
             _ => Err(self.odd()),
         }
     }
@@ -111,7 +118,8 @@ impl Asking {
 
     /// The failure of an answer that does not belong to its call.
     pub fn odd(&self) -> Failure {
-        Failure::new(self.what(), "it answered something else").mend("see whether it has the same version")
+        Failure::new(self.what(), "it answered something else")
+            .mend("see whether it has the same version")
     }
 }
 

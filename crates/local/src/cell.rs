@@ -14,7 +14,8 @@
 //!   logs/          what daemons say
 //!   mnt/           where `rialto up` mounts unless told otherwise
 //! ```
-//! Which directory: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else `~/.local/share/rialto`.
+//! Which directory: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else
+//! `~/.local/share/rialto`.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,11 +58,12 @@ pub fn clear_by_environment() -> bool {
 /// The option that every command about a cell has.
 #[derive(Args, Debug, Clone)]
 pub struct Where {
-    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
+    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or
+    /// ~/.local/share]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Talk to other machines in clear text, if their servers allow it ('clear' in cell.toml); a new cell's server does [default: TLS, unless
-    /// $RIALTO_CLEAR is set]
+    /// Talk to other machines in clear text, if their servers allow it ('clear' in cell.toml); a
+    /// new cell's server does [default: TLS, unless $RIALTO_CLEAR is set]
     #[arg(long)]
     pub clear: bool,
 }
@@ -104,7 +106,8 @@ fn default_dir() -> Result<PathBuf, Failure> {
         return Ok(data.join("rialto"));
     }
     set("HOME").map(|home| home.join(".local/share/rialto")).ok_or_else(|| {
-        Failure::new("finding the cell's directory", "neither RIALTO_HOME nor HOME is set").mend("name it with --dir")
+        Failure::new("finding the cell's directory", "neither RIALTO_HOME nor HOME is set")
+            .mend("name it with --dir")
     })
 }
 
@@ -120,7 +123,8 @@ pub struct CellConfig {
     /// The only partition, relative to the cell's directory or absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PathBuf>,
-    /// Instead of `partition`: several. The first has the sessions and the root of the tree, so it stays the first.
+    /// Instead of `partition`: several. The first has the sessions and the root of the tree, so it
+    /// stays the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partitions: Vec<PathBuf>,
     /// The Unix socket, likewise.
@@ -134,24 +138,28 @@ pub struct CellConfig {
     /// The server that has the cell's database, as `HOST:PORT`; without it, this one has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
-    /// How many seconds what this server learnt of users counts while the database is silent; then they
-    /// are refused [default: 600].
+    /// How many seconds what this server learnt of users counts while the database is silent; then
+    /// they are refused [default: 600].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell_away_max: Option<u32>,
-    /// Whether the server compresses snapshots and copies on its partitions, where the file system below does not.
+    /// Whether the server compresses snapshots and copies on its partitions, where the file system
+    /// below does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compress: Option<Compress>,
-    /// Whether what files of new volumes hold is encrypted on the disk, with keys of `keys/at-rest`.
+    /// Whether what files of new volumes hold is encrypted on the disk, with keys of
+    /// `keys/at-rest`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub encrypt: bool,
     /// Whether the server speaks clear text too, with clients that ask for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear: bool,
-    /// Other machines that may say who asks, as networks (`10.1.0.0/16`). Believed is what connects from such an address from a reserved port (below 1024), or with a
-    /// host certificate. Users of all others log in.
+    /// Other machines that may say who asks, as networks (`10.1.0.0/16`). Believed is what connects
+    /// from such an address from a reserved port (below 1024), or with a host certificate. Users of
+    /// all others log in.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "networks")]
     pub trusted: Vec<Network>,
-    /// Whether the superuser of such a machine is the superuser of the cell's files; otherwise that one is nobody.
+    /// Whether the superuser of such a machine is the superuser of the cell's files; otherwise that
+    /// one is nobody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trusted_root: bool,
     /// Instead of a certificate by the cell's own authority.
@@ -183,7 +191,8 @@ pub struct AuditCopies {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyServer {
-    /// Run with `newest`, or the number of a key, behind it; prints `NUMBER HEX`: the key's number and 64 hexadecimal digits.
+    /// Run with `newest`, or the number of a key, behind it; prints `NUMBER HEX`: the key's number
+    /// and 64 hexadecimal digits.
     pub command: Vec<String>,
 }
 
@@ -191,9 +200,11 @@ pub struct KeyServer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kerberos {
-    /// The keys of `rialto/CELL` (or `afs/CELL`), as `kadmin ktadd` writes them. Relative to the cell's directory, or absolute.
+    /// The keys of `rialto/CELL` (or `afs/CELL`), as `kadmin ktadd` writes them. Relative to the
+    /// cell's directory, or absolute.
     pub keytab: PathBuf,
-    /// Whose users are the cell's, by the same name; others are `user@realm` [default: the cell's name in capitals].
+    /// Whose users are the cell's, by the same name; others are `user@realm` [default: the cell's
+    /// name in capitals].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub realm: Option<String>,
     /// Whether users that the cell does not know are made at their first login.
@@ -209,7 +220,8 @@ pub struct CertificateFiles {
     pub chain: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Who made it. Another certificate of this authority is a host certificate, and makes no server.
+    /// Who made it. Another certificate of this authority is a host certificate, and makes no
+    /// server.
     pub authority: PathBuf,
 }
 
@@ -223,13 +235,15 @@ pub enum Compress {
     Zstd,
 }
 
-/// Revocations of rights that a server cannot hear of must not be without effect for longer than this.
+/// Revocations of rights that a server cannot hear of must not be without effect for longer than
+/// this.
 const CELL_AWAY_SECS_MAX: u32 = 86_400;
 
 /// What a new cell is to be.
 #[derive(Clone, Debug, Default)]
 pub struct NewCell {
-    /// Where its server listens for other machines. Port 0 means a free one from [`PORT_DEFAULT`] on, chosen by the directory's name.
+    /// Where its server listens for other machines. Port 0 means a free one from [`PORT_DEFAULT`]
+    /// on, chosen by the directory's name.
     pub listen: Option<SocketAddr>,
     /// It speaks clear text too.
     pub clear: bool,
@@ -252,19 +266,25 @@ mod networks {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Network>, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;
-        texts.iter().map(|text| text.parse().map_err(|_| D::Error::custom(format!("{text} is no network")))).collect()
+        texts
+            .iter()
+            .map(|text| text.parse().map_err(|_| D::Error::custom(format!("{text} is no network"))))
+            .collect()
     }
 }
 
 impl CellConfig {
     /// What `cell.toml` says, or what is wrong with it.
     pub(crate) fn parse(text: &str) -> Result<CellConfig, String> {
-        let config: CellConfig = toml::from_str(text).map_err(|error| error.to_string().trim().replace('\n', " "))?;
+        let config: CellConfig =
+            toml::from_str(text).map_err(|error| error.to_string().trim().replace('\n', " "))?;
         check_name(&config.name)?;
         check_partitions(&config)?;
         config.database.as_deref().map_or(Ok(()), check_database)?;
         if config.cell_away_max.is_some_and(|secs| !(1..=CELL_AWAY_SECS_MAX).contains(&secs)) {
-            return Err(format!("cell_away_max is in seconds, from 1 to {CELL_AWAY_SECS_MAX} (a day)"));
+            return Err(format!(
+                "cell_away_max is in seconds, from 1 to {CELL_AWAY_SECS_MAX} (a day)"
+            ));
         }
         if config.at_rest.as_ref().is_some_and(|server| server.command.is_empty()) {
             return Err("[at-rest]: command is empty".to_owned());
@@ -283,14 +303,16 @@ impl CellConfig {
     }
 }
 
-/// A cell is named like a DNS domain: the name is shown in tables and logs, and becomes a part of paths.
+/// A cell is named like a DNS domain: the name is shown in tables and logs, and becomes a part of
+/// paths.
 fn check_name(name: &str) -> Result<(), String> {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if (1..=CELL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(letters) {
         return Ok(());
     }
     Err(format!(
-        "{name:?} cannot name a cell: a name has 1 to {CELL_NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores"
+        "{name:?} cannot name a cell: a name has 1 to {CELL_NAME_BYTES_MAX} letters, digits, \
+            dots, hyphens and underscores"
     ))
 }
 
@@ -340,10 +362,14 @@ impl CellDir {
             Err(error) => return Err(Failure::new(format!("reading {}", file.display()), error)),
         };
         let config = CellConfig::parse(&text).map_err(|why| {
-            Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, trusted_root, cell_away_max, certificate, kerberos, audit, at-rest and limits")
+            Failure::new(format!("reading {}", file.display()), why).mend(
+                "mend that line; the file has name, listen, partition (or partitions), \
+                    socket, server, addresses, database, compress, encrypt, clear, trusted, \
+                    trusted_root, cell_away_max, certificate, kerberos, audit, at-rest and limits",
+            )
         })?;
-        // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
+        // The directory itself may be reached through links; ours are real paths, as the kernel
+        // shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
         Ok(Some(CellDir { dir, config }))
     }
@@ -354,14 +380,31 @@ impl CellDir {
     }
 
     /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
-    pub fn join(dir: &Path, name: &str, listen: SocketAddr, joins: Joins) -> Result<CellDir, Failure> {
+    pub fn join(
+        dir: &Path,
+        name: &str,
+        listen: SocketAddr,
+        joins: Joins,
+    ) -> Result<CellDir, Failure> {
         let trusted = joins.trusted.clone();
-        let new = NewCell { listen: Some(listen), trusted, trusted_root: joins.trusted_root, ..NewCell::default() };
+        let new = NewCell {
+            listen: Some(listen),
+            trusted,
+            trusted_root: joins.trusted_root,
+            ..NewCell::default()
+        };
         Self::make(dir, name, new, Some(joins))
     }
 
-    fn make(dir: &Path, name: &str, new: NewCell, joins: Option<Joins>) -> Result<CellDir, Failure> {
-        check_name(name).map_err(|why| Failure::new("naming the cell", why).mend("choose another name with --cell"))?;
+    fn make(
+        dir: &Path,
+        name: &str,
+        new: NewCell,
+        joins: Option<Joins>,
+    ) -> Result<CellDir, Failure> {
+        check_name(name).map_err(|why| {
+            Failure::new("naming the cell", why).mend("choose another name with --cell")
+        })?;
         let make = |path: &Path, mode| {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
             made.doing(|| format!("making {}", path.display()))
@@ -371,10 +414,14 @@ impl CellDir {
         }
         make(dir, privacy::CELL_DIR_MODE)?;
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
-        for (below, mode) in [("logs", DIR_MODE), ("mounts", DIR_MODE), ("cache", DIR_MODE), ("mnt", 0o755)] {
+        for (below, mode) in
+            [("logs", DIR_MODE), ("mounts", DIR_MODE), ("cache", DIR_MODE), ("mnt", 0o755)]
+        {
             make(&dir.join(below), mode)?;
         }
-        let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) };
+        let choose = |listen: SocketAddr| {
+            if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) }
+        };
         let listen = new.listen.map(choose).transpose()?;
         let config = CellConfig {
             name: name.to_owned(),
@@ -401,17 +448,21 @@ impl CellDir {
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
              # trusted = [\"10.1.0.0/16\"] believes who asks there, if the connection comes from a port below 1024 or shows a host certificate; users of all\n\
-             # others log in. trusted_root = true takes root of such machines for root of the cell's files; without it that is nobody.\n\
+             # others log in. trusted_root = true takes root of such machines for root of the \
+             cell's files; without it that is nobody.\n\
              # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; realm = \"REALM\" if it is not called as the cell.\n\
              # [audit] with forward = \"/dev/log\" (or \"udp:HOST:PORT\") copies the audit log where the owner of this directory cannot rewrite it.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
-             # cell_away_max = 600 is how many seconds users are served from memory while the server of the cell's database is silent.\n\
+             # cell_away_max = 600 is how many seconds users are served from memory while the \
+             server of the cell's database is silent.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
-             # encrypt = true encrypts what files of new volumes hold on the disk; without keys/at-rest nobody can read it any more.\n\
+             # encrypt = true encrypts what files of new volumes hold on the disk; without \
+             keys/at-rest nobody can read it any more.\n\
              # [at-rest] with command = [\"/usr/local/bin/get-key\"] gets those keys from a key server instead: run with newest, or a key's number, it prints\n\
              # that number and 64 hexadecimal digits.\n\
              # server = \"NAME\" is what the cell calls this server, if not as its machine; addresses = [\"ADDRESS:PORT\"] is where\n\
-             # others reach it, if not where it listens; database = \"HOST:PORT\" is the server that has the cell's database.\n{}",
+             # others reach it, if not where it listens; database = \"HOST:PORT\" is the server \
+                 that has the cell's database.\n{}",
             config.text()
         );
         let draft = dir.join("cell.toml.new");
@@ -458,11 +509,14 @@ impl CellDir {
         self.config.paths().map(|path| self.dir.join(path)).collect()
     }
 
-    /// What administrators call the partitions, in their order: `/` and the directory's name, where that tells them apart.
+    /// What administrators call the partitions, in their order: `/` and the directory's name, where
+    /// that tells them apart.
     pub fn partition_names(&self) -> Vec<String> {
         let paths = self.partitions();
-        let short = |path: &PathBuf| path.file_name().map(|name| format!("/{}", name.to_string_lossy()));
-        let same = |name: &Option<String>| paths.iter().filter(|path| short(path) == *name).count() > 1;
+        let short =
+            |path: &PathBuf| path.file_name().map(|name| format!("/{}", name.to_string_lossy()));
+        let same =
+            |name: &Option<String>| paths.iter().filter(|path| short(path) == *name).count() > 1;
         let name = |path: &PathBuf| match short(path) {
             name if same(&name) => path.display().to_string(),
             name => name.unwrap_or_else(|| path.display().to_string()),
@@ -477,7 +531,8 @@ impl CellDir {
 
     /// Where the cell's database is.
     pub fn database(&self) -> CellPlace {
-        let elsewhere = self.config.database.as_deref().and_then(|text| crate::ask::endpoint(text).ok());
+        let elsewhere =
+            self.config.database.as_deref().and_then(|text| crate::ask::endpoint(text).ok());
         elsewhere.map_or_else(|| CellPlace::Here(self.dir.join("celldb")), CellPlace::At)
     }
 
@@ -512,7 +567,8 @@ impl CellDir {
     }
 }
 
-/// Pid files, caches and logs of mounts. A machine that only mounts other machines' cells has these and no cell.
+/// Pid files, caches and logs of mounts. A machine that only mounts other machines' cells has these
+/// and no cell.
 #[derive(Clone, Debug)]
 pub struct MountRecords {
     dir: PathBuf,
@@ -564,14 +620,17 @@ impl MountRecords {
         };
         let mut points: Vec<PathBuf> = entries
             .flatten()
-            .filter_map(|entry| Some(mount_point(entry.file_name().to_str()?.strip_suffix(".pid")?)))
+            .filter_map(|entry| {
+                Some(mount_point(entry.file_name().to_str()?.strip_suffix(".pid")?))
+            })
             .collect();
         points.sort();
         Ok(points)
     }
 }
 
-/// A mount point as a file name that can be read back: `-` for `/`, and `%` before what would be ambiguous.
+/// A mount point as a file name that can be read back: `-` for `/`, and `%` before what would be
+/// ambiguous.
 pub fn file_name(at: &Path) -> String {
     let text = at.as_os_str().as_bytes();
     text.iter().fold(String::new(), |mut name, byte| {
@@ -588,7 +647,10 @@ pub(crate) fn mount_point(name: &str) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = name;
     while let Some(first) = rest.chars().next() {
-        let escaped = (first == '%').then(|| rest.get(1..3)).flatten().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let escaped = (first == '%')
+            .then(|| rest.get(1..3))
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match (first, escaped) {
             (_, Some(byte)) => bytes.push(byte),
             ('-', None) => bytes.push(b'/'),
@@ -599,13 +661,15 @@ pub(crate) fn mount_point(name: &str) -> PathBuf {
     PathBuf::from(<std::ffi::OsStr as OsStrExt>::from_bytes(&bytes))
 }
 
-/// `server.sock` in the cell, or below the run-time directory where the cell's path is too long for a socket.
+/// `server.sock` in the cell, or below the run-time directory where the cell's path is too long for
+/// a socket.
 fn socket_place(dir: &Path) -> Result<PathBuf, Failure> {
     let fits = |path: &Path| path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX;
     if fits(&dir.join("server.sock")) {
         return Ok("server.sock".into());
     }
-    let run = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    let run =
+        std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
     let place = run.join(format!(
         "rialto-{:x}.sock",
         dir.as_os_str()
@@ -624,7 +688,8 @@ fn socket_place(dir: &Path) -> Result<PathBuf, Failure> {
     .mend("choose a shorter directory with --dir"))
 }
 
-/// A cell keeps its port when it is down, so that cells of one machine must not all begin to look at the same one.
+/// A cell keeps its port when it is down, so that cells of one machine must not all begin to look
+/// at the same one.
 fn free_address(at: IpAddr, dir: &Path) -> Result<SocketAddr, Failure> {
     let mut place = DefaultHasher::new();
     dir.hash(&mut place);
@@ -649,23 +714,36 @@ mod tests {
     fn cells_that_are_down_do_not_wait_for_the_same_port() {
         let dir = tempfile::tempdir().unwrap();
         let any = |name: &str| {
-            let made = CellDir::create(&dir.path().join(name), "x", on("127.0.0.1:0".parse().unwrap())).unwrap();
+            let made =
+                CellDir::create(&dir.path().join(name), "x", on("127.0.0.1:0".parse().unwrap()))
+                    .unwrap();
             made.config.listen.unwrap().port()
         };
-        let ports: std::collections::HashSet<u16> = ["a", "b", "c", "d", "e", "f"].into_iter().map(any).collect();
+        let ports: std::collections::HashSet<u16> =
+            ["a", "b", "c", "d", "e", "f"].into_iter().map(any).collect();
         assert!(ports.len() > 1, "{ports:?}");
     }
 
     #[test]
     fn m13_where_copies_of_the_audit_log_go_is_checked() {
-        let parse =
-            |audit: &str| CellConfig::parse(&format!("name = \"x\"\nsocket = \"s\"\npartition = \"p\"\n{audit}"));
+        let parse = |audit: &str| {
+            CellConfig::parse(&format!("name = \"x\"\nsocket = \"s\"\npartition = \"p\"\n{audit}"))
+        };
         for good in ["/dev/log", "udp:logs.example.org:514"] {
             let config = parse(&format!("[audit]\nforward = \"{good}\"\n")).unwrap();
-            assert_eq!(config.audit.as_ref().map(|audit| audit.forward.to_string()).as_deref(), Some(good));
-            assert_eq!(CellConfig::parse(&config.text()), Ok(config), "written again it is the same");
+            assert_eq!(
+                config.audit.as_ref().map(|audit| audit.forward.to_string()).as_deref(),
+                Some(good)
+            );
+            assert_eq!(
+                CellConfig::parse(&config.text()),
+                Ok(config),
+                "written again it is the same"
+            );
         }
-        for bad in ["forward = \"dev/log\"", "forward = \"udp:host\"", "forwards = \"/dev/log\"", ""] {
+        for bad in
+            ["forward = \"dev/log\"", "forward = \"udp:host\"", "forwards = \"/dev/log\"", ""]
+        {
             assert!(parse(&format!("[audit]\n{bad}\n")).is_err(), "{bad}");
         }
         assert_eq!(parse("").unwrap().audit, None);
@@ -681,7 +759,8 @@ mod tests {
         let found = CellDir::find(&place).unwrap().unwrap();
         assert_eq!(found.config, made.config);
         assert_eq!((found.config.name.as_str(), found.config.listen), ("some.cell", Some(listen)));
-        let local = CellDir::create(&dir.path().join("local"), "some.cell", NewCell::default()).unwrap();
+        let local =
+            CellDir::create(&dir.path().join("local"), "some.cell", NewCell::default()).unwrap();
         assert_eq!(
             CellDir::find(local.dir()).unwrap().unwrap().config.listen,
             None,
@@ -696,8 +775,9 @@ mod tests {
         fs::write(dir.path().join("cell.toml"), "name = \"x\"\nlisten = 5\n").unwrap();
         let message = CellDir::find(dir.path()).unwrap_err().to_string();
         assert!(message.contains("cell.toml") && message.contains("mend that line"), "{message}");
-        let message =
-            CellDir::create(&dir.path().join("new"), "two\nlines", NewCell::default()).unwrap_err().to_string();
+        let message = CellDir::create(&dir.path().join("new"), "two\nlines", NewCell::default())
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("cannot name a cell") && message.contains("--cell"), "{message}");
         assert!(!dir.path().join("new").exists());
     }

@@ -1,8 +1,9 @@
-//! Processes that outlive the command that started them: their pid files, how they start, and how they stop.
+//! Processes that outlive the command that started them: their pid files, how they start, and how
+//! they stop.
 //!
-//! A pid file holds two lines: the process id, and the moment at which that process started as the kernel counts it
-//! (field 22 of `/proc/PID/stat`). Both together name one process for ever, so a pid that was used again by a stranger is
-//! never taken for ours and never killed.
+//! A pid file holds two lines: the process id, and the moment at which that process started as the
+//! kernel counts it (field 22 of `/proc/PID/stat`). Both together name one process for ever, so a
+//! pid that was used again by a stranger is never taken for ours and never killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -29,11 +30,13 @@ impl Process {
     /// This process.
     pub fn this() -> io::Result<Process> {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let start_ticks = start_ticks(pid).ok_or_else(|| io::Error::other("/proc does not show this process"))?;
+        let start_ticks =
+            start_ticks(pid).ok_or_else(|| io::Error::other("/proc does not show this process"))?;
         Ok(Process { pid, start_ticks })
     }
 
-    /// The living process that `pid_file` names; `None` if there is no such file, or its process is gone.
+    /// The living process that `pid_file` names; `None` if there is no such file, or its process is
+    /// gone.
     pub fn recorded(pid_file: &Path) -> io::Result<Option<Process>> {
         match fs::read_to_string(pid_file) {
             Ok(text) => Ok(parse(&text).filter(Process::is_alive)),
@@ -83,8 +86,10 @@ impl Process {
             if left.is_zero() {
                 return Ok(false);
             }
-            // A zombie that nobody collects is ended for us, but a handle may be polled only for the real end: look twice a second.
-            let nap = Timespec::try_from(left.min(Duration::from_millis(500))).map_err(io::Error::other)?;
+            // A zombie that nobody collects is ended for us, but a handle may be polled only for
+            // the real end: look twice a second.
+            let nap = Timespec::try_from(left.min(Duration::from_millis(500)))
+                .map_err(io::Error::other)?;
             let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&nap));
         }
         Ok(true)
@@ -111,14 +116,16 @@ fn ignore_gone(result: rustix::io::Result<()>) -> io::Result<()> {
 
 fn parse(text: &str) -> Option<Process> {
     let mut lines = text.lines();
-    let process = Process { pid: lines.next()?.parse().ok()?, start_ticks: lines.next()?.parse().ok()? };
+    let process =
+        Process { pid: lines.next()?.parse().ok()?, start_ticks: lines.next()?.parse().ok()? };
     (process.pid > 0).then_some(process)
 }
 
 /// When `pid` started; `None` if it does not run.
 fn start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name is in parentheses and may contain anything: what follows the last one is regular.
+    // The command's name is in parentheses and may contain anything: what follows the last one is
+    // regular.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
@@ -133,11 +140,16 @@ impl PidFile {
     /// # Errors
     /// When another living process is recorded there.
     pub fn hold(path: &Path, what: &str) -> Result<Self, Failure> {
-        if let Some(other) = Process::recorded(path).doing(|| format!("reading {}", path.display()))? {
+        if let Some(other) =
+            Process::recorded(path).doing(|| format!("reading {}", path.display()))?
+        {
             let why = format!("it runs already as process {}", other.pid);
-            return Err(Failure::new(format!("starting {what}"), why).mend("stop it first with 'rialto down'"));
+            return Err(Failure::new(format!("starting {what}"), why)
+                .mend("stop it first with 'rialto down'"));
         }
-        Process::this().and_then(|this| this.record(path)).doing(|| format!("writing {}", path.display()))?;
+        Process::this()
+            .and_then(|this| this.record(path))
+            .doing(|| format!("writing {}", path.display()))?;
         Ok(PidFile(path.to_owned()))
     }
 }
@@ -148,8 +160,8 @@ impl Drop for PidFile {
     }
 }
 
-/// Starts this binary again with `arguments` as a daemon that writes to `log`. The daemon itself leaves the terminal
-/// (see [`leave_terminal`]) and writes its pid file.
+/// Starts this binary again with `arguments` as a daemon that writes to `log`. The daemon itself
+/// leaves the terminal (see [`leave_terminal`]) and writes its pid file.
 pub fn spawn(arguments: &[&std::ffi::OsStr], log: &Path) -> io::Result<Child> {
     let log = open_log(log)?;
     Command::new(std::env::current_exe()?)
@@ -165,12 +177,14 @@ fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Called by a daemon at its start: a session of its own, so that a closed terminal or an interrupt does not end it.
+/// Called by a daemon at its start: a session of its own, so that a closed terminal or an interrupt
+/// does not end it.
 pub fn leave_terminal() -> io::Result<()> {
     rustix::process::setsid().map(|_| ()).map_err(io::Error::from)
 }
 
-/// Lets this process have as many files open as the machine's owner allows: servers and mounts keep many.
+/// Lets this process have as many files open as the machine's owner allows: servers and mounts keep
+/// many.
 pub fn raise_open_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -193,14 +207,16 @@ pub fn wait_until(
             return Ok(());
         }
         if let Some(status) = child.try_wait().doing(|| format!("waiting for {what}"))? {
-            return Err(Failure::new(format!("starting {what}"), last_words(log, &status.to_string()))
-                .mend(format!("its log is {}", log.display())));
+            return Err(Failure::new(
+                format!("starting {what}"),
+                last_words(log, &status.to_string()),
+            )
+            .mend(format!("its log is {}", log.display())));
         }
         if Instant::now() >= end {
             let why = format!("it did not answer within {} seconds", patience.as_secs());
-            return Err(
-                Failure::new(format!("starting {what}"), why).mend(format!("look into its log {}", log.display()))
-            );
+            return Err(Failure::new(format!("starting {what}"), why)
+                .mend(format!("look into its log {}", log.display())));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -210,7 +226,10 @@ pub fn wait_until(
 fn last_words(log: &Path, otherwise: &str) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(otherwise);
-    line.strip_prefix("rialto ").and_then(|line| line.split_once(": ")).map_or(line, |(_, rest)| rest).to_owned()
+    line.strip_prefix("rialto ")
+        .and_then(|line| line.split_once(": "))
+        .map_or(line, |(_, rest)| rest)
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How an error reads: what failed, why, and what to do about it.
 //!
-//! Printed as `rialto COMMAND: WHAT: WHY; WHAT TO DO`. Exit codes: 0 done, 1 failed, 2 wrong usage (from the argument
-//! parser), 3 there is nothing (no cell, or its server does not run).
+//! Printed as `rialto COMMAND: WHAT: WHY; WHAT TO DO`. Exit codes: 0 done, 1 failed, 2 wrong usage
+//! (from the argument parser), 3 there is nothing (no cell, or its server does not run).
 
 use std::fmt;
 use std::process::ExitCode;
@@ -71,6 +71,9 @@ mod tests {
     fn a_failure_reads_what_why_and_what_to_do() {
         let failure = Failure::new("mounting on /x", "no such directory");
         assert_eq!(failure.to_string(), "mounting on /x: no such directory");
-        assert_eq!(failure.mend("make it first").to_string(), "mounting on /x: no such directory; make it first");
+        assert_eq!(
+            failure.mend("make it first").to_string(),
+            "mounting on /x: no such directory; make it first"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What the fuzz targets check of files that people or the kernel write, so that plain tests run it too (feature `fuzzing`).
+//! What the fuzz targets check of files that people or the kernel write, so that plain tests run it
+//! too (feature `fuzzing`).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -6,7 +7,8 @@ use std::path::Path;
 use crate::cell::{self, CellConfig};
 use crate::mounts;
 
-/// A `cell.toml` that is taken means the same when it is written again, and its name is one that can be shown.
+/// A `cell.toml` that is taken means the same when it is written again, and its name is one that
+/// can be shown.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(config) = CellConfig::parse(text) else { return };
@@ -14,7 +16,8 @@ pub fn config(bytes: &[u8]) {
     assert_eq!(CellConfig::parse(&config.text()), Ok(config));
 }
 
-/// The name of any mount point can be the name of a file, and comes back from the kernel's table of mounts.
+/// The name of any mount point can be the name of a file, and comes back from the kernel's table of
+/// mounts.
 pub fn mount_point(bytes: &[u8]) {
     let bytes: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
     let path = Path::new(std::ffi::OsStr::from_bytes(&bytes));
@@ -22,8 +25,12 @@ pub fn mount_point(bytes: &[u8]) {
     assert!(!name.contains('/'));
     assert_eq!(cell::mount_point(&name).as_os_str(), path.as_os_str(), "{name}");
     if !bytes.is_empty() {
-        let line =
-            [b"36 35 0:44 / ", &as_the_kernel_writes(&bytes)[..], b" rw,noatime - fuse.rialto unix:/s rw"].concat();
+        let line = [
+            b"36 35 0:44 / ",
+            &as_the_kernel_writes(&bytes)[..],
+            b" rw,noatime - fuse.rialto unix:/s rw",
+        ]
+        .concat();
         let found = mounts::parse(&line).expect("a line of mountinfo");
         assert_eq!(found.at.as_os_str(), path.as_os_str());
         assert!(found.is_rialto());
@@ -52,8 +59,8 @@ mod tests {
 
     use super::*;
 
-    const GOOD: &str =
-        "# A cell\nname = \"some.cell\"\nlisten = \"127.0.0.1:7620\"\npartition = \"vicep\"\nsocket = \"s\"\n";
+    const GOOD: &str = "# A cell\nname = \"some.cell\"\nlisten = \"127.0.0.1:7620\"\npartition = \
+        \"vicep\"\nsocket = \"s\"\n";
 
     proptest! {
         #[test]

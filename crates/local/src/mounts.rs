@@ -1,7 +1,7 @@
 //! What the kernel has mounted, and how to take it away.
 //!
-//! A mount whose process died answers `ENOTCONN`; one whose server is away may not answer at all, so every question to
-//! a mount is asked from a thread of its own and given up after a while.
+//! A mount whose process died answers `ENOTCONN`; one whose server is away may not answer at all,
+//! so every question to a mount is asked from a thread of its own and given up after a while.
 
 use std::ffi::OsString;
 use std::io;
@@ -49,7 +49,10 @@ pub enum Health {
 /// When `/proc` cannot be read.
 pub fn all() -> io::Result<Vec<Mounted>> {
     // Others may have mounted under names that are no text.
-    Ok(std::fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
+    Ok(std::fs::read("/proc/self/mountinfo")?
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse)
+        .collect())
 }
 
 /// The topmost mount exactly at `path`, which need not answer.
@@ -60,7 +63,11 @@ pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
 /// The mount that a path lies on: its type and source.
 pub fn below(path: &Path) -> io::Result<Option<Mounted>> {
     let path = std::fs::canonicalize(path)?;
-    Ok(all()?.into_iter().rev().filter(|mounted| path.starts_with(&mounted.at)).max_by_key(|m| m.at.as_os_str().len()))
+    Ok(all()?
+        .into_iter()
+        .rev()
+        .filter(|mounted| path.starts_with(&mounted.at))
+        .max_by_key(|m| m.at.as_os_str().len()))
 }
 
 /// Asks the mount at `path`, and waits at most `patience` for the answer.
@@ -81,11 +88,14 @@ pub fn health_now(path: &Path) -> Health {
     health(path, Duration::from_secs(3))
 }
 
-/// Volumes that are mounted below their mount points go first, the deepest one before all. (Lazily they go along.) False: some cannot be reached any more, since
-/// what they are below was removed.
+/// Volumes that are mounted below their mount points go first, the deepest one before all. (Lazily
+/// they go along.) False: some cannot be reached any more, since what they are below was removed.
 fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
-    let below = |mounted: &Mounted| mounted.is_rialto() && mounted.at != path && mounted.at.starts_with(path);
-    let mut volumes: Vec<PathBuf> = all()?.into_iter().filter(below).map(|mounted| mounted.at).collect();
+    let below = |mounted: &Mounted| {
+        mounted.is_rialto() && mounted.at != path && mounted.at.starts_with(path)
+    };
+    let mut volumes: Vec<PathBuf> =
+        all()?.into_iter().filter(below).map(|mounted| mounted.at).collect();
     volumes.sort_by_key(|at| std::cmp::Reverse(at.components().count()));
     let mut reached = true;
     for at in volumes {
@@ -99,7 +109,8 @@ fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     Ok(reached)
 }
 
-/// Takes the mount at `path` away; `lazy`: even while it is in use, it is gone once nobody uses it any more.
+/// Takes the mount at `path` away; `lazy`: even while it is in use, it is gone once nobody uses it
+/// any more.
 ///
 /// # Errors
 /// `EBUSY` while it is in use, or what `fusermount3` says when this is not root.
@@ -125,21 +136,25 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::other(text.trim().to_owned()))
 }
 
-/// Processes that keep the mount at `path` busy: pid, command, and what they have there. Only what this user may see.
+/// Processes that keep the mount at `path` busy: pid, command, and what they have there. Only what
+/// this user may see.
 pub fn users(path: &Path) -> Vec<String> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pids =
+        processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| user(pid, path)).collect()
 }
 
 fn user(pid: u32, path: &Path) -> Option<String> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
-    let inside = |link: &Path| std::fs::read_link(link).ok().filter(|target| target.starts_with(path));
+    let inside =
+        |link: &Path| std::fs::read_link(link).ok().filter(|target| target.starts_with(path));
     if let Some(target) = inside(&process.join("cwd")) {
         return Some(format!("{} (pid {pid}) works in {}", name.trim(), target.display()));
     }
-    let open = std::fs::read_dir(process.join("fd")).ok()?.flatten().find_map(|fd| inside(&fd.path()))?;
+    let open =
+        std::fs::read_dir(process.join("fd")).ok()?.flatten().find_map(|fd| inside(&fd.path()))?;
     Some(format!("{} (pid {pid}) has {} open", name.trim(), open.display()))
 }
 
@@ -179,11 +194,14 @@ mod tests {
 
     #[test]
     fn a_line_of_mountinfo_is_taken_apart() {
-        let line =
-            b"36 35 0:44 / /mnt/with\\040space rw,noatime shared:1 - fuse.rialto rialto#local\\040cell rw,user_id=0";
+        let line = b"36 35 0:44 / /mnt/with\\040space rw,noatime shared:1 - fuse.rialto \
+                rialto#local\\040cell rw,user_id=0";
         let mounted = parse(line).unwrap();
         assert_eq!(mounted.at, Path::new("/mnt/with space"));
-        assert_eq!((mounted.kind.as_str(), mounted.source.as_str()), ("fuse.rialto", "rialto#local cell"));
+        assert_eq!(
+            (mounted.kind.as_str(), mounted.source.as_str()),
+            ("fuse.rialto", "rialto#local cell")
+        );
         assert!(mounted.is_rialto());
         assert_eq!(
             parse(b"1 2 0:3 / /no-text-\xff rw - tmpfs t rw").unwrap().at.as_os_str().as_bytes(),

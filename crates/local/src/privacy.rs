@@ -1,10 +1,13 @@
-//! What the server keeps on its disk is for its own user alone: directories have mode 0700, files 0600.
+//! What the server keeps on its disk is for its own user alone: directories have mode 0700, files
+//! 0600.
 //!
-//! Small files, names, access lists and password hashes lie in the partitions and in `celldb/`, so a directory that another local user can read gives them away.
-//! The cell's directory itself has 0711: the mount point `mnt/` below it stays reachable, and its other names cannot be listed.
+//! Small files, names, access lists and password hashes lie in the partitions and in `celldb/`, so
+//! a directory that another local user can read gives them away. The cell's directory itself has
+//! 0711: the mount point `mnt/` below it stays reachable, and its other names cannot be listed.
 //!
-//! The walk looks only at names that the server makes: a mount below the cell's directory would answer no `stat` before the server runs. It does not go into
-//! directories of bodies: those are closed, and body files are made with mode 0600.
+//! The walk looks only at names that the server makes: a mount below the cell's directory would
+//! answer no `stat` before the server runs. It does not go into directories of bodies: those are
+//! closed, and body files are made with mode 0600.
 
 use std::fs;
 use std::io;
@@ -84,11 +87,13 @@ pub fn repair(cell: &CellDir) {
     for Wide { path, mode, wanted } in wide(cell) {
         match fs::set_permissions(&path, fs::Permissions::from_mode(wanted)) {
             Ok(()) => tracing::warn!(
-                path = %path.display(), "other users of this machine could use it: its mode was {mode:o} and is {wanted:o} now"
+                path = %path.display(), "other users of this machine could use it: its mode was \
+                    {mode:o} and is {wanted:o} now"
             ),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::error!(
-                path = %path.display(), %error, "other users of this machine can use it (mode {mode:o}); run 'chmod {wanted:o}' on it as its owner"
+                path = %path.display(), %error, "other users of this machine can use it (mode \
+                    {mode:o}); run 'chmod {wanted:o}' on it as its owner"
             ),
         }
     }
@@ -112,7 +117,9 @@ impl Walk {
         if mode & wide != 0 {
             self.found.push(Wide { path: path.to_owned(), mode, wanted: mode & !wide });
         }
-        let closed = path.file_name().is_some_and(|name| UNVISITED.iter().any(|unvisited| name == *unvisited));
+        let closed = path
+            .file_name()
+            .is_some_and(|name| UNVISITED.iter().any(|unvisited| name == *unvisited));
         if !kind.is_dir() || depth == 0 || closed {
             return;
         }
@@ -135,9 +142,13 @@ mod tests {
         fs::create_dir_all(at("vicep/meta")).unwrap();
         fs::create_dir_all(at("vicep/bodies/1")).unwrap();
         fs::create_dir_all(at("celldb")).unwrap();
-        let set = |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        let set = |name: &str, mode| {
+            fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
         let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o7777;
-        for file in ["vicep/meta/1.sst", "vicep/FORMAT", "vicep/bodies/1/one", "celldb/2.sst", "rules"] {
+        for file in
+            ["vicep/meta/1.sst", "vicep/FORMAT", "vicep/bodies/1/one", "celldb/2.sst", "rules"]
+        {
             fs::write(at(file), "secret").unwrap();
             set(file, 0o644);
         }
@@ -148,7 +159,11 @@ mod tests {
         fs::set_permissions(cell.dir(), fs::Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", at("vicep/link")).unwrap();
 
-        assert!(wide(&cell).iter().any(|wide| wide.path == at("vicep/meta/1.sst") && wide.mode == 0o644));
+        assert!(
+            wide(&cell)
+                .iter()
+                .any(|wide| wide.path == at("vicep/meta/1.sst") && wide.mode == 0o644)
+        );
         repair(&cell);
         assert_eq!(wide(&cell), []);
         for of in ["vicep", "vicep/meta", "vicep/bodies", "celldb", "logs"] {

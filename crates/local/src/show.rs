@@ -1,4 +1,5 @@
-//! What commands print: tables for people, one JSON value for programs, and a sign of life for whatever takes long.
+//! What commands print: tables for people, one JSON value for programs, and a sign of life for
+//! whatever takes long.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -13,10 +14,13 @@ pub fn json(value: &impl Serialize) {
     println!("{}", serde_json::to_string(value).expect("our reports have only string keys"));
 }
 
-/// A table without lines, as wide as the terminal allows. `numbers` names the columns that are aligned to the right.
+/// A table without lines, as wide as the terminal allows. `numbers` names the columns that are
+/// aligned to the right.
 pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.iter().map(|title| Cell::new(title.to_uppercase())));
+    table
+        .load_style(presets::NOTHING)
+        .set_header(header.iter().map(|title| Cell::new(title.to_uppercase())));
     for column in numbers {
         if let Some(column) = table.column_mut(*column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -38,7 +42,8 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// A line on the terminal that shows what is being waited for; gone when dropped. Silent when stderr is no terminal.
+/// A line on the terminal that shows what is being waited for; gone when dropped. Silent when
+/// stderr is no terminal.
 pub struct Progress(ProgressBar);
 
 impl Progress {
@@ -46,7 +51,8 @@ impl Progress {
     pub fn start(what: impl Into<String>) -> Self {
         let bar = ProgressBar::new_spinner().with_message(what.into());
         bar.set_style(
-            ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is a valid constant"),
+            ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+                .expect("the template is a valid constant"),
         );
         bar.enable_steady_tick(Duration::from_millis(200));
         Progress(bar)
@@ -64,8 +70,8 @@ impl Drop for Progress {
     }
 }
 
-/// A line on the terminal for what comes in at several places, with its rate, and how long it takes at most. It is there when that takes longer than a
-/// second, and gone when dropped. Thread-safe.
+/// A line on the terminal for what comes in at several places, with its rate, and how long it takes
+/// at most. It is there when that takes longer than a second, and gone when dropped. Thread-safe.
 pub struct Fetching {
     since: Instant,
     bar: OnceLock<ProgressBar>,
@@ -96,8 +102,10 @@ impl Fetching {
         let bar = self.bar.get_or_init(|| {
             let bar = ProgressBar::new(total);
             let form =
-                "{spinner} {bytes} of at most {total_bytes}, {bytes_per_sec}, {elapsed} so far, at most {eta} more";
-            bar.set_style(ProgressStyle::with_template(form).expect("the template is a valid constant"));
+                "{spinner} {bytes} of at most {total_bytes}, {bytes_per_sec}, {elapsed} so far, \
+                    at most {eta} more";
+            bar.set_style(ProgressStyle::with_template(form).expect("the template is a valid \
+                constant"));
             bar
         });
         bar.set_length(total);

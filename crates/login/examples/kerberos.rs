@@ -1,5 +1,6 @@
-//! What a login with a ticket costs beside the realm's servers: `cargo run --release -p login --example kerberos`. Needs MIT's KDC (Debian: krb5-kdc, krb5-admin-server,
-//! krb5-user), which it starts on the loopback interface.
+//! What a login with a ticket costs beside the realm's servers:
+//! `cargo run --release -p login --example kerberos`. Needs MIT's KDC (Debian: krb5-kdc,
+//! krb5-admin-server, krb5-user), which it starts on the loopback interface.
 
 #[path = "../tests/realm/mod.rs"]
 mod realm;
@@ -25,7 +26,9 @@ fn main() {
     let _kdc = realm::realm(dir.path());
     realm::kinit(dir.path(), "1h");
     let own = std::env::current_exe().expect("this program");
-    let status = realm::command(dir.path(), own.to_str().expect("a path that is text")).env(INNER, dir.path()).status();
+    let status = realm::command(dir.path(), own.to_str().expect("a path that is text"))
+        .env(INNER, dir.path())
+        .status();
     assert!(status.expect("itself once more").success());
 }
 
@@ -39,7 +42,9 @@ fn measure(dir: &Path) {
         let vouched = service.accept(&ticket.request, &CLIENT).expect("it is good");
         let accepted = Instant::now();
         ticket.check(&vouched.reply).expect("it is the cell's");
-        for (times, time) in times.iter_mut().zip([requested - start, accepted - requested, accepted.elapsed()]) {
+        for (times, time) in
+            times.iter_mut().zip([requested - start, accepted - requested, accepted.elapsed()])
+        {
             times.push(time);
         }
     }

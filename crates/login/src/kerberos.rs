@@ -1,11 +1,14 @@
 //! Kerberos 5, through GSS-API (MIT's library): a ticket for the cell in place of a password.
 //!
-//! One message goes each way. The user's program makes a *request* (an AP-REQ) with a ticket of its credential cache, for the key of the client that keeps his
-//! tokens: the key is in the channel binding, so nobody else gets a token for that request, and who has overheard it has nothing of it. The server looks at it with
-//! the keys of its keytab and says in its *reply* (an AP-REP) that it could, so that the user's program knows that it was the cell's.
+//! One message goes each way. The user's program makes a *request* (an AP-REQ) with a ticket of its
+//! credential cache, for the key of the client that keeps his tokens: the key is in the channel
+//! binding, so nobody else gets a token for that request, and who has overheard it has nothing of
+//! it. The server looks at it with the keys of its keytab and says in its *reply* (an AP-REP) that
+//! it could, so that the user's program knows that it was the cell's.
 //!
-//! The service is called `rialto/CELL`, or `afs/CELL` where there is one from before. A principal of the cell's realm is the user of the same name (`joe`, `joe/admin`), one
-//! of another realm is `joe@realm`, the realm in small letters as in AFS.
+//! The service is called `rialto/CELL`, or `afs/CELL` where there is one from before. A principal
+//! of the cell's realm is the user of the same name (`joe`, `joe/admin`), one of another realm is
+//! `joe@realm`, the realm in small letters as in AFS.
 
 use std::ffi::CString;
 use std::fmt;
@@ -19,7 +22,8 @@ use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_KRB5_PRINCIPAL, OidSet};
 
 /// What channel bindings of ours begin with.
 const BOUND: &[u8] = b"rialto kerberos 1";
-/// `GSS_C_CHANNEL_BOUND_FLAG` (RFC 5554 as MIT has it since 1.19): both sides gave the same binding.
+/// `GSS_C_CHANNEL_BOUND_FLAG` (RFC 5554 as MIT has it since 1.19): both sides gave the same
+/// binding.
 const CHANNEL_BOUND: u32 = 2048;
 
 /// Why a ticket is not made or not taken.
@@ -82,7 +86,8 @@ impl Service {
     /// A file that is none, or has no keys, or cannot be read.
     pub fn new(keytab: &Path, realm: &str, creates: bool) -> Result<Service, KerberosError> {
         let bad = || KerberosError::Keytab(keytab.to_owned());
-        let place = CString::new(format!("FILE:{}", keytab.to_str().ok_or_else(bad)?)).map_err(|_| bad())?;
+        let place = CString::new(format!("FILE:{}", keytab.to_str().ok_or_else(bad)?))
+            .map_err(|_| bad())?;
         if !mem::kerberos::accept_with(&place) {
             return Err(bad());
         }
@@ -90,7 +95,8 @@ impl Service {
         Ok(Service { realm: realm.to_owned(), keys, creates })
     }
 
-    /// Who made the request, for the client with this key. Takes some hundred microseconds; the library keeps a file of requests that it has seen.
+    /// Who made the request, for the client with this key. Takes some hundred microseconds; the
+    /// library keeps a file of requests that it has seen.
     ///
     /// # Errors
     /// [`KerberosError`]: nobody was shown to be anybody.
@@ -121,7 +127,8 @@ fn user(principal: &str, realm: &str) -> Result<String, KerberosError> {
         return Err(bad());
     }
     let name = if is_foreign { format!("{who}@{}", of.to_lowercase()) } else { who.to_owned() };
-    // The library writes what would be taken for a part of the name with a backslash, and an '@' in it would make somebody else of it.
+    // The library writes what would be taken for a part of the name with a backslash, and an '@' in
+    // it would make somebody else of it.
     if who.contains(['\\', '@']) || guard::check_user_name(&name).is_err() {
         return Err(bad());
     }
@@ -143,8 +150,8 @@ impl fmt::Debug for PendingTicket {
 }
 
 impl PendingTicket {
-    /// With the credential cache of this process's environment, for `service` (`rialto/CELL`, with or without `@REALM`) and the client with this key. May ask
-    /// the realm's servers.
+    /// With the credential cache of this process's environment, for `service` (`rialto/CELL`, with
+    /// or without `@REALM`) and the client with this key. May ask the realm's servers.
     ///
     /// # Errors
     /// The library's: no tickets, ended ones, an unknown service, no server of the realm.
@@ -154,7 +161,8 @@ impl PendingTicket {
         let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG;
         let mut context = ClientCtx::new(Some(mine), target, flags, Some(GSS_MECH_KRB5));
         let binding = binding(client);
-        let request = context.step(None, Some(&binding))?.ok_or(KerberosError::Incomplete)?.to_vec();
+        let request =
+            context.step(None, Some(&binding))?.ok_or(KerberosError::Incomplete)?.to_vec();
         Ok(PendingTicket { context, binding, request })
     }
 

@@ -1,7 +1,9 @@
 //! Where tokens are made, renewed and looked at.
 //!
-//! Every server of a cell that has its signing keys can do all of it; none keeps a list of tokens. What voids one before its time is asked of the principal at each
-//! request (`vice/identity_cache.rs`). A token that was verified once is remembered by its bytes, so that clients that come back cost one signature.
+//! Every server of a cell that has its signing keys can do all of it; none keeps a list of tokens.
+//! What voids one before its time is asked of the principal at each request
+//! (`vice/identity_cache.rs`). A token that was verified once is remembered by its bytes, so that
+//! clients that come back cost one signature.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +25,8 @@ const REMEMBERED_MAX: usize = 1 << 14;
 pub trait SigningKeys: fmt::Debug + Send + Sync {
     /// What new tokens are signed with; `None`: this server makes none.
     fn newest(&self) -> Option<(u32, Arc<Signer>)>;
-    /// What a key's signatures are verified with; `None` within a second after the key was removed. Asked for at each request: it may read a file, and does so seldom.
+    /// What a key's signatures are verified with; `None` within a second after the key was removed.
+    /// Asked for at each request: it may read a file, and does so seldom.
     fn public(&self, number: u32) -> Option<Public>;
 }
 
@@ -50,11 +53,18 @@ impl TokenIssuer {
         self.sign(request, now, end(LIFETIME), end(RENEWABLE))
     }
 
-    fn sign(&self, request: &TokenRequest, issued: i64, expires: i64, renewable: i64) -> Option<Vec<u8>> {
+    fn sign(
+        &self,
+        request: &TokenRequest,
+        issued: i64,
+        expires: i64,
+        renewable: i64,
+    ) -> Option<Vec<u8>> {
         let (key, signer) = self.keys.newest()?;
         let TokenRequest { principal, name, level, client, .. } = request.clone();
         let (cell, number) = (self.cell.clone(), rand::random());
-        let token = Token { cell, key, number, principal, name, level, issued, expires, renewable, client };
+        let token =
+            Token { cell, key, number, principal, name, level, issued, expires, renewable, client };
         Some(token.sign(&signer))
     }
 
@@ -69,11 +79,13 @@ impl TokenIssuer {
         let Token { principal, name, level, client, .. } = token.clone();
         let expires = now.secs.saturating_add_unsigned(LIFETIME.as_secs()).min(token.renewable);
         let request = TokenRequest { principal, name, level, client, not_before: 0, ends: None };
-        // Who changed what the old one was made for changes what the new one is: it counts as made when the first one was.
+        // Who changed what the old one was made for changes what the new one is: it counts as made
+        // when the first one was.
         Ok(self.sign(&request, token.issued, expires, token.renewable))
     }
 
-    /// A token of this cell that is good now, shown by who has its key, over the connection with this binding.
+    /// A token of this cell that is good now, shown by who has its key, over the connection with
+    /// this binding.
     ///
     /// # Errors
     /// Why not.
@@ -162,8 +174,14 @@ mod tests {
         let binding = guard::binding(None, &[1; 32]);
         let proof = guard::prove(&bytes, &binding, &client);
         let token = mint.take(&bytes, &binding, &proof, NOW).unwrap();
-        assert_eq!((token.principal, token.level, token.issued), (PrincipalId(7), AuthLevel::Password, NOW.secs));
-        assert_eq!(mint.take(&bytes, &guard::binding(None, &[2; 32]), &proof, NOW), Err(TokenError::Unproved));
+        assert_eq!(
+            (token.principal, token.level, token.issued),
+            (PrincipalId(7), AuthLevel::Password, NOW.secs)
+        );
+        assert_eq!(
+            mint.take(&bytes, &guard::binding(None, &[2; 32]), &proof, NOW),
+            Err(TokenError::Unproved)
+        );
         assert_eq!(other.take(&bytes, &binding, &proof, NOW), Err(TokenError::OtherCell));
         assert_eq!(forger.take(&bytes, &binding, &proof, NOW), Err(TokenError::Forged));
         assert_eq!(mint.take(&bytes, &binding, &proof, later(LIFETIME)), Err(TokenError::Expired));

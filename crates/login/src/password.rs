@@ -1,15 +1,19 @@
 //! Passwords: what is kept of them, and who may try.
 //!
-//! Kept is what argon2id makes of one (`$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`), with a salt of its own. To look at one costs some tens of milliseconds and 19 MiB, so
-//! only a few are looked at at a time, and a user without a password costs as much as one with a wrong one.
+//! Kept is what argon2id makes of one (`$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`), with a salt of
+//! its own. To look at one costs some tens of milliseconds and 19 MiB, so only a few are looked at
+//! at a time, and a user without a password costs as much as one with a wrong one.
 //!
-//! *Attempts* are counted for each pair of user and host (of IPv6 the /64): after [`FREE`] wrong ones in a row each next one has to wait, twice as long each
-//! time, up to [`WAIT_MAX`]. So who guesses from one place keeps nobody out who comes from another. For each user they are counted over all hosts too, but for hosts
-//! from which the user has logged in: after [`FREE_OF_ALL`] in a row attempts from the others wait in the same way. So who guesses from many places has few guesses, and
-//! locks the user out of no machine of his.
+//! *Attempts* are counted for each pair of user and host (of IPv6 the /64): after [`FREE`] wrong
+//! ones in a row each next one has to wait, twice as long each time, up to [`WAIT_MAX`]. So who
+//! guesses from one place keeps nobody out who comes from another. For each user they are counted
+//! over all hosts too, but for hosts from which the user has logged in: after [`FREE_OF_ALL`] in a
+//! row attempts from the others wait in the same way. So who guesses from many places has few
+//! guesses, and locks the user out of no machine of his.
 //!
-//! Only names of users who have a password take a place in these tables, and only [`COUNTED_MAX`]; a name that nobody has takes none, since nothing can be
-//! guessed of it. Where a table is full, the pair goes that may try again first: it loses least.
+//! Only names of users who have a password take a place in these tables, and only [`COUNTED_MAX`];
+//! a name that nobody has takes none, since nothing can be guessed of it. Where a table is full,
+//! the pair goes that may try again first: it loses least.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,7 +33,8 @@ pub const FREE: u32 = 5;
 /// How long an attempt may have to wait.
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
 const WAIT_FIRST: Duration = Duration::from_secs(1);
-/// Wrong attempts in a row at one user, from hosts that never succeeded, that cost nothing but to the host.
+/// Wrong attempts in a row at one user, from hosts that never succeeded, that cost nothing but to
+/// the host.
 pub const FREE_OF_ALL: u32 = 50;
 /// Pairs of user and host, and users, that are counted.
 const COUNTED_MAX: usize = 1 << 16;
@@ -117,7 +122,8 @@ fn network(host: Option<IpAddr>) -> Option<IpAddr> {
 }
 
 impl Counted {
-    /// One more attempt at a user who exists, wrong until it is seen to be right: many at the same time are many.
+    /// One more attempt at a user who exists, wrong until it is seen to be right: many at the same
+    /// time are many.
     fn count(&mut self, now: Time, who: &(String, Option<IpAddr>)) -> Result<bool, TooMany> {
         if let Some(pair) = self.pairs.get(who) {
             pair.may(now)?;
@@ -150,11 +156,17 @@ impl Counted {
 }
 
 /// Room for one more: what may try again first makes it.
-fn make_room<K: Clone + Eq + std::hash::Hash, V>(table: &mut HashMap<K, V>, key: &K, next: fn(&V) -> Time) {
+fn make_room<K: Clone + Eq + std::hash::Hash, V>(
+    table: &mut HashMap<K, V>,
+    key: &K,
+    next: fn(&V) -> Time,
+) {
     if table.len() < COUNTED_MAX || table.contains_key(key) {
         return;
     }
-    if let Some(first) = table.iter().min_by_key(|(_, value)| next(value)).map(|(key, _)| key.clone()) {
+    if let Some(first) =
+        table.iter().min_by_key(|(_, value)| next(value)).map(|(key, _)| key.clone())
+    {
         table.remove(&first);
     }
 }
@@ -173,7 +185,8 @@ impl Passwords {
         Ok(hash.expect("a password of that length can be hashed").to_string())
     }
 
-    /// Whether this is the password of which `kept` is kept. `None`: he has none, which takes as long to find out.
+    /// Whether this is the password of which `kept` is kept. `None`: he has none, which takes as
+    /// long to find out.
     ///
     /// # Errors
     /// [`TooMany`]: nothing was looked at.
@@ -196,7 +209,13 @@ impl Passwords {
                 Some(hash) => is_password(password, hash, &mut turn.memory),
                 None => {
                     let mut none = [0; 32];
-                    let _ = hash_into(&Params::default(), password, b"nobody has it", &mut none, &mut turn.memory);
+                    let _ = hash_into(
+                        &Params::default(),
+                        password,
+                        b"nobody has it",
+                        &mut none,
+                        &mut turn.memory,
+                    );
                     false
                 }
             }
@@ -218,7 +237,8 @@ impl Passwords {
     }
 }
 
-/// One of [`AT_ONCE`], with the memory that it needs. That is used again: 19 MiB that come and go many times a second leave a hundred times as much behind.
+/// One of [`AT_ONCE`], with the memory that it needs. That is used again: 19 MiB that come and go
+/// many times a second leave a hundred times as much behind.
 struct Turn<'a> {
     of: &'a Passwords,
     memory: Vec<Block>,
@@ -226,7 +246,8 @@ struct Turn<'a> {
 
 /// Whether it is the password of this hash.
 fn is_password(password: &Secret, hash: &PasswordHash, memory: &mut Vec<Block>) -> bool {
-    let ours = hash.algorithm == argon2::ARGON2ID_IDENT && hash.version == Some(Version::V0x13.into());
+    let ours =
+        hash.algorithm == argon2::ARGON2ID_IDENT && hash.version == Some(Version::V0x13.into());
     let params = Params::try_from(hash).ok().filter(|params| ours && *params == Params::default());
     let (Some(params), Some(salt), Some(is)) = (params, &hash.salt, &hash.hash) else {
         return Argon2::default().verify_password(password.reveal(), hash).is_ok();
@@ -234,10 +255,17 @@ fn is_password(password: &Secret, hash: &PasswordHash, memory: &mut Vec<Block>) 
     let mut of = [0; Output::MAX_LENGTH];
     let Some(of) = of.get_mut(..is.len()) else { return false };
     // Outputs are compared in a time that says nothing.
-    hash_into(&params, password, salt.as_ref(), of, memory) && Output::new(of).is_ok_and(|of| of == *is)
+    hash_into(&params, password, salt.as_ref(), of, memory)
+        && Output::new(of).is_ok_and(|of| of == *is)
 }
 
-fn hash_into(params: &Params, password: &Secret, salt: &[u8], out: &mut [u8], memory: &mut Vec<Block>) -> bool {
+fn hash_into(
+    params: &Params,
+    password: &Secret,
+    salt: &[u8],
+    out: &mut [u8],
+    memory: &mut Vec<Block>,
+) -> bool {
     memory.resize(params.block_count(), Block::new());
     let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params.clone());
     argon.hash_password_into_with_memory(password.reveal(), salt, out, memory).is_ok()
@@ -268,12 +296,20 @@ mod tests {
         let passwords = Passwords::default();
         let kept = passwords.keep(&secret("open sesame")).unwrap();
         assert!(kept.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{kept}");
-        assert_ne!(kept, passwords.keep(&secret("open sesame")).unwrap(), "each has a salt of its own");
+        assert_ne!(
+            kept,
+            passwords.keep(&secret("open sesame")).unwrap(),
+            "each has a salt of its own"
+        );
         let right = |password: &str, kept| {
-            passwords.is_right(at(0), (password, None), kept, &secret(password)).map(|tried| tried.right)
+            passwords
+                .is_right(at(0), (password, None), kept, &secret(password))
+                .map(|tried| tried.right)
         };
         assert_eq!(right("open sesame", Some(&*kept)), Ok(true));
-        for (password, kept) in [("open sesamE", Some(&*kept)), ("", Some(&*kept)), ("x", None), ("y", Some("noise"))] {
+        for (password, kept) in
+            [("open sesamE", Some(&*kept)), ("", Some(&*kept)), ("x", None), ("y", Some("noise"))]
+        {
             assert_eq!(right(password, kept), Ok(false), "{password}");
         }
         assert_eq!(passwords.keep(&secret("short")), Err(BadPassword));
@@ -294,10 +330,18 @@ mod tests {
         for _ in 0..FREE {
             assert_eq!(tries(0, here, "guess it"), Ok(false));
         }
-        assert_eq!(tries(0, here, "open sesame"), Err(TooMany(Duration::from_secs(1))), "nor the right one");
+        assert_eq!(
+            tries(0, here, "open sesame"),
+            Err(TooMany(Duration::from_secs(1))),
+            "nor the right one"
+        );
         assert_eq!(tries(0, there, "open sesame"), Ok(true), "from elsewhere");
         assert_eq!(tries(1, here, "guess it"), Ok(false));
-        assert_eq!(tries(2, here, "guess it"), Err(TooMany(Duration::from_secs(1))), "twice as long");
+        assert_eq!(
+            tries(2, here, "guess it"),
+            Err(TooMany(Duration::from_secs(1))),
+            "twice as long"
+        );
         assert_eq!(tries(3, here, "open sesame"), Ok(true));
         assert_eq!(tries(3, here, "guess it"), Ok(false), "it begins anew");
         let mut now = 4;
@@ -314,7 +358,12 @@ mod tests {
     }
 
     /// Counts as a wrong or right attempt would, without the hash.
-    fn attempt(counted: &mut Counted, now: u64, name: &str, from: Option<IpAddr>) -> Result<bool, TooMany> {
+    fn attempt(
+        counted: &mut Counted,
+        now: u64,
+        name: &str,
+        from: Option<IpAddr>,
+    ) -> Result<bool, TooMany> {
         counted.count(at(now), &(name.to_owned(), network(from)))
     }
 
@@ -324,19 +373,31 @@ mod tests {
         let own = ("joe".to_owned(), host(1));
         attempt(&mut counted, 0, "joe", host(1)).unwrap();
         counted.was_right(&own);
-        let alarms: Vec<bool> =
-            (100..100 + FREE_OF_ALL).map(|of| attempt(&mut counted, 0, "joe", host(of)).unwrap()).collect();
-        assert_eq!(alarms.iter().position(|alarm| *alarm), Some(FREE_OF_ALL as usize - 1), "one alarm, at the last");
-        assert!(attempt(&mut counted, 0, "joe", host(9999)).is_err(), "M16: a host that was never there");
-        assert!(attempt(&mut counted, 0, "joe", host(1)).is_ok(), "the user's own is not locked out");
+        let alarms: Vec<bool> = (100..100 + FREE_OF_ALL)
+            .map(|of| attempt(&mut counted, 0, "joe", host(of)).unwrap())
+            .collect();
+        assert_eq!(
+            alarms.iter().position(|alarm| *alarm),
+            Some(FREE_OF_ALL as usize - 1),
+            "one alarm, at the last"
+        );
+        assert!(
+            attempt(&mut counted, 0, "joe", host(9999)).is_err(),
+            "M16: a host that was never there"
+        );
+        assert!(
+            attempt(&mut counted, 0, "joe", host(1)).is_ok(),
+            "the user's own is not locked out"
+        );
         assert!(attempt(&mut counted, 0, "ann", host(9999)).is_ok(), "nor is another user");
-        let longest = (0..40).fold(1, |now, of| match attempt(&mut counted, now, "joe", host(50_000 + of)) {
-            Ok(_) => now,
-            Err(TooMany(wait)) => {
-                assert!(wait <= WAIT_MAX);
-                now + wait.as_secs()
-            }
-        });
+        let longest =
+            (0..40).fold(1, |now, of| match attempt(&mut counted, now, "joe", host(50_000 + of)) {
+                Ok(_) => now,
+                Err(TooMany(wait)) => {
+                    assert!(wait <= WAIT_MAX);
+                    now + wait.as_secs()
+                }
+            });
         assert!(longest > 60, "in {longest} s some 40 guesses from as many hosts");
     }
 
@@ -354,7 +415,9 @@ mod tests {
     #[test]
     fn a_flood_of_names_makes_nothing_be_forgotten() {
         let passwords = Passwords::default();
-        let wrong = |name: &str, kept: Option<&str>| passwords.is_right(at(0), (name, host(1)), kept, &secret("x"));
+        let wrong = |name: &str, kept: Option<&str>| {
+            passwords.is_right(at(0), (name, host(1)), kept, &secret("x"))
+        };
         // What is kept is no hash, so nothing takes long here.
         (0..FREE).for_each(|_| assert!(wrong("joe", Some("noise")).is_ok()));
         assert!(wrong("joe", Some("noise")).is_err());

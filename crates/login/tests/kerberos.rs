@@ -1,5 +1,6 @@
-//! Tickets of a real realm: MIT's KDC, on a port of the loopback interface that is free. The library reads its configuration from the environment, so the
-//! test runs itself once more, in a process that has it.
+//! Tickets of a real realm: MIT's KDC, on a port of the loopback interface that is free. The
+//! library reads its configuration from the environment, so the test runs itself once more, in a
+//! process that has it.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -38,7 +39,10 @@ const SERVICE: &str = "rialto/test.cell";
 
 fn with_tickets(dir: &Path) {
     assert!(
-        matches!(Service::new(&dir.join("nothing"), "TEST.CELL", false), Err(KerberosError::Library(_))),
+        matches!(
+            Service::new(&dir.join("nothing"), "TEST.CELL", false),
+            Err(KerberosError::Library(_))
+        ),
         "no keytab"
     );
     let service = Service::new(&dir.join("keytab"), "TEST.CELL", false).unwrap();
@@ -55,11 +59,17 @@ fn shown(service: &Service) {
     let ticket = PendingTicket::new(SERVICE, &CLIENT).unwrap();
     let vouched = service.accept(&ticket.request, &CLIENT).unwrap();
     assert_eq!(vouched.name, "joe");
-    assert!(vouched.left > Duration::from_secs(3000) && vouched.left < Duration::from_secs(3700), "{:?}", vouched.left);
+    assert!(
+        vouched.left > Duration::from_secs(3000) && vouched.left < Duration::from_secs(3700),
+        "{:?}",
+        vouched.left
+    );
     ticket.check(&vouched.reply).unwrap();
     // Another server of the same name gives another reply.
-    let (first, second) =
-        (PendingTicket::new(SERVICE, &CLIENT).unwrap(), PendingTicket::new(SERVICE, &CLIENT).unwrap());
+    let (first, second) = (
+        PendingTicket::new(SERVICE, &CLIENT).unwrap(),
+        PendingTicket::new(SERVICE, &CLIENT).unwrap(),
+    );
     let other = service.accept(&second.request, &CLIENT).unwrap();
     assert!(first.check(&other.reply).is_err(), "the reply to another request");
     for reply in [&b""[..], b"noise", &second.request] {
@@ -71,7 +81,11 @@ fn refused(service: &Service) {
     let request = PendingTicket::new(SERVICE, &CLIENT).unwrap().request;
     assert!(service.accept(&request, &[8; 32]).is_err(), "for another client's key");
     let unbound = unbound();
-    assert_eq!(service.accept(&unbound, &CLIENT), Err(KerberosError::Unbound), "for no client's key");
+    assert_eq!(
+        service.accept(&unbound, &CLIENT),
+        Err(KerberosError::Unbound),
+        "for no client's key"
+    );
     // A request that was refused was not used; a byte of it changed, it is none.
     for at in (0..request.len()).step_by(37) {
         let mut changed = request.clone();
@@ -88,7 +102,8 @@ fn unbound() -> Vec<u8> {
     use libgssapi::name::Name;
     use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_KRB5_PRINCIPAL};
     let target = Name::new(SERVICE.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)).unwrap();
-    let mut context = ClientCtx::new(None, target, CtxFlags::GSS_C_MUTUAL_FLAG, Some(GSS_MECH_KRB5));
+    let mut context =
+        ClientCtx::new(None, target, CtxFlags::GSS_C_MUTUAL_FLAG, Some(GSS_MECH_KRB5));
     context.step(None, None).unwrap().unwrap().to_vec()
 }
 
@@ -98,7 +113,8 @@ fn foreign_keys(dir: &Path) {
     assert!(other.accept(&request, &CLIENT).is_err(), "a ticket for another service");
     // Of another realm than the cell's.
     let abroad = Service::new(&dir.join("keytab"), "ELSEWHERE.ORG", false).unwrap();
-    let vouched = abroad.accept(&PendingTicket::new(SERVICE, &CLIENT).unwrap().request, &CLIENT).unwrap();
+    let vouched =
+        abroad.accept(&PendingTicket::new(SERVICE, &CLIENT).unwrap().request, &CLIENT).unwrap();
     assert_eq!(vouched.name, "joe@test.cell");
 }
 

@@ -1,11 +1,13 @@
-//! A descriptor that the program keeps when it becomes another one (`exec`), named by its number on the command line.
+//! A descriptor that the program keeps when it becomes another one (`exec`), named by its number on
+//! the command line.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-/// Stays open across the next `exec`; its number is for [`taken`] there. Nothing closes it otherwise.
+/// Stays open across the next `exec`; its number is for [`taken`] there. Nothing closes it
+/// otherwise.
 ///
 /// # Errors
 /// What the kernel says.
@@ -14,7 +16,8 @@ pub fn left(fd: OwnedFd) -> io::Result<RawFd> {
     Ok(fd.into_raw_fd())
 }
 
-/// What was left to this process under this number, closed with the next `exec`. To be called once for each, before anything else is opened.
+/// What was left to this process under this number, closed with the next `exec`. To be called once
+/// for each, before anything else is opened.
 ///
 /// # Errors
 /// Standard streams, and what is not open or was not left.
@@ -22,7 +25,8 @@ pub fn taken(number: RawFd) -> io::Result<OwnedFd> {
     if number <= io::stderr().as_raw_fd() {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-    // SAFETY: whoever started this process left the descriptor for this call alone, as the caller promises; if there is none, the next call says so.
+    // SAFETY: whoever started this process left the descriptor for this call alone, as the caller
+    // promises; if there is none, the next call says so.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     match fcntl_getfd(&fd) {
         Ok(flags) if !flags.contains(FdFlags::CLOEXEC) => {

@@ -6,11 +6,13 @@ use rustix::io::{Errno, Result};
 
 use crate::failure::checked;
 
-/// Whether the file of `fd`, which must be open for reading only, is open for writing anywhere on this machine, or mapped so.
-/// The lease that answers this is given back at once, so the answer is about this moment.
+/// Whether the file of `fd`, which must be open for reading only, is open for writing anywhere on
+/// this machine, or mapped so. The lease that answers this is given back at once, so the answer is
+/// about this moment.
 ///
 /// # Errors
-/// `EACCES` if the file is another user's and the process has no `CAP_LEASE`; `EINVAL` where the file system has no leases.
+/// `EACCES` if the file is another user's and the process has no `CAP_LEASE`; `EINVAL` where the
+/// file system has no leases.
 ///
 /// Source: fcntl(2), "Leases".
 pub fn is_open_for_writing(fd: BorrowedFd<'_>) -> Result<bool> {
@@ -21,7 +23,8 @@ pub fn is_open_for_writing(fd: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-/// Whether the file of `fd` is open or mapped on this machine through anything but `fd` and what was duplicated from it.
+/// Whether the file of `fd` is open or mapped on this machine through anything but `fd` and what
+/// was duplicated from it.
 ///
 /// # Errors
 /// As [`is_open_for_writing`].
@@ -38,11 +41,13 @@ const F_SETSIG: i32 = 10;
 
 fn set(fd: BorrowedFd<'_>, kind: i32) -> Result<()> {
     if kind != libc::F_UNLCK {
-        // Who opens the file in the moment of the lease makes the kernel send a signal, by default one that ends the process.
-        // SAFETY: F_SETSIG takes a number and no pointer. `fd` is borrowed, so its number names an open file.
+        // Who opens the file in the moment of the lease makes the kernel send a signal, by default
+        // one that ends the process. SAFETY: F_SETSIG takes a number and no pointer. `fd` is
+        // borrowed, so its number names an open file.
         unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
     }
-    // SAFETY: F_SETLEASE takes a number and no pointer. `fd` is borrowed, so its number names an open file.
+    // SAFETY: F_SETLEASE takes a number and no pointer. `fd` is borrowed, so its number names an
+    // open file.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) };
     checked(result).map(drop)
 }
@@ -61,7 +66,8 @@ mod tests {
         let own = File::open(&path).expect("it was just made");
         let other = path.clone();
         let opening = std::thread::spawn(move || {
-            (0..20_000).for_each(|_| drop(File::options().write(true).open(&other).expect("it is there")));
+            (0..20_000)
+                .for_each(|_| drop(File::options().write(true).open(&other).expect("it is there")));
         });
         while !opening.is_finished() {
             is_open_for_writing(own.as_fd()).expect("the file system has leases");
@@ -73,8 +79,15 @@ mod tests {
     #[test]
     fn anybody_else_is_seen() {
         let path = std::env::temp_dir().join(format!("lease-else-{}", std::process::id()));
-        let options =
-            || File::options().read(true).write(true).create(true).truncate(false).open(&path).expect("opens");
+        let options = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .expect("opens")
+        };
         let ours = options();
         ours.set_len(4096).expect("extends it");
         let copy = ours.try_clone().expect("duplicates it");

@@ -1,4 +1,5 @@
-//! Setting the length of a file of which there is only a descriptor for reading, without opening it once more.
+//! Setting the length of a file of which there is only a descriptor for reading, without opening it
+//! once more.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,7 +13,8 @@ use crate::failure::checked;
 /// # Errors
 /// Those of truncate(2); `ENOENT` where /proc is not mounted.
 pub fn set(fd: BorrowedFd<'_>, length: u64) -> Result<()> {
-    let path = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("there is no zero in it");
+    let path =
+        CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("there is no zero in it");
     let length = libc::off_t::try_from(length).map_err(|_| Errno::FBIG)?;
     // SAFETY: the path ends with a zero and lives over the call, which keeps nothing of it.
     let result = unsafe { libc::truncate(path.as_ptr(), length) };

@@ -1,4 +1,5 @@
-//! The only crate with unsafe code: the few kernel calls that have no safe wrapper, each behind a safe function.
+//! The only crate with unsafe code: the few kernel calls that have no safe wrapper, each behind a
+//! safe function.
 
 mod failure;
 pub mod fuse;

@@ -1,4 +1,5 @@
-//! Byte-range locks of a process (`fcntl`), which have no safe wrapper: tests and checkers need them.
+//! Byte-range locks of a process (`fcntl`), which have no safe wrapper: tests and checkers need
+//! them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -42,8 +43,8 @@ pub struct RangeConflict {
 }
 
 fn call(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> Result<()> {
-    // SAFETY: these commands read and write one `flock` through the pointer, which is valid for both during the call.
-    // `fd` is borrowed, so its number names an open file.
+    // SAFETY: these commands read and write one `flock` through the pointer, which is valid for
+    // both during the call. `fd` is borrowed, so its number names an open file.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), command, std::ptr::from_mut(lock)) };
     checked(result).map(drop)
 }
@@ -58,11 +59,18 @@ fn lock_of(what: RangeLock, start: i64, length: i64) -> libc::flock {
     lock
 }
 
-/// Locks or unlocks `length` bytes from `start` on (0: all behind it) for this process. With `wait`, waits for others.
+/// Locks or unlocks `length` bytes from `start` on (0: all behind it) for this process. With
+/// `wait`, waits for others.
 ///
 /// # Errors
 /// `EAGAIN` or `EACCES` if another has it; `EINTR` if a signal ended the wait; `EDEADLK`.
-pub fn set_range(fd: BorrowedFd<'_>, what: RangeLock, start: i64, length: i64, wait: bool) -> Result<()> {
+pub fn set_range(
+    fd: BorrowedFd<'_>,
+    what: RangeLock,
+    start: i64,
+    length: i64,
+    wait: bool,
+) -> Result<()> {
     call(fd, if wait { libc::F_SETLKW } else { libc::F_SETLK }, &mut lock_of(what, start, length))
 }
 
@@ -70,15 +78,30 @@ pub fn set_range(fd: BorrowedFd<'_>, what: RangeLock, start: i64, length: i64, w
 ///
 /// # Errors
 /// As [`set_range`]'s.
-pub fn set_file_range(fd: BorrowedFd<'_>, what: RangeLock, start: i64, length: i64, wait: bool) -> Result<()> {
-    call(fd, if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK }, &mut lock_of(what, start, length))
+pub fn set_file_range(
+    fd: BorrowedFd<'_>,
+    what: RangeLock,
+    start: i64,
+    length: i64,
+    wait: bool,
+) -> Result<()> {
+    call(
+        fd,
+        if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK },
+        &mut lock_of(what, start, length),
+    )
 }
 
 /// What stands in the way of a lock, if anything.
 ///
 /// # Errors
 /// What the system says.
-pub fn test_range(fd: BorrowedFd<'_>, what: RangeLock, start: i64, length: i64) -> Result<Option<RangeConflict>> {
+pub fn test_range(
+    fd: BorrowedFd<'_>,
+    what: RangeLock,
+    start: i64,
+    length: i64,
+) -> Result<Option<RangeConflict>> {
     let mut lock = lock_of(what, start, length);
     call(fd, libc::F_GETLK, &mut lock)?;
     let conflict = RangeConflict {
@@ -102,14 +125,27 @@ mod tests {
     fn ranges_of_two_open_files_exclude_each_other() {
         let path = std::env::temp_dir().join(format!("mem-lock-{}", std::process::id()));
         let open = || {
-            std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).expect("a file")
+            std::fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .expect("a file")
         };
         let (first, second) = (open(), open());
         set_file_range(first.as_fd(), RangeLock::Exclusive, 10, 10, false).expect("nobody has it");
-        assert_eq!(set_file_range(second.as_fd(), RangeLock::Shared, 19, 1, false), Err(Errno::AGAIN));
+        assert_eq!(
+            set_file_range(second.as_fd(), RangeLock::Shared, 19, 1, false),
+            Err(Errno::AGAIN)
+        );
         assert_eq!(set_file_range(second.as_fd(), RangeLock::Exclusive, 20, 1, false), Ok(()));
-        let conflict = test_range(second.as_fd(), RangeLock::Shared, 0, 0).expect("locks can be asked for");
-        assert_eq!(conflict.map(|found| (found.start, found.length, found.exclusive)), Some((10, 10, true)));
+        let conflict =
+            test_range(second.as_fd(), RangeLock::Shared, 0, 0).expect("locks can be asked for");
+        assert_eq!(
+            conflict.map(|found| (found.start, found.length, found.exclusive)),
+            Some((10, 10, true))
+        );
         set_file_range(first.as_fd(), RangeLock::Unlock, 0, 0, false).expect("it is ours");
         assert_eq!(set_range(second.as_fd(), RangeLock::Shared, 0, 10, false), Ok(()));
         std::fs::remove_file(&path).expect("it is there");

@@ -1,8 +1,9 @@
 //! A file mapped into memory, for programs that measure or test `mmap`.
 //!
-//! No reference into the mapping is ever given out, since another process may change the file at any time: bytes are
-//! copied in and out, and a range outside the mapping is refused. What cannot be guarded here: touching a page past
-//! the end of a file that was cut meanwhile raises `SIGBUS`, which ends the process and harms nothing else.
+//! No reference into the mapping is ever given out, since another process may change the file at
+//! any time: bytes are copied in and out, and a range outside the mapping is refused. What cannot
+//! be guarded here: touching a page past the end of a file that was cut meanwhile raises `SIGBUS`,
+//! which ends the process and harms nothing else.
 
 use std::ffi::c_void;
 use std::os::fd::AsFd;
@@ -28,11 +29,14 @@ impl Map {
     /// Maps the first `bytes` of `file`, shared with everybody who has it open.
     ///
     /// # Errors
-    /// `EINVAL` for no bytes at all, `EACCES` if `file` is not open for what is asked, or what its file system says.
+    /// `EINVAL` for no bytes at all, `EACCES` if `file` is not open for what is asked, or what its
+    /// file system says.
     pub fn new(file: impl AsFd, bytes: usize, writable: bool) -> io::Result<Map> {
-        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let protection =
+            if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: the kernel chooses the address, so no memory that is in use is touched.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
         let start = NonNull::new(start).ok_or(io::Errno::NOMEM)?;
         Ok(Map { start, bytes, writable })
     }
@@ -53,9 +57,14 @@ impl Map {
     /// If the range is not in the mapping.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
-        // SAFETY: the range lies in the mapping, which is readable as long as `self` lives; `into` is our own memory.
+        // SAFETY: the range lies in the mapping, which is readable as long as `self` lives; `into`
+        // is our own memory.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.start.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len())
+            std::ptr::copy_nonoverlapping(
+                self.start.as_ptr().cast::<u8>().add(offset),
+                into.as_mut_ptr(),
+                into.len(),
+            )
         }
     }
 
@@ -66,9 +75,14 @@ impl Map {
     pub fn write(&mut self, offset: usize, from: &[u8]) {
         assert!(self.writable, "the mapping is read-only");
         self.check(offset, from.len());
-        // SAFETY: the range lies in the mapping, which is writable as long as `self` lives; `from` is our own memory.
+        // SAFETY: the range lies in the mapping, which is writable as long as `self` lives; `from`
+        // is our own memory.
         unsafe {
-            std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().cast::<u8>().add(offset), from.len())
+            std::ptr::copy_nonoverlapping(
+                from.as_ptr(),
+                self.start.as_ptr().cast::<u8>().add(offset),
+                from.len(),
+            )
         }
     }
 
@@ -102,7 +116,8 @@ mod tests {
 
     fn file(name: &str, content: &[u8]) -> std::fs::File {
         let path = std::env::temp_dir().join(format!("rialto-map-{}-{name}", std::process::id()));
-        let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let mut file =
+            std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         file.write_all(content).unwrap();
         file

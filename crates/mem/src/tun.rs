@@ -1,4 +1,5 @@
-//! A network device whose packets a program sends and receives (Linux TUN). Source: `linux/if_tun.h`.
+//! A network device whose packets a program sends and receives (Linux TUN). Source:
+//! `linux/if_tun.h`.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -18,10 +19,12 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Makes the device `name` (at most 15 bytes) that goes away with the file. Reads and writes do not block, and are one IP packet each.
+/// Makes the device `name` (at most 15 bytes) that goes away with the file. Reads and writes do not
+/// block, and are one IP packet each.
 ///
 /// # Errors
-/// `EPERM` without the right to configure networks, `ENOENT` without `/dev/net/tun`, `EBUSY` if the name is taken.
+/// `EPERM` without the right to configure networks, `ENOENT` without `/dev/net/tun`, `EBUSY` if the
+/// name is taken.
 pub fn open(name: &str) -> std::io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     rustix::fs::fcntl_setfl(&file, OFlags::NONBLOCK)?;
@@ -34,6 +37,7 @@ pub fn open(name: &str) -> std::io::Result<File> {
 }
 
 fn set_interface(file: &File, request: &mut InterfaceRequest) -> io::Result<()> {
-    // SAFETY: TUNSETIFF reads and writes one `struct ifreq` of 40 bytes, which is what the request is, for the length of the call.
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq` of 40 bytes, which is what the request
+    // is, for the length of the call.
     unsafe { ioctl(file.as_fd(), Updater::<SET_INTERFACE, InterfaceRequest>::new(request)) }
 }

@@ -1,13 +1,15 @@
 //! FUSE over io_uring: memory that the kernel puts requests into, and rings that it goes through.
 //!
-//! Model. An [`RingEntry`] is room for one request and its reply. It is in one of two hands. Handed to a [`Ring`] (registered,
-//! or committed with a reply in it) it belongs to the kernel, which writes the next request into it at any time. The ring
-//! hands it back, with a request or because the connection ended, and from then on the kernel neither reads nor writes it
-//! until it is handed over again. So whoever has an `RingEntry` may use its memory, and a ring that is dropped while the kernel
-//! still has entries leaks their memory rather than freeing it.
+//! Model. An [`RingEntry`] is room for one request and its reply. It is in one of two hands. Handed
+//! to a [`Ring`] (registered, or committed with a reply in it) it belongs to the kernel, which
+//! writes the next request into it at any time. The ring hands it back, with a request or because
+//! the connection ended, and from then on the kernel neither reads nor writes it until it is handed
+//! over again. So whoever has an `RingEntry` may use its memory, and a ring that is dropped while
+//! the kernel still has entries leaks their memory rather than freeing it.
 //!
-//! An entry belongs to one of the connection's queues (one a processor) for ever, and to no ring: it may be committed
-//! through any. Source: `Documentation/filesystems/fuse-io-uring.rst`, `linux/fuse.h` (7.42), `fs/fuse/dev_uring.c`.
+//! An entry belongs to one of the connection's queues (one a processor) for ever, and to no ring:
+//! it may be committed through any. Source: `Documentation/filesystems/fuse-io-uring.rst`,
+//! `linux/fuse.h` (7.42), `fs/fuse/dev_uring.c`.
 
 use std::ffi::c_void;
 use std::io;
@@ -57,7 +59,8 @@ pub struct RingEntry {
 unsafe impl Send for RingEntry {}
 
 impl RingEntry {
-    /// For `queue`, with a payload of up to `payload_bytes_max`. Memory is taken only once it is touched.
+    /// For `queue`, with a payload of up to `payload_bytes_max`. Memory is taken only once it is
+    /// touched.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -65,7 +68,9 @@ impl RingEntry {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses the address, so no memory that is in use is touched.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES + payload_bytes_max, protection, flags) }?;
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES + payload_bytes_max, protection, flags)
+        }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(RingEntry { queue, start, payload_bytes_max, commit_id: 0 })
     }
@@ -76,8 +81,9 @@ impl RingEntry {
     }
 
     fn head(&self) -> &Header {
-        // SAFETY: the mapping starts with room for a `Header`, is aligned to a page, zeroed at first, and any bytes are a `Header`
-        // (numbers). The kernel does not write while we have the entry; `&mut self` is needed to.
+        // SAFETY: the mapping starts with room for a `Header`, is aligned to a page, zeroed at
+        // first, and any bytes are a `Header` (numbers). The kernel does not write while we have
+        // the entry; `&mut self` is needed to.
         unsafe { self.start.cast::<Header>().as_ref() }
     }
 
@@ -104,23 +110,29 @@ impl RingEntry {
     /// What came with the request besides: names, data.
     pub fn payload(&self) -> &[u8] {
         let length = (self.head().payload_bytes as usize).min(self.payload_bytes_max);
-        // SAFETY: the payload's memory is that long, initialised (the kernel zeroes fresh pages), and only `&mut self` writes.
+        // SAFETY: the payload's memory is that long, initialised (the kernel zeroes fresh pages),
+        // and only `&mut self` writes.
         unsafe { std::slice::from_raw_parts(self.payload_start(), length) }
     }
 
     /// Puts a reply in place of the request: its header, and its parts one behind the other.
     ///
     /// # Errors
-    /// `EOVERFLOW` if the parts do not fit; the entry then still has the request, or a part of the reply.
-    pub fn put_reply(&mut self, header: &[u8], parts: &[io::IoSlice<'_>]) -> rustix::io::Result<()> {
+    /// `EOVERFLOW` if the parts do not fit; the entry then still has the request, or a part of the
+    /// reply.
+    pub fn put_reply(
+        &mut self,
+        header: &[u8],
+        parts: &[io::IoSlice<'_>],
+    ) -> rustix::io::Result<()> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if header.len() > HEADER_BYTES || length > self.payload_bytes_max {
             return Err(Errno::OVERFLOW);
         }
         let mut to = self.payload_start();
         for part in parts {
-            // SAFETY: all parts together fit the payload's memory, which nobody else has: `&mut self`. A part cannot lie in it, for
-            // it would borrow `self`.
+            // SAFETY: all parts together fit the payload's memory, which nobody else has:
+            // `&mut self`. A part cannot lie in it, for it would borrow `self`.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
                 to = to.add(part.len());
@@ -138,7 +150,8 @@ impl RingEntry {
         if used >= self.payload_bytes_max {
             return;
         }
-        // SAFETY: the range lies in the payload and holds plain bytes: reading zeros afterwards breaks nothing.
+        // SAFETY: the range lies in the payload and holds plain bytes: reading zeros afterwards
+        // breaks nothing.
         let _ = unsafe {
             let start = self.payload_start().add(used).cast::<c_void>();
             madvise(start, self.payload_bytes_max - used, Advice::LinuxDontNeed)
@@ -148,7 +161,8 @@ impl RingEntry {
 
 impl Drop for RingEntry {
     fn drop(&mut self) {
-        // SAFETY: start and length are those of the mapping; nobody can use it after its owner, and the kernel does not have it.
+        // SAFETY: start and length are those of the mapping; nobody can use it after its owner, and
+        // the kernel does not have it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), HEAD_BYTES + self.payload_bytes_max) };
     }
 }
@@ -192,7 +206,8 @@ struct Ranges([libc::iovec; 2]);
 // SAFETY: these are addresses for the kernel; nothing is reached through them here.
 unsafe impl Send for Ranges {}
 
-/// One thread's ring: the thread that made it is the only one that can use it (others are refused with `EEXIST`).
+/// One thread's ring: the thread that made it is the only one that can use it (others are refused
+/// with `EEXIST`).
 pub struct Ring {
     ring: IoUring<Entry128>,
     device: Arc<OwnedFd>,
@@ -203,11 +218,12 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring to the connection behind `device`, a `/dev/fuse` descriptor joined to a mount, with room to hand over
-    /// `entries` at once.
+    /// A ring to the connection behind `device`, a `/dev/fuse` descriptor joined to a mount, with
+    /// room to hand over `entries` at once.
     ///
     /// # Errors
-    /// What `io_uring_setup` says: `ENOSYS` or `EPERM` where it is not there or not allowed, `ENOMEM`, `EMFILE`.
+    /// What `io_uring_setup` says: `ENOSYS` or `EPERM` where it is not there or not allowed,
+    /// `ENOMEM`, `EMFILE`.
     pub fn new(device: Arc<OwnedFd>, entries: u32) -> io::Result<Ring> {
         let ring = IoUring::<Entry128>::builder()
             .setup_single_issuer()
@@ -235,20 +251,27 @@ impl Ring {
         // Not in the entry's own memory, which is not to be touched before it is used.
         let ranges = Box::new(Ranges([
             libc::iovec { iov_base: entry.start.as_ptr().cast(), iov_len: size_of::<Header>() },
-            libc::iovec { iov_base: entry.payload_start().cast(), iov_len: entry.payload_bytes_max },
+            libc::iovec {
+                iov_base: entry.payload_start().cast(),
+                iov_len: entry.payload_bytes_max,
+            },
         ]));
         let code = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), REGISTER)
             .cmd(command(entry.queue, 0))
             .addr(Some(ranges.0.as_ptr() as u64));
         let mut code = code.build();
-        // SAFETY: `Entry128` is the kernel's `struct io_uring_sqe` of 128 bytes (`repr(C)`), in which `len` is a `u32` at that
-        // offset, aligned. The library has no way to set it for this command.
-        unsafe { std::ptr::from_mut(&mut code).cast::<u8>().add(SQE_LEN_AT).cast::<u32>().write(2) };
+        // SAFETY: `Entry128` is the kernel's `struct io_uring_sqe` of 128 bytes (`repr(C)`), in
+        // which `len` is a `u32` at that offset, aligned. The library has no way to set it for this
+        // command.
+        unsafe {
+            std::ptr::from_mut(&mut code).cast::<u8>().add(SQE_LEN_AT).cast::<u32>().write(2)
+        };
         let number = self.take_in(entry, Some(ranges));
         self.push(&code.user_data(number))
     }
 
-    /// Hands an entry with a reply in it to the kernel with the next [`Self::submit`] or [`Self::next`].
+    /// Hands an entry with a reply in it to the kernel with the next [`Self::submit`] or
+    /// [`Self::next`].
     ///
     /// # Errors
     /// What `io_uring_enter` says, if room had to be made.
@@ -274,8 +297,9 @@ impl Ring {
         if self.ring.submission().is_full() {
             self.submit()?;
         }
-        // SAFETY: what the command points to lives until its completion: an entry's memory and its ranges belong to `inside` from now on (and
-        // are leaked if the ring goes first), a watched descriptor to `watched`, the device to `self`.
+        // SAFETY: what the command points to lives until its completion: an entry's memory and its
+        // ranges belong to `inside` from now on (and are leaked if the ring goes first), a watched
+        // descriptor to `watched`, the device to `self`.
         unsafe { self.ring.submission().push(code) }.map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
@@ -298,7 +322,8 @@ impl Ring {
         self.inside.len() - self.free.len()
     }
 
-    /// Whether the kernel has something for this ring that it would give out without a wait. Asks no system call.
+    /// Whether the kernel has something for this ring that it would give out without a wait. Asks
+    /// no system call.
     pub fn is_ready(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
@@ -315,7 +340,8 @@ impl Ring {
     /// What `io_uring_enter` says.
     pub fn wait(&mut self) -> io::Result<RingEvent> {
         loop {
-            // What was put in goes in at once even if something is there already: its reply must not wait for us.
+            // What was put in goes in at once even if something is there already: its reply must
+            // not wait for us.
             let wanted = usize::from(self.ring.completion().is_empty());
             if wanted == 1 || !self.ring.submission().is_empty() {
                 match self.ring.submit_and_wait(wanted) {
@@ -335,7 +361,8 @@ impl Ring {
             return RingEvent::Readable;
         }
         let slot = completed.user_data() as usize;
-        let Held { mut entry, .. } = self.inside[slot].take().expect("the kernel completes what it has, once");
+        let Held { mut entry, .. } =
+            self.inside[slot].take().expect("the kernel completes what it has, once");
         self.free.push(slot);
         if completed.result() < 0 {
             return RingEvent::Returned(entry, Errno::from_raw_os_error(-completed.result()));

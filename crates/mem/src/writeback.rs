@@ -6,8 +6,9 @@ use rustix::io::Result;
 
 use crate::failure::checked;
 
-/// Starts writing all dirty pages. On return none of them is writable through a map without a fault, at which the kernel sets
-/// the file's times. Waits for the pages that were being written before.
+/// Starts writing all dirty pages. On return none of them is writable through a map without a
+/// fault, at which the kernel sets the file's times. Waits for the pages that were being written
+/// before.
 ///
 /// # Errors
 /// Those of the disk.
@@ -15,7 +16,8 @@ use crate::failure::checked;
 /// Source: `sync_file_range(2)`.
 pub fn start(fd: BorrowedFd<'_>) -> Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
-    // SAFETY: the call takes numbers and no pointer. `fd` is borrowed, so its number names an open file.
+    // SAFETY: the call takes numbers and no pointer. `fd` is borrowed, so its number names an open
+    // file.
     let result = unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, flags) };
     checked(result).map(drop)
 }
@@ -32,7 +34,13 @@ mod tests {
     #[test]
     fn a_store_behind_it_sets_the_times_anew() {
         let dir = std::env::temp_dir().join(format!("writeback-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&dir).expect("makes it");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&dir)
+            .expect("makes it");
         file.set_len(8192).expect("extends it");
         let mut map = Map::new(&file, 8192, true).expect("maps it");
         let times = || {

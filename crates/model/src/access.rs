@@ -1,4 +1,5 @@
-//! Who may: the classic rules of mode bits, with every group of the caller known, or lists (`lists.rs`) where the root has one.
+//! Who may: the classic rules of mode bits, with every group of the caller known, or lists
+//! (`lists.rs`) where the root has one.
 
 use types::{AuthLevel, Caller, Fault, Fid, Kind, Status};
 
@@ -41,14 +42,16 @@ pub fn is_believed(caller: &Caller) -> bool {
 }
 
 pub fn in_group(caller: &Caller, gid: u32) -> bool {
-    !is_unknown(caller) && (caller.gid == gid || caller.groups.as_deref().unwrap_or_default().contains(&gid))
+    !is_unknown(caller)
+        && (caller.gid == gid || caller.groups.as_deref().unwrap_or_default().contains(&gid))
 }
 
 pub fn owns(caller: &Caller, status: &Status) -> bool {
     caller.is_root() || !is_unknown(caller) && caller.uid == status.uid
 }
 
-/// The three classes: the owner is judged by the owner's bits even if the group's would allow more, and so on.
+/// The three classes: the owner is judged by the owner's bits even if the group's would allow more,
+/// and so on.
 fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
     let class = if is_unknown(caller) {
         0
@@ -63,7 +66,12 @@ fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
 }
 
 impl ModelTree {
-    pub(crate) fn may(&self, ask: ModelContext<'_>, fid: Fid, want: RequestedAccess) -> Result<bool, Fault> {
+    pub(crate) fn may(
+        &self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        want: RequestedAccess,
+    ) -> Result<bool, Fault> {
         let status = &self.node(fid)?.status;
         if self.decides() {
             return Ok(self.listed(ask.caller, fid, want));
@@ -91,18 +99,32 @@ impl ModelTree {
     fn allows_data(&self, ask: ModelContext<'_>, fid: Fid, any: &[u16]) -> bool {
         let now = self.nodes[&fid].status;
         let before = self.opened.get(&(ask.session, fid)).into_iter().flatten();
-        let states = before.map(|(mode, uid, gid)| Status { mode: *mode, uid: *uid, gid: *gid, ..now }).chain([now]);
-        states
-            .into_iter()
-            .any(|status| owns(ask.caller, &status) || any.iter().any(|wanted| allowed(ask.caller, &status, *wanted)))
+        let states = before
+            .map(|(mode, uid, gid)| Status { mode: *mode, uid: *uid, gid: *gid, ..now })
+            .chain([now]);
+        states.into_iter().any(|status| {
+            owns(ask.caller, &status)
+                || any.iter().any(|wanted| allowed(ask.caller, &status, *wanted))
+        })
     }
 
-    pub(crate) fn need(&self, ask: ModelContext<'_>, fid: Fid, want: RequestedAccess) -> Result<(), Fault> {
+    pub(crate) fn need(
+        &self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        want: RequestedAccess,
+    ) -> Result<(), Fault> {
         if self.may(ask, fid, want)? { Ok(()) } else { Err(Fault::AccessDenied) }
     }
 
-    /// To take `victim`'s entry out of `dir`: where mode bits decide one of the two must be one's own in a sticky directory.
-    pub(crate) fn need_delete(&self, ask: ModelContext<'_>, dir: Fid, victim: Fid) -> Result<(), Fault> {
+    /// To take `victim`'s entry out of `dir`: where mode bits decide one of the two must be one's
+    /// own in a sticky directory.
+    pub(crate) fn need_delete(
+        &self,
+        ask: ModelContext<'_>,
+        dir: Fid,
+        victim: Fid,
+    ) -> Result<(), Fault> {
         self.need(ask, dir, RequestedAccess::Delete)?;
         let (status, victim) = (self.node(dir)?.status, self.node(victim)?.status);
         let sticky = status.mode & STICKY != 0 && !self.decides();

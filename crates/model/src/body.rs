@@ -1,4 +1,5 @@
-//! The bytes of a file: pages of a map. A page that is absent is zeros, so a file may be very long and mostly holes.
+//! The bytes of a file: pages of a map. A page that is absent is zeros, so a file may be very long
+//! and mostly holes.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,8 @@ impl ModelBody {
         if start >= end {
             return;
         }
-        let touched: Vec<u64> = self.pages.range(start / PAGE..end.div_ceil(PAGE)).map(|(page, _)| *page).collect();
+        let touched: Vec<u64> =
+            self.pages.range(start / PAGE..end.div_ceil(PAGE)).map(|(page, _)| *page).collect();
         for page in touched {
             let first = start.max(page * PAGE);
             let last = end.min((page + 1) * PAGE);

@@ -8,7 +8,13 @@ use crate::access::RequestedAccess;
 use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
 
 impl ModelTree {
-    pub(crate) fn read(&self, ask: ModelContext<'_>, fid: Fid, offset: u64, length: u32) -> Result<Answer, Fault> {
+    pub(crate) fn read(
+        &self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        offset: u64,
+        length: u32,
+    ) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         let body = node.body()?;
         self.need(ask, fid, RequestedAccess::ReadData)?;
@@ -69,14 +75,22 @@ impl ModelTree {
     }
 
     /// Exact to the byte: zeros are a hole. The real thing may take zeros for data.
-    pub(crate) fn seek(&self, ask: ModelContext<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Answer, Fault> {
+    pub(crate) fn seek(
+        &self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        offset: u64,
+        what: SeekWhat,
+    ) -> Result<Answer, Fault> {
         let body = self.node(fid)?.body()?;
         self.need(ask, fid, RequestedAccess::ReadData)?;
         if offset >= body.size() {
             return Err(Fault::NothingThere);
         }
         match what {
-            SeekWhat::Data => body.next_nonzero(offset).map(Answer::Offset).ok_or(Fault::NothingThere),
+            SeekWhat::Data => {
+                body.next_nonzero(offset).map(Answer::Offset).ok_or(Fault::NothingThere)
+            }
             SeekWhat::Hole => {
                 let mut at = offset;
                 while body.next_nonzero(at) == Some(at) {
@@ -110,7 +124,12 @@ impl ModelNode {
         }
     }
 
-    fn change_body(&mut self, ask: ModelContext<'_>, kill: bool, change: impl FnOnce(&mut ModelBody)) {
+    fn change_body(
+        &mut self,
+        ask: ModelContext<'_>,
+        kill: bool,
+        change: impl FnOnce(&mut ModelBody),
+    ) {
         debug_assert_eq!(self.status.kind, Kind::File);
         if kill || !ask.caller.is_root() {
             self.kill_privileges();

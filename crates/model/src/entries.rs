@@ -7,14 +7,29 @@ use crate::access::{RequestedAccess, is_believed, owns};
 use crate::tree::{Content, ModelContext, ModelTree};
 
 impl ModelTree {
-    pub(crate) fn lookup(&self, ask: ModelContext<'_>, dir: Fid, name: &Name) -> Result<Answer, Fault> {
+    pub(crate) fn lookup(
+        &self,
+        ask: ModelContext<'_>,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<Answer, Fault> {
         let node = self.searched(ask, dir)?;
         let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
-        Ok(Answer::Entry { status: self.node(fid)?.status, dir_version: node.status.data_version, sole: false })
+        Ok(Answer::Entry {
+            status: self.node(fid)?.status,
+            dir_version: node.status.data_version,
+            sole: false,
+        })
     }
 
     /// All that is left, in the order of names; a cookie is the entry's place.
-    pub(crate) fn read_dir(&self, ask: ModelContext<'_>, dir: Fid, cookie: u64, plus: bool) -> Result<Answer, Fault> {
+    pub(crate) fn read_dir(
+        &self,
+        ask: ModelContext<'_>,
+        dir: Fid,
+        cookie: u64,
+        plus: bool,
+    ) -> Result<Answer, Fault> {
         let node = self.directory(dir)?;
         self.need(ask, dir, RequestedAccess::List)?;
         let searches = self.may(ask, dir, RequestedAccess::Search)?;
@@ -26,7 +41,9 @@ impl ModelTree {
             let status = node.status;
             let shown = plus.then_some(status);
             let target = match &node.content {
-                Content::Target(target) if plus && status.kind == Kind::Symlink => Some(target.clone()),
+                Content::Target(target) if plus && status.kind == Kind::Symlink => {
+                    Some(target.clone())
+                }
                 _ => None,
             };
             entries.push(DirEntry {
@@ -59,7 +76,13 @@ impl ModelTree {
         self.need(ask, dir, RequestedAccess::Insert)
     }
 
-    pub(crate) fn link(&mut self, ask: ModelContext<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Answer, Fault> {
+    pub(crate) fn link(
+        &mut self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<Answer, Fault> {
         self.node(fid)?;
         if self.searched(ask, dir)?.entries()?.contains_key(name) {
             return Err(Fault::Exists);
@@ -84,7 +107,11 @@ impl ModelTree {
         node.status.links += 1;
         node.touch_status(ask.wall);
         self.set_entry(ask, dir, name, Some(fid))?;
-        Ok(Answer::Made { status: self.node(fid)?.status, dir: self.node(dir)?.status, existed: false })
+        Ok(Answer::Made {
+            status: self.node(fid)?.status,
+            dir: self.node(dir)?.status,
+            existed: false,
+        })
     }
 
     fn need_to_name(&self, ask: ModelContext<'_>, fid: Fid) -> Result<(), Fault> {
@@ -112,7 +139,9 @@ impl ModelTree {
             (RemoveWhat::MountPoint, Kind::MountPoint) => {}
             (RemoveWhat::MountPoint, _) => return Err(Fault::Invalid),
             (_, Kind::MountPoint) => return Err(Fault::Busy),
-            (RemoveWhat::Directory, Kind::Directory) if !victim.entries()?.is_empty() => return Err(Fault::NotEmpty),
+            (RemoveWhat::Directory, Kind::Directory) if !victim.entries()?.is_empty() => {
+                return Err(Fault::NotEmpty);
+            }
             (RemoveWhat::Directory, Kind::Directory) => {}
             (RemoveWhat::Directory, _) => return Err(Fault::NotDirectory),
             (RemoveWhat::File, Kind::Directory) => return Err(Fault::IsDirectory),
@@ -156,7 +185,9 @@ impl ModelTree {
     ) -> Result<(), Fault> {
         let node = self.node_mut(dir)?;
         node.touch_data(ask.wall);
-        let Content::Directory(entries) = &mut node.content else { return Err(Fault::NotDirectory) };
+        let Content::Directory(entries) = &mut node.content else {
+            return Err(Fault::NotDirectory);
+        };
         match fid {
             Some(fid) => entries.insert(name.clone(), fid),
             None => entries.remove(name),

@@ -1,7 +1,9 @@
-//! Reference models: what the real thing has to do, said so plainly that it can be checked by reading.
+//! Reference models: what the real thing has to do, said so plainly that it can be checked by
+//! reading.
 //!
-//! [`ModelTree`] is the file service for one volume with everything in ordered maps. It does no I/O, forgets nothing, knows no
-//! promises, and executes one [`types::Call`] at a time. Tests run the real service beside it and compare.
+//! [`ModelTree`] is the file service for one volume with everything in ordered maps. It does no
+//! I/O, forgets nothing, knows no promises, and executes one [`types::Call`] at a time. Tests run
+//! the real service beside it and compare.
 
 mod access;
 mod body;

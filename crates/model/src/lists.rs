@@ -1,4 +1,5 @@
-//! Access lists, as obvious as they can be: who is who is a set of numbers, a list is two tables, and what somebody has is walked up to.
+//! Access lists, as obvious as they can be: who is who is a set of numbers, a list is two tables,
+//! and what somebody has is walked up to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,10 +31,13 @@ pub struct List {
 impl List {
     /// Version, the two counts, then number and rights of each entry.
     fn read(bytes: &Bytes) -> Result<List, Fault> {
-        let words: Vec<u32> = bytes.chunks(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes)).collect();
+        let words: Vec<u32> =
+            bytes.chunks(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes)).collect();
         let [1, given, denied, entries @ ..] = &words[..] else { return Err(Fault::Invalid) };
-        let entries: Vec<(PrincipalId, u32)> =
-            entries.chunks_exact(2).map(|pair| (PrincipalId(pair[0].cast_signed()), pair[1])).collect();
+        let entries: Vec<(PrincipalId, u32)> = entries
+            .chunks_exact(2)
+            .map(|pair| (PrincipalId(pair[0].cast_signed()), pair[1]))
+            .collect();
         if entries.len() != (given + denied) as usize {
             return Err(Fault::Invalid);
         }
@@ -112,7 +116,8 @@ impl ModelTree {
             return (ALL, fid);
         }
         let owns = node.status.uid == caller.uid || self.is_administrator(caller);
-        let own = list.rights(&self.is(caller)) & !OF_DIRECTORIES | if owns { ADMINISTER } else { 0 };
+        let own =
+            list.rights(&self.is(caller)) & !OF_DIRECTORIES | if owns { ADMINISTER } else { 0 };
         (own | in_dir & LOOKUP, fid)
     }
 
@@ -125,8 +130,12 @@ impl ModelTree {
         let needs = match want {
             RequestedAccess::See if is_directory => {
                 let above = node.parent;
-                let from_above = self.nodes.contains_key(&above) && self.rights_in(caller, above) & LOOKUP != 0;
-                return fid == self.root() || rights & LOOKUP != 0 || from_above || caller.is_root();
+                let from_above =
+                    self.nodes.contains_key(&above) && self.rights_in(caller, above) & LOOKUP != 0;
+                return fid == self.root()
+                    || rights & LOOKUP != 0
+                    || from_above
+                    || caller.is_root();
             }
             RequestedAccess::See | RequestedAccess::List | RequestedAccess::Search => LOOKUP,
             RequestedAccess::ReadXattr if is_directory => LOOKUP,
@@ -156,7 +165,12 @@ impl ModelTree {
         Ok(Answer::Rights { of, rights })
     }
 
-    pub(crate) fn set_acl(&mut self, ask: ModelContext<'_>, fid: Fid, list: Option<&Bytes>) -> Result<Answer, Fault> {
+    pub(crate) fn set_acl(
+        &mut self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        list: Option<&Bytes>,
+    ) -> Result<Answer, Fault> {
         let list = list.map(List::read).transpose()?;
         if fid == self.root() && self.decides() != list.is_some() {
             if !self.is_administrator(ask.caller) {
@@ -177,7 +191,11 @@ impl ModelTree {
     }
 
     fn need_lists(&self, fid: Fid) -> Result<(), Fault> {
-        if fid.volume == self.root().volume && !self.decides() { Err(Fault::Unsupported) } else { Ok(()) }
+        if fid.volume == self.root().volume && !self.decides() {
+            Err(Fault::Unsupported)
+        } else {
+            Ok(())
+        }
     }
 
     /// Each status says what decides.
@@ -185,7 +203,8 @@ impl ModelTree {
         let decides = self.decides();
         for node in self.nodes.values_mut() {
             node.status.by_list = decides;
-            node.status.own_list = decides && node.list.is_some() && node.status.kind != Kind::Directory;
+            node.status.own_list =
+                decides && node.list.is_some() && node.status.kind != Kind::Directory;
         }
     }
 }

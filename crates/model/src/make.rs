@@ -23,19 +23,30 @@ impl ModelTree {
             return self.existing(*fid, dir, kind, how);
         }
         self.need_room(ask, dir)?;
-        if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root() {
+        if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root()
+        {
             return Err(Fault::NotPermitted);
         }
-        let exclusive = if let CreateHow::Exclusive(verifier) = how { Some(verifier) } else { None };
+        let exclusive =
+            if let CreateHow::Exclusive(verifier) = how { Some(verifier) } else { None };
         let fid = self.add_node(ask, dir, kind, mode, exclusive)?;
         if kind.kind() == Kind::Directory {
             self.node_mut(dir)?.status.links += 1;
         }
         self.set_entry(ask, dir, name, Some(fid))?;
-        Ok(Answer::Made { status: self.node(fid)?.status, dir: self.node(dir)?.status, existed: false })
+        Ok(Answer::Made {
+            status: self.node(fid)?.status,
+            dir: self.node(dir)?.status,
+            existed: false,
+        })
     }
 
-    pub(crate) fn make_unnamed(&mut self, ask: ModelContext<'_>, dir: Fid, mode: u16) -> Result<Answer, Fault> {
+    pub(crate) fn make_unnamed(
+        &mut self,
+        ask: ModelContext<'_>,
+        dir: Fid,
+        mode: u16,
+    ) -> Result<Answer, Fault> {
         self.directory(dir)?;
         self.need_room(ask, dir)?;
         let fid = self.add_node(ask, dir, &NewKind::File, mode, None)?;
@@ -46,7 +57,13 @@ impl ModelTree {
         Ok(Answer::Status(status))
     }
 
-    fn existing(&self, fid: Fid, dir: Fid, kind: &NewKind, how: CreateHow) -> Result<Answer, Fault> {
+    fn existing(
+        &self,
+        fid: Fid,
+        dir: Fid,
+        kind: &NewKind,
+        how: CreateHow,
+    ) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         let same = match how {
             CreateHow::Unchecked => *kind == NewKind::File && node.status.kind == Kind::File,
@@ -110,16 +127,22 @@ impl ModelTree {
         let content = match new {
             NewKind::File => Content::File(ModelBody::default()),
             NewKind::Directory => Content::Directory(BTreeMap::new()),
-            NewKind::Symlink(target) | NewKind::MountPoint(target) => Content::Target(target.clone()),
+            NewKind::Symlink(target) | NewKind::MountPoint(target) => {
+                Content::Target(target.clone())
+            }
             _ => Content::Nothing,
         };
-        self.nodes.insert(fid, ModelNode { status, content, parent: dir, exclusive, xattrs: BTreeMap::new(), list });
+        self.nodes.insert(
+            fid,
+            ModelNode { status, content, parent: dir, exclusive, xattrs: BTreeMap::new(), list },
+        );
         Ok(fid)
     }
 }
 
-/// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
-/// bit on, and a program does not get to run as a group that its maker is not in.
+/// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new
+/// directory passes the bit on, and a program does not get to run as a group that its maker is not
+/// in.
 fn inherit(ask: ModelContext<'_>, dir: &Status, kind: Kind, mode: u16) -> (u16, u32) {
     let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {

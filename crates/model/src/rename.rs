@@ -39,7 +39,9 @@ impl ModelTree {
         self.settle(ask, moved, from_dir, to_dir)?;
         let lost = target.map(|fid| self.lose_name(ask, to_dir, fid, hold)).transpose()?;
         let answer = self.renamed(moved, None, from_dir, to_dir)?;
-        let Answer::Renamed { status, from_dir, to_dir, .. } = answer else { return Err(Fault::Invalid) };
+        let Answer::Renamed { status, from_dir, to_dir, .. } = answer else {
+            return Err(Fault::Invalid);
+        };
         Ok(Answer::Renamed { status, other: lost, from_dir, to_dir })
     }
 
@@ -116,20 +118,25 @@ impl ModelTree {
                 self.need(ask, moved, RequestedAccess::Move)?;
             }
             match target {
-                Some(other) if mode == RenameMode::Exchange && other.status.kind == Kind::Directory => {
+                Some(other)
+                    if mode == RenameMode::Exchange && other.status.kind == Kind::Directory =>
+                {
                     self.need(ask, other.status.fid, RequestedAccess::Move)?;
                 }
                 _ => {}
             }
         }
         match target.map(|target| &target.content) {
-            Some(Content::Directory(entries)) if mode == RenameMode::Replace && !entries.is_empty() => {
+            Some(Content::Directory(entries))
+                if mode == RenameMode::Replace && !entries.is_empty() =>
+            {
                 return Err(Fault::NotEmpty);
             }
             _ => {}
         }
         // All names of a file are in one directory, whose list it has.
-        let linked = |node: &ModelNode| node.status.kind != Kind::Directory && node.status.links > 1;
+        let linked =
+            |node: &ModelNode| node.status.kind != Kind::Directory && node.status.links > 1;
         let both = mode == RenameMode::Exchange && target.is_some_and(linked);
         if self.decides() && from_dir != to_dir && (linked(source) || both) {
             return Err(Fault::CrossVolume);
@@ -137,7 +144,12 @@ impl ModelTree {
         Ok(())
     }
 
-    fn exchange(&mut self, ask: ModelContext<'_>, a: (Fid, &Name), b: (Fid, &Name)) -> Result<(), Fault> {
+    fn exchange(
+        &mut self,
+        ask: ModelContext<'_>,
+        a: (Fid, &Name),
+        b: (Fid, &Name),
+    ) -> Result<(), Fault> {
         let at = |tree: &ModelTree, (dir, name): (Fid, &Name)| {
             tree.node(dir)?.entries()?.get(name).copied().ok_or(Fault::NotFound)
         };
@@ -160,7 +172,13 @@ impl ModelTree {
     }
 
     /// `fid` moved; a directory takes its link to the parent along.
-    fn settle(&mut self, ask: ModelContext<'_>, fid: Fid, from_dir: Fid, to_dir: Fid) -> Result<(), Fault> {
+    fn settle(
+        &mut self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        from_dir: Fid,
+        to_dir: Fid,
+    ) -> Result<(), Fault> {
         let node = self.node_mut(fid)?;
         node.touch_status(ask.wall);
         node.parent = to_dir;
@@ -171,9 +189,20 @@ impl ModelTree {
         Ok(())
     }
 
-    fn renamed(&self, moved: Fid, other: Option<Fid>, from_dir: Fid, to_dir: Fid) -> Result<Answer, Fault> {
+    fn renamed(
+        &self,
+        moved: Fid,
+        other: Option<Fid>,
+        from_dir: Fid,
+        to_dir: Fid,
+    ) -> Result<Answer, Fault> {
         let other = other.map(|fid| self.node(fid).map(|node| node.status)).transpose()?;
         let status = |fid| self.node(fid).map(|node| node.status);
-        Ok(Answer::Renamed { status: status(moved)?, other, from_dir: status(from_dir)?, to_dir: status(to_dir)? })
+        Ok(Answer::Renamed {
+            status: status(moved)?,
+            other,
+            from_dir: status(from_dir)?,
+            to_dir: status(to_dir)?,
+        })
     }
 }

@@ -25,7 +25,8 @@ impl ModelTree {
         }
         let node = self.node_mut(fid)?;
         let gains_owner = change.uid.is_some() || change.gid.is_some();
-        if gains_owner || change.kill_privileges || (change.size.is_some() && !ask.caller.is_root()) {
+        if gains_owner || change.kill_privileges || (change.size.is_some() && !ask.caller.is_root())
+        {
             node.kill_privileges();
         }
         node.status.uid = change.uid.unwrap_or(node.status.uid);
@@ -57,7 +58,9 @@ impl ModelTree {
         let rights = |status: &Status| (status.mode, status.uid, status.gid);
         if was.kind == Kind::File && !decides && rights(&was) != rights(&now) {
             let holders = self.holds.get(&fid).cloned().unwrap_or_default();
-            for session in holders.into_iter().filter(|session| change.hold || *session != ask.session) {
+            for session in
+                holders.into_iter().filter(|session| change.hold || *session != ask.session)
+            {
                 let noted = self.opened.entry((session, fid)).or_default();
                 if noted.len() < 4 && !noted.contains(&rights(&was)) {
                     noted.push(rights(&was));
@@ -67,7 +70,12 @@ impl ModelTree {
         Ok(Answer::Status(now))
     }
 
-    fn need_change(&self, ask: ModelContext<'_>, fid: Fid, change: &StatusChange) -> Result<(), Fault> {
+    fn need_change(
+        &self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        change: &StatusChange,
+    ) -> Result<(), Fault> {
         let status = &self.node(fid)?.status;
         if let Some(size) = change.size {
             match status.kind {
@@ -79,13 +87,19 @@ impl ModelTree {
             self.need(
                 ask,
                 fid,
-                if change.through_handle { RequestedAccess::WriteData } else { RequestedAccess::Write },
+                if change.through_handle {
+                    RequestedAccess::WriteData
+                } else {
+                    RequestedAccess::Write
+                },
             )?;
         }
         let root = ask.caller.is_root();
         let owner = owns(ask.caller, status);
         let uid_fine = change.uid.is_none_or(|uid| root || (owner && uid == status.uid));
-        let gid_fine = change.gid.is_none_or(|gid| root || (owner && (gid == status.gid || in_group(ask.caller, gid))));
+        let gid_fine = change
+            .gid
+            .is_none_or(|gid| root || (owner && (gid == status.gid || in_group(ask.caller, gid))));
         let mode_fine = change.mode.is_none() || owner;
         if !uid_fine || !gid_fine || !mode_fine {
             return Err(Fault::NotPermitted);
@@ -95,7 +109,8 @@ impl ModelTree {
             self.need(ask, fid, RequestedAccess::WriteData)?;
         }
         if self.decides() {
-            if (change.uid.is_some() || change.gid.is_some()) && !self.is_administrator(ask.caller) {
+            if (change.uid.is_some() || change.gid.is_some()) && !self.is_administrator(ask.caller)
+            {
                 return Err(Fault::NotPermitted);
             }
             if change.mode.is_some() || change.accessed.is_some() || change.modified.is_some() {
@@ -109,7 +124,10 @@ impl ModelTree {
         if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) && !owner {
             return Err(Fault::NotPermitted);
         }
-        if times.iter().flatten().next().is_some() && !owner && !self.may(ask, fid, RequestedAccess::Write)? {
+        if times.iter().flatten().next().is_some()
+            && !owner
+            && !self.may(ask, fid, RequestedAccess::Write)?
+        {
             return Err(Fault::AccessDenied);
         }
         Ok(())

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use types::{
-    Answer, BootVerifier, Call, Caller, Fault, Fid, Kind, Name, PrincipalId, SessionId, Status, Timestamp, VnodeNo,
-    VolumeId, VolumeStatus,
+    Answer, BootVerifier, Call, Caller, Fault, Fid, Kind, Name, PrincipalId, SessionId, Status,
+    Timestamp, VnodeNo, VolumeId, VolumeStatus,
 };
 
 use crate::ModelBody;
@@ -32,7 +32,8 @@ pub struct ModelNode {
     pub status: Status,
     /// What it consists of.
     pub content: Content,
-    /// Where a directory lies; of a file where it was named first, or moved last. The root lies in itself.
+    /// Where a directory lies; of a file where it was named first, or moved last. The root lies in
+    /// itself.
     pub parent: Fid,
     /// The verifier that it was made with.
     pub exclusive: Option<u64>,
@@ -103,8 +104,9 @@ impl ModelTree {
         &self.nodes
     }
 
-    /// Executes `call` for `caller`, whose groups must all be given (none given: there are none). Locks, sums,
-    /// descriptors, changes of a list instead of a certain one, and reports are not part of the model: `Unsupported`.
+    /// Executes `call` for `caller`, whose groups must all be given (none given: there are none).
+    /// Locks, sums, descriptors, changes of a list instead of a certain one, and reports are not
+    /// part of the model: `Unsupported`.
     ///
     /// # Errors
     /// What the service has to refuse with.
@@ -117,11 +119,15 @@ impl ModelTree {
     ) -> Result<Answer, Fault> {
         let ask = ModelContext { session, wall, caller };
         match call {
-            Call::Root { volume } if *volume == self.name => Ok(Answer::Status(self.node(self.root())?.status)),
+            Call::Root { volume } if *volume == self.name => {
+                Ok(Answer::Status(self.node(self.root())?.status))
+            }
             Call::Root { .. } => Err(Fault::NoVolume),
             Call::Lookup { dir, name } => self.lookup(ask, *dir, name),
             Call::ReadDir { dir, cookie, plus, .. } => self.read_dir(ask, *dir, *cookie, *plus),
-            Call::Make { dir, name, kind, mode, how } => self.make(ask, *dir, name, kind, *mode, *how),
+            Call::Make { dir, name, kind, mode, how } => {
+                self.make(ask, *dir, name, kind, *mode, *how)
+            }
             Call::MakeUnnamed { dir, mode } => self.make_unnamed(ask, *dir, *mode),
             Call::Link { fid, dir, name } => self.link(ask, *fid, *dir, name),
             Call::Remove { dir, name, what, hold } => self.remove(ask, *dir, name, *what, *hold),
@@ -138,7 +144,9 @@ impl ModelTree {
             Call::Rights { fid } => self.tell_rights(ask, *fid),
             Call::SetStatus { fid, change } => self.set_status(ask, *fid, change),
             Call::XattrGet { fid, name } => self.xattr_get(ask, *fid, name),
-            Call::XattrSet { fid, name, value, mode } => self.xattr_set(ask, *fid, name, value, *mode),
+            Call::XattrSet { fid, name, value, mode } => {
+                self.xattr_set(ask, *fid, name, value, *mode)
+            }
             Call::XattrList { fid } => self.xattr_list(ask, *fid),
             Call::XattrRemove { fid, name } => self.xattr_remove(ask, *fid, name),
             Call::VolumeStatus { fid } => self.volume_status(*fid),
@@ -148,7 +156,9 @@ impl ModelTree {
             Call::Write { fid, offset, data, kill_privileges, .. } => {
                 self.write(ask, *fid, *offset, data, *kill_privileges)
             }
-            Call::Allocate { fid, offset, length, mode } => self.allocate(ask, *fid, *offset, *length, *mode),
+            Call::Allocate { fid, offset, length, mode } => {
+                self.allocate(ask, *fid, *offset, *length, *mode)
+            }
             Call::Seek { fid, offset, what } => self.seek(ask, *fid, *offset, *what),
             Call::Commit { fid } | Call::CommitVolume { fid } => {
                 self.node(*fid).map(|_| Answer::Committed { verifier: BootVerifier::default() })
@@ -230,7 +240,16 @@ impl ModelTree {
         };
         let nodes = self.nodes.iter().map(|(fid, of)| (there(*fid), node(of))).collect();
         let (people, next) = (self.people.clone(), self.next);
-        ModelTree { nodes, holds: BTreeMap::new(), opened: BTreeMap::new(), people, name, volume, next, given: None }
+        ModelTree {
+            nodes,
+            holds: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            people,
+            name,
+            volume,
+            next,
+            given: None,
+        }
     }
 
     /// The same files in versions that are higher by so much.
@@ -248,7 +267,11 @@ impl ModelTree {
         }
         self.next += 1;
         let odd = u64::from(kind == Kind::Directory);
-        Fid { volume: self.volume, vnode: VnodeNo(self.next * 2 + odd), unique: types::Uniquifier(self.next) }
+        Fid {
+            volume: self.volume,
+            vnode: VnodeNo(self.next * 2 + odd),
+            unique: types::Uniquifier(self.next),
+        }
     }
 
     /// Drops a file that has neither names nor holders.
@@ -288,7 +311,10 @@ impl ModelTree {
         if fid.volume != self.volume {
             return Err(Fault::NoVolume);
         }
-        Ok(Answer::Volume(VolumeStatus { used_files: self.nodes.len() as u64, ..VolumeStatus::default() }))
+        Ok(Answer::Volume(VolumeStatus {
+            used_files: self.nodes.len() as u64,
+            ..VolumeStatus::default()
+        }))
     }
 }
 

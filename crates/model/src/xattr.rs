@@ -1,5 +1,5 @@
-//! Extended attributes: `user.` follows the mode bits, `trusted.` and `security.` are the superuser's to change, and
-//! nothing of `system.` is kept.
+//! Extended attributes: `user.` follows the mode bits, `trusted.` and `security.` are the
+//! superuser's to change, and nothing of `system.` is kept.
 
 use bytes::Bytes;
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
@@ -18,10 +18,17 @@ enum Space {
 }
 
 impl ModelTree {
-    pub(crate) fn xattr_get(&self, ask: ModelContext<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
+    pub(crate) fn xattr_get(
+        &self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        name: &Bytes,
+    ) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         match space(name)? {
-            Space::User if carries_user(&node.status) => self.need(ask, fid, RequestedAccess::ReadXattr)?,
+            Space::User if carries_user(&node.status) => {
+                self.need(ask, fid, RequestedAccess::ReadXattr)?;
+            }
             Space::User => {
                 self.need(ask, fid, RequestedAccess::See)?;
                 return Err(Fault::NoXattr);
@@ -53,7 +60,9 @@ impl ModelTree {
             _ => {}
         }
         let others = node.xattrs.iter().filter(|(other, _)| *other != name);
-        let total = others.map(|(name, value)| name.len() + value.len()).sum::<usize>() + name.len() + value.len();
+        let total = others.map(|(name, value)| name.len() + value.len()).sum::<usize>()
+            + name.len()
+            + value.len();
         let names = node.xattrs.keys().map(|other| other.len() + 1).sum::<usize>() + name.len() + 1;
         if total > limits::XATTR_TOTAL_BYTES_MAX || names > limits::XATTR_NAMES_BYTES_MAX {
             return Err(Fault::XattrTooBig);
@@ -69,7 +78,12 @@ impl ModelTree {
         Ok(Answer::XattrNames(self.node(fid)?.xattrs.keys().filter(shown).cloned().collect()))
     }
 
-    pub(crate) fn xattr_remove(&mut self, ask: ModelContext<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
+    pub(crate) fn xattr_remove(
+        &mut self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        name: &Bytes,
+    ) -> Result<Answer, Fault> {
         self.need_xattr_change(ask, fid, name)?;
         let node = self.node_mut(fid)?;
         node.xattrs.remove(name).ok_or(Fault::NoXattr)?;
@@ -102,7 +116,14 @@ fn space(name: &[u8]) -> Result<Space, Fault> {
     if name.len() > limits::XATTR_NAME_BYTES_MAX {
         return Err(Fault::NameTooLong);
     }
-    let spaces = [(&b"user."[..], Space::User), (b"trusted.", Space::Trusted), (b"security.", Space::Security)];
-    let (prefix, space) = spaces.into_iter().find(|(prefix, _)| name.starts_with(prefix)).ok_or(Fault::Unsupported)?;
+    let spaces = [
+        (&b"user."[..], Space::User),
+        (b"trusted.", Space::Trusted),
+        (b"security.", Space::Security),
+    ];
+    let (prefix, space) = spaces
+        .into_iter()
+        .find(|(prefix, _)| name.starts_with(prefix))
+        .ok_or(Fault::Unsupported)?;
     if name.len() == prefix.len() || name.contains(&0) { Err(Fault::Invalid) } else { Ok(space) }
 }

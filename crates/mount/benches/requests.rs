@@ -1,8 +1,9 @@
-//! What a request costs that is answered from the client's memory, over each transport: no server, no disk.
+//! What a request costs that is answered from the client's memory, over each transport: no server,
+//! no disk.
 //!
-//! `cargo bench -p mount [-- SECONDS]`: alternates between the transports, and prints medians of requests a second, and
-//! context switches and microseconds of processor time a request (of this process: the one that asks and the mount).
-//! Needs root and `/dev/fuse`.
+//! `cargo bench -p mount [-- SECONDS]`: alternates between the transports, and prints medians of
+//! requests a second, and context switches and microseconds of processor time a request (of this
+//! process: the one that asks and the mount). Needs root and `/dev/fuse`.
 
 #![allow(clippy::unwrap_used)] // A measurement ends where it fails.
 
@@ -36,10 +37,17 @@ fn used() -> (f64, f64) {
     let mut ticks = 0.0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
         let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        let count = |line: &str| line.split_ascii_whitespace().nth(1).and_then(|word| word.parse::<f64>().ok());
-        switches += status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(count).sum::<f64>();
+        let count = |line: &str| {
+            line.split_ascii_whitespace().nth(1).and_then(|word| word.parse::<f64>().ok())
+        };
+        switches += status
+            .lines()
+            .filter(|line| line.contains("ctxt_switches"))
+            .filter_map(count)
+            .sum::<f64>();
         let time = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        ticks += time.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or_default();
+        ticks +=
+            time.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or_default();
     }
     (switches, ticks / 1000.0)
 }
@@ -79,19 +87,25 @@ fn median(mut of: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let seconds = std::env::args().filter_map(|word| word.parse::<f64>().ok()).next().unwrap_or(0.5);
+    let seconds =
+        std::env::args().filter_map(|word| word.parse::<f64>().ok()).next().unwrap_or(0.5);
     let time = Duration::from_secs_f64(seconds);
     let Some(cell) = cell::Cell::start() else { return };
     let mut transports = vec![("device", KernelTransport::Device)];
     if mount::offers_uring() {
         transports.push(("io_uring", KernelTransport::Uring));
     }
-    let clients: Vec<_> = transports.iter().map(|(_, transport)| cell.mount_over(*transport)).collect();
+    let clients: Vec<_> =
+        transports.iter().map(|(_, transport)| cell.mount_over(*transport)).collect();
     type Case = (&'static str, fn(&Path, Duration) -> Cost);
     let cases: [Case; 4] = [
         ("getattr", |dir, time| measure(time, || status(&dir.join("small")))),
-        ("open, read 4 KiB, close", |dir, time| measure(time, || drop(std::fs::read(dir.join("small")).unwrap()))),
-        ("read 1 MiB past the page cache", |dir, time| measure(time, large_reads(&dir.join("large")))),
+        ("open, read 4 KiB, close", |dir, time| {
+            measure(time, || drop(std::fs::read(dir.join("small")).unwrap()))
+        }),
+        ("read 1 MiB past the page cache", |dir, time| {
+            measure(time, large_reads(&dir.join("large")))
+        }),
         ("write 1 MiB", |dir, time| {
             let file = File::options().write(true).open(dir.join("large")).unwrap();
             let data = vec![7; 1 << 20];
@@ -100,7 +114,10 @@ fn main() {
     ];
     std::fs::write(clients[0].at("small"), [1; 4096]).unwrap();
     std::fs::write(clients[0].at("large"), vec![1; 4 << 20]).unwrap();
-    println!("{:<32} {:<9} {:>10} {:>9} {:>7}", "request", "transport", "a second", "switches", "us cpu");
+    println!(
+        "{:<32} {:<9} {:>10} {:>9} {:>7}",
+        "request", "transport", "a second", "switches", "us cpu"
+    );
     for (name, case) in cases {
         let mut costs: Vec<Vec<Cost>> = transports.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {

@@ -1,8 +1,9 @@
 //! The kernel's side of FUSE as bytes: the layouts and numbers of ABI 7.45, and nothing else.
 //!
-//! The kernel and we run on one machine, so everything is in native byte order. Every struct has the kernel's size,
-//! held by the assertions at the foot. Fields that we never look at keep their place with a leading underscore or the
-//! kernel's name. Source: `linux/fuse.h` and the kernel's changelog of it, minor versions 38 to 45.
+//! The kernel and we run on one machine, so everything is in native byte order. Every struct has
+//! the kernel's size, held by the assertions at the foot. Fields that we never look at keep their
+//! place with a leading underscore or the kernel's name. Source: `linux/fuse.h` and the kernel's
+//! changelog of it, minor versions 38 to 45.
 // A field is named as the kernel names it, and means what it means there.
 #![allow(missing_docs)]
 
@@ -12,13 +13,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const MAJOR: u32 = 7;
 /// The newest minor version that this file describes.
 pub const MINOR: u32 = 45;
-/// The oldest that is served: from here on the kernel tells when set-id bits must go. 7.33 is Linux 5.11.
+/// The oldest that is served: from here on the kernel tells when set-id bits must go. 7.33 is Linux
+/// 5.11.
 pub const MINOR_OLDEST: u32 = 33;
 /// The kernel can drop every cached name at once without a lock from here on.
 pub const MINOR_INC_EPOCH: u32 = 44;
 /// The kernel forgets nodes that nobody uses when it is asked to, from here on.
 pub const MINOR_PRUNE: u32 = 45;
-/// From here on (Linux 6.13) each change of a file has a time of its own, if somebody looked at the one before. 7.42 is Linux 6.14.
+/// From here on (Linux 6.13) each change of a file has a time of its own, if somebody looked at the
+/// one before. 7.42 is Linux 6.14.
 pub const MINOR_FINE_TIMES: u32 = 42;
 
 /// The node of the root directory.

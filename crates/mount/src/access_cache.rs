@@ -1,19 +1,26 @@
 //! What the kernel is told of who may do what, where access lists decide.
 //!
-//! A mount of one user, which the kernel keeps others out of, says that user's rights as everybody's mode bits. In a shared one:
+//! A mount of one user, which the kernel keeps others out of, says that user's rights as
+//! everybody's mode bits. In a shared one:
 //!
-//! The kernel asks nobody when it answers from what it keeps, so it must know itself who may. It knows mode bits and POSIX ACLs, and both are made here from the
-//! rights of users (`venus::Venus::rights`):
+//! The kernel asks nobody when it answers from what it keeps, so it must know itself who may. It
+//! knows mode bits and POSIX ACLs, and both are made here from the rights of users
+//! (`venus::Venus::rights`):
 //!
-//! - The owner is judged by the owner's bits: they are what the owner's rights give. Others have none.
-//! - Everybody else is judged by an ACL, which the kernel asks for (`system.posix_acl_access`) where group bits say that there may be one, and keeps. It
-//!   names each user whose rights are known here, whoever asks among them, and gives nothing to everybody else.
-//! - Who is refused is not refused before the kernel has forgotten that ACL and asked for the status and the ACL anew, in that user's name (`fuse_perm_getattr`):
-//!   so nobody needs to be known before he comes.
+//! - The owner is judged by the owner's bits: they are what the owner's rights give. Others have
+//!   none.
+//! - Everybody else is judged by an ACL, which the kernel asks for (`system.posix_acl_access`)
+//!   where group bits say that there may be one, and keeps. It names each user whose rights are
+//!   known here, whoever asks among them, and gives nothing to everybody else.
+//! - Who is refused is not refused before the kernel has forgotten that ACL and asked for the
+//!   status and the ACL anew, in that user's name (`fuse_perm_getattr`): so nobody needs to be
+//!   known before he comes.
 //!
-//! `r` and `x` of a directory are `l`; `w` is any of `i`, `d`, `w` and `a`, and which of them it is is asked of the server by the change itself. `r`, `w` and `x` of
-//! a file are what its mode bits for the owner and the rights `r` and `w` both give. Where rights may have changed everything told here is taken back
-//! (`Notifier`, `rights`), before that is acknowledged. The superuser of the machine is asked for nothing by the kernel: it sees what the kernel keeps.
+//! `r` and `x` of a directory are `l`; `w` is any of `i`, `d`, `w` and `a`, and which of them it is
+//! is asked of the server by the change itself. `r`, `w` and `x` of a file are what its mode bits
+//! for the owner and the rights `r` and `w` both give. Where rights may have changed everything
+//! told here is taken back (`Notifier`, `rights`), before that is acknowledged. The superuser of
+//! the machine is asked for nothing by the kernel: it sees what the kernel keeps.
 
 use guard::Rights;
 use rustix::io::Errno;
@@ -32,7 +39,8 @@ const EXECUTE: u16 = 1;
 
 /// Users that an ACL names at most: the kernel takes it in one page.
 const USERS_MAX: usize = 500;
-/// Attempts to answer with what is still so. Then the caller is refused, and the kernel keeps nothing.
+/// Attempts to answer with what is still so. Then the caller is refused, and the kernel keeps
+/// nothing.
 const ATTEMPTS: usize = 16;
 
 /// The bits that rights give. `mode`: of the file's owner.
@@ -68,7 +76,8 @@ fn encode(owner: u16, mut users: Vec<(u32, u16)>) -> Vec<u8> {
 }
 
 impl Task<'_> {
-    /// The status with the mode that the kernel is to judge by. `found`: in which directory, by an answer of which time.
+    /// The status with the mode that the kernel is to judge by. `found`: in which directory, by an
+    /// answer of which time.
     pub(crate) fn permitted(&self, mut status: Status, found: Option<(Fid, Stamp)>) -> Status {
         if !self.on.devices {
             status.device = 0;
@@ -86,7 +95,9 @@ impl Task<'_> {
         }
         if !self.on.agreement.is_shared() {
             let uid = self.request().caller.uid;
-            let all = self.rights_of(uid, status.fid).map_or(0, |rights| bits(rights, &status, uid == status.uid));
+            let all = self
+                .rights_of(uid, status.fid)
+                .map_or(0, |rights| bits(rights, &status, uid == status.uid));
             return Status { mode: set_ids | all << 6 | all << 3 | all, ..status };
         }
         let owner = if status.uid == 0 {
@@ -109,7 +120,11 @@ impl Task<'_> {
         let status = self.venus().getattr(&request, fid)?.status;
         let lets = || self.venus().lets(request.caller, &status, wanted);
         // Nobody is refused for what was known of him a while ago.
-        if lets() || self.venus().learn_ids(&request)? && lets() { Ok(()) } else { Err(RequestRefusal(Errno::ACCESS)) }
+        if lets() || self.venus().learn_ids(&request)? && lets() {
+            Ok(())
+        } else {
+            Err(RequestRefusal(Errno::ACCESS))
+        }
     }
 
     /// None: the service does not say.
@@ -123,7 +138,8 @@ impl Task<'_> {
         self.venus().rights(&request, fid).ok().map(|(rights, _)| rights)
     }
 
-    /// Answers with the ACL of a file or directory; that nobody asked for (of a volume that mode bits decide in) and default ones are not there.
+    /// Answers with the ACL of a file or directory; that nobody asked for (of a volume that mode
+    /// bits decide in) and default ones are not there.
     pub(crate) fn get_permits(&self, size: u32, name: &[u8]) -> Result<(), RequestRefusal> {
         let (fid, request) = (self.fid()?, self.request());
         for _ in 0..ATTEMPTS {
@@ -132,14 +148,27 @@ impl Task<'_> {
             if name != ACCESS || !status.by_list || status.kind.has_target() {
                 return Err(RequestRefusal(Errno::NODATA));
             }
-            let asker = if request.caller.uid == 0 { None } else { Some(self.venus().rights(&request, fid)?.0) };
+            let asker = if request.caller.uid == 0 {
+                None
+            } else {
+                Some(self.venus().rights(&request, fid)?.0)
+            };
             let mut known = self.venus().known_rights(fid);
             known.retain(|(uid, _)| *uid != request.caller.uid && *uid != status.uid);
             known.truncate(USERS_MAX);
-            known.extend(asker.filter(|_| request.caller.uid != status.uid).map(|rights| (request.caller.uid, rights)));
-            let users = known.into_iter().map(|(uid, rights)| (uid, bits(rights, &status, false))).collect();
+            known.extend(
+                asker
+                    .filter(|_| request.caller.uid != status.uid)
+                    .map(|rights| (request.caller.uid, rights)),
+            );
+            let users = known
+                .into_iter()
+                .map(|(uid, rights)| (uid, bits(rights, &status, false)))
+                .collect();
             let value = encode(self.permitted(status, None).mode >> 6 & 0o7, users);
-            let sent = self.venus().answering(found.stamp, |still| still.then(|| self.sized(size, &value)));
+            let sent = self
+                .venus()
+                .answering(found.stamp, |still| still.then(|| self.sized(size, &value)));
             if let Some(sent) = sent {
                 return sent;
             }
@@ -179,7 +208,9 @@ mod tests {
     #[test]
     fn bits_are_what_rights_give_within_the_owners_mode() {
         let dir = status(Kind::Directory, 0);
-        for (rights, wanted) in [("", 0), ("l", 5), ("r", 0), ("i", 2), ("ld", 7), ("la", 7), ("lk", 5)] {
+        for (rights, wanted) in
+            [("", 0), ("l", 5), ("r", 0), ("i", 2), ("ld", 7), ("la", 7), ("lk", 5)]
+        {
             assert_eq!(bits(rights.parse().unwrap(), &dir, false), wanted, "{rights}");
         }
         let rows = [
@@ -190,7 +221,11 @@ mod tests {
             ("l", 0o777, false, 0),
         ];
         for (rights, mode, owns, wanted) in rows {
-            assert_eq!(bits(rights.parse().unwrap(), &status(Kind::File, mode), owns), wanted, "{rights} {mode:o}");
+            assert_eq!(
+                bits(rights.parse().unwrap(), &status(Kind::File, mode), owns),
+                wanted,
+                "{rights} {mode:o}"
+            );
         }
         let file = status(Kind::File, 0o644);
         assert_eq!(bits(Rights::INSERT, &file, true), 2, "a drop box");
@@ -200,7 +235,8 @@ mod tests {
     #[test]
     fn an_acl_has_its_users_in_order_and_nothing_for_others() {
         let bytes = encode(6, vec![(20, 4), (10, 7)]);
-        let words: Vec<u16> = bytes[4..].chunks(8).map(|entry| u16::from_le_bytes([entry[0], entry[1]])).collect();
+        let words: Vec<u16> =
+            bytes[4..].chunks(8).map(|entry| u16::from_le_bytes([entry[0], entry[1]])).collect();
         assert_eq!(words, [0x01, 0x02, 0x02, 0x04, 0x10, 0x20]);
         assert_eq!(bytes[12..20], [2, 0, 7, 0, 10, 0, 0, 0]);
         assert_eq!(bytes.len(), 4 + 6 * 8);

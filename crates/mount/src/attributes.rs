@@ -94,7 +94,8 @@ pub const fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-/// A status as `GETATTR` and the like return it. `number`: the kernel's for the file, here and below.
+/// A status as `GETATTR` and the like return it. `number`: the kernel's for the file, here and
+/// below.
 fn attr(number: u64, status: &Status) -> abi::Attr {
     abi::Attr {
         ino: nodes::ino(number),
@@ -118,7 +119,12 @@ fn attr(number: u64, status: &Status) -> abi::Attr {
 }
 
 /// A found or made name. Each part is kept by the kernel only if it may be.
-pub fn entry(number: u64, status: &Status, of_name: Validity, of_status: Validity) -> abi::EntryOut {
+pub fn entry(
+    number: u64,
+    status: &Status,
+    of_name: Validity,
+    of_status: Validity,
+) -> abi::EntryOut {
     // Whoever comes by a mount point must ask (`submounts.rs`).
     let of_status = of_status.only_if(status.kind != Kind::MountPoint);
     abi::EntryOut {
@@ -162,7 +168,12 @@ pub fn no_entry(valid: Validity) -> abi::EntryOut {
 
 /// A status alone.
 pub fn attr_out(number: u64, status: &Status, valid: Validity) -> abi::AttrOut {
-    abi::AttrOut { attr_valid: valid.secs, attr_valid_nsec: valid.nanos, dummy: 0, attr: attr(number, status) }
+    abi::AttrOut {
+        attr_valid: valid.secs,
+        attr_valid_nsec: valid.nanos,
+        dummy: 0,
+        attr: attr(number, status),
+    }
 }
 
 const fn statx_time(time: Timestamp) -> abi::StatxTime {

@@ -1,5 +1,6 @@
-//! Orders to this client, not to a file system: what it shall forget. They are read (`rialto.do:ORDER`, see `virtual_xattrs.rs`) and not set, because nothing can be set
-//! where a volume is read-only. None of them changes anything that anybody can see.
+//! Orders to this client, not to a file system: what it shall forget. They are read
+//! (`rialto.do:ORDER`, see `virtual_xattrs.rs`) and not set, because nothing can be set where a
+//! volume is read-only. None of them changes anything that anybody can see.
 //!
 //! | order | |
 //! |---|---|
@@ -71,7 +72,9 @@ impl Task<'_> {
             CacheOrder::Sysnames(list) if self.request().caller.is_root() => {
                 self.on.sysnames.set(list).map_err(|_| Errno::INVAL)?;
             }
-            CacheOrder::Rank(..) | CacheOrder::Sysnames(_) => return Err(RequestRefusal(Errno::PERM)),
+            CacheOrder::Rank(..) | CacheOrder::Sysnames(_) => {
+                return Err(RequestRefusal(Errno::PERM));
+            }
             CacheOrder::CheckVolumes => {
                 self.on.edges.iter().for_each(|edges| edges.leave_all());
                 if let Some(flat) = &self.on.flat {

@@ -1,8 +1,9 @@
 //! The way requests come from the kernel and replies go back.
 //!
-//! A request must be answered where it came from: its [`Requester`]. A [`Channel`] is one end of the kernel's queue behind
-//! `/dev/fuse`: [`Device`], one descriptor each, cloned as often as there are readers. What comes by io_uring has requesters of
-//! its own (`rings`), and needs the device still for what the kernel sends no other way.
+//! A request must be answered where it came from: its [`Requester`]. A [`Channel`] is one end of
+//! the kernel's queue behind `/dev/fuse`: [`Device`], one descriptor each, cloned as often as there
+//! are readers. What comes by io_uring has requesters of its own (`rings`), and needs the device
+//! still for what the kernel sends no other way.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,7 +35,8 @@ pub trait Requester: Send + Sync {
 
 /// One end of the kernel's queue.
 pub trait Channel: Requester {
-    /// Waits for the next request; replaces what is in `into`, whose capacity must be that of [`buffer`].
+    /// Waits for the next request; replaces what is in `into`, whose capacity must be that of
+    /// [`buffer`].
     ///
     /// # Errors
     /// What the kernel says when it is neither a request nor the end.
@@ -109,7 +111,8 @@ impl Device {
 
     fn send(&self, unique: u64, error: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         assert!(parts.len() <= PARTS_MAX, "a reply of {} parts", parts.len());
-        let length = size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let length =
+            size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let len = u32::try_from(length).map_err(|_| Errno::OVERFLOW)?;
         let header = abi::OutHeader { len, error, unique };
         let mut all = [IoSlice::new(&[]); PARTS_MAX + 1];
@@ -160,8 +163,8 @@ impl Channel for Device {
         mem::fuse::close_backing(self.fd.as_fd(), number)
     }
 
-    /// A descriptor with a queue of its own. Where the device may not be opened (the helper opened the first one for
-    /// us), the queue is shared, which costs some contention and nothing else.
+    /// A descriptor with a queue of its own. Where the device may not be opened (the helper opened
+    /// the first one for us), the queue is shared, which costs some contention and nothing else.
     fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
         let cloned = Self::open().and_then(|fresh| {
             mem::fuse::clone_device(fresh.as_fd(), self.fd.as_fd())?;

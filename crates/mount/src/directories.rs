@@ -1,7 +1,8 @@
 //! Listings.
 //!
-//! Offsets: 0 is before `.`, 1 before `..`, and from 2 on an offset is venus's cookie plus 2; but that behind the last entry is the listing's own
-//! (`listings.rs` says why). Those have bit 62, and the kernel's offsets are signed, so cookies must stay below 2^62 - 2.
+//! Offsets: 0 is before `.`, 1 before `..`, and from 2 on an offset is venus's cookie plus 2; but
+//! that behind the last entry is the listing's own (`listings.rs` says why). Those have bit 62, and
+//! the kernel's offsets are signed, so cookies must stay below 2^62 - 2.
 
 use std::io::IoSlice;
 
@@ -29,7 +30,8 @@ fn entry_bytes(name: &[u8], plus: bool) -> usize {
     (fixed + name.len()).next_multiple_of(8)
 }
 
-/// A listing as the kernel lays it out. With `plus` every entry has an [`abi::EntryOut`], whose `nodeid` 0 means: not told.
+/// A listing as the kernel lays it out. With `plus` every entry has an [`abi::EntryOut`], whose
+/// `nodeid` 0 means: not told.
 struct Block {
     bytes: Vec<u8>,
     bytes_max: usize,
@@ -69,7 +71,8 @@ impl Task<'_> {
         if doubted {
             self.need_bits(self.fid()?, 4)?;
         } else if self.on.agreement.has_silent_opendir() {
-            // Heard once: from now on the kernel opens and closes directories by itself, and keeps listings.
+            // Heard once: from now on the kernel opens and closes directories by itself, and keeps
+            // listings.
             return Err(RequestRefusal(Errno::NOSYS));
         }
         let _ = self.value(&abi::OpenOut { fh: 0, open_flags: KEPT, backing_id: 0 });
@@ -92,14 +95,18 @@ impl Task<'_> {
             return Ok(());
         };
         self.push_dots(&mut block, of.offset);
-        let (listing, end_offset) = self.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
+        let (listing, end_offset) =
+            self.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
         let fitting = self.fitting(&block, &listing.entries);
         let shown = &listing.entries[..fitting];
         if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {
             return Err(RequestRefusal(Errno::INVAL));
         }
         if let Some(entry) = shown.iter().find(|entry| entry.cookie > COOKIE_MAX) {
-            tracing::error!(entry.cookie, "cookie of a directory entry does not fit the kernel's offsets");
+            tracing::error!(
+                entry.cookie,
+                "cookie of a directory entry does not fit the kernel's offsets"
+            );
             return Err(RequestRefusal(Errno::IO));
         }
         let given = if plus { self.remember_shown(shown) } else { Vec::new() };
@@ -109,7 +116,12 @@ impl Task<'_> {
                 self.on.notifier.gives(dir);
             }
             for entry in shown {
-                push_entry(&mut block, &self.on.nodes, entry, (self.validity(names), self.validity(still)));
+                push_entry(
+                    &mut block,
+                    &self.on.nodes,
+                    entry,
+                    (self.validity(names), self.validity(still)),
+                );
             }
             if listing.end && fitting == listing.entries.len() {
                 block.end_at(end_offset);
@@ -122,19 +134,29 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// A page of the listing under way, or of a new one; and the offset behind its last entry, if this is the page.
-    fn page(&self, offset: u64, cookie: u64, bytes_max: u32, plus: bool) -> Result<(DirListing, u64), RequestRefusal> {
+    /// A page of the listing under way, or of a new one; and the offset behind its last entry, if
+    /// this is the page.
+    fn page(
+        &self,
+        offset: u64,
+        cookie: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Result<(DirListing, u64), RequestRefusal> {
         let (dir, reader) = (self.fid()?, (self.header.nodeid, self.header.pid));
         let known = if offset == 0 { None } else { self.on.listings.find(reader) };
         let under_way = match known {
             Some(listing) => listing,
             None => self.begin_listing(dir, reader, offset == 0)?,
         };
-        if offset != 0 && self.on.listings.goes_on(reader, self.on.notifier.breaks()) && self.on.notifier.lists_names()
+        if offset != 0
+            && self.on.listings.goes_on(reader, self.on.notifier.breaks())
+            && self.on.notifier.lists_names()
         {
             self.on.notifier.end_names();
         }
-        let mut page = self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
+        let mut page =
+            self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
         for status in page.entries.iter_mut().filter_map(|entry| entry.status.as_mut()) {
             *status = self.permitted(*status, Some((dir, page.stamp)));
         }
@@ -143,8 +165,9 @@ impl Task<'_> {
             self.on.listings.spoil(reader);
         }
         let breaks = self.on.notifier.breaks();
-        let of_one_promise =
-            may_stay && under_way.since == Some(breaks) && !self.on.listings.others_lag(reader, breaks);
+        let of_one_promise = may_stay
+            && under_way.since == Some(breaks)
+            && !self.on.listings.others_lag(reader, breaks);
         if offset != 0 && !of_one_promise {
             self.on.notifier.inode_data(dir);
         }
@@ -159,7 +182,8 @@ impl Task<'_> {
         Ok((page, under_way.end_offset()))
     }
 
-    /// Where a reader goes on; `None`: at the end of a listing that is forgotten, or that was another reader's.
+    /// Where a reader goes on; `None`: at the end of a listing that is forgotten, or that was
+    /// another reader's.
     fn cookie(&self, offset: u64) -> Option<u64> {
         let known = self.on.listings.find((self.header.nodeid, self.header.pid));
         match known {
@@ -218,12 +242,21 @@ impl Task<'_> {
     }
 }
 
-/// The status that the kernel is given; not that of a mount point, which it looks up when somebody comes by.
+/// The status that the kernel is given; not that of a mount point, which it looks up when somebody
+/// comes by.
 fn told<'a>(nodes: &KernelNodes, entry: &'a ListEntry) -> Option<&'a Status> {
-    entry.status.as_ref().filter(|status| status.kind != Kind::MountPoint && nodes.has_room(entry.fid))
+    entry
+        .status
+        .as_ref()
+        .filter(|status| status.kind != Kind::MountPoint && nodes.has_room(entry.fid))
 }
 
-fn push_entry(block: &mut Block, nodes: &KernelNodes, entry: &ListEntry, (names, still): (Validity, Validity)) {
+fn push_entry(
+    block: &mut Block,
+    nodes: &KernelNodes,
+    entry: &ListEntry,
+    (names, still): (Validity, Validity),
+) {
     let (name, number) = (entry.name.as_bytes(), nodes.number(entry.fid));
     let kept = names.only_if(sysname::stem(name).is_none());
     let status_kept = still.only_if(entry.cacheable);

@@ -1,7 +1,8 @@
 //! From a request of the kernel to the operation of venus, and back with the reply.
 //!
-//! A [`Task`] is one request under way. Its operations (in `names`, `files`, `directories`, `locks`, `status`, `xattrs`)
-//! reply themselves, or return a [`RequestRefusal`], which becomes the reply.
+//! A [`Task`] is one request under way. Its operations (in `names`, `files`, `directories`,
+//! `locks`, `status`, `xattrs`) reply themselves, or return a [`RequestRefusal`], which becomes the
+//! reply.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
 use crate::{attributes, errno, files, groups};
 
-/// From this size on a write's data is kept in the buffer that it came in, not copied out: the buffer is 1 MiB, and many
-/// small writes must not hold one each.
+/// From this size on a write's data is kept in the buffer that it came in, not copied out: the
+/// buffer is 1 MiB, and many small writes must not hold one each.
 const KEPT_BYTES_MIN: usize = 64 << 10;
 
 /// What all requests of one mount share, or of one volume of a mount of many.
@@ -104,7 +105,11 @@ impl Task<'_> {
     }
 
     pub(crate) fn request(&self) -> venus::RequestContext<'_> {
-        venus::RequestContext { caller: &self.caller, cancel: Some(self.cancel), groups: Some(self.groups) }
+        venus::RequestContext {
+            caller: &self.caller,
+            cancel: Some(self.cancel),
+            groups: Some(self.groups),
+        }
     }
 
     /// The file that the request is about.
@@ -118,7 +123,11 @@ impl Task<'_> {
 
     /// A second file of a request, which must be of the same volume.
     pub(crate) fn fid_beside(&self, node: u64) -> Result<Fid, RequestRefusal> {
-        if self.on.nodes.has_number(node) { self.fid_of(node) } else { Err(RequestRefusal(Errno::XDEV)) }
+        if self.on.nodes.has_number(node) {
+            self.fid_of(node)
+        } else {
+            Err(RequestRefusal(Errno::XDEV))
+        }
     }
 
     /// The same request, as one of another volume of the mount.
@@ -129,7 +138,8 @@ impl Task<'_> {
 
     /// Whether all volumes on the way here are read-only, so that mount points prefer such.
     pub(crate) fn prefers_read_only(&self) -> bool {
-        let flat = self.on.flat.as_ref().is_some_and(|flat| flat.is_read_only(self.on.nodes.slot()));
+        let flat =
+            self.on.flat.as_ref().is_some_and(|flat| flat.is_read_only(self.on.nodes.slot()));
         flat || self.on.edges.as_ref().is_some_and(|edges| edges.is_read_only())
     }
 
@@ -163,7 +173,8 @@ impl Task<'_> {
         match sent {
             Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => {
-                tracing::error!(%error, opcode = self.header.opcode, "kernel does not take the reply");
+                tracing::error!(%error, opcode = self.header.opcode, "kernel does not take the \
+                    reply");
                 // Whoever waits must not wait for ever.
                 if error != Errno::IO {
                     let _ = self.requester.reply(self.header.unique, Err(Errno::IO));
@@ -176,7 +187,9 @@ impl Task<'_> {
     fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
         if let Some(edges) = &self.on.edges {
             match (&operation, self.header.nodeid) {
-                (Operation::Lookup { name }, PORCH_NODE) => return self.lookup_in_porch(edges, name),
+                (Operation::Lookup { name }, PORCH_NODE) => {
+                    return self.lookup_in_porch(edges, name);
+                }
                 (Operation::Getattr(_), PORCH_NODE) => {
                     let _ = self.value(&attributes::porch_status());
                     return Ok(());
@@ -250,7 +263,9 @@ impl Task<'_> {
             }
             Operation::Init { .. } => Err(RequestRefusal(Errno::IO)),
             // Handled before there is a task, and never answered.
-            Operation::Interrupt { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => Ok(()),
+            Operation::Interrupt { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => {
+                Ok(())
+            }
         }
     }
 }
@@ -285,10 +300,17 @@ impl Dispatch {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        let running = self.interrupts.running(header.unique, header.pid, header.opcode == opcode::SETLKW);
-        let caller = Caller { uid: header.uid, gid: header.gid, groups: None, who: types::RequestIdentity::NAMED };
+        let running =
+            self.interrupts.running(header.unique, header.pid, header.opcode == opcode::SETLKW);
+        let caller = Caller {
+            uid: header.uid,
+            gid: header.gid,
+            groups: None,
+            who: types::RequestIdentity::NAMED,
+        };
         let groups = move || groups::of_process(header.pid);
-        let task = Task { on: self, header, requester, caller, cancel: &running.cancel, groups: &groups };
+        let task =
+            Task { on: self, header, requester, caller, cancel: &running.cancel, groups: &groups };
         if let Err(RequestRefusal(errno)) = run(&task) {
             task.refuse(errno);
         }
@@ -314,7 +336,9 @@ impl Dispatch {
     /// With the dispatch of the volume that this node is of.
     fn of<R>(&self, node: u64, run: impl FnOnce(&Dispatch) -> R) -> Option<R> {
         match &self.flat {
-            Some(flat) if Slot::of(node) != Slot::FIRST => flat.dispatch(Slot::of(node)).map(|other| run(&other)),
+            Some(flat) if Slot::of(node) != Slot::FIRST => {
+                flat.dispatch(Slot::of(node)).map(|other| run(&other))
+            }
             _ => Some(run(self)),
         }
     }
@@ -339,7 +363,9 @@ impl Dispatch {
         match request.operation {
             Operation::Interrupt { unique } => self.interrupts.interrupt(unique),
             Operation::Forget { lookups } => self.forget_any(request.header.nodeid, lookups),
-            Operation::BatchForget(bytes) => forgets(bytes).for_each(|one| self.forget_any(one.nodeid, one.nlookup)),
+            Operation::BatchForget(bytes) => {
+                forgets(bytes).for_each(|one| self.forget_any(one.nodeid, one.nlookup));
+            }
             _ => return false,
         }
         true
@@ -369,14 +395,17 @@ impl Handler for Dispatch {
         let (header, of, length) = match KernelRequest::decode(bytes) {
             Err(error) => return refuse_undecoded(bytes, error, requester),
             Ok(request) if self.take_notice(&request) => return,
-            Ok(KernelRequest { header, operation: Operation::Write { of, data } }) if data.len() >= KEPT_BYTES_MIN => {
+            Ok(KernelRequest { header, operation: Operation::Write { of, data } })
+                if data.len() >= KEPT_BYTES_MIN =>
+            {
                 (header, of, data.len())
             }
             Ok(KernelRequest { header, operation }) => {
                 return self.run(header, requester, |task| task.run(operation));
             }
         };
-        // The data is the end of the request: what is written keeps the buffer, and nothing is copied.
+        // The data is the end of the request: what is written keeps the buffer, and nothing is
+        // copied.
         let whole = Bytes::from(std::mem::take(bytes));
         let data = whole.slice(whole.len() - length..);
         self.run(header, requester, |task| task.write(&of, data));
@@ -385,7 +414,10 @@ impl Handler for Dispatch {
     fn ended(&self) {
         self.interrupts.end();
         self.notifier.ended();
-        self.flat.iter().flat_map(|flat| flat.dispatches()).for_each(|volume| volume.notifier.ended());
+        self.flat
+            .iter()
+            .flat_map(|flat| flat.dispatches())
+            .for_each(|volume| volume.notifier.ended());
     }
 
     fn refuse(&self, request: &[u8], requester: &dyn Requester) {

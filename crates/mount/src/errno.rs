@@ -33,7 +33,9 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Unsupported => Errno::OPNOTSUPP,
         Fault::Busy => Errno::BUSY,
         // These are for the client's machinery: an application sees them only if that has failed.
-        Fault::ChainAborted | Fault::GroupsNeeded | Fault::NoCredential | Fault::NotDelegated => Errno::IO,
+        Fault::ChainAborted | Fault::GroupsNeeded | Fault::NoCredential | Fault::NotDelegated => {
+            Errno::IO
+        }
         Fault::Expired => Errno::IO,
         Fault::NoVolume => Errno::NODEV,
         Fault::Offline => Errno::NOMEDIUM,
@@ -52,7 +54,8 @@ pub fn of(error: &Error) -> Errno {
         Error::Fault(fault) => of_fault(*fault),
         Error::Interrupted => Errno::INTR,
         Error::TimedOut => Errno::TIMEDOUT,
-        // Whether it happened is unknown, and the application must not take it for done or for refused.
+        // Whether it happened is unknown, and the application must not take it for done or for
+        // refused.
         Error::Lost | Error::Protocol | Error::LockLost => Errno::IO,
         Error::Closed(_) => Errno::NOTCONN,
         Error::NoCache(_) => Errno::IO,

@@ -61,15 +61,18 @@ fn allocate_mode(mode: u32) -> Option<AllocateMode> {
 const NO_NAME: &[u8] = b"";
 
 impl Task<'_> {
-    /// A handle that cannot write, or whose closing venus need not hear of, has nothing to flush, so its closing needs no request, unless the file has byte-range
-    /// locks: closing any descriptor of a file ends its process's locks on it.
+    /// A handle that cannot write, or whose closing venus need not hear of, has nothing to flush,
+    /// so its closing needs no request, unless the file has byte-range locks: closing any
+    /// descriptor of a file ends its process's locks on it.
     pub(crate) fn open_out(&self, fid: Fid, opened: &OpenReply, read_only: bool) -> abi::OpenOut {
         let mut open_flags = 0;
         if opened.direct {
             open_flags |= flag::FOPEN_DIRECT_IO;
         }
-        // Pages that the kernel has are good until a break takes them back; with a body it uses none, and drops them.
-        open_flags |= if opened.backing.is_some() { flag::FOPEN_PASSTHROUGH } else { flag::FOPEN_KEEP_CACHE };
+        // Pages that the kernel has are good until a break takes them back; with a body it uses
+        // none, and drops them.
+        open_flags |=
+            if opened.backing.is_some() { flag::FOPEN_PASSTHROUGH } else { flag::FOPEN_KEEP_CACHE };
         if (read_only || opened.quiet) && !self.on.locks.any(fid) {
             open_flags |= flag::FOPEN_NOFLUSH;
         }
@@ -98,13 +101,21 @@ impl Task<'_> {
         self.need_bits(fid, wanted)
     }
 
-    /// The kernel asks this way when it knows of no such name, and whoever makes a file may open it, so it checks no rights.
-    /// A file that somebody else made meanwhile must not be opened like this: told that what it knows is stale, the
-    /// kernel looks again, and then opens and checks in the usual way.
+    /// The kernel asks this way when it knows of no such name, and whoever makes a file may open
+    /// it, so it checks no rights. A file that somebody else made meanwhile must not be opened like
+    /// this: told that what it knows is stale, the kernel looks again, and then opens and checks in
+    /// the usual way.
     pub(crate) fn create(&self, of: &abi::CreateIn, name: &[u8]) -> Result<(), RequestRefusal> {
         let dir = self.fid()?;
         let mode = attributes::permissions(of.mode);
-        match self.venus().create(&self.request(), dir, &self.name(name)?, mode, true, open_mode(of.flags)) {
+        match self.venus().create(
+            &self.request(),
+            dir,
+            &self.name(name)?,
+            mode,
+            true,
+            open_mode(of.flags),
+        ) {
             Ok((entry, opened)) => self.entry(name, &entry, Some(&opened)),
             Err(venus::Error::Fault(Fault::Exists)) if of.flags & open_flag::EXCLUSIVE == 0 => {
                 return Err(RequestRefusal(Errno::STALE));
@@ -116,7 +127,8 @@ impl Task<'_> {
 
     pub(crate) fn tmpfile(&self, of: &abi::CreateIn) -> Result<(), RequestRefusal> {
         let mode = attributes::permissions(of.mode);
-        let (entry, opened) = self.venus().make_unnamed(&self.request(), self.fid()?, mode, open_mode(of.flags))?;
+        let (entry, opened) =
+            self.venus().make_unnamed(&self.request(), self.fid()?, mode, open_mode(of.flags))?;
         self.entry(NO_NAME, &entry, Some(&opened));
         Ok(())
     }
@@ -129,7 +141,13 @@ impl Task<'_> {
 
     pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), RequestRefusal> {
         let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
-        let wrote = self.venus().write(&self.request(), OpenHandle(of.fh), of.offset, data, kill_privileges)?;
+        let wrote = self.venus().write(
+            &self.request(),
+            OpenHandle(of.fh),
+            of.offset,
+            data,
+            kill_privileges,
+        )?;
         // After a cached write the kernel asks for a sync by itself.
         if of.flags & open_flag::DATA_SYNC != 0 && self.venus().is_direct(OpenHandle(of.fh)) {
             self.venus().fsync(&self.request(), OpenHandle(of.fh))?;
@@ -152,7 +170,8 @@ impl Task<'_> {
         if let Ok(fid) = self.fid() {
             self.release_locks(fid, handle);
         }
-        let flock_owner = (of.release_flags & flag::RELEASE_FLOCK_UNLOCK != 0).then_some(LockOwner(of.lock_owner));
+        let flock_owner = (of.release_flags & flag::RELEASE_FLOCK_UNLOCK != 0)
+            .then_some(LockOwner(of.lock_owner));
         self.venus().release(&self.request(), handle, flock_owner)?;
         self.done();
         Ok(())
@@ -210,9 +229,15 @@ mod tests {
     fn fallocate_offers_what_it_offers() {
         use rustix::fs::FallocateFlags as F;
         assert_eq!(allocate_mode(0), Some(AllocateMode::Extend));
-        assert_eq!(allocate_mode((F::PUNCH_HOLE | F::KEEP_SIZE).bits()), Some(AllocateMode::PunchHole));
+        assert_eq!(
+            allocate_mode((F::PUNCH_HOLE | F::KEEP_SIZE).bits()),
+            Some(AllocateMode::PunchHole)
+        );
         assert_eq!(allocate_mode(F::ZERO_RANGE.bits()), Some(AllocateMode::ZeroExtend));
-        assert_eq!(allocate_mode((F::ZERO_RANGE | F::KEEP_SIZE).bits()), Some(AllocateMode::ZeroKeepSize));
+        assert_eq!(
+            allocate_mode((F::ZERO_RANGE | F::KEEP_SIZE).bits()),
+            Some(AllocateMode::ZeroKeepSize)
+        );
         assert_eq!(allocate_mode(F::COLLAPSE_RANGE.bits()), None);
         assert_eq!(allocate_mode(F::INSERT_RANGE.bits()), None);
     }

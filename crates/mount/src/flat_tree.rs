@@ -1,18 +1,28 @@
-//! All volumes in one mount, for who cannot have a mount for each (`submounts.rs`): users who are not root, and namespaces that mounts below do not come to.
+//! All volumes in one mount, for who cannot have a mount for each (`submounts.rs`): users who are
+//! not root, and namespaces that mounts below do not come to.
 //!
-//! Model. Every volume that somebody came by has a dispatch of its own, with its cache manager, and a [`Slot`]: the upper bits of all its nodes' numbers. The mount's handler
-//! is the first volume's dispatch; what concerns another slot is done by that one's, on the same channel.
+//! Model. Every volume that somebody came by has a dispatch of its own, with its cache manager, and
+//! a [`Slot`]: the upper bits of all its nodes' numbers. The mount's handler is the first volume's
+//! dispatch; what concerns another slot is done by that one's, on the same channel.
 //!
-//! - Looking a mount point up answers with the root of the volume that it leads to. The name is kept as the directory above promises, the root's status as its own volume
-//!   does. What leads nowhere is answered as the mount point itself, of which nothing is kept: a *dead end*, which says why when it is looked at.
-//! - Where a mount point leads is found out once, and kept until its volume is closed or somebody wants it asked anew.
-//! - A volume has one place, as everywhere: a directory has one place in the kernel. It is free for another when its mount point is gone, or the kernel has nothing of the volume.
-//! - A volume keeps its slot, so that numbers of files stay what they are. It is closed when nobody asked anything of it for [`MountPlan::idle`] and the kernel has forgotten all its nodes;
-//!   newer kernels can be asked to forget what nobody uses.
-//! - What is read-only for the kernel is the mount, so changes of read-only volumes are refused here.
-//! - Epochs (`invalidation.rs`) are the mount's: a break of a directory in one volume has the names of all looked up again.
+//! - Looking a mount point up answers with the root of the volume that it leads to. The name is
+//!   kept as the directory above promises, the root's status as its own volume does. What leads
+//!   nowhere is answered as the mount point itself, of which nothing is kept: a *dead end*, which
+//!   says why when it is looked at.
+//! - Where a mount point leads is found out once, and kept until its volume is closed or somebody
+//!   wants it asked anew.
+//! - A volume has one place, as everywhere: a directory has one place in the kernel. It is free for
+//!   another when its mount point is gone, or the kernel has nothing of the volume.
+//! - A volume keeps its slot, so that numbers of files stay what they are. It is closed when nobody
+//!   asked anything of it for [`MountPlan::idle`] and the kernel has forgotten all its nodes; newer
+//!   kernels can be asked to forget what nobody uses.
+//! - What is read-only for the kernel is the mount, so changes of read-only volumes are refused
+//!   here.
+//! - Epochs (`invalidation.rs`) are the mount's: a break of a directory in one volume has the names
+//!   of all looked up again.
 //!
-//! Only the first volume's dispatch holds nothing here: the others refer to this file's state and it to them, until the mount's end takes them apart.
+//! Only the first volume's dispatch holds nothing here: the others refer to this file's state and
+//! it to them, until the mount's end takes them apart.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -82,7 +92,8 @@ impl Drop for Visit {
 
 #[derive(Default)]
 struct Places {
-    /// Volumes that have had a slot. Their cells' are kept, so that an address names one of them for ever.
+    /// Volumes that have had a slot. Their cells' are kept, so that an address names one of them
+    /// for ever.
     slots: Vec<(Arc<Volumes>, VolumeId)>,
     of: HashMap<Slot, Place>,
     points: HashMap<u64, Arc<Point>>,
@@ -205,11 +216,13 @@ impl Flat {
             return Err(Errno::LOOP);
         }
         let way = if abroad { vec![to.id()] } else { [&above.way[..], &[to.id()]].concat() };
-        let place = Place { point: Some((from, fid)), way, read_only: read_only && to.is_read_only() };
+        let place =
+            Place { point: Some((from, fid)), way, read_only: read_only && to.is_read_only() };
         self.show(task, &volumes, &to, place)
     }
 
-    /// Shows the volume there, if it is nowhere else. One that was closed a moment ago may be ending.
+    /// Shows the volume there, if it is nowhere else. One that was closed a moment ago may be
+    /// ending.
     fn show(
         self: &Arc<Self>,
         task: &Task<'_>,
@@ -230,9 +243,13 @@ impl Flat {
             match volumes.open(to) {
                 Ok(venus) => {
                     let visit = self.add((slot, place), volumes, to, venus);
-                    return visit.inspect_err(|_| volumes.close(to.id())).map_err(|error| errno::of(&error));
+                    return visit
+                        .inspect_err(|_| volumes.close(to.id()))
+                        .map_err(|error| errno::of(&error));
                 }
-                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => std::thread::sleep(ENDING / 100),
+                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => {
+                    std::thread::sleep(ENDING / 100);
+                }
                 Err(error) => return Err(errno::of(&error)),
             }
         }
@@ -240,7 +257,10 @@ impl Flat {
 
     fn slot_of(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> Option<Slot> {
         let mut places = self.places.lock();
-        let known = places.slots.iter().position(|(whose, id)| *id == volume && Arc::ptr_eq(whose, volumes));
+        let known = places
+            .slots
+            .iter()
+            .position(|(whose, id)| *id == volume && Arc::ptr_eq(whose, volumes));
         let count = known.unwrap_or(places.slots.len());
         let slot = Slot::new(count)?;
         if known.is_none() {
@@ -255,7 +275,10 @@ impl Flat {
         let old = self.places.lock().of.get(&nodes.slot()).and_then(|old| old.point);
         let is_here = old == place.point;
         if !is_here && !nodes.is_empty() && old.is_some_and(|old| self.is_there(task, old)) {
-            tracing::warn!(volume = nodes.root().volume.0, "the volume is shown elsewhere in this mount");
+            tracing::warn!(
+                volume = nodes.root().volume.0,
+                "the volume is shown elsewhere in this mount"
+            );
             return Err(Errno::BUSY);
         }
         self.places.lock().of.insert(nodes.slot(), place);
@@ -278,7 +301,8 @@ impl Flat {
     ) -> Result<Visit, Error> {
         let root = venus.root(&RequestContext::of(&Caller::ROOT), to.name())?.status;
         let nodes = Arc::new(KernelNodes::in_slot(root.fid, slot));
-        let notifier = Arc::new(Notifier::new(Arc::clone(&self.channel), Arc::clone(&nodes), self.agreement));
+        let notifier =
+            Arc::new(Notifier::new(Arc::clone(&self.channel), Arc::clone(&nodes), self.agreement));
         notifier.try_passthrough();
         if let Some((forerunner, root)) = self.ahead.get() {
             notifier.send_ahead(forerunner, *root);
@@ -335,9 +359,11 @@ impl Flat {
         self.places.lock().points.clear();
     }
 
-    /// Closes the volumes that nobody used since the last time, as far as the kernel has forgotten them, and asks it to forget.
+    /// Closes the volumes that nobody used since the last time, as far as the kernel has forgotten
+    /// them, and asks it to forget.
     fn sweep(&self) {
-        let unused: Vec<Arc<Row>> = self.all().into_iter().filter(|row| !row.dispatch.was_used()).collect();
+        let unused: Vec<Arc<Row>> =
+            self.all().into_iter().filter(|row| !row.dispatch.was_used()).collect();
         for row in &unused {
             row.dispatch.notifier.prune();
         }
@@ -349,7 +375,9 @@ impl Flat {
     /// Nobody can name any of its files, unless somebody is just being told of them.
     fn close(&self, slot: Slot) {
         let mut rows = self.rows.write();
-        let is_free = |row: &Arc<Row>| row.visitors.load(Ordering::Acquire) == 0 && row.dispatch.nodes.is_empty();
+        let is_free = |row: &Arc<Row>| {
+            row.visitors.load(Ordering::Acquire) == 0 && row.dispatch.nodes.is_empty()
+        };
         let Some(row) = rows.get(&slot).filter(|row| is_free(row)).cloned() else { return };
         rows.remove(&slot);
         drop(rows);

@@ -1,4 +1,5 @@
-//! What the fuzz target checks of the kernel's requests, so that plain tests run it too (feature `fuzzing`).
+//! What the fuzz target checks of the kernel's requests, so that plain tests run it too (feature
+//! `fuzzing`).
 
 use zerocopy::IntoBytes;
 
@@ -7,12 +8,14 @@ use crate::request::{KernelRequest, Operation, forgets};
 
 /// Arbitrary bytes are a request or are refused, as they are and behind a header that fits them.
 ///
-/// For the latter the first byte is the operation and the second how many words of extensions there are.
+/// For the latter the first byte is the operation and the second how many words of extensions there
+/// are.
 pub fn request(bytes: &[u8]) {
     check(bytes);
     let Some((&[code, extensions], body)) = bytes.split_first_chunk() else { return };
     let header = abi::InHeader {
-        len: u32::try_from(size_of::<abi::InHeader>() + body.len()).expect("fuzzed inputs are small"),
+        len: u32::try_from(size_of::<abi::InHeader>() + body.len())
+            .expect("fuzzed inputs are small"),
         opcode: if code == 0xff { opcode::INIT } else { u32::from(code) },
         unique: 2,
         nodeid: 1,
@@ -26,7 +29,8 @@ pub fn request(bytes: &[u8]) {
 fn check(bytes: &[u8]) {
     let Ok(request) = KernelRequest::decode(bytes) else { return };
     assert_eq!(request.header.len as usize, bytes.len());
-    let room = bytes.len() - size_of::<abi::InHeader>() - usize::from(request.header.total_extlen) * 8;
+    let room =
+        bytes.len() - size_of::<abi::InHeader>() - usize::from(request.header.total_extlen) * 8;
     let (names, data): (Vec<&[u8]>, &[u8]) = match request.operation {
         Operation::Lookup { name }
         | Operation::Mknod { name, .. }

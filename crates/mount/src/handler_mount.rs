@@ -25,9 +25,19 @@ impl<H: Handler> Handled<H> {
     ///
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
-    pub fn start(at: &Path, source: &str, handler: Arc<H>, transport: KernelTransport) -> Result<Self, MountError> {
+    pub fn start(
+        at: &Path,
+        source: &str,
+        handler: Arc<H>,
+        transport: KernelTransport,
+    ) -> Result<Self, MountError> {
         let allow_other = rustix::process::geteuid().is_root();
-        let target = MountTarget { path: at.to_owned(), source: source.to_owned(), allow_other, read_only: false };
+        let target = MountTarget {
+            path: at.to_owned(),
+            source: source.to_owned(),
+            allow_other,
+            read_only: false,
+        };
         let (device, detached) = mounting::begin(&target)?;
         if let Some(detached) = detached {
             mounting::attach_at(detached.as_fd(), at)?;
@@ -39,7 +49,8 @@ impl<H: Handler> Handled<H> {
         let config = WorkersConfig::for_cores(cores);
         let serve = || {
             let rings = transport != KernelTransport::Device && rings::available(&descriptor);
-            let agreement = agree(&*device, Wishes { rings, ..Wishes::default() }).map_err(MountError::Negotiation)?;
+            let agreement = agree(&*device, Wishes { rings, ..Wishes::default() })
+                .map_err(MountError::Negotiation)?;
             Served::start(handler, config, agreement, transport, (&device, descriptor))
         };
         match serve() {

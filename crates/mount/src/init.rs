@@ -10,8 +10,9 @@ use crate::abi::{self, init};
 ///   `mtime` alone throws away what we just wrote;
 /// - `DONT_MASK`: the kernel applies the umask;
 /// - `POSIX_ACL`: only where several users share the mount ([`negotiate`]);
-/// - `ATOMIC_O_TRUNC`: the kernel would send the open before it looks whether the file is being executed, and
-///   `open(O_RDONLY | O_TRUNC)` of a running program would empty it; without, truncation is a request of its own;
+/// - `ATOMIC_O_TRUNC`: the kernel would send the open before it looks whether the file is being
+///   executed, and `open(O_RDONLY | O_TRUNC)` of a running program would empty it; without,
+///   truncation is a request of its own;
 /// - `NO_OPEN_SUPPORT`: venus must know what is open when a last name goes.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
@@ -32,13 +33,18 @@ const WANTED: u64 = init::ASYNC_READ
     | init::INIT_EXT;
 
 /// Without these the rest of this crate is wrong.
-const NEEDED: u64 =
-    init::POSIX_LOCKS | init::FLOCK_LOCKS | init::EXPLICIT_INVAL_DATA | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_EXT;
+const NEEDED: u64 = init::POSIX_LOCKS
+    | init::FLOCK_LOCKS
+    | init::EXPLICIT_INVAL_DATA
+    | init::HANDLE_KILLPRIV_V2
+    | init::SETXATTR_EXT;
 
-/// Requests that nobody waits for (read-ahead, above all) under way at once. The kernel's default is 12.
+/// Requests that nobody waits for (read-ahead, above all) under way at once. The kernel's default
+/// is 12.
 const BACKGROUND_MAX: u16 = 64;
 
-/// Bodies lie on file systems that are not stacked themselves. More would forbid to stack anything upon the mount.
+/// Bodies lie on file systems that are not stacked themselves. More would forbid to stack anything
+/// upon the mount.
 const BACKING_DEPTH: u32 = 1;
 
 const PAGE_BYTES: usize = 4096;
@@ -74,7 +80,8 @@ impl Agreement {
         self.flags & init::NO_OPENDIR_SUPPORT != 0
     }
 
-    /// Whether several users share it, and the kernel asks who of them may what (`access_cache.rs`). Otherwise the kernel keeps others out.
+    /// Whether several users share it, and the kernel asks who of them may what
+    /// (`access_cache.rs`). Otherwise the kernel keeps others out.
     pub fn is_shared(&self) -> bool {
         self.flags & init::POSIX_ACL != 0
     }
@@ -90,19 +97,25 @@ impl Agreement {
 pub struct Wishes {
     /// To use io_uring.
     pub rings: bool,
-    /// Several users share it. Then the kernel is to ask for POSIX ACLs, also while mode bits decide: lists may begin to at any time, and this cannot be agreed upon later.
+    /// Several users share it. Then the kernel is to ask for POSIX ACLs, also while mode bits
+    /// decide: lists may begin to at any time, and this cannot be agreed upon later.
     pub shared: bool,
-    /// The server is on another machine, so the kernel must not answer from its pages, nor from those
-    /// of a directory, when their status is older than it may be: it is to ask, and waits if this
-    /// process is stopped.
+    /// The server is on another machine, so the kernel must not answer from its pages, nor from
+    /// those of a directory, when their status is older than it may be: it is to ask, and waits if
+    /// this process is stopped.
     pub bounded: bool,
 }
 
-/// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with ours.
+/// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with
+/// ours.
 ///
 /// # Errors
 /// `EPROTO` if it is too old, or lacks what a shared mount needs.
-pub fn negotiate(of: abi::InitIn, flags2: u32, wishes: Wishes) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
+pub fn negotiate(
+    of: abi::InitIn,
+    flags2: u32,
+    wishes: Wishes,
+) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
     let mut out = abi::InitOut { major: abi::MAJOR, minor: abi::MINOR, ..Default::default() };
     if of.major > abi::MAJOR {
         return Ok((out, None));
@@ -111,7 +124,12 @@ pub fn negotiate(of: abi::InitIn, flags2: u32, wishes: Wishes) -> Result<(abi::I
     let wish = |wished, flag| if wished { flag } else { 0 };
     let needed = NEEDED | wish(wishes.shared, init::POSIX_ACL);
     if of.major < abi::MAJOR || of.minor < abi::MINOR_OLDEST || offered & needed != needed {
-        tracing::error!(of.major, of.minor, flags = format!("{offered:#x}"), "kernel's FUSE is too old");
+        tracing::error!(
+            of.major,
+            of.minor,
+            flags = format!("{offered:#x}"),
+            "kernel's FUSE is too old"
+        );
         return Err(Errno::PROTO);
     }
     let wanted = WANTED | needed | wish(wishes.rings, init::OVER_IO_URING);
@@ -152,11 +170,17 @@ mod tests {
         assert!(shared.is_shared() && !agreed.unwrap().is_shared());
         assert_eq!((out.max_write, out.max_pages, out.max_readahead), (1 << 20, 256, 131_072));
         assert!(agreed.unwrap().has_epochs());
-        let bounded = negotiate(of, u32::MAX, Wishes { bounded: true, ..RINGS }).unwrap().1.unwrap();
+        let bounded =
+            negotiate(of, u32::MAX, Wishes { bounded: true, ..RINGS }).unwrap().1.unwrap();
         let data = init::AUTO_INVAL_DATA | init::EXPLICIT_INVAL_DATA;
-        assert_eq!(bounded.flags & data, init::AUTO_INVAL_DATA, "the kernel asks before it answers from old pages");
+        assert_eq!(
+            bounded.flags & data,
+            init::AUTO_INVAL_DATA,
+            "the kernel asks before it answers from old pages"
+        );
         assert_eq!(agreed.unwrap().flags & data, init::EXPLICIT_INVAL_DATA);
-        let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0, RINGS).unwrap();
+        let (out, agreed) =
+            negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0, RINGS).unwrap();
         assert_eq!(u64::from(out.flags), NEEDED);
         assert!(!agreed.unwrap().has_epochs());
     }

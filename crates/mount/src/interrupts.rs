@@ -1,15 +1,17 @@
 //! Which requests are under way, so that an interrupt finds its own.
 //!
-//! The kernel queues an interrupt once the request is on its way to us, and any worker may read it: even before the one
-//! that read the request itself has noted it here. Such an early interrupt is remembered and fires as soon as its
-//! request is noted. One that comes late (its request is answered) is remembered too, in vain: request numbers never
-//! come again, so it is harmless, and only the newest few are kept.
+//! The kernel queues an interrupt once the request is on its way to us, and any worker may read it:
+//! even before the one that read the request itself has noted it here. Such an early interrupt is
+//! remembered and fires as soon as its request is noted. One that comes late (its request is
+//! answered) is remembered too, in vain: request numbers never come again, so it is harmless, and
+//! only the newest few are kept.
 //!
-//! What is waited for other applications (a lock) is given up for any signal. Everything else only where [`crate::signals`] says so; as the kernel
-//! tells of a thread's first signal alone, a thread of ours looks at those again that went on, as long as there are any.
+//! What is waited for other applications (a lock) is given up for any signal. Everything else only
+//! where [`crate::signals`] says so; as the kernel tells of a thread's first signal alone, a thread
+//! of ours looks at those again that went on, as long as there are any.
 //!
-//! When the connection ends (a forced unmount), nobody interrupts any more, and nobody is left who would let go of a lock:
-//! whatever waits for other applications is interrupted then.
+//! When the connection ends (a forced unmount), nobody interrupts any more, and nobody is left who
+//! would let go of a lock: whatever waits for other applications is interrupted then.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -70,7 +72,8 @@ impl Running {
 pub struct Interrupts(Mutex<State>);
 
 impl Interrupts {
-    /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`. The guard ends that.
+    /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`. The
+    /// guard ends that.
     pub fn running(self: &Arc<Self>, unique: u64, thread: u32, waits: bool) -> RunningGuard<'_> {
         let cancel = Cancel::new();
         let mut state = self.0.lock();
@@ -107,7 +110,9 @@ impl Interrupts {
         running.weigh();
         if running.goes_on() && !state.watched {
             let this = Arc::clone(self);
-            let watch = std::thread::Builder::new().name("mount-signals".into()).spawn(move || this.watch());
+            let watch = std::thread::Builder::new()
+                .name("mount-signals".into())
+                .spawn(move || this.watch());
             state.watched = watch.is_ok();
             if !state.watched {
                 // Nobody would look again: better to give up too much.
@@ -133,8 +138,12 @@ impl Interrupts {
     pub fn end(&self) {
         let mut state = self.0.lock();
         state.ended = true;
-        let waiting: Vec<_> =
-            state.running.values().filter(|running| running.waits).map(|running| running.cancel.clone()).collect();
+        let waiting: Vec<_> = state
+            .running
+            .values()
+            .filter(|running| running.waits)
+            .map(|running| running.cancel.clone())
+            .collect();
         drop(state);
         waiting.iter().for_each(Cancel::cancel);
     }
@@ -165,7 +174,8 @@ mod tests {
     fn who_only_has_a_handler_to_run_goes_on() {
         let interrupts = Arc::new(Interrupts::default());
         let here = std::process::id();
-        let (status, lock) = (interrupts.running(2, here, false), interrupts.running(4, here, true));
+        let (status, lock) =
+            (interrupts.running(2, here, false), interrupts.running(4, here, true));
         interrupts.interrupt(2);
         interrupts.interrupt(4);
         assert!(!status.cancel.is_cancelled() && lock.cancel.is_cancelled());
@@ -185,7 +195,10 @@ mod tests {
         assert!(first.cancel.is_cancelled() && !second.cancel.is_cancelled());
         drop(second);
         interrupts.interrupt(6);
-        assert!(interrupts.running(6, GONE, false).cancel.is_cancelled(), "came before its request was noted");
+        assert!(
+            interrupts.running(6, GONE, false).cancel.is_cancelled(),
+            "came before its request was noted"
+        );
         assert!(!interrupts.running(8, GONE, false).cancel.is_cancelled());
     }
 

@@ -1,16 +1,21 @@
 //! Taking back what the kernel caches, when venus says so.
 //!
 //! Model. What the kernel keeps of us ends in three ways.
-//! - *Attributes and pages* of an inode, of a directory what was listed: `INVAL_INODE`. The kernel may not know the inode *yet*: a lookup's reply is on its way
-//!   through the requester. So "no such inode" counts only once our own count of its references is 0 too; until then
-//!   the notification is repeated. A reply that was sent before the notification and is taken in after it is refused by
-//!   the kernel itself (it compares attribute versions).
-//! - *Names* of a directory: never by name, because that takes the directory's lock, which a request that waits for us may hold
-//!   (two clients could block each other through it). Instead the mount's epoch advances: every cached name of
-//!   the mount is looked up again at its next use. A kernel without epochs is given no name to keep in the first place.
-//!   A mount with others below it (`submounts.rs`) is told of one name where that is enough, because an epoch detaches them: that does take the directory's lock, so it happens
-//!   in a thread of its own, which is not waited for beyond [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings bring no names.
-//! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
+//! - *Attributes and pages* of an inode, of a directory what was listed: `INVAL_INODE`. The kernel
+//!   may not know the inode *yet*: a lookup's reply is on its way through the requester. So "no
+//!   such inode" counts only once our own count of its references is 0 too; until then the
+//!   notification is repeated. A reply that was sent before the notification and is taken in after
+//!   it is refused by the kernel itself (it compares attribute versions).
+//! - *Names* of a directory: never by name, because that takes the directory's lock, which a
+//!   request that waits for us may hold (two clients could block each other through it). Instead
+//!   the mount's epoch advances: every cached name of the mount is looked up again at its next use.
+//!   A kernel without epochs is given no name to keep in the first place. A mount with others below
+//!   it (`submounts.rs`) is told of one name where that is enough, because an epoch detaches them:
+//!   that does take the directory's lock, so it happens in a thread of its own, which is not waited
+//!   for beyond [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings
+//!   bring no names.
+//! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`,
+//!   through another worker.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,12 +35,14 @@ use crate::channel::Channel;
 use crate::directories::OFFSET_OF_FIRST;
 use crate::init::Agreement;
 use crate::nodes::KernelNodes;
-use crate::readdir_helper::{ReaddirHelper, ListOrder, Root};
+use crate::readdir_helper::{ListOrder, ReaddirHelper, Root};
 
-/// How long an inode that the kernel was given may stay unknown to it. A requester takes microseconds to take a reply in,
-/// unless the machine is so loaded that it does not run; and it cannot use what it did not take in.
+/// How long an inode that the kernel was given may stay unknown to it. A requester takes
+/// microseconds to take a reply in, unless the machine is so loaded that it does not run; and it
+/// cannot use what it did not take in.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a break waits for the forerunner to take in a page that it was given: a millisecond, on a machine that is not busy.
+/// How long a break waits for the forerunner to take in a page that it was given: a millisecond, on
+/// a machine that is not busy.
 const TAKING_IN: Duration = Duration::from_millis(200);
 /// Nodes that the kernel is asked to forget at once.
 const PRUNED_MAX: usize = 512;
@@ -76,7 +83,8 @@ impl Notifier {
         Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, over, ending }
     }
 
-    /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names. The mount is `root`.
+    /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep
+    /// names. The mount is `root`.
     pub fn send_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
         if self.agreement.has_epochs() {
             *self.forerunner.lock() = Some((Arc::clone(forerunner), root));
@@ -94,7 +102,8 @@ impl Notifier {
         self.agreement.has_epochs() && !self.below.load(Ordering::Acquire)
     }
 
-    /// A name that was changed here, past the kernel, ends: at once if that takes no lock, otherwise when who changed it lets go of the directory.
+    /// A name that was changed here, past the kernel, ends: at once if that takes no lock,
+    /// otherwise when who changed it lets go of the directory.
     pub fn name_changed(&self, dir: Fid, name: &Name) {
         if !self.below.load(Ordering::Acquire) {
             return self.names();
@@ -113,7 +122,10 @@ impl Notifier {
                 let (sender, endings) = mpsc::channel::<Ending>();
                 let channel = Arc::clone(&self.channel);
                 let work = move || endings.iter().for_each(|ending| end_name(&*channel, &ending));
-                std::thread::Builder::new().name("mount-names".into()).spawn(work).map_err(|_| Errno::AGAIN)?;
+                std::thread::Builder::new()
+                    .name("mount-names".into())
+                    .spawn(work)
+                    .map_err(|_| Errno::AGAIN)?;
                 thread.insert(sender)
             }
         };
@@ -131,8 +143,9 @@ impl Notifier {
         self.forerunner.lock().clone()
     }
 
-    /// Ends the names that the forerunner was given of `dir` before its break. Who is slow to take them in (because others look the same names up, and
-    /// wait for the server) is not waited for here, since the server may be waiting for us.
+    /// Ends the names that the forerunner was given of `dir` before its break. Who is slow to take
+    /// them in (because others look the same names up, and wait for the server) is not waited for
+    /// here, since the server may be waiting for us.
     fn end_given(&self, dir: Fid) {
         let Some((forerunner, root)) = self.forerunner() else { return };
         let node = self.nodes.number(dir);
@@ -145,7 +158,9 @@ impl Notifier {
                     while forerunner.taken_in(root, node, TIMEOUT) == Some(false) {}
                     end_names(&*channel, agreement);
                 };
-                if let Err(error) = std::thread::Builder::new().name("mount-names".into()).spawn(later) {
+                if let Err(error) =
+                    std::thread::Builder::new().name("mount-names".into()).spawn(later)
+                {
                     tracing::error!(%error, "names of a listing may stay");
                 }
             }
@@ -173,19 +188,24 @@ impl Notifier {
         if !self.agreement.has_prune() {
             return;
         }
-        let mut numbers: Vec<u64> = self.nodes.all().into_iter().map(|fid| self.nodes.number(fid)).collect();
+        let mut numbers: Vec<u64> =
+            self.nodes.all().into_iter().map(|fid| self.nodes.number(fid)).collect();
         // What is below was mostly made later; a directory can go only after what is in it.
         numbers.sort_unstable_by(|one, other| other.cmp(one));
         for some in numbers.chunks(PRUNED_MAX) {
             let out = abi::NotifyPrune { count: some.len() as u32, ..Default::default() };
             log(
-                self.channel.notify(notify::PRUNE, &[IoSlice::new(out.as_bytes()), IoSlice::new(some.as_bytes())]),
+                self.channel.notify(
+                    notify::PRUNE,
+                    &[IoSlice::new(out.as_bytes()), IoSlice::new(some.as_bytes())],
+                ),
                 "nodes",
             );
         }
     }
 
-    /// How many breaks of directories there were. One that is counted may still be on its way into the kernel.
+    /// How many breaks of directories there were. One that is counted may still be on its way into
+    /// the kernel.
     pub fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Acquire)
     }
@@ -200,7 +220,8 @@ impl Notifier {
         self.inode_from(fid, FIRST_PAGE, Instant::now());
     }
 
-    /// Takes back its attributes, and its pages from this offset on; none of them below 0. It was given to the kernel before `began`, if it was.
+    /// Takes back its attributes, and its pages from this offset on; none of them below 0. It was
+    /// given to the kernel before `began`, if it was.
     fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
         let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
         let mut pause = FIRST_PAUSE;
@@ -210,7 +231,9 @@ impl Notifier {
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
-                Err(Errno::NOENT) => return tracing::warn!(%fid, "kernel does not know an inode that it was given"),
+                Err(Errno::NOENT) => {
+                    return tracing::warn!(%fid, "kernel does not know an inode that it was given");
+                }
                 result => return log(result, "inode"),
             }
         }
@@ -236,7 +259,10 @@ fn end_names(channel: &dyn Channel, agreement: Agreement) {
 fn end_name(channel: &dyn Channel, ending: &Ending) {
     let name = ending.name.as_bytes();
     let out = abi::NotifyInvalEntry { parent: ending.parent, namelen: name.len() as u32, flags: 0 };
-    match channel.notify(notify::INVAL_ENTRY, &[IoSlice::new(out.as_bytes()), IoSlice::new(name), IoSlice::new(&[0])]) {
+    match channel.notify(
+        notify::INVAL_ENTRY,
+        &[IoSlice::new(out.as_bytes()), IoSlice::new(name), IoSlice::new(&[0])],
+    ) {
         // It has no such name.
         Err(Errno::NOENT) => {}
         result => log(result, "name"),
@@ -290,7 +316,10 @@ impl KernelPort for Notifier {
             return Err("the kernel does not offer it: Linux 6.14 or newer is needed");
         }
         if self.refused.load(Ordering::Relaxed) {
-            return Err("the kernel takes no backing file: it needs root, and a partition that is on no overlay");
+            return Err(
+                "the kernel takes no backing file: it needs root, and a partition that is on no \
+                    overlay",
+            );
         }
         Ok(())
     }
@@ -313,7 +342,9 @@ impl KernelPort for Notifier {
     }
 
     fn list(&self, dir: Fid, cookie: u64) -> bool {
-        let Some((forerunner, root)) = self.forerunner().filter(|_| self.nodes.knows(dir)) else { return false };
+        let Some((forerunner, root)) = self.forerunner().filter(|_| self.nodes.knows(dir)) else {
+            return false;
+        };
         let node = self.nodes.number(dir);
         // The kernel gave the root its generation itself.
         let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
@@ -325,7 +356,9 @@ impl KernelPort for Notifier {
         let Ok(size) = u32::try_from(data.len()) else { return false };
         let out = abi::NotifyStore { ino: self.nodes.number(fid), off: 0, size, padding: 0 };
         // It may have no room, or have forgotten the file: then it asks for what it needs.
-        self.channel.notify(notify::STORE, &[IoSlice::new(out.as_bytes()), IoSlice::new(data)]).is_ok()
+        self.channel
+            .notify(notify::STORE, &[IoSlice::new(out.as_bytes()), IoSlice::new(data)])
+            .is_ok()
     }
 
     fn rights(&self) {
@@ -388,11 +421,16 @@ mod tests {
     const DIR: Fid = Fid::new(1, 5, 2);
 
     fn notifier(unknown_for: u32, minor: u32) -> (Arc<Kernel>, Arc<KernelNodes>, Notifier) {
-        let kernel = Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), heard: Mutex::default() });
+        let kernel =
+            Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), heard: Mutex::default() });
         let nodes = Arc::new(KernelNodes::new(Fid::new(1, 1, 1)));
         nodes.remember(FILE, 1);
         nodes.remember(DIR, 1);
-        let notifier = Notifier::new(Arc::clone(&kernel) as _, Arc::clone(&nodes), Agreement { minor, flags: 0 });
+        let notifier = Notifier::new(
+            Arc::clone(&kernel) as _,
+            Arc::clone(&nodes),
+            Agreement { minor, flags: 0 },
+        );
         (kernel, nodes, notifier)
     }
 

@@ -1,23 +1,29 @@
 //! Listings under way, and what the kernel may keep of them.
 //!
-//! The kernel opens and closes directories without a word (`NO_OPENDIR_SUPPORT`), and keeps what it was listed to its end, to list it
-//! again without asking. It drops that when it changes the directory itself, and when it is told to. So a listing lives here from
-//! its first page to the empty one that ends it, found again by who reads it; those that nobody ends make room for others.
+//! The kernel opens and closes directories without a word (`NO_OPENDIR_SUPPORT`), and keeps what it
+//! was listed to its end, to list it again without asking. It drops that when it changes the
+//! directory itself, and when it is told to. So a listing lives here from its first page to the
+//! empty one that ends it, found again by who reads it; those that nobody ends make room for
+//! others.
 //!
-//! What the kernel keeps must come from one promise. A break tells it to drop the directory's pages, but a page may be on its way from the
-//! requester into the cache just then, and would stay there as the beginning of what is kept. The reader's next request shows that it arrived: so a
-//! later page of a listing that saw a break (or was answered without a promise once) has the pages dropped again, and what is kept then has no
-//! beginning, which the kernel notices. Until then nobody else may complete what that beginning began. The kernel joins what several readers bring
+//! What the kernel keeps must come from one promise. A break tells it to drop the directory's
+//! pages, but a page may be on its way from the requester into the cache just then, and would stay
+//! there as the beginning of what is kept. The reader's next request shows that it arrived: so a
+//! later page of a listing that saw a break (or was answered without a promise once) has the pages
+//! dropped again, and what is kept then has no beginning, which the kernel notices. Until then
+//! nobody else may complete what that beginning began. The kernel joins what several readers bring
 //! where the offsets fit, so:
-//! - the last entry of each listing has an offset of its own ([`Listing::end_offset`]), which fits nobody else's end: a directory of one page is
-//!   completed by whose page is kept, or by nobody;
-//! - while another reader of the directory may have a page from before a break on its way, no later page leaves anything in the cache. That
-//!   page arrived before who went on from it could ask for the end. Who never asks again (`ls | head`) is waited for as long as a
-//!   thread may be kept from running.
+//! - the last entry of each listing has an offset of its own ([`Listing::end_offset`]), which fits
+//!   nobody else's end: a directory of one page is completed by whose page is kept, or by nobody;
+//! - while another reader of the directory may have a page from before a break on its way, no later
+//!   page leaves anything in the cache. That page arrived before who went on from it could ask for
+//!   the end. Who never asks again (`ls | head`) is waited for as long as a thread may be kept from
+//!   running.
 //!
-//! The *names* of a page are one break behind in the same way: the kernel takes them in under the epoch that it finds then, not under that of its question. So
-//! where there was a break since the page before, names are ended once more. What is left is the last page of who stops before the end, and
-//! the moment until the reader goes on.
+//! The *names* of a page are one break behind in the same way: the kernel takes them in under the
+//! epoch that it finds then, not under that of its question. So where there was a break since the
+//! page before, names are ended once more. What is left is the last page of who stops before the
+//! end, and the moment until the reader goes on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +31,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use venus::DirHandle;
 
-/// More than programs list at once. Who loses a place lists on with a new one, only without what was fetched ahead.
+/// More than programs list at once. Who loses a place lists on with a new one, only without what
+/// was fetched ahead.
 const LISTINGS_MAX: usize = 64;
 
 /// Longer than a reply is on its way into the kernel's cache, on a machine that has much to do.
@@ -39,7 +46,8 @@ pub type ListingKey = (u64, u32);
 pub struct Listing {
     /// Venus's name for it.
     pub handle: DirHandle,
-    /// How many breaks of directories there had been before its first page; `None`: the kernel is to keep nothing of it.
+    /// How many breaks of directories there had been before its first page; `None`: the kernel is
+    /// to keep nothing of it.
     pub since: Option<u64>,
     /// How many there had been when it was last asked for a page.
     pub seen: u64,
@@ -88,8 +96,10 @@ impl Listings {
     /// This reader begins. Returns the handles that are no more used.
     pub fn begin(&self, reader: ListingKey, listing: Listing) -> Vec<DirHandle> {
         let mut listings = self.places.lock();
-        let mut gone: Vec<DirHandle> =
-            listings.extract_if(.., |(who, ..)| *who == reader).map(|(_, old, _)| old.handle).collect();
+        let mut gone: Vec<DirHandle> = listings
+            .extract_if(.., |(who, ..)| *who == reader)
+            .map(|(_, old, _)| old.handle)
+            .collect();
         if listings.len() == LISTINGS_MAX {
             gone.push(listings.remove(0).1.handle);
         }
@@ -97,7 +107,8 @@ impl Listings {
         gone
     }
 
-    /// This reader asks for its next page, after so many breaks; whether there were any since the last.
+    /// This reader asks for its next page, after so many breaks; whether there were any since the
+    /// last.
     pub fn goes_on(&self, reader: ListingKey, breaks: u64) -> bool {
         let mut listings = self.places.lock();
         let mine = listings.iter_mut().find(|(who, ..)| *who == reader);
@@ -107,10 +118,14 @@ impl Listings {
         })
     }
 
-    /// Whether a page that another reader of this directory asked for before the last break may still be on its way.
+    /// Whether a page that another reader of this directory asked for before the last break may
+    /// still be on its way.
     pub fn others_lag(&self, reader: ListingKey, breaks: u64) -> bool {
         self.places.lock().iter().any(|(who, listing, asked)| {
-            who.0 == reader.0 && *who != reader && listing.seen != breaks && asked.elapsed() < ARRIVAL
+            who.0 == reader.0
+                && *who != reader
+                && listing.seen != breaks
+                && asked.elapsed() < ARRIVAL
         })
     }
 
@@ -149,7 +164,10 @@ mod tests {
         let listings = Listings::default();
         assert!(!listings.goes_on((1, 100), 8), "there is none");
         listings.begin((1, 100), listing(1));
-        assert_eq!([7, 8, 8, 10].map(|breaks| listings.goes_on((1, 100), breaks)), [false, true, false, true]);
+        assert_eq!(
+            [7, 8, 8, 10].map(|breaks| listings.goes_on((1, 100), breaks)),
+            [false, true, false, true]
+        );
         assert_eq!(listings.find((1, 100)).unwrap().since, Some(7));
     }
 
@@ -186,7 +204,8 @@ mod tests {
     #[test]
     fn those_that_nobody_ends_make_room() {
         let listings = Listings::default();
-        let gone: Vec<DirHandle> = (0..100).flat_map(|node| listings.begin((node, 1), listing(node))).collect();
+        let gone: Vec<DirHandle> =
+            (0..100).flat_map(|node| listings.begin((node, 1), listing(node))).collect();
         assert_eq!(gone, (0..100 - LISTINGS_MAX as u64).map(DirHandle).collect::<Vec<_>>());
     }
 }

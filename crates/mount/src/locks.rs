@@ -1,16 +1,17 @@
 //! Byte-range and whole-file locks, and when they end.
 //!
 //! Venus and the server have the locks; this file has the kernel's rules for their end.
-//! - A whole-file lock (`flock`) belongs to an open file: it ends with its `RELEASE`, which says so.
-//! - A process's byte-range locks on a file end when it closes *any* descriptor of the file: that is `FLUSH`, which
-//!   names the owner.
-//! - A byte-range lock of an open file (`F_OFD_SETLK`) ends with its `RELEASE`, which does not say so; and a handle that
-//!   was opened with `FOPEN_NOFLUSH` has no `FLUSH`.
+//! - A whole-file lock (`flock`) belongs to an open file: it ends with its `RELEASE`, which says
+//!   so.
+//! - A process's byte-range locks on a file end when it closes *any* descriptor of the file: that
+//!   is `FLUSH`, which names the owner.
+//! - A byte-range lock of an open file (`F_OFD_SETLK`) ends with its `RELEASE`, which does not say
+//!   so; and a handle that was opened with `FOPEN_NOFLUSH` has no `FLUSH`.
 //!
-//! So each owner's handles are noted here when a byte-range lock is asked for through them. A `RELEASE` ends the locks of
-//! the owners that have asked through that handle and through no other. It comes late (the kernel does not wait for it):
-//! an owner may lock anew through another handle meanwhile, so *noting* a handle and *ending* an owner's locks exclude
-//! each other.
+//! So each owner's handles are noted here when a byte-range lock is asked for through them. A
+//! `RELEASE` ends the locks of the owners that have asked through that handle and through no other.
+//! It comes late (the kernel does not wait for it): an owner may lock anew through another handle
+//! meanwhile, so *noting* a handle and *ending* an owner's locks exclude each other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -52,7 +53,11 @@ impl MountLocks {
     /// A lock is about to be asked for.
     pub fn note(&self, fid: Fid, owner: LockOwner, handle: OpenHandle) {
         let mut files = self.files.lock();
-        while files.get(&fid).and_then(|owners| owners.get(&owner)).is_some_and(|owner| owner.ending) {
+        while files
+            .get(&fid)
+            .and_then(|owners| owners.get(&owner))
+            .is_some_and(|owner| owner.ending)
+        {
             self.ended.wait(&mut files);
         }
         files.entry(fid).or_default().entry(owner).or_default().handles.insert(handle);
@@ -70,7 +75,8 @@ impl MountLocks {
         self.ended.notify_all();
     }
 
-    /// The handle is released: returns the owners whose locks end with it. Until each is [`Self::dropped`], it cannot be noted.
+    /// The handle is released: returns the owners whose locks end with it. Until each is
+    /// [`Self::dropped`], it cannot be noted.
     #[must_use]
     pub fn release(&self, fid: Fid, handle: OpenHandle) -> Vec<LockOwner> {
         let mut files = self.files.lock();
@@ -95,7 +101,11 @@ fn range(of: &abi::LkIn) -> Result<ByteRange, RequestRefusal> {
         return Ok(ByteRange::ALL);
     }
     let end = if of.lk.end >= OFFSET_MAX { u64::MAX } else { of.lk.end };
-    if of.lk.start > end { Err(RequestRefusal(Errno::INVAL)) } else { Ok(ByteRange { start: of.lk.start, end }) }
+    if of.lk.start > end {
+        Err(RequestRefusal(Errno::INVAL))
+    } else {
+        Ok(ByteRange { start: of.lk.start, end })
+    }
 }
 
 fn lock_mode(of: &abi::LkIn) -> Result<Option<LockMode>, RequestRefusal> {
@@ -111,25 +121,44 @@ impl Task<'_> {
     pub(crate) fn getlk(&self, of: &abi::LkIn) -> Result<(), RequestRefusal> {
         let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
         let owner = LockOwner(of.owner);
-        let conflict = self.venus().getlk(&self.request(), OpenHandle(of.fh), owner, family(of), range(of)?, mode)?;
-        let lk = conflict.map_or(abi::FileLock { kind: F_UNLCK, ..Default::default() }, |found| abi::FileLock {
-            start: found.range.start,
-            end: found.range.end.min(OFFSET_MAX),
-            kind: if found.mode == LockMode::Shared { F_RDLCK } else { F_WRLCK },
-            pid: found.pid,
+        let conflict = self.venus().getlk(
+            &self.request(),
+            OpenHandle(of.fh),
+            owner,
+            family(of),
+            range(of)?,
+            mode,
+        )?;
+        let lk = conflict.map_or(abi::FileLock { kind: F_UNLCK, ..Default::default() }, |found| {
+            abi::FileLock {
+                start: found.range.start,
+                end: found.range.end.min(OFFSET_MAX),
+                kind: if found.mode == LockMode::Shared { F_RDLCK } else { F_WRLCK },
+                pid: found.pid,
+            }
         });
         let _ = self.value(&abi::LkOut { lk });
         Ok(())
     }
 
     pub(crate) fn setlk(&self, of: &abi::LkIn, wait: bool) -> Result<(), RequestRefusal> {
-        let (handle, owner, family, range) = (OpenHandle(of.fh), LockOwner(of.owner), family(of), range(of)?);
+        let (handle, owner, family, range) =
+            (OpenHandle(of.fh), LockOwner(of.owner), family(of), range(of)?);
         match lock_mode(of)? {
             Some(mode) => {
                 if family == LockFamily::Posix {
                     self.on.locks.note(self.fid()?, owner, handle);
                 }
-                self.venus().setlk(&self.request(), handle, owner, of.lk.pid, family, range, mode, wait)?;
+                self.venus().setlk(
+                    &self.request(),
+                    handle,
+                    owner,
+                    of.lk.pid,
+                    family,
+                    range,
+                    mode,
+                    wait,
+                )?;
             }
             None => {
                 self.venus().unlock(&self.request(), handle, owner, family, range)?;
@@ -146,7 +175,9 @@ impl Task<'_> {
     pub(crate) fn release_locks(&self, fid: Fid, handle: OpenHandle) {
         for owner in self.on.locks.release(fid, handle) {
             let range = ByteRange::ALL;
-            if let Err(error) = self.venus().unlock(&self.request(), handle, owner, LockFamily::Posix, range) {
+            if let Err(error) =
+                self.venus().unlock(&self.request(), handle, owner, LockFamily::Posix, range)
+            {
                 tracing::warn!(%error, %fid, "cannot let go of a closed file's locks");
             }
             self.on.locks.dropped(fid, owner);

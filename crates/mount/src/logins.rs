@@ -1,4 +1,5 @@
-//! Who logs in through the mount: a user tells it who he is in the cell, by attributes of any directory of the tree, and the mount keeps his token (`docs/spec/access.md`).
+//! Who logs in through the mount: a user tells it who he is in the cell, by attributes of any
+//! directory of the tree, and the mount keeps his token (`docs/spec/access.md`).
 //!
 //! | name | read | set |
 //! |---|---|---|
@@ -8,8 +9,8 @@
 //! | `system.rialto.tokens` | JSON: the token of who asks, or `null` | |
 //! | `system.rialto.passwd` | | JSON: `{"user": NAME, "old": TEXT, "new": TEXT}`; `old` is left out by administrators; `"keep_tokens": true` lets older tokens be |
 //!
-//! Linux asks nobody's permission for setting attributes of `system.`, so a user needs no right to the directory. What is set is no longer than a message and gone
-//! from memory when it was used.
+//! Linux asks nobody's permission for setting attributes of `system.`, so a user needs no right to
+//! the directory. What is set is no longer than a message and gone from memory when it was used.
 
 use std::sync::Arc;
 
@@ -56,9 +57,13 @@ impl Task<'_> {
             PendingLogin::Tokens => {}
             PendingLogin::Kerberos => {
                 let reply = tokens.take_reply(uid).map(|reply| hex(&reply));
-                return Ok(json!({ "client": hex(&tokens.expect(uid)), "reply": reply }).to_string().into());
+                return Ok(json!({ "client": hex(&tokens.expect(uid)), "reply": reply })
+                    .to_string()
+                    .into());
             }
-            PendingLogin::In | PendingLogin::Out | PendingLogin::Password => return Err(RequestRefusal(Errno::NODATA)),
+            PendingLogin::In | PendingLogin::Out | PendingLogin::Password => {
+                return Err(RequestRefusal(Errno::NODATA));
+            }
         }
         let shown = tokens.of(uid).map(|token| {
             json!({
@@ -69,7 +74,11 @@ impl Task<'_> {
         Ok(Value::from(shown).to_string().into())
     }
 
-    pub(crate) fn set_login(&self, wanted: PendingLogin, value: &[u8]) -> Result<(), RequestRefusal> {
+    pub(crate) fn set_login(
+        &self,
+        wanted: PendingLogin,
+        value: &[u8],
+    ) -> Result<(), RequestRefusal> {
         match wanted {
             PendingLogin::In => self.log_in(&mut parsed(value)?)?,
             PendingLogin::Kerberos => self.show_ticket(value)?,
@@ -88,8 +97,8 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// A new password ends all tokens of its user, this mount's too. A user who changes his own gets
-    /// another one at once, by the new password, and stays logged in here.
+    /// A new password ends all tokens of its user, this mount's too. A user who changes his own
+    /// gets another one at once, by the new password, and stays logged in here.
     fn set_password(&self, said: &mut Value) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let name = text(said, "user")?;
@@ -111,7 +120,11 @@ impl Task<'_> {
             let call = AuthCall::Password { name, password: new, client: signer.public() };
             // The password is another one already: to fail now would say that it is not.
             if let Err(RequestRefusal(error)) = self.get_token(call, signer) {
-                tracing::warn!(uid, ?error, "no token for the new password: the user has to log in again");
+                tracing::warn!(
+                    uid,
+                    ?error,
+                    "no token for the new password: the user has to log in again"
+                );
             }
         }
         Ok(())
@@ -123,7 +136,11 @@ impl Task<'_> {
         let call = if said["attest"] == true {
             AuthCall::Attest { client }
         } else {
-            AuthCall::Password { name: text(said, "user")?, password: secret(text(said, "password")?), client }
+            AuthCall::Password {
+                name: text(said, "user")?,
+                password: secret(text(said, "password")?),
+                client,
+            }
         };
         self.get_token(call, signer)
     }
@@ -132,7 +149,9 @@ impl Task<'_> {
     fn get_token(&self, call: AuthCall, signer: Arc<Signer>) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
-        let Answer::Token(token) = self.shown(call)? else { return Err(RequestRefusal(Errno::PROTO)) };
+        let Answer::Token(token) = self.shown(call)? else {
+            return Err(RequestRefusal(Errno::PROTO));
+        };
         volumes.send_written(&self.request())?;
         if !tokens.put(self.request().caller.uid, &token, signer) {
             return Err(RequestRefusal(Errno::PROTO));
@@ -145,7 +164,8 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// The answer to who shows who he is. A token that has ended would be in his way, and is forgotten.
+    /// The answer to who shows who he is. A token that has ended would be in his way, and is
+    /// forgotten.
     fn shown(&self, call: AuthCall) -> Result<Answer, RequestRefusal> {
         let request = self.request();
         let answer = match self.venus().auth(&request, call.clone()) {
@@ -180,7 +200,8 @@ impl Task<'_> {
         let (cache, service) = (text(&mut said, "cache")?, text(&mut said, "service")?);
         let (place, name_space) = (text(&mut said, "place").ok(), name_space_of(self.header.pid));
         volumes.send_written(&self.request())?;
-        let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service, place, name_space };
+        let source =
+            TicketSource { uid: caller.uid, gid: caller.gid, cache, service, place, name_space };
         if !tokens.put_from(source, &token, signer, reply) {
             return Err(RequestRefusal(Errno::PROTO));
         }
@@ -195,7 +216,8 @@ impl Task<'_> {
 
 /// The mount name space of a process that waits for us, unless it is ours.
 fn name_space_of(process: u32) -> Option<u64> {
-    let number = |process: &str| Some(rustix::fs::stat(format!("/proc/{process}/ns/mnt")).ok()?.st_ino);
+    let number =
+        |process: &str| Some(rustix::fs::stat(format!("/proc/{process}/ns/mnt")).ok()?.st_ino);
     number(&process.to_string()).filter(|theirs| number("self") != Some(*theirs))
 }
 
@@ -208,10 +230,13 @@ fn hex(bytes: &[u8]) -> String {
 pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
     let Some(tokens) = volumes.tokens() else { return };
     for (uid, token, signer) in tokens.to_renew(now) {
-        let caller = Caller { uid, gid: uid, groups: Some(Box::default()), who: RequestIdentity::NAMED };
+        let caller =
+            Caller { uid, gid: uid, groups: Some(Box::default()), who: RequestIdentity::NAMED };
         let call = AuthCall::Renew { token: token.to_vec().into() };
         match volumes.auth(&RequestContext::of(&caller), call) {
-            Ok(Answer::Token(newer)) if tokens.put(uid, &newer, signer) => tracing::info!(uid, "token renewed"),
+            Ok(Answer::Token(newer)) if tokens.put(uid, &newer, signer) => {
+                tracing::info!(uid, "token renewed");
+            }
             Ok(_) => tracing::warn!(uid, "the answer to a renewal is no token"),
             Err(error) => tracing::warn!(uid, %error, "a token is not renewed"),
         }
@@ -223,9 +248,16 @@ pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
 
 /// Whose groups are others now, what the kernel keeps is judged anew.
 fn look_again(volumes: &Volumes, users: &[u32]) {
-    let caller = |uid: &u32| Caller { uid: *uid, gid: *uid, groups: Some(Box::default()), who: RequestIdentity::NAMED };
-    let changed =
-        users.iter().map(caller).filter(|caller| volumes.learn_ids(&RequestContext::of(caller)).unwrap_or(false));
+    let caller = |uid: &u32| Caller {
+        uid: *uid,
+        gid: *uid,
+        groups: Some(Box::default()),
+        who: RequestIdentity::NAMED,
+    };
+    let changed = users
+        .iter()
+        .map(caller)
+        .filter(|caller| volumes.learn_ids(&RequestContext::of(caller)).unwrap_or(false));
     if changed.count() > 0 {
         volumes.forget_rights();
     }

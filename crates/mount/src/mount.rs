@@ -28,7 +28,8 @@ use crate::rings::{self, Rings};
 use crate::submounts::{self, Edges, MountLocation, MountPlan};
 use crate::workers::{Handler, Workers, WorkersConfig};
 
-/// How long forgets, and interrupts behind them, may wait where nothing else comes through the device: some hundred removals.
+/// How long forgets, and interrupts behind them, may wait where nothing else comes through the
+/// device: some hundred removals.
 const FORGETS_REST: Duration = Duration::from_millis(5);
 
 /// What is to be mounted, and where.
@@ -46,9 +47,11 @@ pub struct MountConfig {
     pub workers: WorkersConfig,
     /// How requests come.
     pub transport: KernelTransport,
-    /// The command, as a program and its arguments, that runs [`crate::readdir_helper::run`]; only root's mounts can use one.
+    /// The command, as a program and its arguments, that runs [`crate::readdir_helper::run`]; only
+    /// root's mounts can use one.
     pub forerunner: Option<Vec<OsString>>,
-    /// Volumes below mount points are shown in this one mount. Otherwise each is mounted as a file system of its own, which only root's mounts can do.
+    /// Volumes below mount points are shown in this one mount. Otherwise each is mounted as a file
+    /// system of its own, which only root's mounts can do.
     pub flat: bool,
     /// How long a volume stays mounted below its mount point that nobody uses.
     pub idle: Duration,
@@ -70,7 +73,8 @@ pub enum KernelTransport {
 }
 
 impl MountConfig {
-    /// With as many threads as this machine's cores want, and open to others if root mounts it, or who administers this machine lets users do that.
+    /// With as many threads as this machine's cores want, and open to others if root mounts it, or
+    /// who administers this machine lets users do that.
     pub fn new(mountpoint: impl Into<PathBuf>, volume: Name, source: impl Into<String>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         MountConfig {
@@ -98,7 +102,8 @@ pub struct Mount {
     served: Served<Dispatch>,
 }
 
-/// What becomes of volumes below; both with the volumes on the way to the first and whether all of them are read-only.
+/// What becomes of volumes below; both with the volumes on the way to the first and whether all of
+/// them are read-only.
 enum Below {
     /// Each is mounted by itself.
     Mounted(MountLocation, (Vec<VolumeId>, bool)),
@@ -126,7 +131,8 @@ impl<H: Handler> Served<H> {
     ) -> Result<Self, MountError> {
         let mut rings = None;
         if agreement.has_rings() {
-            rings = Rings::start(Arc::clone(&handler), config, descriptor).map_err(MountError::Threads)?;
+            rings = Rings::start(Arc::clone(&handler), config, descriptor)
+                .map_err(MountError::Threads)?;
         }
         if transport == KernelTransport::Uring && rings.is_none() {
             return Err(MountError::NoUring);
@@ -154,8 +160,8 @@ impl<H: Handler> Served<H> {
 }
 
 impl Mount {
-    /// Mounts, and serves the kernel's requests from threads of its own until it is unmounted, by [`Self::unmount`] or from
-    /// outside.
+    /// Mounts, and serves the kernel's requests from threads of its own until it is unmounted, by
+    /// [`Self::unmount`] or from outside.
     ///
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
@@ -165,24 +171,36 @@ impl Mount {
         Self::first(config, volumes, &volume, venus).inspect_err(|_| volumes.close(volume.id()))
     }
 
-    /// The tree once more, attached nowhere: a mount of its own for a session, whose kernel state nobody else sees. Whoever is given it may attach it in his
-    /// own name space, and there lift what keeps device nodes from being opened: so all volumes are shown in it, and none of their device nodes. It ends with its last user.
+    /// The tree once more, attached nowhere: a mount of its own for a session, whose kernel state
+    /// nobody else sees. Whoever is given it may attach it in his own name space, and there lift
+    /// what keeps device nodes from being opened: so all volumes are shown in it, and none of their
+    /// device nodes. It ends with its last user.
     ///
     /// # Errors
     /// See [`MountError`].
-    pub fn apart(config: &MountConfig, volumes: &Arc<Volumes>) -> Result<(Mount, OwnedFd), MountError> {
+    pub fn apart(
+        config: &MountConfig,
+        volumes: &Arc<Volumes>,
+    ) -> Result<(Mount, OwnedFd), MountError> {
         let volume = volumes.find(&Asked::of(&Caller::ROOT), &config.volume)?;
         let venus = volumes.open(&volume)?;
         let made = || {
             let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
             let plan = MountPlan { devices: false, ..MountPlan::of(config, volumes, None) };
             let (path, source) = (config.mountpoint.clone(), config.source.clone());
-            let (device, attached) =
-                mounting::detached(&MountTarget { path, source, allow_other: true, read_only: false })?;
+            let (device, attached) = mounting::detached(&MountTarget {
+                path,
+                source,
+                allow_other: true,
+                read_only: false,
+            })?;
             let below = Below::Shown((vec![volume.id()], volume.is_read_only()));
             let mount = Self::serve(Device::new(device), root, Arc::clone(&venus), plan, below)?;
             let attached = mount.shown(attached);
-            mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
+            mounting::raise_read_ahead(Path::new(&format!(
+                "/proc/self/fd/{}",
+                attached.as_raw_fd()
+            )));
             if let Some(flat) = &mount.dispatch.flat {
                 flat_tree::look_after(flat).map_err(MountError::Threads)?;
             }
@@ -199,7 +217,8 @@ impl Mount {
     ) -> Result<Mount, MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
         // Before the mount is there, so that it is ready for who uses the mount at once.
-        let forerunner = config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
+        let forerunner =
+            config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| send_ahead(command)).map(Arc::new);
         let plan = MountPlan::of(&config, volumes, forerunner.clone());
         let read_only = volume.is_read_only();
@@ -212,8 +231,11 @@ impl Mount {
         };
         let (device, detached) = mounting::begin(&target)?;
         let way = (vec![volume.id()], read_only);
-        let below =
-            if config.flat { Below::Shown(way) } else { Below::Mounted(MountLocation::Path(target.path.clone()), way) };
+        let below = if config.flat {
+            Below::Shown(way)
+        } else {
+            Below::Mounted(MountLocation::Path(target.path.clone()), way)
+        };
         let served = Self::serve(Device::new(device), root, venus, plan, below).and_then(|mount| {
             let shown = detached.map(|detached| mount.shown(detached));
             shown.map_or(Ok(()), |shown| mounting::attach_at(shown.as_fd(), &target.path))?;
@@ -242,7 +264,8 @@ impl Mount {
         }
     }
 
-    /// What is to be attached of a mount that we made: it begins at the root's second number where the kernel asks for ACLs (`nodes.rs`).
+    /// What is to be attached of a mount that we made: it begins at the root's second number where
+    /// the kernel asks for ACLs (`nodes.rs`).
     fn shown(&self, detached: OwnedFd) -> OwnedFd {
         let nodes = &self.dispatch.nodes;
         if !self.dispatch.agreement.is_shared() {
@@ -250,7 +273,8 @@ impl Mount {
         }
         nodes.shows_root(true);
         mounting::part(detached.as_fd(), ROOT_NAME).unwrap_or_else(|error| {
-            tracing::info!(%error, "every path of who does not own the volume's root asks for its access list");
+            tracing::info!(%error, "every path of who does not own the volume's root asks for its \
+                access list");
             nodes.shows_root(false);
             detached
         })
@@ -276,15 +300,24 @@ impl Mount {
             read_only: volume.is_read_only(),
         };
         let (device, attached) = mounting::detached(&target)?;
-        let mount =
-            Self::serve(Device::new(device), root, venus, plan.clone(), Below::Mounted(place, (way, read_only)))?;
+        let mount = Self::serve(
+            Device::new(device),
+            root,
+            venus,
+            plan.clone(),
+            Below::Mounted(place, (way, read_only)),
+        )?;
         let attached = mount.shown(attached);
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
         mount.goes_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
         Ok((mount, attached))
     }
 
-    fn goes_ahead(&self, forerunner: Option<&Arc<ReaddirHelper>>, root: impl FnOnce() -> Result<Root, Errno>) {
+    fn goes_ahead(
+        &self,
+        forerunner: Option<&Arc<ReaddirHelper>>,
+        root: impl FnOnce() -> Result<Root, Errno>,
+    ) {
         let Some(forerunner) = forerunner else { return };
         match root() {
             Ok(root) => {
@@ -306,21 +339,32 @@ impl Mount {
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != KernelTransport::Device && rings::available(&descriptor);
-        let wishes = Wishes { rings: wants_rings, shared: plan.allow_other, bounded: !venus.is_beside_server() };
+        let wishes = Wishes {
+            rings: wants_rings,
+            shared: plan.allow_other,
+            bounded: !venus.is_beside_server(),
+        };
         let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
-        tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
+        tracing::info!(
+            minor = agreement.minor,
+            flags = format!("{:#x}", agreement.flags),
+            "agreed with the kernel"
+        );
         let nodes = Arc::new(match below {
             Below::Shown(_) => KernelNodes::in_slot(root.fid, Slot::FIRST),
             Below::Mounted(..) => KernelNodes::new(root.fid),
         });
         let notifying = device.another().map_err(MountError::Device)?;
-        let notifier = Arc::new(Notifier::new(Arc::clone(&notifying), Arc::clone(&nodes), agreement));
+        let notifier =
+            Arc::new(Notifier::new(Arc::clone(&notifying), Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let (volumes, sysnames) = (Arc::clone(&plan.volumes), Arc::clone(&plan.sysnames));
         let refuses_changes = matches!(&below, Below::Shown((_, read_only)) if *read_only);
         let (edges, flat) = match below {
-            Below::Mounted(place, way) => (Some(Edges::new(&venus, plan, place, way, &notifier)), None),
+            Below::Mounted(place, way) => {
+                (Some(Edges::new(&venus, plan, place, way, &notifier)), None)
+            }
             Below::Shown(way) => (None, Some(Flat::new(plan, &venus, way, &notifying, agreement))),
         };
         let dispatch = Arc::new(Dispatch {
@@ -339,7 +383,13 @@ impl Mount {
             devices,
             used: AtomicBool::new(true),
         });
-        let served = Served::start(Arc::clone(&dispatch), config, agreement, transport, (&device, descriptor))?;
+        let served = Served::start(
+            Arc::clone(&dispatch),
+            config,
+            agreement,
+            transport,
+            (&device, descriptor),
+        )?;
         Ok(Mount { mountpoint: None, forerunner: None, notifier, dispatch, served })
     }
 
@@ -363,7 +413,8 @@ impl Mount {
         self.served.is_over()
     }
 
-    /// Takes away idle mounts below; whether there are any, or anything was asked since the last time.
+    /// Takes away idle mounts below; whether there are any, or anything was asked since the last
+    /// time.
     pub(crate) fn sweep(&self) -> bool {
         let below = self.dispatch.edges.as_ref().is_some_and(|edges| edges.sweep());
         self.dispatch.was_used() || below
@@ -401,8 +452,8 @@ impl Mount {
         }
     }
 
-    /// Unmounts, and waits for the end if nobody uses it. While it is in use it leaves its place and serves its users until
-    /// the last is gone: [`Self::wait`] for that.
+    /// Unmounts, and waits for the end if nobody uses it. While it is in use it leaves its place
+    /// and serves its users until the last is gone: [`Self::wait`] for that.
     ///
     /// # Errors
     /// What the kernel says.
@@ -411,7 +462,11 @@ impl Mount {
             forerunner.end();
         }
         self.notifier.call_back();
-        self.dispatch.flat.iter().flat_map(|flat| flat.dispatches()).for_each(|volume| volume.notifier.call_back());
+        self.dispatch
+            .flat
+            .iter()
+            .flat_map(|flat| flat.dispatches())
+            .for_each(|volume| volume.notifier.call_back());
         if self.served.is_over() {
             return Ok(());
         }
@@ -430,7 +485,11 @@ impl Drop for Mount {
 
 fn send_ahead(command: &[OsString]) -> Option<ReaddirHelper> {
     let started = ReaddirHelper::start(command);
-    started.inspect_err(|error| tracing::warn!(%error, "no forerunner: every name is looked up by itself")).ok()
+    started
+        .inspect_err(
+            |error| tracing::warn!(%error, "no forerunner: every name is looked up by itself"),
+        )
+        .ok()
 }
 
 /// Takes the kernel's first request, which is always `INIT`.

@@ -1,7 +1,8 @@
 //! Making and unmaking the mount itself.
 //!
-//! As root we make it ourselves, attached nowhere at first. Otherwise with `fusermount3`, the set-uid helper that every FUSE system has: it opens and mounts
-//! for us, and passes the descriptor back over a socket.
+//! As root we make it ourselves, attached nowhere at first. Otherwise with `fusermount3`, the
+//! set-uid helper that every FUSE system has: it opens and mounts for us, and passes the descriptor
+//! back over a socket.
 
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -12,11 +13,13 @@ use std::process::{Command, Stdio};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+    open_tree,
 };
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
 };
 
 use crate::channel::Device;
@@ -25,16 +28,21 @@ use crate::channel::Device;
 const SUBTYPE: &str = "rialto";
 /// What whoever administers this machine lets users do with `fusermount3`.
 const CONFIGURATION: &str = "/etc/fuse.conf";
-/// A FUSE handle: the node's number in two words, and its generation. Source: the kernel's `FILEID_INO64_GEN`.
+/// A FUSE handle: the node's number in two words, and its generation. Source: the kernel's
+/// `FILEID_INO64_GEN`.
 pub(crate) const HANDLE_KIND: i32 = 0x81;
-/// Kibibytes that the kernel reads ahead: a whole request. Its own 128 make four requests of each MiB.
+/// Kibibytes that the kernel reads ahead: a whole request. Its own 128 make four requests of each
+/// MiB.
 const READ_AHEAD_KIB: usize = types::limits::PAYLOAD_BYTES_MAX >> 10;
 
 /// Why there is no mount.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// No `/dev/fuse` that can be opened.
-    #[error("cannot open /dev/fuse: {0}; is the kernel's fuse module loaded and the device allowed here?")]
+    #[error(
+        "cannot open /dev/fuse: {0}; is the kernel's fuse module loaded and the device allowed \
+            here?"
+    )]
     Device(Errno),
     /// `mount(2)` refused.
     #[error("cannot mount on {path}: {error}", path = .path.display())]
@@ -45,7 +53,10 @@ pub enum MountError {
         error: Errno,
     },
     /// Without root, the helper is needed.
-    #[error("fusermount3 is needed to mount without root and cannot be run ({0}): install the package fuse3")]
+    #[error(
+        "fusermount3 is needed to mount without root and cannot be run ({0}): install the package \
+            fuse3"
+    )]
     NoHelper(std::io::Error),
     /// The helper refused.
     #[error("fusermount3: {0}")]
@@ -54,7 +65,10 @@ pub enum MountError {
     #[error("kernel and Rialto do not agree on a FUSE version: {0}")]
     Negotiation(Errno),
     /// It was asked for, and is not to be had.
-    #[error("the kernel does not offer FUSE over io_uring; as root: echo 1 > /sys/module/fuse/parameters/enable_uring")]
+    #[error(
+        "the kernel does not offer FUSE over io_uring; as root: echo 1 > \
+            /sys/module/fuse/parameters/enable_uring"
+    )]
     NoUring,
     /// The volume cannot be had.
     #[error("cannot reach the volume: {0}")]
@@ -76,7 +90,8 @@ pub struct MountTarget {
     pub path: PathBuf,
     /// What `mount` shows as the source.
     pub source: String,
-    /// Others than the one who mounts may use it, as mode bits allow. Without root this needs `user_allow_other` in `/etc/fuse.conf`.
+    /// Others than the one who mounts may use it, as mode bits allow. Without root this needs
+    /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
     /// The kernel refuses changes by itself (EROFS), and says `ro`.
     pub read_only: bool,
@@ -86,7 +101,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a mount of ours may be open to others: root's, or where `/etc/fuse.conf` says `user_allow_other`.
+/// Whether a mount of ours may be open to others: root's, or where `/etc/fuse.conf` says
+/// `user_allow_other`.
 pub fn may_allow_others() -> bool {
     is_root() || std::fs::read_to_string(CONFIGURATION).is_ok_and(|text| lets_users(&text))
 }
@@ -96,7 +112,8 @@ fn lets_users(text: &str) -> bool {
     text.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
 }
 
-/// Mounts, and returns the descriptor that the requests come from, and root's mount, which is attached nowhere yet.
+/// Mounts, and returns the descriptor that the requests come from, and root's mount, which is
+/// attached nowhere yet.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -108,7 +125,8 @@ pub fn begin(target: &MountTarget) -> Result<(OwnedFd, Option<OwnedFd>), MountEr
     Ok((mount_with_helper(target)?, None))
 }
 
-/// Root's mount that is attached nowhere yet: the descriptor that the requests come from, and the mount.
+/// Root's mount that is attached nowhere yet: the descriptor that the requests come from, and the
+/// mount.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -141,7 +159,8 @@ fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errn
         fsconfig_set_flag(&context, "ro")?;
     }
     fsconfig_create(&context)?;
-    // Whoever runs the server must not hand out set-uid programs and devices to its clients' machines.
+    // Whoever runs the server must not hand out set-uid programs and devices to its clients'
+    // machines.
     let mut how = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     how.set(MountAttrFlags::MOUNT_ATTR_RDONLY, target.read_only);
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, how)
@@ -152,7 +171,9 @@ fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errn
 /// # Errors
 /// What the kernel says.
 pub fn copy(mount: BorrowedFd<'_>) -> Result<OwnedFd, MountError> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(mount, "", flags).map_err(MountError::Device)
 }
 
@@ -171,7 +192,8 @@ pub fn attach(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> Result<(), MountE
 /// What the kernel says.
 pub fn attach_at(mount: BorrowedFd<'_>, path: &Path) -> Result<(), MountError> {
     let refused = |error| MountError::Refused { path: path.to_owned(), error };
-    let place = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let place =
+        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, "", place.map_err(refused)?, "", flags).map_err(refused)
 }
@@ -182,11 +204,13 @@ pub fn attach_at(mount: BorrowedFd<'_>, path: &Path) -> Result<(), MountError> {
 /// What the kernel says: before Linux 6.15 it does not do that.
 pub fn part(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, MountError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let place = rustix::fs::openat(mount, name, flags, Mode::empty()).map_err(MountError::Device)?;
+    let place =
+        rustix::fs::openat(mount, name, flags, Mode::empty()).map_err(MountError::Device)?;
     copy(place.as_fd())
 }
 
-/// Which mount it is: the kernel's number, which others get when it is gone, and the device number of its file system.
+/// Which mount it is: the kernel's number, which others get when it is gone, and the device number
+/// of its file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountNumber {
     number: u64,
@@ -199,8 +223,12 @@ pub struct MountNumber {
 /// What the kernel says.
 pub fn number_of(mount: BorrowedFd<'_>) -> Result<MountNumber, MountError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(MountError::Device)?;
-    Ok(MountNumber { number: found.stx_mnt_id, device: format!("{}:{}", found.stx_dev_major, found.stx_dev_minor) })
+    let found =
+        rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(MountError::Device)?;
+    Ok(MountNumber {
+        number: found.stx_mnt_id,
+        device: format!("{}:{}", found.stx_dev_major, found.stx_dev_minor),
+    })
 }
 
 /// Whether the mount is in the tree.
@@ -212,11 +240,12 @@ pub fn is_attached(of: &MountNumber) -> bool {
 /// `36 35 98:0 ...`: the mount, the one above, the device.
 fn is_line_of(line: &[u8], of: &MountNumber) -> bool {
     let mut fields = line.split(|byte| *byte == b' ');
-    fields.next() == Some(of.number.to_string().as_bytes()) && fields.nth(1) == Some(of.device.as_bytes())
+    fields.next() == Some(of.number.to_string().as_bytes())
+        && fields.nth(1) == Some(of.device.as_bytes())
 }
 
-/// A directory of the mount that is at `path`, by its node: itself, not what is mounted upon it. Of the mount's root
-/// the status may be asked for, which whoever came by asked for a moment ago.
+/// A directory of the mount that is at `path`, by its node: itself, not what is mounted upon it. Of
+/// the mount's root the status may be asked for, which whoever came by asked for a moment ago.
 ///
 /// # Errors
 /// What the kernel says.
@@ -225,7 +254,8 @@ pub fn place_of(path: &Path, node: u64, generation: u64) -> Result<OwnedFd, Moun
     // A descriptor that is a place only is not taken for this.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty()).map_err(refused)?;
-    mem::handle::open_place(root.as_fd(), HANDLE_KIND, handle_words(node, generation)).map_err(refused)
+    mem::handle::open_place(root.as_fd(), HANDLE_KIND, handle_words(node, generation))
+        .map_err(refused)
 }
 
 /// The same by a name of its own: its number in the directory `porch`.
@@ -235,7 +265,8 @@ pub fn place_of(path: &Path, node: u64, generation: u64) -> Result<OwnedFd, Moun
 pub fn place_in(path: &Path, porch: &str, node: u64) -> Result<OwnedFd, MountError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let path = path.join(porch).join(node.to_string());
-    rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| MountError::Refused { path, error })
+    rustix::fs::open(&path, flags, Mode::empty())
+        .map_err(|error| MountError::Refused { path, error })
 }
 
 /// Where it is in the tree.
@@ -253,15 +284,17 @@ fn options(target: &MountTarget) -> String {
     format!("default_permissions,max_read={max_read}{others}")
 }
 
-/// The helper takes its socket as a descriptor number in the environment. It is given as standard input, so that no
-/// other program that this process starts meanwhile inherits it.
+/// The helper takes its socket as a descriptor number in the environment. It is given as standard
+/// input, so that no other program that this process starts meanwhile inherits it.
 fn mount_with_helper(target: &MountTarget) -> Result<OwnedFd, MountError> {
     let no_socket = |error: Errno| MountError::NoHelper(error.into());
     let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(no_socket)?;
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(no_socket)?;
     let source = target.source.replace('\\', "\\\\").replace(',', "\\,");
     let access = if target.read_only { "ro" } else { "rw" };
-    let options = format!("{access},nosuid,nodev,fsname={source},subtype={SUBTYPE},{}", options(target));
+    let options =
+        format!("{access},nosuid,nodev,fsname={source},subtype={SUBTYPE},{}", options(target));
     let mut helper = Command::new("fusermount3")
         .args(["-o", &options, "--"])
         .arg(&target.path)
@@ -277,28 +310,33 @@ fn mount_with_helper(target: &MountTarget) -> Result<OwnedFd, MountError> {
         let _ = stderr.read_to_string(&mut text);
     }
     let _ = helper.wait();
-    received.ok_or_else(|| MountError::Helper(text.trim().trim_start_matches("fusermount3: ").to_owned()))
+    received.ok_or_else(|| {
+        MountError::Helper(text.trim().trim_start_matches("fusermount3: ").to_owned())
+    })
 }
 
 fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        .ok()?;
     ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     })
 }
 
-/// Unmounts; while it is in use, lazily: the place is free at once, and the file system ends with its last user.
+/// Unmounts; while it is in use, lazily: the place is free at once, and the file system ends with
+/// its last user.
 ///
 /// # Errors
 /// What the kernel or the helper says.
 pub fn unmount(path: &Path) -> std::io::Result<()> {
     match unmount_once(path, false) {
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            tracing::warn!(path = %path.display(), "still in use: unmounted lazily, it ends with its last user");
+            tracing::warn!(path = %path.display(), "still in use: unmounted lazily, it ends with \
+                its last user");
             unmount_once(path, true)
         }
         result => result,
@@ -319,12 +357,14 @@ fn unmount_once(path: &Path, lazy: bool) -> std::io::Result<()> {
     if text.contains("busy") { Err(Errno::BUSY.into()) } else { Err(std::io::Error::other(text)) }
 }
 
-/// Lets the kernel read ahead as far as one request goes. Needs root; without, reads are smaller, and nothing is wrong.
+/// Lets the kernel read ahead as far as one request goes. Needs root; without, reads are smaller,
+/// and nothing is wrong.
 pub fn raise_read_ahead(path: &Path) {
     // Asks the kernel for what it knows by itself, so this makes no request.
     let known = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     let Ok(known) = known else { return };
-    let knob = format!("/sys/class/bdi/{}:{}/read_ahead_kb", known.stx_dev_major, known.stx_dev_minor);
+    let knob =
+        format!("/sys/class/bdi/{}:{}/read_ahead_kb", known.stx_dev_major, known.stx_dev_minor);
     if let Err(error) = std::fs::write(&knob, READ_AHEAD_KIB.to_string()) {
         tracing::debug!(%error, knob, "read-ahead stays as it is");
     }
@@ -337,7 +377,9 @@ mod tests {
     #[test]
     fn users_are_let_in_by_a_line_that_says_so() {
         assert!(lets_users("# comment\nmount_max = 1000\n  user_allow_other   # for all\n"));
-        for text in ["", "#user_allow_other\n", "user_allow_others\n", "mount_max = 9 user_allow_other\n"] {
+        for text in
+            ["", "#user_allow_other\n", "user_allow_others\n", "mount_max = 9 user_allow_other\n"]
+        {
             assert!(!lets_users(text), "{text:?}");
         }
     }

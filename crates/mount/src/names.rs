@@ -21,7 +21,8 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
 impl Task<'_> {
-    /// Replies with the entry of this name, and what was opened with it, that the kernel counts one reference for.
+    /// Replies with the entry of this name, and what was opened with it, that the kernel counts one
+    /// reference for.
     pub(crate) fn entry(&self, name: &[u8], entry: &EntryReply, opened: Option<&OpenReply>) {
         let (parent, kept) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
@@ -44,7 +45,9 @@ impl Task<'_> {
             let out = attributes::entry(
                 number,
                 &status,
-                self.validity(still && kept && entry.name_cacheable && self.on.agreement.has_epochs()),
+                self.validity(
+                    still && kept && entry.name_cacheable && self.on.agreement.has_epochs(),
+                ),
                 self.validity(still && entry.cacheable),
             );
             match opened {
@@ -91,11 +94,14 @@ impl Task<'_> {
         self.need_bits(dir, 1)?;
         match self.find(dir, name)? {
             LookupReply::Entry(entry) => match &self.on.flat {
-                Some(flat) if entry.status.kind == Kind::MountPoint => self.enter(flat, name, &entry),
+                Some(flat) if entry.status.kind == Kind::MountPoint => {
+                    self.enter(flat, name, &entry);
+                }
                 _ => self.entry(name, &entry, None),
             },
             LookupReply::Absent { cacheable, stamp } => {
-                let cacheable = cacheable && sysname::stem(name).is_none() && self.on.agreement.has_epochs();
+                let cacheable =
+                    cacheable && sysname::stem(name).is_none() && self.on.agreement.has_epochs();
                 self.venus().answering(stamp, |still| {
                     if still && cacheable {
                         let _ = self.value(&attributes::no_entry(self.validity(true)));
@@ -108,7 +114,8 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Replies with the root of the volume that a mount point leads to (`flat_tree.rs`), which was found under this name.
+    /// Replies with the root of the volume that a mount point leads to (`flat_tree.rs`), which was
+    /// found under this name.
     fn enter(&self, flat: &Arc<Flat>, name: &[u8], point: &EntryReply) {
         let fid = point.status.fid;
         let visit = match flat.enter(self, fid) {
@@ -123,13 +130,20 @@ impl Task<'_> {
         // The look-up counted a reference that the kernel does not get.
         self.venus().forget(fid, 1);
         let below = self.in_volume(visit.dispatch());
-        if let Err(RequestRefusal(errno)) = self.entry_of(&below, point, sysname::stem(name).is_none()) {
+        if let Err(RequestRefusal(errno)) =
+            self.entry_of(&below, point, sysname::stem(name).is_none())
+        {
             self.refuse(errno);
         }
     }
 
     /// The name is kept as this volume promises, and the root's status as its own does.
-    fn entry_of(&self, below: &Task<'_>, point: &EntryReply, kept: bool) -> Result<(), RequestRefusal> {
+    fn entry_of(
+        &self,
+        below: &Task<'_>,
+        point: &EntryReply,
+        kept: bool,
+    ) -> Result<(), RequestRefusal> {
         let (nodes, venus) = (&below.on.nodes, below.venus());
         let found = venus.getattr(&below.request(), nodes.root())?;
         let status = below.permitted(found.status, None);
@@ -156,16 +170,21 @@ impl Task<'_> {
     /// What a name means.
     fn find(&self, dir: Fid, name: &[u8]) -> Result<LookupReply, RequestRefusal> {
         for meant in sysname::stem(name).into_iter().flat_map(|stem| self.on.sysnames.meant(stem)) {
-            if let found @ LookupReply::Entry(_) = self.venus().lookup(&self.request(), dir, &meant)? {
+            if let found @ LookupReply::Entry(_) =
+                self.venus().lookup(&self.request(), dir, &meant)?
+            {
                 return Ok(found);
             }
         }
         Ok(self.venus().lookup(&self.request(), dir, &self.name(name)?)?)
     }
 
-    /// Whether it is the root that is looked in, by ourselves or somebody who could be, in a mount that has a porch.
+    /// Whether it is the root that is looked in, by ourselves or somebody who could be, in a mount
+    /// that has a porch.
     fn is_porch_keeper(&self) -> bool {
-        self.header.nodeid == self.on.nodes.root_number() && self.header.uid == 0 && self.on.edges.is_some()
+        self.header.nodeid == self.on.nodes.root_number()
+            && self.header.uid == 0
+            && self.on.edges.is_some()
     }
 
     /// A mount point by its number.
@@ -176,7 +195,10 @@ impl Task<'_> {
         self.venus().remember(fid);
         self.on.nodes.remember(fid, PORCH_NODE);
         let number = self.on.nodes.number(fid);
-        if self.value(&attributes::entry(number, &found.status, Validity::NONE, Validity::NONE)).is_err() {
+        if self
+            .value(&attributes::entry(number, &found.status, Validity::NONE, Validity::NONE))
+            .is_err()
+        {
             self.on.forget(number, 1);
         }
         Ok(())
@@ -184,7 +206,13 @@ impl Task<'_> {
 
     fn make(&self, name: &[u8], kind: NewKind, mode: u32) -> Result<(), RequestRefusal> {
         let dir = self.fid()?;
-        let entry = self.venus().make(&self.request(), dir, &self.name(name)?, kind, attributes::permissions(mode))?;
+        let entry = self.venus().make(
+            &self.request(),
+            dir,
+            &self.name(name)?,
+            kind,
+            attributes::permissions(mode),
+        )?;
         self.entry(name, &entry, None);
         Ok(())
     }
@@ -221,7 +249,13 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn rename(&self, newdir: u64, flags: u32, from: &[u8], to: &[u8]) -> Result<(), RequestRefusal> {
+    pub(crate) fn rename(
+        &self,
+        newdir: u64,
+        flags: u32,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<(), RequestRefusal> {
         let mode = match flags {
             0 => RenameMode::Replace,
             RENAME_NOREPLACE => RenameMode::NoReplace,

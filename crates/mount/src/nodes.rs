@@ -1,18 +1,25 @@
 //! What the kernel's node numbers mean, and how often it was given each.
 //!
-//! A node's number is its vnode's; the root is 1 in both worlds. Where one mount shows many volumes (`flat_tree.rs`) the upper bits say which of them is meant: its [`Slot`], which
-//! is 0 for the first. The kernel counts how often it was given a node and
-//! takes that back with forgets. A slot may be used again while the kernel still knows the earlier file by the same number:
-//! the newer file then takes the number over, together with what is left of the count (the kernel's forgets name only
-//! the number), and the generation in the reply tells the kernel that the earlier one is dead.
+//! A node's number is its vnode's; the root is 1 in both worlds. Where one mount shows many volumes
+//! (`flat_tree.rs`) the upper bits say which of them is meant: its [`Slot`], which is 0 for the
+//! first. The kernel counts how often it was given a node and takes that back with forgets. A slot
+//! may be used again while the kernel still knows the earlier file by the same number: the newer
+//! file then takes the number over, together with what is left of the count (the kernel's forgets
+//! name only the number), and the generation in the reply tells the kernel that the earlier one is
+//! dead.
 //!
-//! The root may have a second number, [`SHOWN_ROOT`]. The kernel makes the inode of node 1 before anything is agreed upon, and so takes it for one whose POSIX ACL is never to be kept
-//! (`ACL_DONT_CACHE`, which is for ever since Linux 6.18.42): whoever is not its owner would have us asked for that ACL with every path through it. So where the kernel asks
-//! for ACLs a mount begins at the directory [`ROOT_NAME`] of node 1, if we make the mount ourselves: the same directory by an inode that is made later. Nobody but us is ever in node 1 then.
+//! The root may have a second number, [`SHOWN_ROOT`]. The kernel makes the inode of node 1 before
+//! anything is agreed upon, and so takes it for one whose POSIX ACL is never to be kept
+//! (`ACL_DONT_CACHE`, which is for ever since Linux 6.18.42): whoever is not its owner would have
+//! us asked for that ACL with every path through it. So where the kernel asks for ACLs a mount
+//! begins at the directory [`ROOT_NAME`] of node 1, if we make the mount ourselves: the same
+//! directory by an inode that is made later. Nobody but us is ever in node 1 then.
 //!
-//! There is one for each inode that the kernel has, which may be millions, and no budget can take one away that the kernel may still name. So a node
-//! is two words in a row of neighbours, files or directories whose numbers follow each other, as those have that were made together: walking a tree
-//! fills rows, which take half of what a map from numbers would. What only directories need lies elsewhere.
+//! There is one for each inode that the kernel has, which may be millions, and no budget can take
+//! one away that the kernel may still name. So a node is two words in a row of neighbours, files or
+//! directories whose numbers follow each other, as those have that were made together: walking a
+//! tree fills rows, which take half of what a map from numbers would. What only directories need
+//! lies elsewhere.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +36,8 @@ const ROW: usize = 8;
 
 /// The second number of the root: the last one of the first slot, which no vnode has.
 pub const SHOWN_ROOT: u64 = (1 << Slot::SHIFT) - 1;
-/// Where it is found in node 1, and what the table of mounts (`mountinfo`) shows as the part of the file system that is mounted.
+/// Where it is found in node 1, and what the table of mounts (`mountinfo`) shows as the part of the
+/// file system that is mounted.
 pub const ROOT_NAME: &str = "tree";
 
 /// What programs see as the number of this node's file.
@@ -46,7 +54,8 @@ struct Node {
 
 const NONE: Node = Node { unique: Uniquifier(0), lookups: 0 };
 
-/// Where a node is: its row, and its place there. Directories have odd numbers and files even ones, so each have rows of their own.
+/// Where a node is: its row, and its place there. Directories have odd numbers and files even ones,
+/// so each have rows of their own.
 fn place(number: u64) -> (u64, usize) {
     let (pair, parity) = (number / 2, number % 2);
     (pair / ROW as u64 * 2 + parity, pair as usize % ROW)
@@ -72,7 +81,8 @@ impl Slot {
     /// Where the slot begins in a number. No volume has so many files that its vnodes came there.
     const SHIFT: u32 = 48;
 
-    /// The one after the first that is given out as number `count`, from 0 on; none if there are no more.
+    /// The one after the first that is given out as number `count`, from 0 on; none if there are no
+    /// more.
     pub fn new(count: usize) -> Option<Slot> {
         // The last one would give a root the number of the porch.
         u16::try_from(count + 1).ok().filter(|slot| *slot < u16::MAX).map(Slot)
@@ -117,7 +127,12 @@ impl Shard {
 impl KernelNodes {
     /// With nothing but the root, which is never forgotten.
     pub fn new(root: Fid) -> Self {
-        KernelNodes { root, root_number: AtomicU64::new(abi::ROOT_ID), slot: None, shards: Default::default() }
+        KernelNodes {
+            root,
+            root_number: AtomicU64::new(abi::ROOT_ID),
+            slot: None,
+            shards: Default::default(),
+        }
     }
 
     /// Of one of many volumes of a mount. The roots of all but the first are nodes as others are.
@@ -147,7 +162,8 @@ impl KernelNodes {
 
     /// The mount begins at the root's second number, or does not.
     pub fn shows_root(&self, as_second: bool) {
-        self.root_number.store(if as_second { SHOWN_ROOT } else { abi::ROOT_ID }, Ordering::Release);
+        self.root_number
+            .store(if as_second { SHOWN_ROOT } else { abi::ROOT_ID }, Ordering::Release);
     }
 
     /// The kernel's number for the mount's root.
@@ -175,7 +191,11 @@ impl KernelNodes {
 
     /// All files that the kernel has are of one volume.
     fn fid_of(&self, number: u64, node: &Node) -> Fid {
-        Fid { volume: self.root.volume, vnode: VnodeNo(number ^ self.slot().base()), unique: node.unique }
+        Fid {
+            volume: self.root.volume,
+            vnode: VnodeNo(number ^ self.slot().base()),
+            unique: node.unique,
+        }
     }
 
     /// The kernel is about to be given `fid`, found in `parent`.
@@ -229,7 +249,8 @@ impl KernelNodes {
 
     /// Every file that the kernel may have, the mount's root first.
     pub fn all(&self) -> Vec<Fid> {
-        let mut all: Vec<Fid> = if self.slot() == Slot::FIRST { vec![self.root] } else { Vec::new() };
+        let mut all: Vec<Fid> =
+            if self.slot() == Slot::FIRST { vec![self.root] } else { Vec::new() };
         for shard in &self.shards {
             for (row, nodes) in &shard.lock().rows {
                 let known = nodes.iter().enumerate().filter(|(_, node)| node.lookups > 0);
@@ -277,7 +298,11 @@ mod tests {
         }
         let other = KernelNodes::in_slot(root, Slot::new(0).unwrap());
         other.shows_root(true);
-        assert_eq!(other.number(root), 1 << 48 | 1, "roots of the other volumes are nodes as others are");
+        assert_eq!(
+            other.number(root),
+            1 << 48 | 1,
+            "roots of the other volumes are nodes as others are"
+        );
     }
 
     #[test]
@@ -294,7 +319,10 @@ mod tests {
             assert!(fids[..=gone].iter().all(|fid| !nodes.knows(*fid)));
             assert!(fids[gone + 1..].iter().all(|fid| nodes.knows(*fid)));
         }
-        assert!(nodes.shards.iter().all(|shard| shard.lock().rows.is_empty()), "no row without a node");
+        assert!(
+            nodes.shards.iter().all(|shard| shard.lock().rows.is_empty()),
+            "no row without a node"
+        );
     }
 
     #[test]
@@ -302,10 +330,15 @@ mod tests {
         const NODES: u64 = 1_000_000;
         let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         (1..=NODES).for_each(|n| nodes.remember(Fid::new(7, 2 * n, n), 1));
-        let count = |of: fn(&Shard) -> usize| nodes.shards.iter().map(|shard| of(&shard.lock()) as u64).sum::<u64>();
-        // A map of this kind has eight slots for seven that it can fill, and a byte beside each; the allocator adds two words to a row.
-        let slots = count(|shard| shard.rows.capacity()) * 8 / 7 * (size_of::<(u64, usize)>() as u64 + 1);
-        let bytes = slots + count(|shard| shard.rows.len()) * (size_of::<[Node; ROW]>() as u64 + 16);
+        let count = |of: fn(&Shard) -> usize| {
+            nodes.shards.iter().map(|shard| of(&shard.lock()) as u64).sum::<u64>()
+        };
+        // A map of this kind has eight slots for seven that it can fill, and a byte beside each;
+        // the allocator adds two words to a row.
+        let slots =
+            count(|shard| shard.rows.capacity()) * 8 / 7 * (size_of::<(u64, usize)>() as u64 + 1);
+        let bytes =
+            slots + count(|shard| shard.rows.len()) * (size_of::<[Node; ROW]>() as u64 + 16);
         assert!(bytes / NODES < 30, "{} bytes a node", bytes / NODES);
         assert!(nodes.shards.iter().all(|shard| shard.lock().parents.is_empty()));
     }
@@ -317,6 +350,9 @@ mod tests {
         nodes.remember(Fid::new(7, 4, 10), 1);
         assert_eq!(nodes.fid(4), Some(Fid::new(7, 4, 10)));
         assert_eq!(nodes.forget(4, 1), Some(Fid::new(7, 4, 10)));
-        assert!(nodes.knows(Fid::new(7, 4, 10)), "one of the two references was the earlier file's");
+        assert!(
+            nodes.knows(Fid::new(7, 4, 10)),
+            "one of the two references was the earlier file's"
+        );
     }
 }

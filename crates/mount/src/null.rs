@@ -1,8 +1,10 @@
-//! A mount without a file system behind it: a tree in memory that answers through the same channel and workers.
+//! A mount without a file system behind it: a tree in memory that answers through the same channel
+//! and workers.
 //!
-//! A measure, not a product. What a scenario costs on it is what the kernel, the channel and the workers cost; the rest
-//! of a real mount's time is spent below. It promises the kernel everything for ever, and knows neither locks, extended
-//! attributes, hard links nor special files. One lock guards the whole tree.
+//! A measure, not a product. What a scenario costs on it is what the kernel, the channel and the
+//! workers cost; the rest of a real mount's time is spent below. It promises the kernel everything
+//! for ever, and knows neither locks, extended attributes, hard links nor special files. One lock
+//! guards the whole tree.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IoSlice;
@@ -70,7 +72,9 @@ impl Default for NullTree {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let root = Node::new(DIRECTORY | 0o755, (uid, gid), abi::ROOT_ID);
         let nodes = HashMap::from([(abi::ROOT_ID, root)]);
-        NullTree { state: Mutex::new(State { nodes, next: abi::ROOT_ID + 1, cookie: COOKIE_FIRST }) }
+        NullTree {
+            state: Mutex::new(State { nodes, next: abi::ROOT_ID + 1, cookie: COOKIE_FIRST }),
+        }
     }
 }
 
@@ -80,7 +84,8 @@ impl NullMount {
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
     pub fn start(at: &Path, tree: Arc<NullTree>) -> Result<NullMount, MountError> {
-        let mounted = Handled::start(at, "rialto:null", Arc::new(Nothing(tree)), KernelTransport::Auto)?;
+        let mounted =
+            Handled::start(at, "rialto:null", Arc::new(Nothing(tree)), KernelTransport::Auto)?;
         mounting::raise_read_ahead(at);
         Ok(NullMount(mounted))
     }
@@ -180,7 +185,13 @@ impl State {
         Ok(bytes(&found.map_or_else(|| Ok(absent()), |number| self.entry(number))?))
     }
 
-    fn make(&mut self, header: &abi::InHeader, name: &[u8], mode: u32, data: &[u8]) -> Result<abi::EntryOut, Errno> {
+    fn make(
+        &mut self,
+        header: &abi::InHeader,
+        name: &[u8],
+        mode: u32,
+        data: &[u8],
+    ) -> Result<abi::EntryOut, Errno> {
         let dir = header.nodeid;
         if self.node(dir)?.names.contains_key(name) {
             return Err(Errno::EXIST);
@@ -235,7 +246,14 @@ impl State {
         Ok(())
     }
 
-    fn rename(&mut self, dir: u64, newdir: u64, flags: u32, from: &[u8], to: &[u8]) -> Result<Answer, Errno> {
+    fn rename(
+        &mut self,
+        dir: u64,
+        newdir: u64,
+        flags: u32,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Answer, Errno> {
         if flags != 0 {
             return Err(Errno::INVAL);
         }
@@ -295,7 +313,8 @@ impl State {
         let rest = rest.map(|(cookie, (name, number))| (*cookie, name.clone(), *number, true));
         // No entry is shorter than this, so no more than so many fit.
         let most = of.size as usize / size_of::<abi::Dirent>();
-        let entries: Vec<_> = dots.into_iter().filter(|dot| dot.0 > of.offset).chain(rest.take(most)).collect();
+        let entries: Vec<_> =
+            dots.into_iter().filter(|dot| dot.0 > of.offset).chain(rest.take(most)).collect();
         let fixed = size_of::<abi::Dirent>() + if plus { size_of::<abi::EntryOut>() } else { 0 };
         let mut out = Vec::with_capacity(of.size as usize);
         for (cookie, name, number, real) in entries {
@@ -326,15 +345,20 @@ impl State {
     fn run(&mut self, request: &KernelRequest<'_>) -> Result<Answer, Errno> {
         let here = request.header.nodeid;
         let nothing = || Ok(Answer::Bytes(Vec::new()));
-        let opened =
-            abi::OpenOut { open_flags: abi::flag::FOPEN_KEEP_CACHE | abi::flag::FOPEN_NOFLUSH, ..Default::default() };
+        let opened = abi::OpenOut {
+            open_flags: abi::flag::FOPEN_KEEP_CACHE | abi::flag::FOPEN_NOFLUSH,
+            ..Default::default()
+        };
         match request.operation {
             Operation::Lookup { name } => self.lookup(here, name),
             Operation::Getattr(_) => self.attributes(here),
             Operation::Setattr(of) => self.setattr(here, &of),
-            Operation::Mkdir { of, name } => {
-                Ok(bytes(&self.make(&request.header, name, DIRECTORY | of.mode & PERMISSIONS, &[])?))
-            }
+            Operation::Mkdir { of, name } => Ok(bytes(&self.make(
+                &request.header,
+                name,
+                DIRECTORY | of.mode & PERMISSIONS,
+                &[],
+            )?)),
             Operation::Symlink { name, target } => {
                 Ok(bytes(&self.make(&request.header, name, SYMLINK | 0o777, target)?))
             }
@@ -350,13 +374,19 @@ impl State {
             Operation::Readdir { of, plus } => self.list(here, &of, plus),
             Operation::Unlink { name } => self.remove(here, name, false),
             Operation::Rmdir { name } => self.remove(here, name, true),
-            Operation::Rename { newdir, flags, from, to } => self.rename(here, newdir, flags, from, to),
-            Operation::Statfs => {
-                Ok(bytes(&abi::StatfsOut { bsize: 4096, frsize: 4096, namelen: 255, ..Default::default() }))
+            Operation::Rename { newdir, flags, from, to } => {
+                self.rename(here, newdir, flags, from, to)
             }
-            Operation::Release(_) | Operation::Releasedir(_) | Operation::Fsync(_) | Operation::Fsyncdir(_) => {
-                nothing()
-            }
+            Operation::Statfs => Ok(bytes(&abi::StatfsOut {
+                bsize: 4096,
+                frsize: 4096,
+                namelen: 255,
+                ..Default::default()
+            })),
+            Operation::Release(_)
+            | Operation::Releasedir(_)
+            | Operation::Fsync(_)
+            | Operation::Fsyncdir(_) => nothing(),
             Operation::Syncfs | Operation::Destroy => nothing(),
             _ => Err(Errno::NOSYS),
         }
@@ -392,7 +422,8 @@ impl Handler for Nothing {
             Operation::Interrupt { .. } => return,
             Operation::Forget { lookups } => return state.forget(header.nodeid, lookups),
             Operation::BatchForget(all) => {
-                return crate::request::forgets(all).for_each(|one| state.forget(one.nodeid, one.nlookup));
+                return crate::request::forgets(all)
+                    .for_each(|one| state.forget(one.nodeid, one.nlookup));
             }
             _ => {}
         }
@@ -403,7 +434,10 @@ impl Handler for Nothing {
                 requester.reply(header.unique, Ok(&[IoSlice::new(&bytes)]))
             }
             Ok(Answer::Part { node, offset, length }) => {
-                let data = state.nodes.get(&node).map_or(&[][..], |node| &node.data[offset..offset + length]);
+                let data = state
+                    .nodes
+                    .get(&node)
+                    .map_or(&[][..], |node| &node.data[offset..offset + length]);
                 requester.reply(header.unique, Ok(&[IoSlice::new(data)]))
             }
             Err(errno) => requester.reply(header.unique, Err(errno)),
@@ -429,8 +463,10 @@ mod tests {
     #[test]
     fn a_tree_in_memory_is_a_file_system() {
         if !rustix::process::geteuid().is_root() || !Path::new(Device::PATH).exists() {
-            let line = "SKIP unit: a_tree_in_memory_is_a_file_system: mounting needs root and /dev/fuse";
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("\n{line}\n").as_bytes());
+            let line =
+                "SKIP unit: a_tree_in_memory_is_a_file_system: mounting needs root and /dev/fuse";
+            let _ =
+                std::io::Write::write_all(&mut std::io::stderr(), format!("\n{line}\n").as_bytes());
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -449,7 +485,11 @@ mod tests {
         drop(mounted);
 
         let mounted = NullMount::start(dir.path(), tree).unwrap();
-        assert_eq!(fs::metadata(at("moved")).unwrap().len(), 300_000, "the files outlive the mount");
+        assert_eq!(
+            fs::metadata(at("moved")).unwrap().len(),
+            300_000,
+            "the files outlive the mount"
+        );
         fs::remove_dir_all(at("dir")).unwrap();
         fs::remove_file(at("moved")).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -1,19 +1,25 @@
 //! A process that lists directories of the mount before the rest of their names is looked up.
 //!
-//! Model. The kernel takes in names one by one, as they are looked up, or some hundred at once, with statuses, when a directory is listed. Nobody can hand it a name
-//! that it did not ask for. So when one name after the other is looked up in a directory, the *forerunner* lists a page of it, as any program
-//! could, and throws that away: the kernel knows the names of that page then, and asks no more. Who was too late for the page loses nothing.
+//! Model. The kernel takes in names one by one, as they are looked up, or some hundred at once,
+//! with statuses, when a directory is listed. Nobody can hand it a name that it did not ask for. So
+//! when one name after the other is looked up in a directory, the *forerunner* lists a page of it,
+//! as any program could, and throws that away: the kernel knows the names of that page then, and
+//! asks no more. Who was too late for the page loses nothing.
 //!
-//! It is a process and no thread of ours: a thread that waits for the mount's own answer cannot be killed, and while it waits the dying process would keep
-//! open the very device whose closing ends the wait.
+//! It is a process and no thread of ours: a thread that waits for the mount's own answer cannot be
+//! killed, and while it waits the dying process would keep open the very device whose closing ends
+//! the wait.
 //!
-//! The kernel takes the names of a listing in as if they were answered when it does so, whatever broke in between (it reads its epoch then, and not, as for a look-up, before it
-//! asks). So a break of a directory of which the forerunner was just given a page waits until that is taken in, and then ends the names once more; the forerunner says
-//! when it is through with an order.
+//! The kernel takes the names of a listing in as if they were answered when it does so, whatever
+//! broke in between (it reads its epoch then, and not, as for a look-up, before it asks). So a
+//! break of a directory of which the forerunner was just given a page waits until that is taken in,
+//! and then ends the names once more; the forerunner says when it is through with an order.
 //!
-//! It gets *orders* through its standard input, and ends with it. An order names a directory by the kernel's numbers; that takes root, and without
-//! there is no forerunner. The mount is open only while an order is carried out, so that it does not keep anybody from unmounting; and it is the file system that
-//! the order is for, or nothing. One process serves a mount and all that are mounted below it: those it reaches through descriptors of the process that orders.
+//! It gets *orders* through its standard input, and ends with it. An order names a directory by the
+//! kernel's numbers; that takes root, and without there is no forerunner. The mount is open only
+//! while an order is carried out, so that it does not keep anybody from unmounting; and it is the
+//! file system that the order is for, or nothing. One process serves a mount and all that are
+//! mounted below it: those it reaches through descriptors of the process that orders.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -33,7 +39,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::mounting::{HANDLE_KIND, handle_words};
 
-/// What is listed at once of the beginning of a directory, and of the rest, whose names are wanted by who goes on: a page of venus's.
+/// What is listed at once of the beginning of a directory, and of the rest, whose names are wanted
+/// by who goes on: a page of venus's.
 const LISTED_BYTES: usize = 64 << 10;
 const LISTED_MORE_BYTES: usize = 256 << 10;
 /// Orders that are not done at once.
@@ -45,7 +52,8 @@ const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Root {
-    /// A descriptor of its root in the process that orders; [`Root::AT_PATH`]: it is where the forerunner was told to look.
+    /// A descriptor of its root in the process that orders; [`Root::AT_PATH`]: it is where the
+    /// forerunner was told to look.
     descriptor: i32,
     /// Its device.
     major: u32,
@@ -120,7 +128,9 @@ impl ReaddirHelper {
     /// # Errors
     /// As the system says.
     pub fn start(command: &[OsString]) -> std::io::Result<ReaddirHelper> {
-        let [program, arguments @ ..] = command else { return Err(std::io::ErrorKind::InvalidInput.into()) };
+        let [program, arguments @ ..] = command else {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        };
         let (socket, its) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
         let process = Command::new(program)
@@ -145,7 +155,8 @@ impl ReaddirHelper {
         let mut progress = self.progress.lock();
         self.hear(&mut progress);
         // As many as that have room in the socket, so that they are written whole.
-        let sent = progress.open.len() < OPEN_MAX && rustix::io::write(&self.socket, order.as_bytes()).is_ok();
+        let sent = progress.open.len() < OPEN_MAX
+            && rustix::io::write(&self.socket, order.as_bytes()).is_ok();
         if sent {
             progress.open.push_back((order.root, order.node));
         }
@@ -159,7 +170,8 @@ impl ReaddirHelper {
         progress.given |= progress.open.front() == Some(&(root, node));
     }
 
-    /// Waits until the kernel has taken in what it was given of this directory; whether there was something, and whether it has.
+    /// Waits until the kernel has taken in what it was given of this directory; whether there was
+    /// something, and whether it has.
     pub fn taken_in(&self, root: Root, node: u64, patience: Duration) -> Option<bool> {
         let end = Instant::now() + patience;
         let is_given = || {
@@ -175,7 +187,10 @@ impl ReaddirHelper {
             let left = Timespec::try_from(left).ok().filter(|_| !left.is_zero());
             let Some(left) = left else { return Some(false) };
             // Somebody else may hear what it says first, so this looks again now and then.
-            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left.min(POLL_INTERVAL)));
+            let _ = poll(
+                &mut [PollFd::new(&self.socket, PollFlags::IN)],
+                Some(&left.min(POLL_INTERVAL)),
+            );
             if !is_given() {
                 return Some(true);
             }

@@ -1,7 +1,8 @@
 //! A request of the kernel, checked once: afterwards every field is there and every name ends.
 //!
-//! The kernel is trusted not to attack, but a wrong guess about its layouts must end in a refused request, never in a
-//! panic or a wild read; so decoding is bounded by the bytes at hand and holds no length that it did not check.
+//! The kernel is trusted not to attack, but a wrong guess about its layouts must end in a refused
+//! request, never in a panic or a wild read; so decoding is bounded by the bytes at hand and holds
+//! no length that it did not check.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -38,7 +39,8 @@ pub struct KernelRequest<'a> {
     pub operation: Operation<'a>,
 }
 
-/// What a request asks for; the node it is about is in the header. Names have no NUL and may be empty.
+/// What a request asks for; the node it is about is in the header. Names have no NUL and may be
+/// empty.
 // Named and documented like the kernel's operations.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +147,9 @@ impl<'a> KernelRequest<'a> {
     /// # Errors
     /// [`DecodeError::Short`].
     pub fn header(bytes: &[u8]) -> Result<abi::InHeader, DecodeError> {
-        abi::InHeader::read_from_prefix(bytes).map(|(header, _)| header).map_err(|_| DecodeError::Short)
+        abi::InHeader::read_from_prefix(bytes)
+            .map(|(header, _)| header)
+            .map_err(|_| DecodeError::Short)
     }
 
     /// The request in `bytes`, which is what one read from the kernel returned.
@@ -153,12 +157,17 @@ impl<'a> KernelRequest<'a> {
     /// # Errors
     /// See [`DecodeError`].
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let (header, body) = abi::InHeader::read_from_prefix(bytes).map_err(|_| DecodeError::Short)?;
+        let (header, body) =
+            abi::InHeader::read_from_prefix(bytes).map_err(|_| DecodeError::Short)?;
         if header.len as usize != bytes.len() {
             return Err(DecodeError::Length { says: header.len, has: bytes.len() });
         }
         let extensions = usize::from(header.total_extlen) * 8;
-        let body = body.len().checked_sub(extensions).and_then(|end| body.get(..end)).ok_or(DecodeError::Short)?;
+        let body = body
+            .len()
+            .checked_sub(extensions)
+            .and_then(|end| body.get(..end))
+            .ok_or(DecodeError::Short)?;
         Ok(KernelRequest { header, operation: Operation::decode(header.opcode, Body(body))? })
     }
 }
@@ -169,7 +178,9 @@ impl<'a> Operation<'a> {
             opcode::LOOKUP => Operation::Lookup { name: body.name()? },
             opcode::FORGET => Operation::Forget { lookups: body.take::<abi::ForgetIn>()?.nlookup },
             opcode::BATCH_FORGET => Self::batch_forget(body)?,
-            opcode::INTERRUPT => Operation::Interrupt { unique: body.take::<abi::InterruptIn>()?.unique },
+            opcode::INTERRUPT => {
+                Operation::Interrupt { unique: body.take::<abi::InterruptIn>()?.unique }
+            }
             opcode::GETATTR => Operation::Getattr(body.take()?),
             opcode::STATX => Operation::Statx(body.take()?),
             opcode::SETATTR => Operation::Setattr(body.take()?),
@@ -181,11 +192,21 @@ impl<'a> Operation<'a> {
             opcode::RMDIR => Operation::Rmdir { name: body.name()? },
             opcode::RENAME => {
                 let of: abi::RenameIn = body.take()?;
-                Operation::Rename { newdir: of.newdir, flags: 0, from: body.name()?, to: body.name()? }
+                Operation::Rename {
+                    newdir: of.newdir,
+                    flags: 0,
+                    from: body.name()?,
+                    to: body.name()?,
+                }
             }
             opcode::RENAME2 => {
                 let of: abi::Rename2In = body.take()?;
-                Operation::Rename { newdir: of.newdir, flags: of.flags, from: body.name()?, to: body.name()? }
+                Operation::Rename {
+                    newdir: of.newdir,
+                    flags: of.flags,
+                    from: body.name()?,
+                    to: body.name()?,
+                }
             }
             opcode::LINK => {
                 let of: abi::LinkIn = body.take()?;
@@ -226,7 +247,9 @@ impl<'a> Operation<'a> {
                 let of: abi::GetxattrIn = body.take()?;
                 Operation::Getxattr { size: of.size, name: body.name()? }
             }
-            opcode::LISTXATTR => Operation::Listxattr { size: body.take::<abi::GetxattrIn>()?.size },
+            opcode::LISTXATTR => {
+                Operation::Listxattr { size: body.take::<abi::GetxattrIn>()?.size }
+            }
             opcode::REMOVEXATTR => Operation::Removexattr { name: body.name()? },
             opcode::GETLK => Operation::Getlk(body.take()?),
             opcode::SETLK => Operation::Setlk { of: body.take()?, wait: false },
@@ -254,14 +277,19 @@ impl<'a> Operation<'a> {
     fn batch_forget(mut body: Body<'a>) -> Result<Self, DecodeError> {
         let of: abi::BatchForgetIn = body.take()?;
         let length = u64::from(of.count) * size_of::<abi::ForgetOne>() as u64;
-        let bytes = usize::try_from(length).ok().and_then(|length| body.0.get(..length)).ok_or(DecodeError::Short)?;
+        let bytes = usize::try_from(length)
+            .ok()
+            .and_then(|length| body.0.get(..length))
+            .ok_or(DecodeError::Short)?;
         Ok(Operation::BatchForget(bytes))
     }
 }
 
 /// The members of a [`Operation::BatchForget`].
 pub fn forgets(bytes: &[u8]) -> impl Iterator<Item = abi::ForgetOne> {
-    bytes.chunks_exact(size_of::<abi::ForgetOne>()).filter_map(|chunk| abi::ForgetOne::read_from_bytes(chunk).ok())
+    bytes
+        .chunks_exact(size_of::<abi::ForgetOne>())
+        .filter_map(|chunk| abi::ForgetOne::read_from_bytes(chunk).ok())
 }
 
 /// What is left of a request.
@@ -294,14 +322,18 @@ mod tests {
 
     fn request(code: u32, body: &[u8]) -> Vec<u8> {
         let len = (size_of::<abi::InHeader>() + body.len()) as u32;
-        let header = abi::InHeader { len, opcode: code, unique: 2, nodeid: 1, ..Default::default() };
+        let header =
+            abi::InHeader { len, opcode: code, unique: 2, nodeid: 1, ..Default::default() };
         [header.as_bytes(), body].concat()
     }
 
     #[test]
     fn names_end_at_their_nul_and_must_have_one() {
         let bytes = request(opcode::SYMLINK, b"name\0target\0");
-        let Operation::Symlink { name, target } = KernelRequest::decode(&bytes).unwrap().operation else { panic!() };
+        let Operation::Symlink { name, target } = KernelRequest::decode(&bytes).unwrap().operation
+        else {
+            panic!()
+        };
         assert_eq!((name, target), (&b"name"[..], &b"target"[..]));
         let bytes = request(opcode::SYMLINK, b"name\0target");
         assert_eq!(KernelRequest::decode(&bytes).unwrap_err(), DecodeError::Unterminated);
@@ -313,7 +345,10 @@ mod tests {
     fn lengths_inside_are_checked_against_the_bytes_at_hand() {
         let of = abi::WriteIn { size: 5, ..Default::default() };
         let whole = request(opcode::WRITE, &[of.as_bytes(), b"12345"].concat());
-        assert!(matches!(KernelRequest::decode(&whole).unwrap().operation, Operation::Write { data: b"12345", .. }));
+        assert!(matches!(
+            KernelRequest::decode(&whole).unwrap().operation,
+            Operation::Write { data: b"12345", .. }
+        ));
         let short = request(opcode::WRITE, &[of.as_bytes(), b"1234"].concat());
         assert_eq!(KernelRequest::decode(&short).unwrap_err(), DecodeError::Short);
         let many = abi::BatchForgetIn { count: u32::MAX, dummy: 0 };
@@ -327,14 +362,20 @@ mod tests {
     fn extensions_are_cut_off_before_the_body_is_read() {
         let mut bytes = request(opcode::LOOKUP, b"ab\0extensio");
         bytes[36..38].copy_from_slice(&1u16.to_ne_bytes());
-        assert!(matches!(KernelRequest::decode(&bytes).unwrap().operation, Operation::Lookup { name: b"ab" }));
+        assert!(matches!(
+            KernelRequest::decode(&bytes).unwrap().operation,
+            Operation::Lookup { name: b"ab" }
+        ));
         bytes[36..38].copy_from_slice(&2u16.to_ne_bytes());
         assert_eq!(KernelRequest::decode(&bytes).unwrap_err(), DecodeError::Short);
     }
 
     #[test]
     fn an_unknown_operation_says_its_number() {
-        assert_eq!(KernelRequest::decode(&request(999, b"")).unwrap_err(), DecodeError::Unknown(999));
+        assert_eq!(
+            KernelRequest::decode(&request(999, b"")).unwrap_err(),
+            DecodeError::Unknown(999)
+        );
         assert!(matches!(
             KernelRequest::decode(&request(opcode::POLL, b"")).unwrap().operation,
             Operation::Unoffered(opcode::POLL)

@@ -1,28 +1,33 @@
 //! Requests through io_uring: one queue a processor in the kernel, and a ring for every thread.
 //!
-//! Model. An [`RingEntry`] is room for one request and its reply; as many requests of a queue are under way as it has entries,
-//! and the kernel prefers the one that it was given last. Committing a reply gives its entry back to the kernel through the
-//! ring of whoever commits, whatever ring it came from. That is all that the design needs:
+//! Model. An [`RingEntry`] is room for one request and its reply; as many requests of a queue are
+//! under way as it has entries, and the kernel prefers the one that it was given last. Committing a
+//! reply gives its entry back to the kernel through the ring of whoever commits, whatever ring it
+//! came from. That is all that the design needs:
 //!
-//! - A *worker* has a ring of its own and one entry. It waits for a request, answers it on the spot, and commits and waits
-//!   again in one system call. While it is busy (perhaps blocked on the server) the kernel has nothing of it, so no request can
-//!   be stuck behind it.
-//! - The *keeper* is one thread with all other entries. The kernel turns to them only when
-//!   no worker of the queue is free. The keeper never blocks: it starts a worker with the request, whose entry becomes that
-//!   worker's for good; with [`WorkersConfig::threads_max`] busy it parks the request for whoever is done first.
-//! - A worker that is done stays. While its queue has [`IDLE_MAX`] idle ones, one of them ends each [`RETIRE_EVERY`]: it hands its entry,
-//!   reply inside, to the keeper. A thread must not end while the kernel has an entry of its ring. Not more often: the entry that
-//!   the keeper then gives back is the one that the kernel prefers for the next request, which costs a new thread.
-//! - A lock waiter is a worker that is not counted among them while it waits. The kernel looks for requests that found no
-//!   entry only when one is committed; entries that are added later do not help them. So there are enough from the start, and
-//!   the waiters of a queue may have three quarters of its: among the rest something is always committed in the end.
+//! - A *worker* has a ring of its own and one entry. It waits for a request, answers it on the
+//!   spot, and commits and waits again in one system call. While it is busy (perhaps blocked on the
+//!   server) the kernel has nothing of it, so no request can be stuck behind it.
+//! - The *keeper* is one thread with all other entries. The kernel turns to them only when no
+//!   worker of the queue is free. The keeper never blocks: it starts a worker with the request,
+//!   whose entry becomes that worker's for good; with [`WorkersConfig::threads_max`] busy it parks
+//!   the request for whoever is done first.
+//! - A worker that is done stays. While its queue has [`IDLE_MAX`] idle ones, one of them ends each
+//!   [`RETIRE_EVERY`]: it hands its entry, reply inside, to the keeper. A thread must not end while
+//!   the kernel has an entry of its ring. Not more often: the entry that the keeper then gives back
+//!   is the one that the kernel prefers for the next request, which costs a new thread.
+//! - A lock waiter is a worker that is not counted among them while it waits. The kernel looks for
+//!   requests that found no entry only when one is committed; entries that are added later do not
+//!   help them. So there are enough from the start, and the waiters of a queue may have three
+//!   quarters of its: among the rest something is always committed in the end.
 //!
-//! A reply is committed when its worker waits for the next request, a few instructions after it was given. What changes
-//! elsewhere in between is told to the kernel *before* that reply. The kernel refuses what is stale in such a reply by itself
-//! (it compares attribute versions and epochs from before it asked), but for two operations: these commit at once.
+//! A reply is committed when its worker waits for the next request, a few instructions after it was
+//! given. What changes elsewhere in between is told to the kernel *before* that reply. The kernel
+//! refuses what is stale in such a reply by itself (it compares attribute versions and epochs from
+//! before it asked), but for two operations: these commit at once.
 //!
-//! Forgets, interrupts, and our notifications go through `/dev/fuse` as ever. So does everything if the kernel does not
-//! take the entries.
+//! Forgets, interrupts, and our notifications go through `/dev/fuse` as ever. So does everything if
+//! the kernel does not take the entries.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -41,8 +46,9 @@ use crate::abi::{self, opcode};
 use crate::channel::Requester;
 use crate::workers::{Handler, Urgency, WorkersConfig};
 
-/// Entries of all queues together, as far as that leaves each with [`ENTRIES_MIN`] to [`ENTRIES_MAX`]. An entry costs half a
-/// kilobyte of the kernel and an address range, and no memory of ours until it is used.
+/// Entries of all queues together, as far as that leaves each with [`ENTRIES_MIN`] to
+/// [`ENTRIES_MAX`]. An entry costs half a kilobyte of the kernel and an address range, and no
+/// memory of ours until it is used.
 const ENTRIES: usize = 2048;
 const ENTRIES_MIN: usize = 128;
 const ENTRIES_MAX: usize = 1024;
@@ -104,7 +110,9 @@ impl Counts {
 
     /// Whether a worker of this queue is one too many, now.
     fn retires(&mut self, queue: usize) -> bool {
-        if self.idle[queue] < IDLE_MAX || self.retired[queue].is_some_and(|at| at.elapsed() < RETIRE_EVERY) {
+        if self.idle[queue] < IDLE_MAX
+            || self.retired[queue].is_some_and(|at| at.elapsed() < RETIRE_EVERY)
+        {
             return false;
         }
         self.retired[queue] = Some(Instant::now());
@@ -135,18 +143,25 @@ pub fn offers_uring() -> bool {
     std::fs::read_to_string(URING_SWITCH).is_ok_and(|switch| switch.trim() == "Y")
 }
 
-/// Whether rings can be had here at all: to be known before the kernel is told that we want to use them.
+/// Whether rings can be had here at all: to be known before the kernel is told that we want to use
+/// them.
 pub fn available(device: &Arc<OwnedFd>) -> bool {
-    Ring::new(Arc::clone(device), WORKER_RING).inspect_err(|error| tracing::info!(%error, "no io_uring here")).is_ok()
+    Ring::new(Arc::clone(device), WORKER_RING)
+        .inspect_err(|error| tracing::info!(%error, "no io_uring here"))
+        .is_ok()
 }
 
 impl<H: Handler> Rings<H> {
-    /// Hands the kernel entries for all its queues, from when on requests come by them. `Ok(None)`: it does not take them, and
-    /// requests go on coming through the device.
+    /// Hands the kernel entries for all its queues, from when on requests come by them. `Ok(None)`:
+    /// it does not take them, and requests go on coming through the device.
     ///
     /// # Errors
     /// If threads or rings cannot be had. The kernel then waits for rings: the mount is of no use.
-    pub fn start(handler: Arc<H>, config: WorkersConfig, device: Arc<OwnedFd>) -> std::io::Result<Option<Arc<Self>>> {
+    pub fn start(
+        handler: Arc<H>,
+        config: WorkersConfig,
+        device: Arc<OwnedFd>,
+    ) -> std::io::Result<Option<Arc<Self>>> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let queues = queues();
         let counts = Counts {
@@ -157,7 +172,14 @@ impl<H: Handler> Rings<H> {
             keeper: true,
             ..Counts::default()
         };
-        let rings = Arc::new(Rings { handler, config, device, bell, counts: Mutex::new(counts), over: Condvar::new() });
+        let rings = Arc::new(Rings {
+            handler,
+            config,
+            device,
+            bell,
+            counts: Mutex::new(counts),
+            over: Condvar::new(),
+        });
         let (tell, told) = mpsc::channel();
         let this = Arc::clone(&rings);
         thread::Builder::new().name("mount-keeper".into()).spawn(move || {
@@ -212,14 +234,17 @@ impl<H: Handler> Rings<H> {
             this.over.notify_all();
         };
         self.counts.lock().workers += 1;
-        let Err(error) = thread::Builder::new().name("mount".into()).spawn(run) else { return Ok(()) };
+        let Err(error) = thread::Builder::new().name("mount".into()).spawn(run) else {
+            return Ok(());
+        };
         tracing::warn!(%error, "cannot start another worker of the mount");
         self.counts.lock().workers -= 1;
         let entry = seat.lock().take();
         entry.map_or(Ok(()), Err)
     }
 
-    /// A worker is about to wait for other applications: it does not count as one meanwhile. Says no if too many do.
+    /// A worker is about to wait for other applications: it does not count as one meanwhile. Says
+    /// no if too many do.
     fn start_waiting(&self, queue: usize) -> bool {
         let mut counts = self.counts.lock();
         let waiters_max = self.config.waiters_max.min(entries_of_each(counts.idle.len()) / 4 * 3);
@@ -286,12 +311,14 @@ impl<'a> Slot<'a> {
         Slot { header, state: Mutex::new(SlotState { entry: Some(entry), answered: false, ring }) }
     }
 
-    /// The two replies whose attributes the kernel takes in without looking whether they were invalidated meanwhile.
+    /// The two replies whose attributes the kernel takes in without looking whether they were
+    /// invalidated meanwhile.
     fn is_urgent(&self) -> bool {
         matches!(self.header.opcode, opcode::SETATTR | opcode::LINK)
     }
 
-    /// The entry with the reply in it, if it is not committed yet. Whoever waits must not wait for ever.
+    /// The entry with the reply in it, if it is not committed yet. Whoever waits must not wait for
+    /// ever.
     fn finish(self) -> Option<RingEntry> {
         let state = self.state.into_inner();
         if state.answered {
@@ -308,7 +335,8 @@ impl Requester for Slot<'_> {
             Ok(parts) => (0, parts),
             Err(errno) => (-errno.raw_os_error(), &[][..]),
         };
-        let length = size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let length =
+            size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let len = u32::try_from(length).map_err(|_| Errno::OVERFLOW)?;
         let header = abi::OutHeader { len, error, unique };
         let mut state = self.state.lock();
@@ -373,11 +401,13 @@ impl<H: Handler> Worker<'_, H> {
         slot.finish()
     }
 
-    /// The next request: a parked one, or what the kernel sends through an entry of `queue`; none if this worker is to end.
+    /// The next request: a parked one, or what the kernel sends through an entry of `queue`; none
+    /// if this worker is to end.
     fn go_on(&mut self, queue: usize, done: Option<RingEntry>) -> Option<RingEntry> {
         let mut counts = self.of.counts.lock();
         let Some(done) = done else {
-            // Committed at once: the kernel has this ring's entry already, and nothing else may be begun.
+            // Committed at once: the kernel has this ring's entry already, and nothing else may be
+            // begun.
             counts.idle[queue] += 1;
             let parked = !counts.parked.is_empty();
             drop(counts);
@@ -421,7 +451,8 @@ fn log_return(errno: Errno) {
 
 /// An entry with an error for a reply, whatever was asked.
 fn refused(mut entry: RingEntry, errno: Errno) -> RingEntry {
-    let unique = abi::InHeader::read_from_prefix(entry.header()).map_or(0, |(header, _)| header.unique);
+    let unique =
+        abi::InHeader::read_from_prefix(entry.header()).map_or(0, |(header, _)| header.unique);
     let len = size_of::<abi::OutHeader>() as u32;
     let header = abi::OutHeader { len, error: -errno.raw_os_error(), unique };
     entry.put_reply(header.as_bytes(), &[]).expect("a header alone fits");
@@ -488,7 +519,9 @@ impl<'a, H: Handler> Keeper<'a, H> {
                 Ok(RingEvent::Request(entry)) => self.place(entry),
                 Ok(RingEvent::Returned(_, errno)) => log_return(errno),
                 Ok(RingEvent::Readable) => self.hear_bell(),
-                Err(error) => return tracing::error!(%error, "the keeper cannot wait for the kernel"),
+                Err(error) => {
+                    return tracing::error!(%error, "the keeper cannot wait for the kernel");
+                }
             }
         }
     }
@@ -521,7 +554,8 @@ impl<'a, H: Handler> Keeper<'a, H> {
     /// Commits what workers left, and places parked requests as far as there is room again.
     fn hear_bell(&mut self) {
         let _ = rustix::io::read(&self.of.bell, &mut [0; 8]);
-        let returned = self.of.counts.lock().returned.as_mut().map(std::mem::take).unwrap_or_default();
+        let returned =
+            self.of.counts.lock().returned.as_mut().map(std::mem::take).unwrap_or_default();
         for entry in returned {
             self.commit(entry);
         }

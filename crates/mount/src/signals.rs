@@ -1,13 +1,16 @@
 //! Why the kernel wants a request back: what signals wait for the thread that asked.
 //!
-//! An INTERRUPT says that some signal waits, not which one. Programs expect `EINTR` of locks that they wait for, and of nothing else on a
-//! local file system: a timer or the end of a child must not fail a `stat`. So other requests are given up for signals that end the process; and
-//! after a while ([`TIMEOUT`]) for those by which somebody asks it to end (Ctrl-C), where it handles them itself. The kernel tells of the first
-//! signal alone, so whoever is not given up is looked at again ([`crate::interrupts`]).
+//! An INTERRUPT says that some signal waits, not which one. Programs expect `EINTR` of locks that
+//! they wait for, and of nothing else on a local file system: a timer or the end of a child must
+//! not fail a `stat`. So other requests are given up for signals that end the process; and after a
+//! while ([`TIMEOUT`]) for those by which somebody asks it to end (Ctrl-C), where it handles them
+//! itself. The kernel tells of the first signal alone, so whoever is not given up is looked at
+//! again ([`crate::interrupts`]).
 
 use std::time::Duration;
 
-/// How long a request goes on although somebody wants the process to end, which handles that itself.
+/// How long a request goes on although somebody wants the process to end, which handles that
+/// itself.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the signals of a thread mean for its request.
@@ -49,13 +52,15 @@ const fn set(signals: &[u32]) -> u64 {
     all
 }
 
-/// What thread `tid` waits for. One that is gone or hidden counts as dying, as nobody can tell that it is not.
+/// What thread `tid` waits for. One that is gone or hidden counts as dying, as nobody can tell that
+/// it is not.
 pub fn of_thread(tid: u32) -> SignalEffect {
     // 0: the kernel itself, or a process of another pid namespace.
     if tid == 0 {
         return SignalEffect::Die;
     }
-    std::fs::read_to_string(format!("/proc/{tid}/status")).map_or(SignalEffect::Die, |status| parse(&status))
+    std::fs::read_to_string(format!("/proc/{tid}/status"))
+        .map_or(SignalEffect::Die, |status| parse(&status))
 }
 
 fn parse(status: &str) -> SignalEffect {

@@ -14,7 +14,9 @@ const FILES_FREE: u64 = 1 << 40;
 fn change(of: &abi::SetattrIn) -> StatusChange {
     let has = |bit: u32| of.valid & bit != 0;
     let time = |set: u32, now: u32, secs: u64, nanos: u32| {
-        has(set).then(|| if has(now) { SetTime::Now } else { SetTime::To(Timestamp::new(secs as i64, nanos)) })
+        has(set).then(|| {
+            if has(now) { SetTime::Now } else { SetTime::To(Timestamp::new(secs as i64, nanos)) }
+        })
     };
     StatusChange {
         mode: has(fattr::MODE).then_some(attributes::permissions(of.mode)),
@@ -29,10 +31,11 @@ fn change(of: &abi::SetattrIn) -> StatusChange {
     }
 }
 
-/// The volume as its users see it: what it uses, and the room that its quota and the partition leave. What others use of the
-/// partition is not shown as used here.
+/// The volume as its users see it: what it uses, and the room that its quota and the partition
+/// leave. What others use of the partition is not shown as used here.
 fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
-    let in_quota = |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
+    let in_quota =
+        |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
     let free = volume.partition_free_bytes.min(in_quota(volume.quota_bytes, volume.used_bytes));
     let files_free = FILES_FREE.min(in_quota(volume.quota_files, volume.used_files));
     abi::StatfsOut {
@@ -53,7 +56,11 @@ impl Task<'_> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::attr_out(self.header.nodeid, &status, self.validity(still && found.cacheable)))
+            self.value(&attributes::attr_out(
+                self.header.nodeid,
+                &status,
+                self.validity(still && found.cacheable),
+            ))
         });
         Ok(())
     }
@@ -62,7 +69,11 @@ impl Task<'_> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::statx_out(self.header.nodeid, &status, self.validity(still && found.cacheable)))
+            self.value(&attributes::statx_out(
+                self.header.nodeid,
+                &status,
+                self.validity(still && found.cacheable),
+            ))
         });
         Ok(())
     }
@@ -73,7 +84,11 @@ impl Task<'_> {
         let found = self.venus().setattr(&self.request(), self.fid()?, change)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::attr_out(self.header.nodeid, &status, self.validity(still && found.cacheable)))
+            self.value(&attributes::attr_out(
+                self.header.nodeid,
+                &status,
+                self.validity(still && found.cacheable),
+            ))
         });
         Ok(())
     }
@@ -97,7 +112,8 @@ mod tests {
 
     #[test]
     fn only_the_fields_that_count_are_changed() {
-        let of = abi::SetattrIn { valid: fattr::MODE, mode: 0o100_6755, uid: 9, ..Default::default() };
+        let of =
+            abi::SetattrIn { valid: fattr::MODE, mode: 0o100_6755, uid: 9, ..Default::default() };
         assert_eq!(change(&of), StatusChange { mode: Some(0o6755), ..Default::default() });
         let valid = fattr::ATIME | fattr::ATIME_NOW | fattr::MTIME;
         let of = abi::SetattrIn { valid, mtime: -5i64 as u64, mtimensec: 7, ..Default::default() };
@@ -109,10 +125,19 @@ mod tests {
                 ..Default::default()
             }
         );
-        let of = abi::SetattrIn { valid: fattr::SIZE | fattr::FH | fattr::KILL_SUIDGID, size: 3, ..Default::default() };
+        let of = abi::SetattrIn {
+            valid: fattr::SIZE | fattr::FH | fattr::KILL_SUIDGID,
+            size: 3,
+            ..Default::default()
+        };
         assert_eq!(
             change(&of),
-            StatusChange { size: Some(3), kill_privileges: true, through_handle: true, ..Default::default() }
+            StatusChange {
+                size: Some(3),
+                kill_privileges: true,
+                through_handle: true,
+                ..Default::default()
+            }
         );
     }
 
@@ -126,9 +151,14 @@ mod tests {
             ..Default::default()
         };
         let out = statfs_out(&partition);
-        assert_eq!((out.blocks, out.bavail), ((540 << 20) / 4096, (500 << 20) / 4096), "40 used, 500 free");
+        assert_eq!(
+            (out.blocks, out.bavail),
+            ((540 << 20) / 4096, (500 << 20) / 4096),
+            "40 used, 500 free"
+        );
         assert_eq!(out.files - out.ffree, 10);
-        let out = statfs_out(&VolumeStatus { quota_bytes: 100 << 20, quota_files: 12, ..partition });
+        let out =
+            statfs_out(&VolumeStatus { quota_bytes: 100 << 20, quota_files: 12, ..partition });
         assert_eq!((out.blocks, out.bavail), ((100 << 20) / 4096, (60 << 20) / 4096));
         assert_eq!((out.files, out.ffree), (12, 2));
         let out = statfs_out(&VolumeStatus { quota_bytes: 900 << 20, ..partition });

@@ -1,20 +1,31 @@
-//! Mount points in a mount: every volume is a file system of its own, mounted below its mount point when somebody comes by (`docs/spec/volumes.md`).
+//! Mount points in a mount: every volume is a file system of its own, mounted below its mount point
+//! when somebody comes by (`docs/spec/volumes.md`).
 //!
-//! Model. A mount point is a directory in the kernel, and nothing about it may be kept until something is mounted upon it. So whoever comes by looks its name up (LOOKUP), and that
-//! request makes the mount: a FUSE mount of its own, with a cache manager of its own, which is attached to the directory before the answer goes out. The kernel goes on from the answer
-//! into the mount, and tools see its device number at their first look.
+//! Model. A mount point is a directory in the kernel, and nothing about it may be kept until
+//! something is mounted upon it. So whoever comes by looks its name up (LOOKUP), and that request
+//! makes the mount: a FUSE mount of its own, with a cache manager of its own, which is attached to
+//! the directory before the answer goes out. The kernel goes on from the answer into the mount, and
+//! tools see its device number at their first look.
 //!
-//! - To attach something to a directory the kernel must have its name already, and who looks a name up for the first time makes it only with the answer. So every mount point has a second
-//!   name, which only we look up: its number in the *porch*, a directory that no listing shows. A directory has one place in the kernel: with the answer the kernel
-//!   moves it, and what is mounted upon it, from the porch to where it was looked up.
-//! - Attaching takes locks that may be held by requests that wait for us. So it happens in a thread of its own and is not waited for beyond [`ATTACHING`]. The directory's
-//!   status may not be kept either: who gets there all the same asks for it (GETATTR), which attaches too, and is answered `ESTALE`, at which the kernel repeats the walk once.
-//! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and may forget the directory too. Whoever was in it stays; when the next comes by, it is
-//!   attached again. For that every mount has an *anchor*, which is attached nowhere: a mount of the same file system, of which copies are attached.
-//! - Two file systems of one volume in one client would each cache what is changed through the other. So a volume has one, and one place. When its mount has ended, the cache manager hands
+//! - To attach something to a directory the kernel must have its name already, and who looks a name
+//!   up for the first time makes it only with the answer. So every mount point has a second name,
+//!   which only we look up: its number in the *porch*, a directory that no listing shows. A
+//!   directory has one place in the kernel: with the answer the kernel moves it, and what is
+//!   mounted upon it, from the porch to where it was looked up.
+//! - Attaching takes locks that may be held by requests that wait for us. So it happens in a thread
+//!   of its own and is not waited for beyond [`ATTACHING`]. The directory's status may not be kept
+//!   either: who gets there all the same asks for it (GETATTR), which attaches too, and is answered
+//!   `ESTALE`, at which the kernel repeats the walk once.
+//! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and
+//!   may forget the directory too. Whoever was in it stays; when the next comes by, it is attached
+//!   again. For that every mount has an *anchor*, which is attached nowhere: a mount of the same
+//!   file system, of which copies are attached.
+//! - Two file systems of one volume in one client would each cache what is changed through the
+//!   other. So a volume has one, and one place. When its mount has ended, the cache manager hands
 //!   over what it has and ends too; until then the volume is not mounted anew.
-//! - A mount that was not asked anything for [`MountPlan::idle`], and that nobody is in, is taken away by `umount` in a process of its own: a thread of ours that walked to
-//!   it could not be killed.
+//! - A mount that was not asked anything for [`MountPlan::idle`], and that nobody is in, is taken
+//!   away by `umount` in a process of its own: a thread of ours that walked to it could not be
+//!   killed.
 //! - A volume is not mounted below itself: walks through it would have no end.
 
 use std::collections::HashMap;
@@ -80,7 +91,11 @@ pub struct MountPlan {
 
 impl MountPlan {
     /// As a mount's configuration has it.
-    pub fn of(config: &MountConfig, volumes: &Arc<Volumes>, forerunner: Option<Arc<ReaddirHelper>>) -> MountPlan {
+    pub fn of(
+        config: &MountConfig,
+        volumes: &Arc<Volumes>,
+        forerunner: Option<Arc<ReaddirHelper>>,
+    ) -> MountPlan {
         MountPlan {
             source: config.source.clone(),
             allow_other: config.allow_other,
@@ -205,7 +220,8 @@ impl Edges {
         }
     }
 
-    /// Somebody may be in it still, though `umount` took it away: in a copy that the kernel had detached.
+    /// Somebody may be in it still, though `umount` took it away: in a copy that the kernel had
+    /// detached.
     fn retire_child(&self, fid: Fid, child: Child) {
         self.retired.lock().push(Retired { fid, mount: child.mount, anchor: Some(child.anchor) });
         self.bury();
@@ -213,7 +229,8 @@ impl Edges {
 
     /// Volumes whose mounts have ended are closed.
     fn bury(&self) {
-        let over: Vec<Retired> = self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
+        let over: Vec<Retired> =
+            self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
         for one in over {
             let (volumes, volume) = (Arc::clone(one.mount.volumes()), one.mount.volume());
             drop(one);
@@ -224,7 +241,8 @@ impl Edges {
     /// The mount of this volume that was upon this mount point, if it can be attached again.
     fn recall(&self, fid: Fid, volume: VolumeId) -> Option<Child> {
         let mut retired = self.retired.lock();
-        let fits = |one: &Retired| one.fid == fid && one.anchor.is_some() && one.mount.volume() == volume;
+        let fits =
+            |one: &Retired| one.fid == fid && one.anchor.is_some() && one.mount.volume() == volume;
         let at = retired.iter().position(|one| fits(one) && !one.mount.is_over())?;
         let Retired { mount, anchor, .. } = retired.swap_remove(at);
         anchor.map(|anchor| Child { mount, anchor, number: None })
@@ -264,7 +282,9 @@ impl Edges {
         state.making = true;
         drop(state);
         let made = match was {
-            Some(detached) if !detached.mount.is_over() => self.attach_to(detached, node, point.fid),
+            Some(detached) if !detached.mount.is_over() => {
+                self.attach_to(detached, node, point.fid)
+            }
             over => {
                 over.into_iter().for_each(|child| self.retire_child(point.fid, child));
                 self.make(request, node, point.fid)
@@ -277,7 +297,12 @@ impl Edges {
         Ok(())
     }
 
-    fn make(self: &Arc<Self>, request: &RequestContext<'_>, node: u64, fid: Fid) -> Result<Child, Errno> {
+    fn make(
+        self: &Arc<Self>,
+        request: &RequestContext<'_>,
+        node: u64,
+        fid: Fid,
+    ) -> Result<Child, Errno> {
         if self.count() >= EDGES_MAX {
             tracing::warn!(%fid, "{EDGES_MAX} volumes are mounted below one: no more");
             return Err(Errno::MFILE);
@@ -286,7 +311,9 @@ impl Edges {
         let volumes = self.plan.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
         let abroad = !Arc::ptr_eq(&volumes, &self.plan.volumes);
         // Source: AFS. What is released is what a cell shows to others.
-        let to = volumes.follow(request, &point, self.read_only || abroad).map_err(|error| errno::of(&error))?;
+        let to = volumes
+            .follow(request, &point, self.read_only || abroad)
+            .map_err(|error| errno::of(&error))?;
         // The numbers of another cell's volumes are others; a way back finds the volumes open.
         if !abroad && self.way.contains(&to.id()) {
             return Err(Errno::LOOP);
@@ -308,15 +335,27 @@ impl Edges {
         self.attach_to(mounted?, node, fid)
     }
 
-    /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago may be ending.
-    fn open(&self, volumes: &Volumes, to: &Arc<RemoteVolume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
+    /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago
+    /// may be ending.
+    fn open(
+        &self,
+        volumes: &Volumes,
+        to: &Arc<RemoteVolume>,
+        point: &MountPoint,
+    ) -> Result<Arc<Venus>, Error> {
         let end = Instant::now() + ENDING;
         let volume = to.id();
-        self.retired.lock().iter_mut().filter(|one| one.mount.volume() == volume).for_each(|one| one.anchor = None);
+        self.retired
+            .lock()
+            .iter_mut()
+            .filter(|one| one.mount.volume() == volume)
+            .for_each(|one| one.anchor = None);
         loop {
             self.bury();
             match volumes.open(to) {
-                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => std::thread::sleep(ENDING / 100),
+                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => {
+                    std::thread::sleep(ENDING / 100);
+                }
                 Err(Error::Fault(Fault::Busy)) => {
                     tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
                     return Err(Fault::Busy.into());
@@ -343,7 +382,12 @@ impl Edges {
     }
 
     /// Attaches a copy of the anchor; its number.
-    fn attach_copy(&self, anchor: &OwnedFd, node: u64, fid: Fid) -> Result<MountNumber, mounting::MountError> {
+    fn attach_copy(
+        &self,
+        anchor: &OwnedFd,
+        node: u64,
+        fid: Fid,
+    ) -> Result<MountNumber, mounting::MountError> {
         let copy = mounting::copy(anchor.as_fd())?;
         let number = mounting::number_of(copy.as_fd())?;
         attach(copy, self.path()?, (node, fid));
@@ -423,11 +467,16 @@ impl Edges {
 
     /// Those that were detached and not used since the last time end with their last user.
     fn let_go(&self) {
-        self.retired.lock().iter_mut().filter(|one| !one.mount.sweep()).for_each(|one| one.anchor = None);
+        self.retired
+            .lock()
+            .iter_mut()
+            .filter(|one| !one.mount.sweep())
+            .for_each(|one| one.anchor = None);
         self.bury();
     }
 
-    /// Takes away what is mounted upon a mount point, so that who comes next asks anew where it leads.
+    /// Takes away what is mounted upon a mount point, so that who comes next asks anew where it
+    /// leads.
     ///
     /// # Errors
     /// `BUSY` while somebody is in it.
@@ -495,7 +544,8 @@ fn refused(error: &mounting::MountError, fid: Fid) -> Errno {
 fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
     let (done, through) = mpsc::channel();
     let attaching = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
-        let place = mounting::place_of(&path, node, fid.unique.0).or_else(|_| mounting::place_in(&path, PORCH, node));
+        let place = mounting::place_of(&path, node, fid.unique.0)
+            .or_else(|_| mounting::place_in(&path, PORCH, node));
         let attached = place.and_then(|place| mounting::attach(mount.as_fd(), place.as_fd()));
         if let Err(error) = attached {
             tracing::warn!(%error, "cannot attach a volume to its mount point");

@@ -1,11 +1,14 @@
 //! `@sys`: one name in the tree for what differs from one kind of machine to the next.
 //!
-//! A name that is `@sys`, or ends so, is looked up with each name of the mount's list in place of these four bytes, and the first that is there is meant. Where none is, the name means
-//! itself, as any other does. Only looking up does this: who makes something under such a name has looked before and found none, so it gets that very name. Links' targets need
-//! nothing more, because the kernel looks up each of their components.
+//! A name that is `@sys`, or ends so, is looked up with each name of the mount's list in place of
+//! these four bytes, and the first that is there is meant. Where none is, the name means itself, as
+//! any other does. Only looking up does this: who makes something under such a name has looked
+//! before and found none, so it gets that very name. Links' targets need nothing more, because the
+//! kernel looks up each of their components.
 //!
-//! The kernel keeps no such name, neither found nor absent, so a new list counts from the next look on, and so does an entry that is made or removed meanwhile. What was found it keeps as
-//! under any other name.
+//! The kernel keeps no such name, neither found nor absent, so a new list counts from the next look
+//! on, and so does an entry that is made or removed meanwhile. What was found it keeps as under any
+//! other name.
 //!
 //! Source: AFS.
 
@@ -41,7 +44,8 @@ impl Default for Sysnames {
             other => other,
         };
         let list = [format!("{machine}_linux26"), format!("{machine}_linux"), "linux".to_owned()];
-        let names: Result<Vec<Name>, NameError> = list.iter().map(|name| Name::new(name.as_bytes())).collect();
+        let names: Result<Vec<Name>, NameError> =
+            list.iter().map(|name| Name::new(name.as_bytes())).collect();
         Sysnames(RwLock::new(names.expect("names of machines are short words").into()))
     }
 }
@@ -57,7 +61,8 @@ impl Sysnames {
     /// # Errors
     /// If there is none, too many, or one that cannot be a name, or is an `@sys` itself.
     pub fn set(&self, list: &[u8]) -> Result<(), BadList> {
-        let names: Result<Vec<Name>, BadList> = list.split(|byte| *byte == b' ').map(checked).collect();
+        let names: Result<Vec<Name>, BadList> =
+            list.split(|byte| *byte == b' ').map(checked).collect();
         let names = names?;
         if names.len() > SYSNAMES_MAX {
             return Err(BadList);

@@ -1,4 +1,5 @@
-//! Extended attributes that are not kept: what a mount says about volumes, and is told (`docs/spec/volumes.md`). `rialto fs` needs nothing else.
+//! Extended attributes that are not kept: what a mount says about volumes, and is told
+//! (`docs/spec/volumes.md`). `rialto fs` needs nothing else.
 //!
 //! | name | read | set | removed |
 //! |---|---|---|---|
@@ -20,8 +21,9 @@
 //! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
 //! | `rialto.do:ORDER` | carries an order out, and says nothing (`cache_control.rs`) | | |
 //!
-//! Those of access lists, `rialto.fid` and `rialto.who` are there under `system.rialto.` too. For those the kernel asks nobody's permission, and the server alone
-//! judges: who administers a file may have neither `r` nor `w` for it, which the kernel wants for every other attribute.
+//! Those of access lists, `rialto.fid` and `rialto.who` are there under `system.rialto.` too. For
+//! those the kernel asks nobody's permission, and the server alone judges: who administers a file
+//! may have neither `r` nor `w` for it, which the kernel wants for every other attribute.
 //!
 //! They are in no list of attributes: who copies a file's attributes must not copy these.
 
@@ -29,7 +31,10 @@ use bytes::Bytes;
 use guard::Acl;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use types::{Caller, Fault, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
+use types::{
+    Caller, Fault, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind,
+    VolumeState,
+};
 use venus::{Error, LookupReply, RequestContext, VolumeSummary, Volumes};
 
 use crate::cache_control::CacheOrder;
@@ -93,13 +98,17 @@ fn parse(rest: &[u8]) -> Result<Virtual, RequestRefusal> {
         (b"acl", Some(b"of")) => Virtual::AclOf,
         (b"acl", Some(seen)) => Virtual::AclInstead(sum(seen).ok_or(Errno::INVAL)?),
         (b"rights", None) => Virtual::Rights,
-        (b"who", Some(who)) => Virtual::Who(String::from_utf8(who.to_vec()).map_err(|_| Errno::INVAL)?),
+        (b"who", Some(who)) => {
+            Virtual::Who(String::from_utf8(who.to_vec()).map_err(|_| Errno::INVAL)?)
+        }
         (b"quota", None) => Virtual::Quota,
         (b"cache", None) => Virtual::Cache,
         (b"sysname", None) => Virtual::Sysnames,
         (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
         (b"move", Some(name)) => Virtual::Move(Name::new(name)?),
-        (b"find", Some(target)) => Virtual::Find(MountPoint::parse(target).map_err(|_| Errno::INVAL)?),
+        (b"find", Some(target)) => {
+            Virtual::Find(MountPoint::parse(target).map_err(|_| Errno::INVAL)?)
+        }
         (b"do", Some(order)) => Virtual::Do(CacheOrder::parse(order)?),
         _ => return Err(RequestRefusal(Errno::NODATA)),
     })
@@ -111,7 +120,10 @@ impl Task<'_> {
         Ok(match wanted {
             Virtual::Fid => fid.to_string().into(),
             Virtual::Volume => fid.volume.0.to_string().into(),
-            Virtual::About => self.with_all_sites(&self.on.volumes, &venus.about(&request, fid)?).to_string().into(),
+            Virtual::About => self
+                .with_all_sites(&self.on.volumes, &venus.about(&request, fid)?)
+                .to_string()
+                .into(),
             Virtual::Cell => self.cell()?.into(),
             Virtual::Servers(check) => self.servers(check).to_string().into(),
             Virtual::Acl => venus.acl(&request, fid)?.1.to_string().into(),
@@ -126,17 +138,29 @@ impl Task<'_> {
                 let (used, most) = venus.disk_cache().unzip();
                 json!({ "used_bytes": used, "bytes_max": most }).to_string().into()
             }
-            Virtual::Sysnames => {
-                self.on.sysnames.get().iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b' ').into()
-            }
+            Virtual::Sysnames => self
+                .on
+                .sysnames
+                .get()
+                .iter()
+                .map(Name::as_bytes)
+                .collect::<Vec<_>>()
+                .join(&b' ')
+                .into(),
             Virtual::Mount(name) => {
                 let leaf = self.mount_point_named(fid, &name)?;
                 venus.readlink(&request, leaf)?
             }
             Virtual::Find(point) => {
                 let volumes = self.on.volumes.of_cell(&point)?;
-                let volume = volumes.follow(&request, &point, self.prefers_read_only() || point.cell.is_some())?;
-                self.with_all_sites(&volumes, &VolumeSummary::of(&*volume, &request, volume.id())?).to_string().into()
+                let volume = volumes.follow(
+                    &request,
+                    &point,
+                    self.prefers_read_only() || point.cell.is_some(),
+                )?;
+                self.with_all_sites(&volumes, &VolumeSummary::of(&*volume, &request, volume.id())?)
+                    .to_string()
+                    .into()
             }
             Virtual::Do(order) => {
                 self.carry_out(fid, &order)?;
@@ -153,13 +177,18 @@ impl Task<'_> {
         };
         // The look-up counted a reference that the kernel does not get.
         self.venus().forget(entry.status.fid, 1);
-        if entry.status.kind == Kind::MountPoint { Ok(entry.status.fid) } else { Err(RequestRefusal(Errno::NODATA)) }
+        if entry.status.kind == Kind::MountPoint {
+            Ok(entry.status.fid)
+        } else {
+            Err(RequestRefusal(Errno::NODATA))
+        }
     }
 
     /// With the other servers that the volume could be asked for at, behind the one that it is.
     fn with_all_sites(&self, volumes: &Volumes, about: &VolumeSummary) -> Value {
         let mut value = shown(about);
-        let places = volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
+        let places =
+            volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
         let others = places.iter().filter(|(server, _)| server.id != about.server.id);
         if let Some(sites) = value["sites"].as_array_mut() {
             sites.extend(others.map(|(server, partition)| site(server, partition)));
@@ -169,7 +198,11 @@ impl Task<'_> {
 
     fn servers(&self, check: bool) -> Value {
         let (cell, request) = (self.on.volumes.cell(), self.request());
-        let servers = if check { cell.check_servers(request.cancel) } else { cell.known_servers(request.cancel) };
+        let servers = if check {
+            cell.check_servers(request.cancel)
+        } else {
+            cell.known_servers(request.cancel)
+        };
         let shown = servers.iter().map(|server| {
             json!({
                 "server": server.info.id.to_string(), "host": server.info.name, "addresses": server.info.addresses,
@@ -203,11 +236,15 @@ impl Task<'_> {
                 self.on.notifier.name_changed(dir, &to);
             }
             Virtual::Acl => self.venus().set_acl(&request, fid, Some(&list(value)?), None)?,
-            Virtual::AclInstead(seen) => match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
-                // The kernel makes EOPNOTSUPP of EAGAIN.
-                Err(Error::Fault(Fault::Conflict)) => return Err(RequestRefusal(Errno::CANCELED)),
-                done => done?,
-            },
+            Virtual::AclInstead(seen) => {
+                match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
+                    // The kernel makes EOPNOTSUPP of EAGAIN.
+                    Err(Error::Fault(Fault::Conflict)) => {
+                        return Err(RequestRefusal(Errno::CANCELED));
+                    }
+                    done => done?,
+                }
+            }
             Virtual::Quota => {
                 let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
                 self.venus().set_quota(&request, fid, bytes, files)?;
@@ -221,7 +258,8 @@ impl Task<'_> {
     /// `FID/NAME`. The directory must be one that the kernel has: whoever names it came by.
     fn destination(&self, value: &[u8]) -> Result<(Fid, Name), RequestRefusal> {
         let slash = value.iter().position(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
-        let dir = std::str::from_utf8(&value[..slash]).ok().and_then(|text| text.parse::<Fid>().ok());
+        let dir =
+            std::str::from_utf8(&value[..slash]).ok().and_then(|text| text.parse::<Fid>().ok());
         let dir = dir.ok_or(Errno::INVAL)?;
         if dir.volume != self.fid()?.volume {
             return Err(RequestRefusal(Errno::XDEV));
@@ -331,17 +369,33 @@ mod tests {
             assert_eq!(refused(good), None, "{}", String::from_utf8_lossy(good));
         }
         assert_eq!(refused(b"system.rialto.acl:of"), None);
-        assert!(Virtual::of(b"system.rialto.quota").is_none() && Virtual::of(b"system.rialto.login").is_none());
-        for absent in [&b"rialto."[..], b"rialto.fid:", b"rialto.mount", b"rialto.other", b"rialto.do:other"] {
+        assert!(
+            Virtual::of(b"system.rialto.quota").is_none()
+                && Virtual::of(b"system.rialto.login").is_none()
+        );
+        for absent in
+            [&b"rialto."[..], b"rialto.fid:", b"rialto.mount", b"rialto.other", b"rialto.do:other"]
+        {
             assert_eq!(refused(absent), Some(Errno::NODATA), "{}", String::from_utf8_lossy(absent));
         }
         assert_eq!(refused(b"rialto.do:rank:7:5"), Some(Errno::INVAL));
         assert_eq!(refused(b"rialto.find:root.cell"), Some(Errno::INVAL));
         assert_eq!(refused(b"rialto.mount:a/b"), Some(Errno::INVAL));
         let tail = "1".repeat(62);
-        for bad in ["", "of ", "11", &"1".repeat(65), &format!("+1{tail}"), &format!("g1{tail}"), &format!("é{tail}")]
-        {
-            assert_eq!(refused(format!("rialto.acl:{bad}").as_bytes()), Some(Errno::INVAL), "{bad}");
+        for bad in [
+            "",
+            "of ",
+            "11",
+            &"1".repeat(65),
+            &format!("+1{tail}"),
+            &format!("g1{tail}"),
+            &format!("é{tail}"),
+        ] {
+            assert_eq!(
+                refused(format!("rialto.acl:{bad}").as_bytes()),
+                Some(Errno::INVAL),
+                "{bad}"
+            );
         }
     }
 }

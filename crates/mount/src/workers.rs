@@ -1,19 +1,24 @@
 //! The threads that take requests and see them through.
 //!
-//! Model. Each worker has its own channel and is in one of two places: *receiving* (waiting for the kernel) or *busy*
-//! (with a request, which may block on the server for as long as a restart takes). The rule: while the mount lives,
-//! somebody receives. Otherwise nobody would hear that a blocked request is interrupted, nor serve the write-back
-//! that an invalidation waits for.
+//! Model. Each worker has its own channel and is in one of two places: *receiving* (waiting for the
+//! kernel) or *busy* (with a request, which may block on the server for as long as a restart
+//! takes). The rule: while the mount lives, somebody receives. Otherwise nobody would hear that a
+//! blocked request is interrupted, nor serve the write-back that an invalidation waits for.
 //!
-//! - A worker that received an *urgent* request (an interrupt: it never blocks) handles it and receives on.
-//! - Forgets never block either, and nobody waits for them. The kernel wakes a worker for each that it has to say, and says all that it has when a worker
-//!   comes. Where requests come otherwise (`rings`) a worker that was told to forget *rests* before it receives on: the kernel then finds nobody to wake, which costs it
-//!   and us more than the forgetting, and says many at once later. An interrupt may wait that long.
-//! - A worker that received anything else goes busy. If it was the last one receiving, it starts another worker first; if
-//!   there are [`WorkersConfig::threads_max`] already, it stays and puts the request into the backlog instead.
-//! - A worker that is done takes from the backlog, otherwise receives, unless enough are receiving: then it ends.
-//! - A request that waits for other applications by design (a lock) gets a thread of its own, so that no number of
-//!   waiters uses up the workers.
+//! - A worker that received an *urgent* request (an interrupt: it never blocks) handles it and
+//!   receives on.
+//! - Forgets never block either, and nobody waits for them. The kernel wakes a worker for each that
+//!   it has to say, and says all that it has when a worker comes. Where requests come otherwise
+//!   (`rings`) a worker that was told to forget *rests* before it receives on: the kernel then
+//!   finds nobody to wake, which costs it and us more than the forgetting, and says many at once
+//!   later. An interrupt may wait that long.
+//! - A worker that received anything else goes busy. If it was the last one receiving, it starts
+//!   another worker first; if there are [`WorkersConfig::threads_max`] already, it stays and puts
+//!   the request into the backlog instead.
+//! - A worker that is done takes from the backlog, otherwise receives, unless enough are receiving:
+//!   then it ends.
+//! - A request that waits for other applications by design (a lock) gets a thread of its own, so
+//!   that no number of waiters uses up the workers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,7 +71,12 @@ pub struct WorkersConfig {
 impl WorkersConfig {
     /// One receiver a core and one to spare, up to 64 busy.
     pub fn for_cores(cores: usize) -> Self {
-        WorkersConfig { receiving: cores.clamp(1, 16) + 1, threads_max: 64, backlog_max: 1024, waiters_max: 4096 }
+        WorkersConfig {
+            receiving: cores.clamp(1, 16) + 1,
+            threads_max: 64,
+            backlog_max: 1024,
+            waiters_max: 4096,
+        }
     }
 }
 
@@ -94,12 +104,14 @@ pub struct Workers<H> {
     counts: Mutex<Counts>,
     /// A place in the backlog, or an end.
     changed: Condvar,
-    /// Everybody ended. Apart from `changed`: a thread waits here as long as the mount lives, and must not be woken by requests.
+    /// Everybody ended. Apart from `changed`: a thread waits here as long as the mount lives, and
+    /// must not be woken by requests.
     over: Condvar,
 }
 
 impl<H: Handler> Workers<H> {
-    /// Starts receiving through `first` and through other ends of it. After forgets a worker receives nothing for as long as `rest`.
+    /// Starts receiving through `first` and through other ends of it. After forgets a worker
+    /// receives nothing for as long as `rest`.
     ///
     /// # Errors
     /// If not even one thread can be started.
@@ -145,7 +157,8 @@ impl<H: Handler> Workers<H> {
             counts.workers += 1;
             counts.receiving += 1;
         }
-        let started = thread::Builder::new().name("mount".into()).spawn(move || this.work(&channel));
+        let started =
+            thread::Builder::new().name("mount".into()).spawn(move || this.work(&channel));
         if started.is_err() {
             let mut counts = self.counts.lock();
             counts.workers -= 1;
@@ -156,7 +169,8 @@ impl<H: Handler> Workers<H> {
 
     /// As [`Self::spawn`]; says whether it worked: going on with fewer is better than not at all.
     fn spawn_another(self: &Arc<Self>, like: &dyn Channel) -> bool {
-        let result = like.another().map_err(std::io::Error::from).and_then(|channel| self.spawn(channel));
+        let result =
+            like.another().map_err(std::io::Error::from).and_then(|channel| self.spawn(channel));
         if let Err(error) = &result {
             tracing::warn!(%error, "cannot start another worker of the mount");
         }
@@ -226,7 +240,10 @@ impl<H: Handler> Workers<H> {
                 can_start = self.spawn_another(&**channel);
                 counts = self.counts.lock();
             } else if counts.backlog.len() < self.config.backlog_max {
-                counts.backlog.push_back(Parked { request: std::mem::take(buffer), channel: Arc::clone(channel) });
+                counts.backlog.push_back(Parked {
+                    request: std::mem::take(buffer),
+                    channel: Arc::clone(channel),
+                });
                 return false;
             } else {
                 self.changed.wait(&mut counts);
@@ -234,7 +251,8 @@ impl<H: Handler> Workers<H> {
         }
     }
 
-    /// Sees the backlog through, then joins the receivers; says no if there are enough, and the worker then ends.
+    /// Sees the backlog through, then joins the receivers; says no if there are enough, and the
+    /// worker then ends.
     fn become_receiving(&self) -> bool {
         let mut counts = self.counts.lock();
         while let Some(mut parked) = counts.backlog.pop_front() {
@@ -267,9 +285,12 @@ impl<H: Handler> Workers<H> {
         // The request is small and its buffer is not.
         request.shrink_to_fit();
         let request = Arc::new(Mutex::new(request));
-        let (this, its_request, its_channel) = (Arc::clone(self), Arc::clone(&request), Arc::clone(channel));
-        let started =
-            thread::Builder::new().name("mount-lock".into()).stack_size(WAITER_STACK_BYTES).spawn(move || {
+        let (this, its_request, its_channel) =
+            (Arc::clone(self), Arc::clone(&request), Arc::clone(channel));
+        let started = thread::Builder::new()
+            .name("mount-lock".into())
+            .stack_size(WAITER_STACK_BYTES)
+            .spawn(move || {
                 this.handler.handle(&mut its_request.lock(), &*its_channel);
                 this.waiter_ended();
             });
@@ -297,7 +318,8 @@ mod tests {
 
     use super::*;
 
-    /// A kernel that sends what it is told to. A request is one byte: what is to be done with it. Forgets that follow each other are one request.
+    /// A kernel that sends what it is told to. A request is one byte: what is to be done with it.
+    /// Forgets that follow each other are one request.
     #[derive(Clone, Default)]
     struct Kernel(Arc<(Mutex<Queue>, Condvar)>);
 
@@ -448,7 +470,8 @@ mod tests {
         }
     }
 
-    const SMALL: WorkersConfig = WorkersConfig { receiving: 2, threads_max: 4, backlog_max: 5, waiters_max: 3 };
+    const SMALL: WorkersConfig =
+        WorkersConfig { receiving: 2, threads_max: 4, backlog_max: 5, waiters_max: 3 };
 
     #[test]
     fn somebody_receives_however_many_requests_block() {
@@ -520,7 +543,9 @@ mod tests {
     fn lock_waiters_take_no_worker_and_too_many_are_refused() {
         let (kernel, gate, workers) = started(SMALL);
         kernel.send(WAITS, 5);
-        gate.wait_for("three wait, two are refused", |seen| seen.blocking == 3 && seen.refused == 2);
+        gate.wait_for("three wait, two are refused", |seen| {
+            seen.blocking == 3 && seen.refused == 2
+        });
         assert_eq!(workers.counts.lock().workers, 2);
         assert!(!workers.is_over());
         kernel.end();

@@ -17,12 +17,12 @@ use crate::virtual_xattrs::Virtual;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 
-/// A label of SELinux. A kernel with SELinux answers for it itself; otherwise `ls -l` asks for the label of every entry, each with
-/// a request, unless it hears once that this file system has none.
+/// A label of SELinux. A kernel with SELinux answers for it itself; otherwise `ls -l` asks for the
+/// label of every entry, each with a request, unless it hears once that this file system has none.
 const LABEL: &[u8] = b"security.selinux";
 
-/// Whether it is a door to something that volumes do not have: an access list (`system.`) or a label. Said for reading and
-/// setting alike, so that nobody stores what nobody can read.
+/// Whether it is a door to something that volumes do not have: an access list (`system.`) or a
+/// label. Said for reading and setting alike, so that nobody stores what nobody can read.
 fn is_unsupported(name: &[u8]) -> bool {
     name.starts_with(b"system.") || name == LABEL
 }
@@ -38,7 +38,12 @@ fn check_name(name: &[u8]) -> Result<(), RequestRefusal> {
 }
 
 impl Task<'_> {
-    pub(crate) fn setxattr(&self, of: &abi::SetxattrIn, name: &[u8], value: &[u8]) -> Result<(), RequestRefusal> {
+    pub(crate) fn setxattr(
+        &self,
+        of: &abi::SetxattrIn,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), RequestRefusal> {
         if let Some(wanted) = PendingLogin::of(name) {
             return self.set_login(wanted, value);
         }
@@ -52,7 +57,13 @@ impl Task<'_> {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(RequestRefusal(Errno::INVAL)),
         };
-        self.venus().setxattr(&self.request(), self.fid()?, name, Bytes::copy_from_slice(value), mode)?;
+        self.venus().setxattr(
+            &self.request(),
+            self.fid()?,
+            name,
+            Bytes::copy_from_slice(value),
+            mode,
+        )?;
         self.done();
         Ok(())
     }
@@ -113,10 +124,14 @@ mod tests {
 
     #[test]
     fn ls_hears_once_that_there_are_neither_labels_nor_access_lists() {
-        for name in [&b"security.selinux"[..], b"system.posix_acl_access", b"system.posix_acl_default"] {
+        for name in
+            [&b"security.selinux"[..], b"system.posix_acl_access", b"system.posix_acl_default"]
+        {
             assert_eq!(check_name(name).unwrap_err().0, Errno::OPNOTSUPP);
         }
-        for name in [&b"security.capability"[..], b"user.selinux", b"security.selinux2", b"trusted.x"] {
+        for name in
+            [&b"security.capability"[..], b"user.selinux", b"security.selinux2", b"trusted.x"]
+        {
             assert!(check_name(name).is_ok());
         }
     }

@@ -78,8 +78,14 @@ struct Write {
 impl Drive {
     /// A drive with power whose medium holds `image`.
     pub fn new(image: DriveImage, flushes: Flushes) -> Drive {
-        let state =
-            State { power: Power::On, shown: image.clone(), medium: image, cache: Vec::new(), commands: 0, flushes: 0 };
+        let state = State {
+            power: Power::On,
+            shown: image.clone(),
+            medium: image,
+            cache: Vec::new(),
+            commands: 0,
+            flushes: 0,
+        };
         Drive { flushes, state: Mutex::new(state), off: Condvar::new() }
     }
 
@@ -123,8 +129,11 @@ impl Drive {
     pub fn after_loss(&self, seed: u64) -> DriveImage {
         let state = self.state.lock();
         let mut image = state.medium.clone();
-        let writes: Vec<_> = state.cache.iter().map(|write| (write.offset, &write.data[..])).collect();
-        loss::choose(&writes, &mut SmallRng::seed_from_u64(seed), |offset, data| image.write(offset, data));
+        let writes: Vec<_> =
+            state.cache.iter().map(|write| (write.offset, &write.data[..])).collect();
+        loss::choose(&writes, &mut SmallRng::seed_from_u64(seed), |offset, data| {
+            image.write(offset, data);
+        });
         image
     }
 

@@ -27,7 +27,10 @@ impl DriveImage {
     /// # Panics
     /// If `bytes` is no multiple of 4096.
     pub fn new(bytes: u64) -> DriveImage {
-        assert!(bytes.is_multiple_of(PAGE_BYTES as u64), "a drive of {bytes} bytes has no whole pages");
+        assert!(
+            bytes.is_multiple_of(PAGE_BYTES as u64),
+            "a drive of {bytes} bytes has no whole pages"
+        );
         DriveImage { pages: vec![None; (bytes / PAGE_BYTES as u64) as usize] }
     }
 
@@ -41,10 +44,14 @@ impl DriveImage {
         // The same numbers each time, and nothing that the kernel would do later by itself.
         let fixed = "nodiscard,lazy_itable_init=0,lazy_journal_init=1,hash_seed=6b1d0c3e-8f52-4f5a-9d60-0a5b7c1e2f34";
         let mut command = Command::new("mkfs.ext4");
-        command.args(["-q", "-F", "-b", "4096", "-N", "8192", "-J", "size=16", "-E", fixed]).arg(&path);
+        command
+            .args(["-q", "-F", "-b", "4096", "-N", "8192", "-J", "size=16", "-E", fixed])
+            .arg(&path);
         let output = command.output()?;
         if !output.status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+            return Err(io::Error::other(
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ));
         }
         let image = DriveImage::load(&path)?;
         std::fs::remove_file(&path)?;
@@ -118,7 +125,11 @@ impl DriveImage {
 
 /// Calls `visit` with the number of each page, where in the page it begins, and the part of the
 /// range.
-fn each_page(offset: u64, length: usize, mut visit: impl FnMut(usize, usize, std::ops::Range<usize>)) {
+fn each_page(
+    offset: u64,
+    length: usize,
+    mut visit: impl FnMut(usize, usize, std::ops::Range<usize>),
+) {
     let mut done = 0;
     while done < length {
         let at = offset as usize + done;

@@ -17,26 +17,34 @@ pub fn missing() -> Option<String> {
     if let Some(file) = files.into_iter().find(|file| !Path::new(file).exists()) {
         return Some(format!("there is no {file}"));
     }
-    let programs: [&[&str]; 3] =
-        [&["losetup", "--version"], &["mkfs.ext4", "-V"], &["unshare", "--mount", "--propagation", "private", "true"]];
+    let programs: [&[&str]; 3] = [
+        &["losetup", "--version"],
+        &["mkfs.ext4", "-V"],
+        &["unshare", "--mount", "--propagation", "private", "true"],
+    ];
     programs.into_iter().find_map(|words| {
         let [program, arguments @ ..] = words else { return None };
         let mut command = Command::new(program);
         match command.args(arguments).stdin(Stdio::null()).output() {
             Ok(output) if output.status.success() => None,
-            Ok(output) => Some(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+            Ok(output) => {
+                Some(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+            }
             Err(error) => Some(format!("{program}: {error}")),
         }
     })
 }
 
-/// The new name space has a copy of each mount of the old one. A copy keeps a FUSE file system alive
-/// after it was unmounted where it belongs, and its daemon waits for that.
+/// The new name space has a copy of each mount of the old one. A copy keeps a FUSE file system
+/// alive after it was unmounted where it belongs, and its daemon waits for that.
 fn let_go_of_others_mounts() {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts of this process");
+    let mounts =
+        std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts of this process");
     for line in mounts.lines() {
         let Some((place, kind)) = line.split_once(" - ") else { continue };
-        let Some(path) = place.split(' ').nth(4).filter(|_| kind.starts_with("fuse")) else { continue };
+        let Some(path) = place.split(' ').nth(4).filter(|_| kind.starts_with("fuse")) else {
+            continue;
+        };
         // Gone meanwhile, or below one that is: then it is nothing that this process holds.
         let _ = rustix::mount::unmount(unescaped(path), rustix::mount::UnmountFlags::DETACH);
     }
@@ -48,7 +56,10 @@ fn unescaped(path: &str) -> Vec<u8> {
     let mut rest = path.as_bytes();
     while let [first, behind @ ..] = rest {
         let number = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| *first == b'\\') {
+        match number
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+            .filter(|_| *first == b'\\')
+        {
             Some(byte) => {
                 bytes.push(byte);
                 rest = &behind[3..];
@@ -69,7 +80,10 @@ fn unescaped(path: &str) -> Vec<u8> {
 /// # Panics
 /// If the body fails there; what it printed is printed here.
 pub fn isolated(body: impl FnOnce()) {
-    let test = std::thread::current().name().map(str::to_owned).expect("a test's thread has the test's name");
+    let test = std::thread::current()
+        .name()
+        .map(str::to_owned)
+        .expect("a test's thread has the test's name");
     if std::env::var_os(INSIDE).as_deref() == Some(OsStr::new(&test)) {
         let_go_of_others_mounts();
         return body();
@@ -81,7 +95,11 @@ pub fn isolated(body: impl FnOnce()) {
     }
     let program = std::env::current_exe().expect("the test's program has a name");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(program).args([&test, "--exact", "--nocapture"]);
+    command.args(["--mount", "--propagation", "private"]).arg(program).args([
+        &test,
+        "--exact",
+        "--nocapture",
+    ]);
     let output = command.env(INSIDE, &test).stdin(Stdio::null()).output().expect("unshare runs");
     for said in [output.stdout, output.stderr] {
         // With something before each line, so that nothing counts its summary.

@@ -85,7 +85,11 @@ impl Luck {
 
 /// Calls `keep` with what reached the medium of `writes` (offset and bytes), in the order in which
 /// it counts.
-pub(crate) fn choose<'a>(writes: &[(u64, &'a [u8])], rng: &mut SmallRng, mut keep: impl FnMut(u64, &'a [u8])) {
+pub(crate) fn choose<'a>(
+    writes: &[(u64, &'a [u8])],
+    rng: &mut SmallRng,
+    mut keep: impl FnMut(u64, &'a [u8]),
+) {
     let luck = Luck::draw(writes.len(), rng);
     for (number, (offset, data)) in writes.iter().enumerate() {
         let chance = luck.of_write(number, rng);
@@ -151,9 +155,13 @@ mod tests {
         for seed in 0..500 {
             let mut sizes = Vec::new();
             let writes = [(100, &data[..])];
-            choose(&writes, &mut SmallRng::seed_from_u64(seed), |offset, data| sizes.push((offset, data.len())));
+            choose(&writes, &mut SmallRng::seed_from_u64(seed), |offset, data| {
+                sizes.push((offset, data.len()));
+            });
             for (offset, length) in sizes {
-                let is_cut = |at: u64| at.is_multiple_of(SECTOR_BYTES as u64) || at == 100 || at == 100 + 1536;
+                let is_cut = |at: u64| {
+                    at.is_multiple_of(SECTOR_BYTES as u64) || at == 100 || at == 100 + 1536
+                };
                 assert!(is_cut(offset) && is_cut(offset + length as u64), "{offset} {length}");
                 odd += usize::from(length < data.len());
             }

@@ -46,9 +46,10 @@ impl DrivenMachine {
         fs::write(&boot_id, format!("{:08x}-0000-4000-8000-{number:012x}\n", std::process::id()))?;
         let drive = Arc::new(Drive::new(image, flushes));
         let handler = Arc::new(Served(Arc::clone(&drive)));
-        let served =
-            Handled::start(&drive_dir, "powercut", handler, KernelTransport::Device).map_err(io::Error::other)?;
-        let mut machine = DrivenMachine { drive, root: root.clone(), mounted: Vec::new(), served: Some(served) };
+        let served = Handled::start(&drive_dir, "powercut", handler, KernelTransport::Device)
+            .map_err(io::Error::other)?;
+        let mut machine =
+            DrivenMachine { drive, root: root.clone(), mounted: Vec::new(), served: Some(served) };
         mount_loop(&drive_dir.join(NAME), &root)?;
         machine.mounted.push(root);
         for dir in VOLATILE {
@@ -93,8 +94,9 @@ impl DrivenMachine {
 
     fn end(&mut self) -> io::Result<()> {
         while let Some(path) = self.mounted.pop() {
-            unmount(&path, UnmountFlags::empty())
-                .map_err(|error| io::Error::other(format!("unmounting {}: {error}", path.display())))?;
+            unmount(&path, UnmountFlags::empty()).map_err(|error| {
+                io::Error::other(format!("unmounting {}: {error}", path.display()))
+            })?;
         }
         if let Some(served) = self.served.take() {
             drop(served);
@@ -114,7 +116,8 @@ impl Drop for DrivenMachine {
 
 /// Mounts the file at a directory. The loop device goes with the mount.
 fn mount_loop(file: &Path, at: &Path) -> io::Result<()> {
-    let device = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))?;
+    let device =
+        run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))?;
     let device = device.trim();
     let mounted = mount_ext4(device, at);
     // While it is in use this makes its last user detach it.
@@ -125,8 +128,9 @@ fn mount_loop(file: &Path, at: &Path) -> io::Result<()> {
 
 fn mount_ext4(device: &str, at: &Path) -> io::Result<()> {
     let options = std::ffi::CString::new(EXT4_OPTIONS)?;
-    mount(device, at, "ext4", MountFlags::NOATIME, &*options)
-        .map_err(|error| io::Error::other(format!("ext4 of the drive's image on {device}: {error}")))
+    mount(device, at, "ext4", MountFlags::NOATIME, &*options).map_err(|error| {
+        io::Error::other(format!("ext4 of the drive's image on {device}: {error}"))
+    })
 }
 
 fn run(command: &mut Command) -> io::Result<String> {

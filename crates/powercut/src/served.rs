@@ -49,27 +49,39 @@ impl Served {
                 }))
             }
             Operation::Lookup { .. } => Err(Errno::NOENT),
-            Operation::Getattr(_) => {
-                Ok(bytes(&abi::AttrOut { attr_valid: FOREVER_SECS, attr: self.attr(node), ..Default::default() }))
-            }
+            Operation::Getattr(_) => Ok(bytes(&abi::AttrOut {
+                attr_valid: FOREVER_SECS,
+                attr: self.attr(node),
+                ..Default::default()
+            })),
             // No page of the kernel stands between the loop driver and the drive.
-            Operation::Open(_) => {
-                Ok(bytes(&abi::OpenOut { open_flags: abi::flag::FOPEN_DIRECT_IO, ..Default::default() }))
-            }
+            Operation::Open(_) => Ok(bytes(&abi::OpenOut {
+                open_flags: abi::flag::FOPEN_DIRECT_IO,
+                ..Default::default()
+            })),
             Operation::Read(of) => {
                 let end = self.0.bytes().min(of.offset.saturating_add(of.size.into()));
                 self.0.read(of.offset, end.saturating_sub(of.offset) as usize)
             }
             Operation::Fsync(_) => self.0.flush().map(|()| Vec::new()),
-            Operation::Statfs => {
-                Ok(bytes(&abi::StatfsOut { bsize: PAGE_BYTES, frsize: PAGE_BYTES, namelen: 255, ..Default::default() }))
-            }
+            Operation::Statfs => Ok(bytes(&abi::StatfsOut {
+                bsize: PAGE_BYTES,
+                frsize: PAGE_BYTES,
+                namelen: 255,
+                ..Default::default()
+            })),
             Operation::Release(_) | Operation::Flush(_) | Operation::Destroy => Ok(Vec::new()),
             _ => Err(Errno::NOSYS),
         }
     }
 
-    fn write(&self, of: &abi::WriteIn, data: &[u8], unique: u64, requester: &dyn Requester) -> Result<(), Errno> {
+    fn write(
+        &self,
+        of: &abi::WriteIn,
+        data: &[u8],
+        unique: u64,
+        requester: &dyn Requester,
+    ) -> Result<(), Errno> {
         let out = bytes(&abi::WriteOut { size: of.size, padding: 0 });
         match self.0.write(of.offset, data) {
             Ok(number) => {
@@ -101,7 +113,9 @@ impl Handler for Served {
         let _ = match KernelRequest::decode(request) {
             Err(_) => requester.reply(unique, Err(Errno::NOSYS)),
             Ok(request) => match &request.operation {
-                Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Interrupt { .. } => return,
+                Operation::Forget { .. }
+                | Operation::BatchForget(_)
+                | Operation::Interrupt { .. } => return,
                 Operation::Write { of, data } => self.write(of, data, unique, requester),
                 _ => match self.run(&request) {
                     Ok(out) => requester.reply(unique, Ok(&[IoSlice::new(&out)])),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use powercut::{Drive, DriveImage, Flushes, DrivenMachine, isolated};
+use powercut::{Drive, DriveImage, DrivenMachine, Flushes, isolated};
 
 const DRIVE_BYTES: u64 = 64 << 20;
 const SEEDS: u64 = 12;
@@ -45,7 +45,8 @@ fn save(root: &Path, number: u64, care: Care) -> io::Result<()> {
 
 /// Saves some files, loses power, and returns the drive.
 fn history(at: &Path, care: Care, flushes: Flushes) -> Arc<Drive> {
-    let machine = DrivenMachine::boot(at, DriveImage::ext4(DRIVE_BYTES, at).unwrap(), flushes).unwrap();
+    let machine =
+        DrivenMachine::boot(at, DriveImage::ext4(DRIVE_BYTES, at).unwrap(), flushes).unwrap();
     let drive = Arc::clone(machine.drive());
     for number in 0..FILES {
         save(machine.root(), number, care).unwrap();
@@ -68,7 +69,11 @@ fn spoiled(at: &Path, image: DriveImage) -> Vec<u64> {
     let file = at.join("image");
     image.save(&file).unwrap();
     let checked = Command::new("e2fsck").args(["-f", "-n"]).arg(&file).output().unwrap();
-    assert!(checked.status.success(), "ext4 itself is damaged: {}", String::from_utf8_lossy(&checked.stdout));
+    assert!(
+        checked.status.success(),
+        "ext4 itself is damaged: {}",
+        String::from_utf8_lossy(&checked.stdout)
+    );
     spoiled
 }
 
@@ -91,7 +96,10 @@ fn du1_an_fsync_of_ext4_is_a_flush_of_the_drive() {
             let before = (machine.drive().commands(), machine.drive().flushes());
             file.sync_data().unwrap();
             let after = (machine.drive().commands(), machine.drive().flushes());
-            assert!(after.1 > before.1 && after.0 > before.0 + 1, "round {round}: {before:?} {after:?}");
+            assert!(
+                after.1 > before.1 && after.0 > before.0 + 1,
+                "round {round}: {before:?} {after:?}"
+            );
         }
         drop(file);
         let image = machine.stop().unwrap();
@@ -123,12 +131,15 @@ fn du1_a_drive_that_ignores_flushes_is_caught() {
         let drive = history(dir.path(), Care::Full, Flushes::Ignored);
         // What such a drive leaves may be no file system any more.
         let is_lost = |seed: u64| {
-            DrivenMachine::boot(dir.path(), drive.after_loss(seed), Flushes::Obeyed).map_or(true, |machine| {
-                (0..FILES).any(|number| {
-                    let found = fs::read(machine.root().join(number.to_string()));
-                    !found.is_ok_and(|found| found == contents(number))
-                })
-            })
+            DrivenMachine::boot(dir.path(), drive.after_loss(seed), Flushes::Obeyed).map_or(
+                true,
+                |machine| {
+                    (0..FILES).any(|number| {
+                        let found = fs::read(machine.root().join(number.to_string()));
+                        !found.is_ok_and(|found| found == contents(number))
+                    })
+                },
+            )
         };
         assert!((0..SEEDS).any(is_lost), "no seed showed it");
     });

@@ -1,7 +1,9 @@
-//! Asks name servers one question, within a time that is given. A cell is looked for a few times in a day, so this knows neither pools nor caches (`srv.rs` has one), and needs no threads.
+//! Asks name servers one question, within a time that is given. A cell is looked for a few times in
+//! a day, so this knows neither pools nor caches (`srv.rs` has one), and needs no threads.
 //!
-//! Each server is asked in turn, over UDP, for at most a second, round after round until the time is over. What does not answer this very question (number, name, type) is not looked at; an answer
-//! that was cut off is asked for again over TCP.
+//! Each server is asked in turn, over UDP, for at most a second, round after round until the time
+//! is over. What does not answer this very question (number, name, type) is not looked at; an
+//! answer that was cut off is asked for again over TCP.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -32,7 +34,8 @@ pub enum DnsError {
     Refused(RCODE),
 }
 
-/// The name servers of this machine, as `/etc/resolv.conf` says now; otherwise one on the machine itself.
+/// The name servers of this machine, as `/etc/resolv.conf` says now; otherwise one on the machine
+/// itself.
 pub fn of_machine() -> Vec<SocketAddr> {
     let text = std::fs::read(Path::new(OF_MACHINE)).unwrap_or_default();
     // What cannot be read in it is somebody else's.
@@ -41,11 +44,17 @@ pub fn of_machine() -> Vec<SocketAddr> {
     each.map(|server| SocketAddr::new(IpAddr::from(&server), PORT)).collect()
 }
 
-/// The answer to one question, in a form that [`Packet::parse`] takes: that there is no such name is one.
+/// The answer to one question, in a form that [`Packet::parse`] takes: that there is no such name
+/// is one.
 ///
 /// # Errors
 /// See [`DnsError`].
-pub fn ask(servers: &[SocketAddr], name: &str, of: TYPE, until: Instant) -> Result<Vec<u8>, DnsError> {
+pub fn ask(
+    servers: &[SocketAddr],
+    name: &str,
+    of: TYPE,
+    until: Instant,
+) -> Result<Vec<u8>, DnsError> {
     let question = Query::new(name, of)?;
     let mut why = "there is none".to_owned();
     let mut refused = None;
@@ -91,7 +100,11 @@ impl<'a> Query<'a> {
 
     fn ask(&self, server: SocketAddr, within: Duration) -> std::io::Result<Vec<u8>> {
         let end = Instant::now() + within;
-        let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any: IpAddr = if server.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(server)?;
         socket.send(&self.bytes)?;

@@ -1,9 +1,13 @@
-//! Cells that DNS knows: `_rialto._tcp.CELL` has an SRV record for each server that a client may begin with.
+//! Cells that DNS knows: `_rialto._tcp.CELL` has an SRV record for each server that a client may
+//! begin with.
 //!
-//! Servers are tried in the order that RFC 2782 asks for: by priority, and among equals at random, those with more weight sooner. What was answered is good for the time that the records say (between
-//! [`KNOWN_MIN`] and [`KNOWN_MAX`]), that there is none for that of the zone, and a failure for [`FAILED`]. Finding out takes [`TIMEOUT`] at most.
+//! Servers are tried in the order that RFC 2782 asks for: by priority, and among equals at random,
+//! those with more weight sooner. What was answered is good for the time that the records say
+//! (between [`KNOWN_MIN`] and [`KNOWN_MAX`]), that there is none for that of the zone, and a
+//! failure for [`FAILED`]. Finding out takes [`TIMEOUT`] at most.
 //!
-//! AFS's own records (`_afs3-vlserver._udp`, AFSDB) name servers that speak another protocol, and are not asked for.
+//! AFS's own records (`_afs3-vlserver._udp`, AFSDB) name servers that speak another protocol, and
+//! are not asked for.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -54,10 +58,12 @@ impl CellsOfDns {
         CellsOfDns { servers, patience: TIMEOUT, known: parking_lot::Mutex::default() }
     }
 
-    /// The servers of a cell, the one that is to be tried first at the beginning; none if there is no such cell, or nobody can say.
+    /// The servers of a cell, the one that is to be tried first at the beginning; none if there is
+    /// no such cell, or nobody can say.
     pub fn servers_of(&self, cell: &str) -> Option<Vec<Endpoint>> {
         let targets = self.targets_of(cell, Instant::now())?;
-        let addresses = in_order(targets, &mut rand::rng()).into_iter().flat_map(|target| target.addresses);
+        let addresses =
+            in_order(targets, &mut rand::rng()).into_iter().flat_map(|target| target.addresses);
         Some(addresses.map(|address| Endpoint::Tcp(address.to_string())).collect())
     }
 
@@ -116,9 +122,11 @@ impl CellsOfDns {
 }
 
 fn look_up(servers: &[SocketAddr], host: &str, until: Instant) -> Vec<IpAddr> {
-    let each = [TYPE::A, TYPE::AAAA].into_iter().filter_map(|of| dns::ask(servers, host, of, until).ok());
-    let found =
-        each.flat_map(|bytes| Packet::parse(&bytes).map(|answer| all_addresses(&answer.answers)).unwrap_or_default());
+    let each =
+        [TYPE::A, TYPE::AAAA].into_iter().filter_map(|of| dns::ask(servers, host, of, until).ok());
+    let found = each.flat_map(|bytes| {
+        Packet::parse(&bytes).map(|answer| all_addresses(&answer.answers)).unwrap_or_default()
+    });
     found.collect()
 }
 
@@ -127,7 +135,8 @@ fn all_addresses(records: &[ResourceRecord<'_>]) -> Vec<IpAddr> {
 }
 
 fn addresses_in(records: &[ResourceRecord<'_>], host: &str) -> Vec<IpAddr> {
-    let of_host = records.iter().filter(|record| record.name.to_string().eq_ignore_ascii_case(host));
+    let of_host =
+        records.iter().filter(|record| record.name.to_string().eq_ignore_ascii_case(host));
     of_host.filter_map(address).collect()
 }
 
@@ -152,7 +161,8 @@ fn absent_for(answer: &Packet<'_>) -> Duration {
 fn in_order(mut targets: Vec<Target>, random: &mut impl Rng) -> Vec<Target> {
     let mut ordered = Vec::with_capacity(targets.len());
     while let Some(best) = targets.iter().map(|target| target.priority).min() {
-        let weight = |target: &Target| if target.priority == best { u32::from(target.weight) } else { 0 };
+        let weight =
+            |target: &Target| if target.priority == best { u32::from(target.weight) } else { 0 };
         let mut at = random.random_range(0..=targets.iter().map(weight).sum::<u32>());
         let chosen = targets.iter().position(|target| {
             let here = target.priority == best && at <= weight(target);
@@ -186,7 +196,11 @@ mod tests {
         silent: Arc<AtomicBool>,
     }
 
-    fn srv(cell: &str, (priority, weight, port): (u16, u16, u16), host: &str) -> ResourceRecord<'static> {
+    fn srv(
+        cell: &str,
+        (priority, weight, port): (u16, u16, u16),
+        host: &str,
+    ) -> ResourceRecord<'static> {
         let target = Name::new_unchecked(Box::leak(host.to_owned().into_boxed_str()));
         let rdata = RData::SRV(SRV { priority, weight, port, target });
         let name = Name::new_unchecked(Box::leak(format!("_rialto._tcp.{cell}").into_boxed_str()));
@@ -209,10 +223,14 @@ mod tests {
                 packet.answers.push(srv("a.test", (10, 1, 7621), "first.a.test"));
                 packet.additional_records.push(a("first.a.test", [192, 0, 2, 1]));
             }
-            ("last.a.test", simple_dns::QTYPE::TYPE(TYPE::A)) => packet.answers.push(a("last.a.test", [192, 0, 2, 2])),
+            ("last.a.test", simple_dns::QTYPE::TYPE(TYPE::A)) => {
+                packet.answers.push(a("last.a.test", [192, 0, 2, 2]));
+            }
             ("_rialto._tcp.long.test", _) if !tcp => packet.set_flags(PacketFlag::TRUNCATION),
             ("_rialto._tcp.long.test", _) => {
-                packet.answers.extend((0..40).map(|port| srv("long.test", (1, 1, 100 + port), "h.long.test")));
+                packet.answers.extend(
+                    (0..40).map(|port| srv("long.test", (1, 1, 100 + port), "h.long.test")),
+                );
                 packet.additional_records.push(a("h.long.test", [192, 0, 2, 3]));
             }
             ("_rialto._tcp.none.test", _) => packet.answers.push(srv("none.test", (1, 1, 1), ".")),
@@ -221,8 +239,14 @@ mod tests {
                 *packet.rcode_mut() = RCODE::NameError;
                 let name = || Name::new_unchecked("test");
                 let (serial, refresh, retry, expire, minimum) = (1, 1, 1, 1, 30);
-                let soa = SOA { mname: name(), rname: name(), serial, refresh, retry, expire, minimum };
-                packet.name_servers.push(ResourceRecord::new(name(), CLASS::IN, 600, RData::SOA(soa)));
+                let soa =
+                    SOA { mname: name(), rname: name(), serial, refresh, retry, expire, minimum };
+                packet.name_servers.push(ResourceRecord::new(
+                    name(),
+                    CLASS::IN,
+                    600,
+                    RData::SOA(soa),
+                ));
             }
         }
         packet.build_bytes_vec().unwrap()
@@ -271,7 +295,10 @@ mod tests {
         }
 
         fn cells(&self) -> CellsOfDns {
-            CellsOfDns { patience: Duration::from_millis(300), ..CellsOfDns::new(Some(vec![self.address])) }
+            CellsOfDns {
+                patience: Duration::from_millis(300),
+                ..CellsOfDns::new(Some(vec![self.address]))
+            }
         }
 
         fn asked(&self) -> u32 {
@@ -288,9 +315,15 @@ mod tests {
         let stub = Stub::start();
         let cells = stub.cells();
         assert_eq!(cells.servers_of("a.test"), tcp(&["192.0.2.1:7621", "192.0.2.2:7620"]));
-        assert_eq!(stub.asked(), 3, "the records, and both kinds of address of the host that came without");
+        assert_eq!(
+            stub.asked(),
+            3,
+            "the records, and both kinds of address of the host that came without"
+        );
         let now = Instant::now();
-        let after = |secs| cells.targets_of("a.test", now + Duration::from_secs(secs)).map(|targets| targets.len());
+        let after = |secs| {
+            cells.targets_of("a.test", now + Duration::from_secs(secs)).map(|targets| targets.len())
+        };
         assert_eq!((after(0), after(590), stub.asked()), (Some(2), Some(2), 0));
         assert_eq!((after(601), stub.asked()), (Some(2), 3));
     }
@@ -304,7 +337,10 @@ mod tests {
         assert_eq!((after(0), after(29), stub.asked()), (None, None, 1));
         assert_eq!((after(31), stub.asked()), (None, 1));
         assert_eq!((cells.servers_of("none.test"), stub.asked()), (None, 1));
-        assert_eq!((cells.servers_of("plain"), cells.servers_of("a..test"), stub.asked()), (None, None, 0));
+        assert_eq!(
+            (cells.servers_of("plain"), cells.servers_of("a..test"), stub.asked()),
+            (None, None, 0)
+        );
     }
 
     #[test]
@@ -318,7 +354,9 @@ mod tests {
         let stub = Stub::start();
         let cells = stub.cells();
         let now = Instant::now();
-        let after = |cell, secs| cells.targets_of(cell, now + Duration::from_secs(secs)).map(|targets| targets.len());
+        let after = |cell, secs| {
+            cells.targets_of(cell, now + Duration::from_secs(secs)).map(|targets| targets.len())
+        };
         assert_eq!((after("broken.test", 0), stub.asked()), (None, 1));
         stub.silent.store(true, Ordering::SeqCst);
         assert_eq!(after("a.test", 0), None);
@@ -329,7 +367,10 @@ mod tests {
         // The next one knows more.
         let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
         let two = vec![nobody.local_addr().unwrap(), stub.address];
-        assert_eq!(CellsOfDns::new(Some(two)).servers_of("a.test").map(|found| found.len()), Some(2));
+        assert_eq!(
+            CellsOfDns::new(Some(two)).servers_of("a.test").map(|found| found.len()),
+            Some(2)
+        );
     }
 
     #[test]

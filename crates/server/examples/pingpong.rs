@@ -1,10 +1,10 @@
 //! How fast calls go through a server and a client in one process each, over both kinds of sockets.
 //!
-//! `cargo run --release -p server --example pingpong` starts the server as a child process, so that both have their own threads
-//! and the numbers are those of two programs. Takes about ten seconds.
+//! `cargo run --release -p server --example pingpong` starts the server as a child process, so that
+//! both have their own threads and the numbers are those of two programs. Takes about ten seconds.
 //!
-//! With the argument `delegated`: what 10,000 new files of 4 KiB cost that come in chains of 64 delegated changes, a listing of them by
-//! another session, and their removal.
+//! With the argument `delegated`: what 10,000 new files of 4 KiB cost that come in chains of 64
+//! delegated changes, a listing of them by another session, and their removal.
 
 use std::error::Error;
 use std::path::Path;
@@ -16,7 +16,9 @@ use bytes::Bytes;
 use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
-use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, Timestamp, VnodeSlots};
+use types::{
+    Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, Timestamp, VnodeSlots,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -37,7 +39,13 @@ fn serve(dir: &Path) -> Outcome<()> {
     let partition = dir.join("vicepa");
     let config = PartitionConfig { server: "pingpong".to_owned() };
     let created = Partition::create(&partition, &config, OpenOptions::default())?;
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1, 0),
+        quota: VolumeQuota::default(),
+    };
     created.create_volume(&Name::new(b"root")?, &root)?;
     drop(created);
     let mut config = ServerConfig::new(partition);
@@ -70,7 +78,11 @@ impl Drop for Served {
 
 fn start() -> Outcome<Served> {
     let dir = tempfile::tempdir_in(std::env::var("DIR").unwrap_or_else(|_| "/var/tmp".to_owned()))?;
-    let child = Command::new(std::env::current_exe()?).arg("serve").arg(dir.path()).stdin(Stdio::piped()).spawn()?;
+    let child = Command::new(std::env::current_exe()?)
+        .arg("serve")
+        .arg(dir.path())
+        .stdin(Stdio::piped())
+        .spawn()?;
     let file = dir.path().join("endpoints");
     let until = Instant::now() + Duration::from_secs(20);
     while !file.exists() {
@@ -86,7 +98,10 @@ fn start() -> Outcome<Served> {
 
 fn measure() -> Outcome<()> {
     let served = start()?;
-    println!("{:<6} {:<12} {:>4} {:>14} {:>10} {:>14}", "over", "call", "QD", "rate", "p50 us", "cpu us/call");
+    println!(
+        "{:<6} {:<12} {:>4} {:>14} {:>10} {:>14}",
+        "over", "call", "QD", "rate", "p50 us", "cpu us/call"
+    );
     for endpoint in &served.endpoints {
         let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
         let mut config = SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting());
@@ -94,11 +109,16 @@ fn measure() -> Outcome<()> {
         let session = Session::connect(config)?;
         let file = prepare(&session, over)?;
         for depth in [1, 2, 16] {
-            run(&served, over, "GetStatus", depth, None, |_| ask(&session, Call::GetStatus { fid: file }));
+            run(&served, over, "GetStatus", depth, None, |_| {
+                ask(&session, Call::GetStatus { fid: file });
+            });
         }
         for depth in [1, 16] {
             run(&served, over, "read 4K", depth, Some(4096), |turn| {
-                ask(&session, Call::Read { fid: file, offset: turn * 4096 % (u64::from(MIB)), length: 4096 });
+                ask(
+                    &session,
+                    Call::Read { fid: file, offset: turn * 4096 % (u64::from(MIB)), length: 4096 },
+                );
             });
         }
         for depth in [1, 4] {
@@ -112,7 +132,10 @@ fn measure() -> Outcome<()> {
             run(&served, over, "write 1M", depth, Some(MIB), |turn| {
                 let offset = Some(turn % FILE_MIB * u64::from(MIB));
                 let data = data.clone();
-                ask(&session, Call::Write { fid: file, offset, data, stable: false, kill_privileges: false });
+                ask(
+                    &session,
+                    Call::Write { fid: file, offset, data, stable: false, kill_privileges: false },
+                );
             });
         }
     }
@@ -127,12 +150,14 @@ fn files() -> u64 {
 /// Members of one chain.
 const CHAIN: usize = 64;
 
-/// New files in a delegated directory, a listing of it by somebody else, and their removal: what the server spends on each.
+/// New files in a delegated directory, a listing of it by somebody else, and their removal: what
+/// the server spends on each.
 fn delegated() -> Outcome<()> {
     let served = start()?;
     for endpoint in &served.endpoints {
         let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
-        let connect = || Session::connect(SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting()));
+        let connect =
+            || Session::connect(SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting()));
         let session = connect()?;
         let root = session.call(&Caller::ROOT, Call::Root { volume: Name::new(b"root")? }, None)?;
         let root = root.answer.current().ok_or("no root")?;
@@ -172,7 +197,10 @@ impl Spent<'_> {
         let (took, pid) = (self.began.elapsed(), self.served.child.id());
         let cpu = (cpu_ticks(pid) - self.ticks) * 10_000.0 / count as f64;
         let switched = (switches(pid) - self.switches) as f64 / requests as f64;
-        println!("{what} in {took:.2?}; the server: {cpu:.1} us CPU for each {each}, {switched:.2} sleeps a request");
+        println!(
+            "{what} in {took:.2?}; the server: {cpu:.1} us CPU for each {each}, {switched:.2} \
+                sleeps a request"
+        );
     }
 }
 
@@ -184,14 +212,23 @@ fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
     for file in 0..files() {
         if slots.count == 0 {
             let answer = session.call(&Caller::ROOT, Call::Delegate { fid: dir }, None)?.answer;
-            let Answer::Delegation { slots: more, .. } = answer else { return Err("not delegated".into()) };
+            let Answer::Delegation { slots: more, .. } = answer else {
+                return Err("not delegated".into());
+            };
             slots = more;
         }
         let slot = slots.take().ok_or("a delegation brings slots")?;
         let (kind, how) = (NewKind::File, CreateHow::Guarded);
-        let make = Call::Make { dir, name: Name::new(format!("file-{file}").as_bytes())?, kind, mode: 0o644, how };
+        let make = Call::Make {
+            dir,
+            name: Name::new(format!("file-{file}").as_bytes())?,
+            kind,
+            mode: 0o644,
+            how,
+        };
         let (fid, data) = (slots.fid(dir.volume, slot, false), Bytes::from(vec![0x5a; 4096]));
-        let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
+        let write =
+            Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
         calls.push(delegated_call(slot, make));
         calls.push(delegated_call(0, write));
         chains += send_if_full(session, &mut calls, file + 1 == files())?;
@@ -204,13 +241,21 @@ fn list(session: &Session, dir: Fid) -> Outcome<u64> {
     let (mut cookie, mut pages, mut listed) = (0, 0, 0);
     loop {
         let call = Call::ReadDir { dir, cookie, bytes_max: 256 << 10, plus: true };
-        let Answer::Entries { entries, end, .. } = session.call(&Caller::ROOT, call, None)?.answer else {
+        let Answer::Entries { entries, end, .. } = session.call(&Caller::ROOT, call, None)?.answer
+        else {
             return Err("not listed".into());
         };
-        (pages, listed) = (pages + 1, listed + entries.iter().filter(|entry| entry.status.is_some()).count() as u64);
+        (pages, listed) = (
+            pages + 1,
+            listed + entries.iter().filter(|entry| entry.status.is_some()).count() as u64,
+        );
         cookie = entries.last().map_or(cookie, |entry| entry.cookie);
         if end {
-            return if listed == files() { Ok(pages) } else { Err(format!("{listed} entries with status").into()) };
+            return if listed == files() {
+                Ok(pages)
+            } else {
+                Err(format!("{listed} entries with status").into())
+            };
         }
     }
 }
@@ -228,7 +273,10 @@ fn remove_files(session: &Session, dir: Fid) -> Outcome<u64> {
     let (mut chains, mut calls) = (0, Vec::new());
     for file in 0..files() {
         let name = Name::new(format!("file-{file}").as_bytes())?;
-        calls.push(delegated_call(0, Call::Remove { dir, name, what: RemoveWhat::File, hold: false }));
+        calls.push(delegated_call(
+            0,
+            Call::Remove { dir, name, what: RemoveWhat::File, hold: false },
+        ));
         chains += send_if_full(session, &mut calls, file + 1 == files())?;
     }
     Ok(chains)
@@ -283,13 +331,24 @@ fn prepare(session: &Session, over: &str) -> Outcome<Fid> {
         let offset = Some(index * u64::from(MIB));
         let fid = status.fid;
         let data = data.clone();
-        session.call(&Caller::ROOT, Call::Write { fid, offset, data, stable: false, kill_privileges: false }, None)?;
+        session.call(
+            &Caller::ROOT,
+            Call::Write { fid, offset, data, stable: false, kill_privileges: false },
+            None,
+        )?;
     }
     session.call(&Caller::ROOT, Call::Commit { fid: status.fid }, None)?;
     Ok(status.fid)
 }
 
-fn run(served: &Served, over: &str, what: &str, depth: usize, bytes: Option<u32>, call: impl Fn(u64) + Sync) {
+fn run(
+    served: &Served,
+    over: &str,
+    what: &str,
+    depth: usize,
+    bytes: Option<u32>,
+    call: impl Fn(u64) + Sync,
+) {
     let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
     let cpu_before = cpu_ticks(std::process::id()) + cpu_ticks(served.child.id());
     let began = Instant::now();
@@ -314,16 +373,26 @@ fn run(served: &Served, over: &str, what: &str, depth: usize, bytes: Option<u32>
     times.sort();
     let count = times.len() as f64;
     let rate = match bytes {
-        Some(bytes) if bytes >= MIB => format!("{:.2} GiB/s", count * f64::from(bytes) / took / f64::from(1 << 30)),
+        Some(bytes) if bytes >= MIB => {
+            format!("{:.2} GiB/s", count * f64::from(bytes) / took / f64::from(1 << 30))
+        }
         _ => format!("{:.1} k/s", count / took / 1000.0),
     };
     let p50 = times.get(times.len() / 2).map_or(0, Duration::as_micros);
-    println!("{over:<6} {what:<12} {depth:>4} {rate:>14} {p50:>10} {:>14.1}", cpu * 10_000.0 / count);
+    println!(
+        "{over:<6} {what:<12} {depth:>4} {rate:>14} {p50:>10} {:>14.1}",
+        cpu * 10_000.0 / count
+    );
 }
 
 /// Processor time of all threads of a process that there are now, in hundredths of a second.
 fn cpu_ticks(pid: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let of = |text: String| text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse::<f64>().ok());
-    tasks.filter_map(|task| of(std::fs::read_to_string(task.path().join("schedstat")).ok()?)).sum::<f64>() / 1e7
+    let of = |text: String| {
+        text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse::<f64>().ok())
+    };
+    tasks
+        .filter_map(|task| of(std::fs::read_to_string(task.path().join("schedstat")).ok()?))
+        .sum::<f64>()
+        / 1e7
 }

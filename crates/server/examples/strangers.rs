@@ -1,10 +1,11 @@
-//! 500 sessions of nobody do the worst that the protocol allows, while a user who has logged in works:
-//! `strangers [--seconds N] [--sessions N] [--check | --floor]`.
+//! 500 sessions of nobody do the worst that the protocol allows, while a user who has logged in
+//! works: `strangers [--seconds N] [--sessions N] [--check | --floor]`.
 //!
-//! Prints the user's 99th percentiles quiet and under attack, the longest time that a change waited, and how the server's
-//! memory grew. With `--check` it fails where the bar is not held: 3 times the quiet 99th percentile, one second, 256 MiB,
-//! and the server serves afterwards. With `--floor` as many clients exchange small messages with a thread that only
-//! answers: the attackers share this machine's processors with the server, and this is what that costs by itself.
+//! Prints the user's 99th percentiles quiet and under attack, the longest time that a change
+//! waited, and how the server's memory grew. With `--check` it fails where the bar is not held: 3
+//! times the quiet 99th percentile, one second, 256 MiB, and the server serves afterwards. With
+//! `--floor` as many clients exchange small messages with a thread that only answers: the attackers
+//! share this machine's processors with the server, and this is what that costs by itself.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -39,7 +40,8 @@ fn main() -> ExitCode {
     let quiet = user.measure(Instant::now() + QUIET);
     let count = usize::try_from(sessions).unwrap();
     let floor = arguments.iter().any(|argument| argument == "--floor");
-    let (storm, threads) = if floor { storm::exchange_with_nobody(count) } else { storm::attack(&served, count) };
+    let (storm, threads) =
+        if floor { storm::exchange_with_nobody(count) } else { storm::attack(&served, count) };
     std::thread::sleep(GATHER);
     let until = Instant::now() + Duration::from_secs(seconds);
     let highest = std::thread::scope(|scope| {
@@ -75,16 +77,23 @@ fn main() -> ExitCode {
     println!("            count       p50       p99    at most   (quiet, then under attack)");
     for ((operation, quiet), loud) in OPERATIONS.iter().zip(&quiet).zip(&loud) {
         for took in [quiet, loud] {
-            let (p50, p99, most) = (at(took, 50), at(took, 99), took.last().copied().unwrap_or_default());
+            let (p50, p99, most) =
+                (at(took, 50), at(took, 99), took.last().copied().unwrap_or_default());
             println!("{operation:>8} {:>8} {p50:>9.2?} {p99:>9.2?} {most:>10.2?}", took.len());
         }
         let (calm, storm) = (at(quiet, 99), at(loud, 99));
-        println!("{operation:>8} 99th percentile: {:.1} times the quiet one", storm.as_secs_f64() / calm.as_secs_f64());
+        println!(
+            "{operation:>8} 99th percentile: {:.1} times the quiet one",
+            storm.as_secs_f64() / calm.as_secs_f64()
+        );
         good &= storm <= calm * 3;
     }
     let longest = loud[1].last().copied().unwrap_or_default();
     good &= longest <= Duration::from_secs(1) && highest.saturating_sub(before) <= 256;
-    println!("a change waited {longest:.2?} at most; memory {before} MiB, at most {highest} MiB under attack");
+    println!(
+        "a change waited {longest:.2?} at most; memory {before} MiB, at most {highest} MiB under \
+            attack"
+    );
     println!("{}", if good { "the bar is held" } else { "the bar is NOT held" });
     let checks = arguments.iter().any(|argument| argument == "--check");
     if checks && !good { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -1,4 +1,5 @@
-//! A connection finds its session: a new one, the one that it had, or the one whose back connection it is.
+//! A connection finds its session: a new one, the one that it had, or the one whose back connection
+//! it is.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub(crate) enum AttachRequest {
     Bind(Bind),
 }
 
-/// Finds the seat and joins it. Without one, a goodbye with the reason is queued and the link closes behind it.
+/// Finds the seat and joins it. Without one, a goodbye with the reason is queued and the link
+/// closes behind it.
 pub(crate) fn join(
     house: &ServerContext,
     link: &Arc<Link>,
@@ -32,10 +34,16 @@ pub(crate) fn join(
 ) -> Option<Arc<SessionHandle>> {
     match wish {
         AttachRequest::Attach(attach) => {
-            let door = Arc::new(ConnectionVerifier::new(&house.porter, link.security(), link.connection.address()));
+            let door = Arc::new(ConnectionVerifier::new(
+                &house.porter,
+                link.security(),
+                link.connection.address(),
+            ));
             link.attaches_as(door.certified());
             match find(house, &attach, &door, agenda) {
-                Ok((attached, resumed)) => Some(sit(house, link, process, terms, &attached, (resumed, door), agenda)),
+                Ok((attached, resumed)) => {
+                    Some(sit(house, link, process, terms, &attached, (resumed, door), agenda))
+                }
                 Err(fault) => {
                     let host = link.connection.host();
                     if let Some(before) = house.bounds.may_say("attach", host) {
@@ -77,7 +85,8 @@ fn refuse(link: &Link, terms: &Terms, session: SessionId, fault: Fault, reason: 
     link.close();
 }
 
-/// The session that the client had, if it asks for it and it lives, otherwise a new one: nobody's, unless the connection is believed.
+/// The session that the client had, if it asks for it and it lives, otherwise a new one: nobody's,
+/// unless the connection is believed.
 fn find(
     house: &ServerContext,
     attach: &Attach,
@@ -86,7 +95,13 @@ fn find(
 ) -> Result<(Attached, bool), Fault> {
     let (now, host) = (clock::now(), door.bounded_host());
     if let Some(session) = attach.resume {
-        match house.vice.resume(now, session, attach.client, attach.incarnation, &mut agenda.effects) {
+        match house.vice.resume(
+            now,
+            session,
+            attach.client,
+            attach.incarnation,
+            &mut agenda.effects,
+        ) {
             Ok(attached) => {
                 house.is_from(session, host, house.vice.is_stranger(session));
                 return Ok((attached, true));
@@ -111,7 +126,8 @@ fn find(
         house.vice.attach(now, attach.client, attach.incarnation, &mut agenda.effects)?
     };
     house.is_from(attached.session, host, stranger);
-    let before = if stranger { house.bounds.may_say("session", host.map(Host::address)) } else { Some(0) };
+    let before =
+        if stranger { house.bounds.may_say("session", host.map(Host::address)) } else { Some(0) };
     if let Some(before) = before {
         tracing::info!(session = attached.session.0, client = %attach.display, before, "new session");
     }
@@ -139,7 +155,11 @@ fn sit(
         };
         let machine = ServerSession::new(setup);
         let stranger = house.vice.is_stranger(attached.session);
-        let machine = if stranger { machine.with_credits(house.bounds.limits.nobody_requests) } else { machine };
+        let machine = if stranger {
+            machine.with_credits(house.bounds.limits.nobody_requests)
+        } else {
+            machine
+        };
         SessionHandle::new(machine, stranger, Arc::clone(&house.tally.panics))
     });
     let now = clock::now();

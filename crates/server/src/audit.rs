@@ -1,8 +1,10 @@
-//! The audit log's writer: a thread of its own behind a bounded queue (`docs/spec/access.md`, *Audit*; its form is `guard/audit.rs`).
+//! The audit log's writer: a thread of its own behind a bounded queue (`docs/spec/access.md`,
+//! *Audit*; its form is `guard/audit.rs`).
 //!
-//! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and the log says so. Files are `audit-N.jsonl` in the audit
-//! directory, readable by the server's user alone. Each life of the server begins a new one. Copies
-//! of the lines go to another log, if one is configured (`forward.rs`).
+//! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and
+//! the log says so. Files are `audit-N.jsonl` in the audit directory, readable by the server's user
+//! alone. Each life of the server begins a new one. Copies of the lines go to another log, if one
+//! is configured (`forward.rs`).
 
 mod forward;
 
@@ -32,7 +34,8 @@ const DAY_MILLIS: i64 = 86_400_000;
 const WINDOW_MILLIS: i64 = 60_000;
 /// Pairs of who and directory that are told apart.
 const PAIRS_MAX: usize = 4096;
-/// Of these, hosts and reasons at the door: any host can make some, and none is to use up those of users.
+/// Of these, hosts and reasons at the door: any host can make some, and none is to use up those of
+/// users.
 const DOOR_PAIRS_MAX: usize = 1024;
 /// How often the thread looks for windows that are over.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -140,7 +143,8 @@ impl Audit {
             match wrote {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, dir = %dir.display(), "the audit log cannot be written; it is tried again");
+                    tracing::error!(%error, dir = %dir.display(), "the audit log cannot be \
+                        written; it is tried again");
                 }
                 Err(_) => tracing::error!(
                     cause = "a broken assertion, which the line before this one names",
@@ -168,14 +172,19 @@ impl Audit {
             if queue.events.is_empty() && queue.lost == 0 && !queue.stopping {
                 self.more.wait_for(&mut queue, POLL_INTERVAL);
             }
-            let until = if queue.stopping { i64::MAX } else { now_millis().saturating_sub(WINDOW_MILLIS) };
+            let until =
+                if queue.stopping { i64::MAX } else { now_millis().saturating_sub(WINDOW_MILLIS) };
             queue.close_windows(until);
-            let (events, lost, stopping) =
-                (std::mem::take(&mut queue.events), std::mem::take(&mut queue.lost), queue.stopping);
+            let (events, lost, stopping) = (
+                std::mem::take(&mut queue.events),
+                std::mem::take(&mut queue.lost),
+                queue.stopping,
+            );
             drop(queue);
             let count = events.len() as u64;
             if let Err(error) = log.write(events, lost, stopping) {
-                tracing::error!(%error, dir = %log.dir.display(), events = count, "the audit log cannot be written");
+                tracing::error!(%error, dir = %log.dir.display(), events = count, "the audit log \
+                    cannot be written");
                 self.queue.lock().lost += count + lost;
                 if !stopping {
                     std::thread::sleep(Duration::from_secs(1));
@@ -198,7 +207,13 @@ impl AuditLog for Audit {
         if event.kind != "denied" {
             return self.saw_at_door(event);
         }
-        let pair = Pair { principal: event.principal, uid: event.uid, host: event.host.clone(), dir, door: None };
+        let pair = Pair {
+            principal: event.principal,
+            uid: event.uid,
+            host: event.host.clone(),
+            dir,
+            door: None,
+        };
         self.saw_one_of(pair, event);
     }
 }
@@ -207,7 +222,13 @@ impl Audit {
     /// Somebody was refused who has no session. Of too many hosts no difference is made any more.
     pub fn saw_at_door(&self, mut event: AuditEvent) {
         let door = Some((event.request.clone(), event.result.clone()));
-        let mut pair = Pair { principal: None, uid: None, host: event.host.clone(), dir: Fid::default(), door };
+        let mut pair = Pair {
+            principal: None,
+            uid: None,
+            host: event.host.clone(),
+            dir: Fid::default(),
+            door,
+        };
         let queue = self.queue.lock();
         if queue.door_windows >= DOOR_PAIRS_MAX && !queue.windows.contains_key(&pair) {
             pair.host = None;
@@ -259,7 +280,8 @@ impl Log {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let dir = dir.to_owned();
         let before = NO_HASH.to_owned();
-        let mut log = Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before, kept, forward };
+        let mut log =
+            Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before, kept, forward };
         log.begin()?;
         Ok(log)
     }
@@ -274,7 +296,9 @@ impl Log {
             let (lines, rest) = bytes.split_at(whole);
             number = last;
             torn = rest.len() as u64;
-            let line = lines.strip_suffix(b"\n").and_then(|lines| lines.rsplit(|byte| *byte == b'\n').next());
+            let line = lines
+                .strip_suffix(b"\n")
+                .and_then(|lines| lines.rsplit(|byte| *byte == b'\n').next());
             before = line.map_or(before, audit_hash);
         }
         let path = self.dir.join(file_name(number + 1));
@@ -289,7 +313,8 @@ impl Log {
         Ok(())
     }
 
-    /// Files that are not to be kept go, the oldest first; the line that begins with the next file says which of its lines came before, so what is left is one chain.
+    /// Files that are not to be kept go, the oldest first; the line that begins with the next file
+    /// says which of its lines came before, so what is left is one chain.
     fn remove_old(&mut self) -> io::Result<()> {
         let mut all = Vec::new();
         for (number, path) in files(&self.dir)? {
@@ -299,7 +324,8 @@ impl Log {
         }
         let mut bytes: u64 = all.iter().map(|(_, _, bytes, _)| bytes).sum();
         let kept = self.kept;
-        let goes = |bytes: u64, age: Duration| bytes > kept.bytes || age.as_secs() / 86_400 >= kept.days;
+        let goes =
+            |bytes: u64, age: Duration| bytes > kept.bytes || age.as_secs() / 86_400 >= kept.days;
         let old = all.into_iter().take_while(|(number, _, of_it, age)| {
             let goes = *number < self.number && goes(bytes, *age);
             bytes -= if goes { *of_it } else { 0 };
@@ -315,18 +341,27 @@ impl Log {
     }
 
     fn write(&mut self, events: VecDeque<AuditEvent>, lost: u64, ends: bool) -> io::Result<()> {
-        if self.file.is_none() || self.bytes >= FILE_BYTES_MAX || now_millis() / DAY_MILLIS != self.day {
+        if self.file.is_none()
+            || self.bytes >= FILE_BYTES_MAX
+            || now_millis() / DAY_MILLIS != self.day
+        {
             self.begin()?;
         }
         let lost = (lost > 0).then_some(AuditBody::Lost(lost));
-        let all: Vec<AuditBody> =
-            events.into_iter().map(AuditBody::Event).chain(lost).chain(ends.then_some(AuditBody::End)).collect();
+        let all: Vec<AuditBody> = events
+            .into_iter()
+            .map(AuditBody::Event)
+            .chain(lost)
+            .chain(ends.then_some(AuditBody::End))
+            .collect();
         if all.is_empty() { Ok(()) } else { self.append(all) }
     }
 
     /// After a failure a part of it may be there, so the next lines go into another file.
     fn append(&mut self, bodies: Vec<AuditBody>) -> io::Result<()> {
-        let Some(mut file) = self.file.take() else { return Err(io::Error::other("no file is open")) };
+        let Some(mut file) = self.file.take() else {
+            return Err(io::Error::other("no file is open"));
+        };
         let mut bytes = Vec::new();
         for what in bodies {
             let entry = AuditLine { before: std::mem::take(&mut self.before), what };
@@ -351,7 +386,8 @@ impl Log {
     fn put_head(&self) -> io::Result<()> {
         let head = AuditHead { file: self.number, line: self.lines, hash: self.before.clone() };
         let (new, path) = (self.dir.join("head.new"), self.dir.join(HEAD));
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(&head).map_err(io::Error::other)?)?;
         std::fs::rename(new, path)
     }
@@ -403,8 +439,11 @@ mod tests {
     const KEPT: Retention = KEPT_IN_TESTS;
 
     fn check(dir: &Path) -> AuditCheck {
-        let files: Vec<(u64, Vec<u8>)> =
-            files(dir).unwrap().into_iter().map(|(number, path)| (number, std::fs::read(path).unwrap())).collect();
+        let files: Vec<(u64, Vec<u8>)> = files(dir)
+            .unwrap()
+            .into_iter()
+            .map(|(number, path)| (number, std::fs::read(path).unwrap()))
+            .collect();
         let head = head(dir).unwrap();
         audit_check(files.iter().map(|(number, bytes)| (*number, &bytes[..])), head.as_ref())
     }
@@ -433,7 +472,12 @@ mod tests {
             assert_eq!((found.wrong.len(), found.behind, found.torn), (0, 0, life), "{found:?}");
             // As a kill in the middle of a line leaves it.
             let (_, last) = files(dir.path()).unwrap().pop().unwrap();
-            OpenOptions::new().append(true).open(last).unwrap().write_all(b"{\"before\":\"12").unwrap();
+            OpenOptions::new()
+                .append(true)
+                .open(last)
+                .unwrap()
+                .write_all(b"{\"before\":\"12")
+                .unwrap();
         }
         assert!(text(dir.path()).contains("2.9"));
         std::fs::remove_file(files(dir.path()).unwrap().remove(1).1).unwrap();
@@ -502,7 +546,8 @@ mod tests {
     }
 
     #[test]
-    fn at_the_door_of_one_host_and_reason_one_is_written_and_of_too_many_hosts_no_difference_is_made() {
+    fn at_the_door_of_one_host_and_reason_one_is_written_and_of_too_many_hosts_no_difference_is_made()
+     {
         let dir = tempfile::tempdir().unwrap();
         let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
         let refused = |host: String, why: &str| {
@@ -513,11 +558,18 @@ mod tests {
         refused("10.0.0.1".to_owned(), "too old");
         (0..5000).for_each(|host| refused(format!("host-{host}"), "no token"));
         // A user's refusal has its place beside them.
-        audit.saw_refusal(Fid::root(types::VolumeId(1)), AuditEvent { kind: "denied".to_owned(), ..event("user's") });
+        audit.saw_refusal(
+            Fid::root(types::VolumeId(1)),
+            AuditEvent { kind: "denied".to_owned(), ..event("user's") },
+        );
         audit.stop();
         thread.join().unwrap();
         let text = text(dir.path());
-        assert_eq!(text.matches("\"10.0.0.1\"").count(), 3, "the first, another reason, and the count");
+        assert_eq!(
+            text.matches("\"10.0.0.1\"").count(),
+            3,
+            "the first, another reason, and the count"
+        );
         assert!(text.contains("\"more\":499") && text.contains("user's"));
         assert!(text.lines().count() < DOOR_PAIRS_MAX + 20, "{}", text.lines().count());
     }

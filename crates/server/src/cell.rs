@@ -1,9 +1,11 @@
 //! This server in its cell: it opens the database, or finds the way to it, and enters itself.
 //!
-//! A server is known by its first partition's id, for ever: sessions lie there too, so where that partition is, there is the server.
+//! A server is known by its first partition's id, for ever: sessions lie there too, so where that
+//! partition is, there is the server.
 //!
-//! Volumes are served whatever becomes of the database. A thread tries again until this server has opened it, if it is here, and has entered itself;
-//! until it is open, what needs it is refused with `CellAway`.
+//! Volumes are served whatever becomes of the database. A thread tries again until this server has
+//! opened it, if it is here, and has entered itself; until it is open, what needs it is refused
+//! with `CellAway`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use celldb::{CellDb, CellError, Embedded, RemoteCellDb};
 use client::Endpoint;
-use types::{Fault, KeyPrint, Name, Revised, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
+use types::{
+    Fault, KeyPrint, Name, Revised, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
+};
 use vice::Vice;
 
 use crate::principal_snapshot::Learnt;
@@ -29,10 +33,20 @@ pub(crate) fn me(config: &ServerConfig, id: ServerId, endpoints: &[Endpoint]) ->
         Endpoint::Unix(_) => None,
     };
     let addresses = match &config.addresses[..] {
-        [] => endpoints.iter().filter_map(address).flat_map(reached_at).take(types::limits::ADDRESSES_MAX).collect(),
+        [] => endpoints
+            .iter()
+            .filter_map(address)
+            .flat_map(reached_at)
+            .take(types::limits::ADDRESSES_MAX)
+            .collect(),
         given => given.to_vec(),
     };
-    ServerInfo { id, name: config.name.clone().unwrap_or_else(machine), addresses, keys: Vec::new() }
+    ServerInfo {
+        id,
+        name: config.name.clone().unwrap_or_else(machine),
+        addresses,
+        keys: Vec::new(),
+    }
 }
 
 /// Where others reach who listens at `listen`.
@@ -80,12 +94,14 @@ enum Step {
 }
 
 impl Joining {
-    /// The way to another server's database is there at once, since nobody goes it before somebody asks.
+    /// The way to another server's database is there at once, since nobody goes it before somebody
+    /// asks.
     pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig, vice: &Vice) -> Self {
         vice.expects_cell();
         let (mut learnt, mut elsewhere) = (None, None);
         if let CellPlace::At(endpoint) = &place {
-            let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone()).away_at_most(config.cell_away_max);
+            let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone())
+                .away_at_most(config.cell_away_max);
             let cell = match &config.rules {
                 Some(file) => cell.keeping_rules_in(file.clone()),
                 None => cell,
@@ -140,7 +156,8 @@ impl Joining {
         self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Does what is left; how long to wait before the next attempt, or `None` if there is nothing left.
+    /// Does what is left; how long to wait before the next attempt, or `None` if there is nothing
+    /// left.
     fn attempt(&mut self, vice: &Vice) -> Option<Duration> {
         let wanted = self.keys.as_ref().map(|keys| keys.wanted()).unwrap_or_default();
         if !self.tried.is_empty() && self.tried.first() != wanted.first() {
@@ -158,7 +175,11 @@ impl Joining {
             }
             Err(error) => error,
         };
-        let what = if self.db.is_some() { "entering this server in its cell" } else { "opening the cell's database" };
+        let what = if self.db.is_some() {
+            "entering this server in its cell"
+        } else {
+            "opening the cell's database"
+        };
         match self.keys.as_ref().filter(|_| Fault::from(error.clone()) == Fault::NotPermitted) {
             Some(keys) => {
                 keys.refused();
@@ -168,8 +189,10 @@ impl Joining {
                     %error,
                     key = ?self.tried.first(),
                     "{what} was refused: this server's key was withdrawn, or its record lists other keys. No server \
-                     takes it for one of the cell. If it is to be one, withdraw the keys of its record \
-                     ('rialto keys withdraw SERVER'), then make a new one here ('rialto keys rotate certificate')"
+                     takes it for one of the cell. If it is to be one, withdraw the keys of its \
+                     record \
+                     ('rialto keys withdraw SERVER'), then make a new one here ('rialto keys \
+                     rotate certificate')"
                 );
             }
             None => tracing::warn!(%error, "{what} failed; trying again"),
@@ -240,11 +263,18 @@ fn enter(db: &dyn CellDb, me: &ServerInfo, keys: Option<&[KeyPrint]>) -> Result<
 }
 
 /// Says where a volume is that nobody else can have entered.
-fn enter_volume(db: &dyn CellDb, vice: &Vice, me: &ServerInfo, name: &Name) -> Result<(), CellError> {
+fn enter_volume(
+    db: &dyn CellDb,
+    vice: &Vice,
+    me: &ServerInfo,
+    name: &Name,
+) -> Result<(), CellError> {
     if db.group_named(name)?.is_some() {
         return Ok(());
     }
-    let Some((id, partition)) = vice.find_volume(name).map_err(CellError::Away)? else { return Ok(()) };
+    let Some((id, partition)) = vice.find_volume(name).map_err(CellError::Away)? else {
+        return Ok(());
+    };
     let site = Site { server: me.id, partition, kind: SiteKind::ReadWrite, epoch: 0 };
     db.put_group(&VolumeGroup::new(name.clone(), id, site), Revision(0)).map(drop)
 }
@@ -258,7 +288,8 @@ mod tests {
         let at = |text: &str| reached_at(text.parse().unwrap());
         assert_eq!(at("127.0.0.1:7620"), ["127.0.0.1:7620".parse().unwrap()]);
         for listen in ["0.0.0.0:7620", "[::]:7620"] {
-            let usable = |address: &SocketAddr| !address.ip().is_unspecified() && address.port() == 7620;
+            let usable =
+                |address: &SocketAddr| !address.ip().is_unspecified() && address.port() == 7620;
             assert!(at(listen).iter().all(usable), "{:?}", at(listen));
         }
     }

@@ -26,10 +26,11 @@ pub enum CellPlace {
 /// Settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The partitions, which must exist (see `store::Partition::create`): what administrators call each, and where it is. The first has the
-    /// sessions too, so it stays the first.
+    /// The partitions, which must exist (see `store::Partition::create`): what administrators call
+    /// each, and where it is. The first has the sessions too, so it stays the first.
     pub partitions: Vec<(String, PathBuf)>,
-    /// Where to listen on this machine. Only the server's own user and the superuser can connect there.
+    /// Where to listen on this machine. Only the server's own user and the superuser can connect
+    /// there.
     pub unix_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`.
     pub tcp_listen: Option<String>,
@@ -44,19 +45,21 @@ pub struct ServerConfig {
     pub mint: Option<Arc<TokenIssuer>>,
     /// Who looks at Kerberos tickets; `None`: nobody.
     pub kerberos: Option<Arc<Service>>,
-    /// Addresses of hosts that may say who asks, also without TLS. Believed is a connection from there whose port is reserved (below 1024), or that shows a host
-    /// certificate.
+    /// Addresses of hosts that may say who asks, also without TLS. Believed is a connection from
+    /// there whose port is reserved (below 1024), or that shows a host certificate.
     pub trusted: Vec<Network>,
     /// Whether uid 0 of such a host is the superuser of files; otherwise it is nobody.
     pub trusted_root: bool,
-    /// Addresses whose every process is the server's own user. For tests alone, and nothing of `cell.toml` sets it: see [`ServerConfig::trust_this_machine`].
+    /// Addresses whose every process is the server's own user. For tests alone, and nothing of
+    /// `cell.toml` sets it: see [`ServerConfig::trust_this_machine`].
     #[doc(hidden)]
     pub owners: Vec<Network>,
     /// Where it writes down who did what ([`crate::audit`]); `None`: nowhere.
     pub audit: Option<PathBuf>,
     /// Where copies of that go; `None`: nowhere.
     pub audit_forward: Option<crate::ForwardTo>,
-    /// Where it keeps the cell's fences, and who administers what, for a start while the server of the cell's database is away; `None`: nowhere.
+    /// Where it keeps the cell's fences, and who administers what, for a start while the server of
+    /// the cell's database is away; `None`: nowhere.
     pub rules: Option<PathBuf>,
     /// What was learnt of principals counts for so long while the server of the cell's database is
     /// silent; then their calls are refused with `CellAway`.
@@ -65,11 +68,13 @@ pub struct ServerConfig {
     pub cell_name: Option<String>,
     /// What the server is called in its cell; `None`: as its machine.
     pub name: Option<String>,
-    /// Where others reach it; none: where it listens, which for a wildcard is every address of the machine but its loopback.
+    /// Where others reach it; none: where it listens, which for a wildcard is every address of the
+    /// machine but its loopback.
     pub addresses: Vec<SocketAddr>,
     /// Who has the cell's database; `None`: nobody, so this server knows of no other.
     pub cell: Option<CellPlace>,
-    /// Volumes that it enters there by itself, if the database knows none with their names: the root of a new cell's tree.
+    /// Volumes that it enters there by itself, if the database knows none with their names: the
+    /// root of a new cell's tree.
     pub enters: Vec<Name>,
     /// How connections are kept, and made to other servers.
     pub options: ClientOptions,
@@ -83,7 +88,8 @@ pub struct ServerConfig {
     pub lease: Duration,
     /// Added before the server gives up on a session.
     pub lease_grace: Duration,
-    /// Connections that may be open and not attached, for each worker; of more the oldest are closed.
+    /// Connections that may be open and not attached, for each worker; of more the oldest are
+    /// closed.
     pub unbound_max: usize,
     /// A client that takes nothing for so long is cut off; one of nobody in a fifth of that.
     pub slow_reader: Duration,
@@ -136,7 +142,8 @@ impl ServerConfig {
         }
     }
 
-    /// Whoever connects from this machine's loopback addresses is taken for the server's own user, superuser and server of the cell included. For tests.
+    /// Whoever connects from this machine's loopback addresses is taken for the server's own user,
+    /// superuser and server of the cell included. For tests.
     pub fn trust_this_machine(&mut self) {
         self.owners.push(Network::of(Ipv4Addr::LOCALHOST.into(), 8));
         self.owners.push(Network::of(Ipv6Addr::LOCALHOST.into(), 128));

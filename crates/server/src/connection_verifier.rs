@@ -1,11 +1,15 @@
 //! Who somebody is to this server, over one connection.
 //!
-//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own user, a server of the cell, and a *believed host*. A server
-//! of the cell is the other end if it showed a certificate whose key the cell's database lists, whatever authority made it. A certificate of the cell's own
-//! authority for a server, whose key is not listed, lets its holder enter that key in the database, and is worth nothing else (`guard/servers.rs`). A believed host
-//! is one whose address the configuration lists, and of which only its superuser can have connected: from a reserved port, or with a host certificate. It speaks for its
-//! users, for its superuser only if the configuration says so, and is never a server or an administrator. Over any other a name says nothing, and a token says it, with a proof that was made for this connection. In clear text nobody knows who reads along
-//! or answers, so tokens are refused there.
+//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own
+//! user, a server of the cell, and a *believed host*. A server of the cell is the other end if it
+//! showed a certificate whose key the cell's database lists, whatever authority made it. A
+//! certificate of the cell's own authority for a server, whose key is not listed, lets its holder
+//! enter that key in the database, and is worth nothing else (`guard/servers.rs`). A believed host
+//! is one whose address the configuration lists, and of which only its superuser can have
+//! connected: from a reserved port, or with a host certificate. It speaks for its users, for its
+//! superuser only if the configuration says so, and is never a server or an administrator. Over any
+//! other a name says nothing, and a token says it, with a proof that was made for this connection.
+//! In clear text nobody knows who reads along or answers, so tokens are refused there.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -96,7 +100,8 @@ impl PasswordDoorkeeper {
         }
     }
 
-    /// Somebody was turned away before he had a session. Of one host and reason one line a minute is written, and how many there were.
+    /// Somebody was turned away before he had a session. Of one host and reason one line a minute
+    /// is written, and how many there were.
     pub fn tell(&self, request: &str, host: Option<IpAddr>, why: &str) {
         let Some(audit) = &self.audit else { return };
         let now = wall();
@@ -113,10 +118,21 @@ impl PasswordDoorkeeper {
 }
 
 impl ConnectionVerifier {
-    pub fn new(porter: &Arc<PasswordDoorkeeper>, security: Security, peer: Option<SocketAddr>) -> ConnectionVerifier {
+    pub fn new(
+        porter: &Arc<PasswordDoorkeeper>,
+        security: Security,
+        peer: Option<SocketAddr>,
+    ) -> ConnectionVerifier {
         let (host, port) = (peer.map(|peer| peer.ip()), peer.map(|peer| peer.port()));
         let certified = porter.certified(security);
-        ConnectionVerifier { porter: Arc::clone(porter), security, certified, host, port, challenge: rand::random() }
+        ConnectionVerifier {
+            porter: Arc::clone(porter),
+            security,
+            certified,
+            host,
+            port,
+            challenge: rand::random(),
+        }
     }
 
     /// The worth of the other end's certificate when the connection attached.
@@ -129,7 +145,8 @@ impl ConnectionVerifier {
         self.believes().is_some()
     }
 
-    /// Where the other end is, for the bounds: none of what is of this machine or of a server of the cell.
+    /// Where the other end is, for the bounds: none of what is of this machine or of a server of
+    /// the cell.
     pub fn bounded_host(&self) -> Option<Host> {
         match (self.security, self.certified) {
             (Security::Local(_), _) | (_, Certified::Server(_)) => None,
@@ -139,28 +156,44 @@ impl ConnectionVerifier {
 
     /// At which level a name counts; `None`: not at all.
     fn believes(&self) -> Option<AuthLevel> {
-        let is_of = |all: &[Network]| self.host.is_some_and(|host| all.iter().any(|network| network.has(host)));
+        let is_of = |all: &[Network]| {
+            self.host.is_some_and(|host| all.iter().any(|network| network.has(host)))
+        };
         match (self.security, self.certified) {
             (Security::Local(peer), _) => {
                 let own = rustix::process::geteuid().as_raw();
-                Some(if peer.uid == 0 || peer.uid == own { AuthLevel::Named } else { AuthLevel::Attested })
+                Some(if peer.uid == 0 || peer.uid == own {
+                    AuthLevel::Named
+                } else {
+                    AuthLevel::Attested
+                })
             }
             (_, Certified::Server(_)) => Some(AuthLevel::Server),
             _ if is_of(&self.porter.owners) => Some(AuthLevel::Named),
             (_, Certified::Enrolling(_)) => None,
-            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser()).then_some(AuthLevel::Host),
+            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser())
+                .then_some(AuthLevel::Host),
         }
     }
 
     /// Whether no ordinary process of the other machine can have made the connection.
     fn is_of_its_superuser(&self) -> bool {
-        self.certified == Certified::Host || self.port.is_some_and(|port| port < fabric::RESERVED_PORTS_END)
+        self.certified == Certified::Host
+            || self.port.is_some_and(|port| port < fabric::RESERVED_PORTS_END)
     }
 
     fn nobody(&self) -> Caller {
-        let level =
-            if matches!(self.certified, Certified::Enrolling(_)) { AuthLevel::Enrolling } else { AuthLevel::Nobody };
-        Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(level) }
+        let level = if matches!(self.certified, Certified::Enrolling(_)) {
+            AuthLevel::Enrolling
+        } else {
+            AuthLevel::Nobody
+        };
+        Caller {
+            uid: NOBODY_ID,
+            gid: NOBODY_ID,
+            groups: Some(Box::default()),
+            who: self.who(level),
+        }
     }
 
     fn who(&self, level: AuthLevel) -> RequestIdentity {
@@ -169,7 +202,13 @@ impl ConnectionVerifier {
             Certified::Enrolling(key) => Some(key).filter(|_| level == AuthLevel::Enrolling),
             Certified::No | Certified::Host => None,
         };
-        RequestIdentity { level, host: self.host, overheard: self.is_clear(), server, ..RequestIdentity::NOBODY }
+        RequestIdentity {
+            level,
+            host: self.host,
+            overheard: self.is_clear(),
+            server,
+            ..RequestIdentity::NOBODY
+        }
     }
 
     fn is_clear(&self) -> bool {
@@ -204,8 +243,11 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
                 groups: Some(Box::default()),
                 who: self.who(AuthLevel::Attested),
             },
-            // Of its own a server does what it does as the superuser; for users it speaks as any trusted machine.
-            (Some(AuthLevel::Server), _) if caller.uid != 0 => Caller { who: self.who(AuthLevel::Named), ..caller },
+            // Of its own a server does what it does as the superuser; for users it speaks as any
+            // trusted machine.
+            (Some(AuthLevel::Server), _) if caller.uid != 0 => {
+                Caller { who: self.who(AuthLevel::Named), ..caller }
+            }
             (Some(AuthLevel::Host), _) if !self.porter.trusted_root => match caller.uid {
                 0 => self.nobody(),
                 _ => squashed(Caller { who: self.who(AuthLevel::Host), ..caller }),

@@ -1,10 +1,13 @@
-//! What all threads of the server share: the service, the sessions, and how one thing leads to another.
+//! What all threads of the server share: the service, the sessions, and how one thing leads to
+//! another.
 //!
-//! A frame makes a session's machine put out work for the service; the service has effects; effects go into sessions' machines,
-//! which put out frames and more work. [`ServerContext::settle`] goes round until nothing is left. No lock is held from one to the next.
+//! A frame makes a session's machine put out work for the service; the service has effects; effects
+//! go into sessions' machines, which put out frames and more work. [`ServerContext::settle`] goes
+//! round until nothing is left. No lock is held from one to the next.
 //!
-//! Delegated changes come in chains. A worker executes all that has come in of one; from a member on that may wait for the disk a thread of the
-//! pool does. Either gathers them ([`store::Partition::gather`]) from the first one on until it sends.
+//! Delegated changes come in chains. A worker executes all that has come in of one; from a member
+//! on that may wait for the disk a thread of the pool does. Either gathers them
+//! ([`store::Partition::gather`]) from the first one on until it sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +22,8 @@ use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
-    Answer, AuthCall, BreakId, BreakItem, Call, CallBlocking, Caller, Fault, PartitionNo, ReplyAddress, SessionId,
+    Answer, AuthCall, BreakId, BreakItem, Call, CallBlocking, Caller, Fault, PartitionNo,
+    ReplyAddress, SessionId,
 };
 use vice::{Effect, Vice};
 
@@ -37,12 +41,13 @@ use crate::usage::{self, Bounds, Host};
 pub(crate) struct ServerContext {
     pub vice: Arc<Vice>,
     pub pool: CallPool,
-    /// For connections that look for their session: a thousand that come at once, each waiting for the disk, must not stand
-    /// before the data of those that are in.
+    /// For connections that look for their session: a thousand that come at once, each waiting for
+    /// the disk, must not stand before the data of those that are in.
     pub door: CallPool,
     /// For calls that may ask another server: what waits for it holds up nobody else.
     pub office: CallPool,
-    /// For calls of principals that must be asked for at another server: its silence is for those alone.
+    /// For calls of principals that must be asked for at another server: its silence is for those
+    /// alone.
     pub lookups: CallPool,
     /// For calls of nobody that may wait for the disk or for another server.
     pub guests: CallPool,
@@ -95,9 +100,9 @@ pub(crate) struct Agenda {
     work: VecDeque<(Arc<SessionHandle>, ServerOutput)>,
     flush: Vec<Arc<Link>>,
     close: Vec<Arc<Link>>,
-    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them, and a caller that
-    /// changes it waits for none. There are no more of them than promises of sessions of nobody: a session is told of a
-    /// file once, until it is promised that file again.
+    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them,
+    /// and a caller that changes it waits for none. There are no more of them than promises of
+    /// sessions of nobody: a session is told of a file once, until it is promised that file again.
     to_strangers: Vec<(Arc<Poll>, StrangersBreak)>,
     /// While delegated changes are executed.
     gathering: Option<(PartitionNo, CommitScope)>,
@@ -122,7 +127,8 @@ impl Agenda {
         while let Some((poll, _)) = self.to_strangers.first() {
             let poll = Arc::clone(poll);
             let all = std::mem::take(&mut self.to_strangers).into_iter();
-            let (now, later): (Vec<_>, Vec<_>) = all.partition(|(other, _)| Arc::ptr_eq(other, &poll));
+            let (now, later): (Vec<_>, Vec<_>) =
+                all.partition(|(other, _)| Arc::ptr_eq(other, &poll));
             poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
             self.to_strangers = later;
         }
@@ -196,10 +202,13 @@ impl ServerContext {
         u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A thread that works for strangers calls it after a piece of work: while users call too, it rests for as long as
-    /// it worked. Users pay for strangers with more than processor time: with caches, locks and the network.
+    /// A thread that works for strangers calls it after a piece of work: while users call too, it
+    /// rests for as long as it worked. Users pay for strangers with more than processor time: with
+    /// caches, locks and the network.
     pub fn rest_after(&self, began: Instant) {
-        if self.age_millis().saturating_sub(self.users_called.load(Ordering::Relaxed)) < USERS_RECENT_MILLIS {
+        if self.age_millis().saturating_sub(self.users_called.load(Ordering::Relaxed))
+            < USERS_RECENT_MILLIS
+        {
             std::thread::sleep(began.elapsed().min(REST_MAX));
         }
     }
@@ -216,13 +225,16 @@ impl ServerContext {
         self.end_if_broken();
     }
 
-    /// After a panic in the midst of the tables that all sessions share the server goes on with nothing: it ends in order, and says why.
+    /// After a panic in the midst of the tables that all sessions share the server goes on with
+    /// nothing: it ends in order, and says why.
     pub fn end_if_broken(&self) {
         if self.vice.is_broken() && !self.broken.swap(true, Ordering::SeqCst) {
             tracing::error!(
                 cause = "a panic while the tables of sessions and promises were being changed",
-                consequence = "service ends, since what they say may be wrong; what is on disk is not touched by it",
-                remedy = "start the server again; clients go on where they were. Report the lines before this one",
+                consequence = "service ends, since what they say may be wrong; what is on disk is \
+                    not touched by it",
+                remedy = "start the server again; clients go on where they were. Report the lines \
+                    before this one",
                 "the server ends"
             );
             if let Some(end) = self.end.get() {
@@ -248,7 +260,11 @@ impl ServerContext {
     }
 
     /// The session's place, made by `make` if there is none.
-    pub fn seat_or(&self, session: SessionId, make: impl FnOnce() -> SessionHandle) -> Arc<SessionHandle> {
+    pub fn seat_or(
+        &self,
+        session: SessionId,
+        make: impl FnOnce() -> SessionHandle,
+    ) -> Arc<SessionHandle> {
         Arc::clone(self.seats.write().entry(session).or_insert_with(|| Arc::new(make())))
     }
 
@@ -274,7 +290,10 @@ impl ServerContext {
         }
         for link in self.seats().iter().flat_map(|seat| seat.links()) {
             if link.certified().is_some_and(|was| was != self.porter.certified(link.security())) {
-                tracing::info!(link = link.id.0, "a connection is closed, since the keys of servers have changed");
+                tracing::info!(
+                    link = link.id.0,
+                    "a connection is closed, since the keys of servers have changed"
+                );
                 link.cut();
             }
         }
@@ -285,7 +304,8 @@ impl ServerContext {
         self.seats.read().len()
     }
 
-    /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`]. `link`: the requests came over it.
+    /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`].
+    /// `link`: the requests came over it.
     pub fn settle(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
         loop {
             let effects = std::mem::take(&mut agenda.effects);
@@ -330,7 +350,11 @@ impl ServerContext {
                 let host = self.bounds.host_of(session).map(Host::address);
                 self.bounds.ended(session);
                 if let Some(seat) = seat {
-                    let before = if seat.is_strangers() { self.bounds.may_say("end", host) } else { Some(0) };
+                    let before = if seat.is_strangers() {
+                        self.bounds.may_say("end", host)
+                    } else {
+                        Some(0)
+                    };
                     if let Some(before) = before {
                         tracing::info!(session = session.0, before, "session ended");
                     }
@@ -376,10 +400,13 @@ impl ServerContext {
                 }
             }
             ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
-            ServerOutput::Acknowledged { id, held } => self.vice.ack(now, seat.id, id, &held, &mut agenda.effects),
+            ServerOutput::Acknowledged { id, held } => {
+                self.vice.ack(now, seat.id, id, &held, &mut agenda.effects);
+            }
             ServerOutput::Renew { channel, number } => {
                 let renewed = self.vice.renew(now, seat.id, &mut agenda.effects);
-                let outcome = seat.step(now, ServerInput::Renewed { channel, number, renewed }, None);
+                let outcome =
+                    seat.step(now, ServerInput::Renewed { channel, number, renewed }, None);
                 agenda.take(seat, outcome);
             }
             ServerOutput::Detached => {
@@ -395,7 +422,8 @@ impl ServerContext {
         }
     }
 
-    /// A user calls through a session that was nobody's: it is a user's from here on, which is recorded on disk first.
+    /// A user calls through a session that was nobody's: it is a user's from here on, which is
+    /// recorded on disk first.
     fn execute_first_of_user(
         self: &Arc<Self>,
         seat: &Arc<SessionHandle>,
@@ -409,7 +437,9 @@ impl ServerContext {
             let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
             match house.prove(&seat, &mut agenda) {
                 Ok(()) => house.execute(&seat, origin, caller, call, chained, &mut agenda),
-                Err(fault) => agenda.effects.push(Effect::Reply { origin, result: Err(fault), body: None }),
+                Err(fault) => {
+                    agenda.effects.push(Effect::Reply { origin, result: Err(fault), body: None });
+                }
             }
             house.settle_and_send(&mut agenda);
         });
@@ -445,7 +475,9 @@ impl ServerContext {
         if is_hashed(&call) {
             return self.execute_hashed(seat, origin, caller, call, agenda);
         }
-        if !(self.vice.may_block(&call) || chained && (call.traits().blocking == CallBlocking::Body)) {
+        if !(self.vice.may_block(&call)
+            || chained && (call.traits().blocking == CallBlocking::Body))
+        {
             return self.execute(seat, origin, caller, call, chained, agenda);
         }
         if call.changes() {
@@ -465,7 +497,8 @@ impl ServerContext {
         }
     }
 
-    /// Passwords have threads of their own, and few that wait: who comes when they are full tries later.
+    /// Passwords have threads of their own, and few that wait: who comes when they are full tries
+    /// later.
     fn execute_hashed(
         self: &Arc<Self>,
         seat: &Arc<SessionHandle>,
@@ -476,7 +509,9 @@ impl ServerContext {
     ) {
         // Another server asks for somebody somewhere.
         let elsewhere = match &call {
-            Call::Auth { behalf: Some(behalf), .. } if caller.is_root() => behalf.host.map(Host::of),
+            Call::Auth { behalf: Some(behalf), .. } if caller.is_root() => {
+                behalf.host.map(Host::of)
+            }
             _ => None,
         };
         let (house, host) = (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(seat.id)));
@@ -514,18 +549,20 @@ impl ServerContext {
         }
         let may_block = self.vice.may_block(&call);
         if agenda.may_wait && (call.traits().blocking == CallBlocking::Body) {
-            // The next read of a chain: no other thread is woken for it, and before a long one what was read leaves.
+            // The next read of a chain: no other thread is woken for it, and before a long one what
+            // was read leaves.
             if may_block {
                 agenda.flush();
             }
             self.perform(origin, &caller, call, agenda);
         } else if may_block || chained && (call.traits().blocking == CallBlocking::Body) {
             let house = Arc::clone(self);
-            let pool = if matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Both) {
-                &self.office
-            } else {
-                &self.pool
-            };
+            let pool =
+                if matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Both) {
+                    &self.office
+                } else {
+                    &self.pool
+                };
             pool.run(move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 house.perform(origin, &caller, call, &mut agenda);
@@ -537,7 +574,8 @@ impl ServerContext {
         }
     }
 
-    /// Begins to gather where a delegated change goes; one scope at a time, since a thread has only one.
+    /// Begins to gather where a delegated change goes; one scope at a time, since a thread has only
+    /// one.
     fn gather_for(&self, call: &Call, agenda: &mut Agenda) {
         let Some((no, partition)) = self.vice.partition_of_delegated(call) else { return };
         if agenda.gathering.as_ref().is_none_or(|(of, _)| *of != no) {
@@ -571,7 +609,8 @@ impl ServerContext {
 
     /// Runs the call in this thread. A panic is this request's alone.
     fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
-        let (for_report, proved) = (matches!(call, Call::ServerReport), caller.who.level.is_proved());
+        let (for_report, proved) =
+            (matches!(call, Call::ServerReport), caller.who.level.is_proved());
         let mut effects = Vec::new();
         let performed = catch_unwind(AssertUnwindSafe(|| {
             self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
@@ -601,7 +640,9 @@ mod tests {
 
     fn house() -> ServerContext {
         let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
-        let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
+        let config = ViceConfig::new(dafs::encode_answer_record, |record| {
+            dafs::decode_answer_record(record).ok()
+        });
         let vice = Arc::new(Vice::open(partition, config, clock::now()).unwrap());
         let pools = std::array::from_fn(|_| CallPool::start("test", 1).unwrap());
         let bounds = Arc::new(Bounds::new(ServerLimits::default(), None));
@@ -612,8 +653,9 @@ mod tests {
     fn m6_a_thread_that_panics_begins_anew_and_is_counted() {
         let house = house();
         let turns = AtomicU32::new(0);
-        house
-            .keep("a thread under test", || assert!(turns.fetch_add(1, Ordering::SeqCst) > 0, "the first turn panics"));
+        house.keep("a thread under test", || {
+            assert!(turns.fetch_add(1, Ordering::SeqCst) > 0, "the first turn panics");
+        });
         assert_eq!(turns.load(Ordering::SeqCst), 2, "the second turn ended in order");
         assert_eq!(house.tally.panics.load(Ordering::Relaxed), 1);
     }

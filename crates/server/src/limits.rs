@@ -1,14 +1,17 @@
-//! How much each session, each host and all together may have: the numbers of `types::limits`, which `[limits]` in `cell.toml` changes.
+//! How much each session, each host and all together may have: the numbers of `types::limits`,
+//! which `[limits]` in `cell.toml` changes.
 //!
-//! *Nobody* is a session through which no user has called, who is proved by a token or believed for the connection's sake. A *host* is an
-//! address, of IPv6 a /64. Neither the server's own socket nor other servers of the cell count as hosts.
+//! *Nobody* is a session through which no user has called, who is proved by a token or believed for
+//! the connection's sake. A *host* is an address, of IPv6 a /64. Neither the server's own socket
+//! nor other servers of the cell count as hosts.
 
 use serde::{Deserialize, Serialize};
 use types::limits;
 use vice::ViceConfig;
 
-/// See the head of the file. What meets a bound is answered so that it can be tried again: a hello with `Crowded`, an attach and a call with `Busy`; of promises the oldest
-/// of the same session end.
+/// See the head of the file. What meets a bound is answered so that it can be tried again: a hello
+/// with `Crowded`, an attach and a call with `Busy`; of promises the oldest of the same session
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ServerLimits {
@@ -118,7 +121,9 @@ impl ServerLimits {
             ("passwords-waiting", self.passwords_waiting),
         ];
         match fields.iter().find(|(_, value)| *value == 0) {
-            Some((name, _)) => Err(format!("[limits]: {name} is 0, so the server could serve nobody")),
+            Some((name, _)) => {
+                Err(format!("[limits]: {name} is 0, so the server could serve nobody"))
+            }
             None => Ok(()),
         }
     }

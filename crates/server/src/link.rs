@@ -1,11 +1,13 @@
 //! One connection, as everybody but its worker sees it: a place to put frames, from any thread.
 //!
-//! Whoever completes a request sends its reply at once in its own thread. Only when the kernel takes no more does the rest wait
-//! for the worker, which asks epoll for room. A link whose client takes nothing is not read from (its worker looks at
-//! [`Link::is_full`] before each request), so what it has queued is bounded by what it had asked for before.
+//! Whoever completes a request sends its reply at once in its own thread. Only when the kernel
+//! takes no more does the rest wait for the worker, which asks epoll for room. A link whose client
+//! takes nothing is not read from (its worker looks at [`Link::is_full`] before each request), so
+//! what it has queued is bounded by what it had asked for before.
 //!
-//! What is queued may tell of changes that a worker is still gathering (`context.rs`), whoever queued it and whoever sends it. So whatever was
-//! gathered is written out before anything is sent (DU-2); if that fails, nobody hears any more.
+//! What is queued may tell of changes that a worker is still gathering (`context.rs`), whoever
+//! queued it and whoever sends it. So whatever was gathered is written out before anything is sent
+//! (DU-2); if that fails, nobody hears any more.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,8 +24,8 @@ use vice::Partitions;
 use crate::connection_verifier::Certified;
 use crate::poll::{Interest, Poll};
 
-/// Bytes on their way to a client, or on their way in from it to the disk, at which its next requests wait: eight of the largest
-/// transfers keep any link busy.
+/// Bytes on their way to a client, or on their way in from it to the disk, at which its next
+/// requests wait: eight of the largest transfers keep any link busy.
 const IN_FLIGHT_MAX: usize = 8 << 20;
 
 /// As much of one session of nobody.
@@ -169,8 +171,12 @@ impl Link {
             false => 0,
         };
         match now.cmp(&out.counted) {
-            std::cmp::Ordering::Greater => drop(unread.bytes.fetch_add(now - out.counted, Ordering::Relaxed)),
-            std::cmp::Ordering::Less => drop(unread.bytes.fetch_sub(out.counted - now, Ordering::Relaxed)),
+            std::cmp::Ordering::Greater => {
+                unread.bytes.fetch_add(now - out.counted, Ordering::Relaxed);
+            }
+            std::cmp::Ordering::Less => {
+                unread.bytes.fetch_sub(out.counted - now, Ordering::Relaxed);
+            }
             std::cmp::Ordering::Equal => {}
         }
         out.counted = now;
@@ -196,7 +202,8 @@ impl Link {
         }
         // Under the lock: what is queued from here on is not sent here.
         if let Err(error) = self.partitions.write_out() {
-            tracing::error!(link = self.id.0, %error, "cut off, since what it would hear may be lost");
+            tracing::error!(link = self.id.0, %error, "cut off, since what it would hear may be \
+                lost");
             self.close_now(&mut out);
             return;
         }
@@ -293,7 +300,10 @@ impl Link {
 
     /// Wakes the worker if it left requests unread and need not any more.
     pub fn go_on(&self) {
-        if self.paused.load(Ordering::SeqCst) && !self.is_over() && self.paused.swap(false, Ordering::SeqCst) {
+        if self.paused.load(Ordering::SeqCst)
+            && !self.is_over()
+            && self.paused.swap(false, Ordering::SeqCst)
+        {
             self.poll().go_on(self.id);
         }
     }

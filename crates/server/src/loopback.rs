@@ -1,8 +1,9 @@
 //! The service and its clients in one process, without sockets: what a client is tested against.
 //!
-//! A [`Loopback`] is the server: it owns a [`Vice`] and a thread for its leases. Each [`LoopbackSession`] is one client:
-//! calls run in the caller's thread, and one thread a session works off breaks and renews the lease, as the back channel of
-//! a real session does. [`LoopbackSession::fall_silent`] makes a client vanish without a word.
+//! A [`Loopback`] is the server: it owns a [`Vice`] and a thread for its leases. Each
+//! [`LoopbackSession`] is one client: calls run in the caller's thread, and one thread a session
+//! works off breaks and renews the lease, as the back channel of a real session does.
+//! [`LoopbackSession::fall_silent`] makes a client vanish without a word.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,10 +16,14 @@ use std::time::{Duration, Instant, SystemTime};
 use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
-use types::{Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId, Timestamp};
+use types::{
+    Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId,
+    Timestamp,
+};
 use vice::{Effect, Vice};
 
-/// A service in this process. Dropping it ends its threads; sessions then answer [`CallError::Closed`].
+/// A service in this process. Dropping it ends its threads; sessions then answer
+/// [`CallError::Closed`].
 pub struct Loopback {
     house: Arc<House>,
     ticker: Option<JoinHandle<()>>,
@@ -68,8 +73,12 @@ const TEND: Duration = Duration::from_secs(1);
 impl Loopback {
     /// Serves `vice`.
     pub fn new(vice: Arc<Vice>) -> Self {
-        let house =
-            Arc::new(House { vice, seats: Mutex::default(), closing: Mutex::new(false), closed: Condvar::new() });
+        let house = Arc::new(House {
+            vice,
+            seats: Mutex::default(),
+            closing: Mutex::new(false),
+            closed: Condvar::new(),
+        });
         let ticking = Arc::clone(&house);
         Loopback { house, ticker: Some(std::thread::spawn(move || ticking.tick_until_closed())) }
     }
@@ -137,7 +146,10 @@ impl House {
                 self.deliver(effects);
                 next
             });
-            self.closed.wait_for(&mut closing, next.since(clock::now()).min(TICK).max(Duration::from_millis(1)));
+            self.closed.wait_for(
+                &mut closing,
+                next.since(clock::now()).min(TICK).max(Duration::from_millis(1)),
+            );
         }
     }
 
@@ -214,7 +226,8 @@ impl Seat {
         slots.free.push(origin.slot);
         self.slot_free.notify_one();
         drop(slots);
-        waiting.finish(result.map(|answer| Reply { body, ..answer.into() }).map_err(CallError::Fault));
+        waiting
+            .finish(result.map(|answer| Reply { body, ..answer.into() }).map_err(CallError::Fault));
     }
 
     fn end(&self, why: &CallError) {
@@ -313,7 +326,12 @@ impl LoopbackSession {
         self.house.renew(&self.seat);
     }
 
-    fn perform(&self, caller: &Caller, call: Call, waiting: &Arc<Waiting>) -> Result<ReplyAddress, CallError> {
+    fn perform(
+        &self,
+        caller: &Caller,
+        call: Call,
+        waiting: &Arc<Waiting>,
+    ) -> Result<ReplyAddress, CallError> {
         let origin = self.seat.take_slot(waiting)?;
         let mut effects = Vec::new();
         self.house.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
@@ -323,7 +341,12 @@ impl LoopbackSession {
 }
 
 impl Remote for LoopbackSession {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         let waiting = Arc::new(Waiting::default());
         let origin = self.perform(caller, call, &waiting)?;
         let listening = cancel.map(|cancel| {
@@ -395,7 +418,9 @@ impl Drop for LoopbackSession {
 /// The time that files get.
 pub(crate) fn wall() -> Timestamp {
     match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+        Ok(since) => {
+            Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+        }
         Err(before) => {
             let before = before.duration();
             let secs = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);

@@ -85,7 +85,12 @@ impl Poll {
         Ok(epoll::add(&self.epoll, source, EventData::new_u64(number), EventFlags::IN)?)
     }
 
-    pub fn change(&self, connection: &Connection, id: ChannelId, interest: Interest) -> io::Result<()> {
+    pub fn change(
+        &self,
+        connection: &Connection,
+        id: ChannelId,
+        interest: Interest,
+    ) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, connection, EventData::new_u64(id.0), interest.flags())?)
     }
 

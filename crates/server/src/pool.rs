@@ -12,7 +12,8 @@ type Task = Box<dyn FnOnce() + Send>;
 const TASKS_MAX: usize = 1024;
 /// How much later than others the threads get a processor that work for nobody (`nice`).
 pub(crate) const NICE: i32 = 19;
-/// How long a thread for users has a processor at a time while others want it: the least that the kernel knows.
+/// How long a thread for users has a processor at a time while others want it: the least that the
+/// kernel knows.
 const TURN: std::time::Duration = std::time::Duration::from_micros(100);
 
 pub(crate) struct CallPool {
@@ -55,7 +56,8 @@ impl CallPool {
         Ok(CallPool { queue, threads: Mutex::new(threads) })
     }
 
-    /// Runs the task soon on a thread of the pool, never in this one. False: `most` wait already, and it will not be run.
+    /// Runs the task soon on a thread of the pool, never in this one. False: `most` wait already,
+    /// and it will not be run.
     #[must_use]
     pub fn try_run(&self, most: usize, task: impl FnOnce() + Send + 'static) -> bool {
         let mut state = self.queue.state.lock();
@@ -94,9 +96,9 @@ impl CallPool {
     }
 }
 
-/// The calling thread serves users: it takes a processor from threads for strangers, and other long-running ones, as
-/// soon as it has something to do. A priority below theirs alone does not do that: the kernel lets the running thread
-/// finish its turn, which is some milliseconds long.
+/// The calling thread serves users: it takes a processor from threads for strangers, and other
+/// long-running ones, as soon as it has something to do. A priority below theirs alone does not do
+/// that: the kernel lets the running thread finish its turn, which is some milliseconds long.
 pub(crate) fn serve_users() {
     if let Err(error) = mem::schedule::take_short_turns(TURN) {
         tracing::debug!(%error, "a thread for users takes turns as long as others");

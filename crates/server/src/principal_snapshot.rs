@@ -1,8 +1,9 @@
-//! What this server learnt of principals, in a file, so that a start while the database is away serves
-//! the users that were served before.
+//! What this server learnt of principals, in a file, so that a start while the database is away
+//! serves the users that were served before.
 //!
 //! The file: what it is, when this server last heard that it is true (seconds since 1970), what the
-//! service wrote ([`Vice::learnt`]), and a checksum. It is whole or not there, and for its owner alone.
+//! service wrote ([`Vice::learnt`]), and a checksum. It is whole or not there, and for its owner
+//! alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -39,7 +40,8 @@ impl Learnt {
             Ok(bytes) => begin_with(&file, &bytes, vice, &cell),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::error!(%error, file = %file.display(), "what was learnt cannot be read; users are asked for anew");
+                tracing::error!(%error, file = %file.display(), "what was learnt cannot be read; \
+                    users are asked for anew");
             }
         }
         Learnt { file, cell, seen: 0, written: None, looked: None }
@@ -53,10 +55,13 @@ impl Learnt {
         }
         self.looked = Some(Instant::now());
         let is_old = self.written.is_none_or(|at| at.elapsed() >= AT_LEAST);
-        let Some((seen, bytes)) = vice.learnt(if is_old { u64::MAX } else { self.seen }) else { return };
+        let Some((seen, bytes)) = vice.learnt(if is_old { u64::MAX } else { self.seen }) else {
+            return;
+        };
         let heard = wall().secs - heard.as_secs() as i64;
         if let Err(error) = write(&self.file, &encode(heard, &bytes)) {
-            tracing::error!(%error, file = %self.file.display(), "what was learnt of users cannot be kept for a start without the database");
+            tracing::error!(%error, file = %self.file.display(), "what was learnt of users cannot \
+                be kept for a start without the database");
         }
         (self.seen, self.written) = (seen, Some(Instant::now()));
     }
@@ -64,18 +69,21 @@ impl Learnt {
 
 fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &RemoteCellDb) {
     let Some((heard, learnt)) = decode(bytes) else {
-        tracing::error!(file = %file.display(), "what was learnt of users is damaged and not used; they are asked for anew");
+        tracing::error!(file = %file.display(), "what was learnt of users is damaged and not \
+            used; they are asked for anew");
         return;
     };
     // A clock that was set back would make it younger than it is.
     let Ok(ago) = u64::try_from(wall().secs - heard) else {
-        tracing::warn!(file = %file.display(), "what was learnt of users is of the future and not used: is this machine's clock right?");
+        tracing::warn!(file = %file.display(), "what was learnt of users is of the future and not \
+            used: is this machine's clock right?");
         return;
     };
     if vice.remember_learnt(learnt) {
         cell.heard_before(Duration::from_secs(ago));
     } else {
-        tracing::error!(file = %file.display(), "what was learnt of users is of another form and not used");
+        tracing::error!(file = %file.display(), "what was learnt of users is of another form and \
+            not used");
     }
 }
 

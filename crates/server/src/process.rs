@@ -1,6 +1,8 @@
-//! The process at the other end of a Unix connection: is it still the same one, and when does it end?
+//! The process at the other end of a Unix connection: is it still the same one, and when does it
+//! end?
 //!
-//! A number alone names a process only as long as it lives; with its start time it names it for ever.
+//! A number alone names a process only as long as it lives; with its start time it names it for
+//! ever.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,8 +38,11 @@ impl PeerLifetime {
 
     /// Whether it lives.
     pub fn life(&self) -> ProcessState {
-        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return ProcessState::Unknown };
-        // Opened first, looked at second: if the start time is right then, the descriptor is of this process.
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
+            return ProcessState::Unknown;
+        };
+        // Opened first, looked at second: if the start time is right then, the descriptor is of
+        // this process.
         match pidfd_open(pid, PidfdFlags::empty()) {
             Err(Errno::SRCH) => ProcessState::Over,
             Err(_) => ProcessState::Unknown,
@@ -57,7 +62,8 @@ fn start_time(pid: u32) -> io::Result<Option<u64>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The second field is the name in parentheses and may hold anything; of what follows, the 20th is the start time.
+    // The second field is the name in parentheses and may hold anything; of what follows, the 20th
+    // is the start time.
     let behind = text.iter().rposition(|byte| *byte == b')').unwrap_or(0);
     let fields = String::from_utf8_lossy(&text[behind..]).into_owned();
     let field = fields.split_ascii_whitespace().nth(20).and_then(|field| field.parse().ok());

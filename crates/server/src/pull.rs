@@ -1,14 +1,17 @@
 //! Fetching volumes from other servers, in threads beside those that serve.
 //!
-//! A pull ([`vice::Fetch`]) has two threads: one asks the other server, one applies what it answers, so that a part is on its way while the one before it
-//! goes to the disk. One that reads from this very server has one, and asks nobody.
+//! A pull ([`vice::Fetch`]) has two threads: one asks the other server, one applies what it
+//! answers, so that a part is on its way while the one before it goes to the disk. One that reads
+//! from this very server has one, and asks nobody.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig, clock};
+use client::{
+    CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig, clock,
+};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fault, Pull, TaskInfo, VolumeCall};
 use vice::{Fetch, Tasks, TransferAgent, Unanswered, Work};
@@ -83,7 +86,9 @@ impl Puller {
                 }
                 match self.work(house, fetch) {
                     Work::Did => answers.try_iter().for_each(|answer| fetch.answered(answer)),
-                    Work::Waits => fetch.answered(answers.recv().expect("each question has its answer")),
+                    Work::Waits => {
+                        fetch.answered(answers.recv().expect("each question has its answer"));
+                    }
                     Work::Pause(pause) => std::thread::sleep(pause),
                     Work::Over => return,
                 }
@@ -138,7 +143,8 @@ impl TransferAgent for PullThreads {
 fn connect(pull: &Pull, options: &ClientOptions) -> Result<Session, String> {
     let mut last = "no address was given".to_owned();
     for address in &pull.from {
-        let mut config = SessionConfig::new(Endpoint::Tcp(address.to_string()), ClientIdentity::fleeting());
+        let mut config =
+            SessionConfig::new(Endpoint::Tcp(address.to_string()), ClientIdentity::fleeting());
         config.attach_within = Some(ATTACH_WITHIN);
         config.call_within = Some(CALL_WITHIN);
         config.options = options.clone();
@@ -152,7 +158,11 @@ fn connect(pull: &Pull, options: &ClientOptions) -> Result<Session, String> {
 }
 
 /// Puts questions to the other server until nobody has any more.
-fn answer_all(source: &Session, questions: &Receiver<VolumeCall>, answers: &Sender<Result<Answer, Unanswered>>) {
+fn answer_all(
+    source: &Session,
+    questions: &Receiver<VolumeCall>,
+    answers: &Sender<Result<Answer, Unanswered>>,
+) {
     for call in questions {
         let answer = match source.call(&Caller::ROOT, Call::Volume(call), None) {
             Ok(reply) => Ok(reply.answer),

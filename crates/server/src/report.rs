@@ -113,7 +113,8 @@ struct Met {
     log_lines: u64,
 }
 
-/// Puts the server's counts beside the service's in its report. Who did not show who he is hears only what the cell is called.
+/// Puts the server's counts beside the service's in its report. Who did not show who he is hears
+/// only what the cell is called.
 pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]) {
     for effect in effects {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
@@ -124,8 +125,11 @@ pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]
                 *text = serde_json::json!({ "server": known, "you": you }).to_string();
                 continue;
             }
-            let mut whole = serde_json::from_str(text).unwrap_or_else(|_| serde_json::json!({ "service": &*text }));
-            if let (Some(map), Ok(server)) = (whole.as_object_mut(), serde_json::to_value(counts(house))) {
+            let mut whole = serde_json::from_str(text)
+                .unwrap_or_else(|_| serde_json::json!({ "service": &*text }));
+            if let (Some(map), Ok(server)) =
+                (whole.as_object_mut(), serde_json::to_value(counts(house)))
+            {
                 map.insert("server".to_owned(), server);
                 *text = whole.to_string();
             }
@@ -136,7 +140,8 @@ pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]
 fn counts(house: &ServerContext) -> Report {
     let tally = &house.tally;
     let lines: Vec<Security> = house.seats().iter().filter_map(|seat| seat.security()).collect();
-    let count = |kind: fn(&Security) -> bool| lines.iter().filter(|security| kind(security)).count() as u64;
+    let count =
+        |kind: fn(&Security) -> bool| lines.iter().filter(|security| kind(security)).count() as u64;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Report {
         cell: house.cell_name.clone(),

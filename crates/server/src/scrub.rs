@@ -1,7 +1,9 @@
-//! The thread behind `Call::Scrub`: checks the partitions, one after the other, beside normal work, and tells how far it is.
+//! The thread behind `Call::Scrub`: checks the partitions, one after the other, beside normal work,
+//! and tells how far it is.
 //!
-//! The report is JSON: `state` (`never`, `running`, `done`, `stopped` or `failed`), `records`, `bodies` and `bytes` checked so
-//! far, how many `findings`, what was `found` as text, `error` if it failed. At most one scrub runs; asking to start meanwhile tells of that one.
+//! The report is JSON: `state` (`never`, `running`, `done`, `stopped` or `failed`), `records`,
+//! `bodies` and `bytes` checked so far, how many `findings`, what was `found` as text, `error` if
+//! it failed. At most one scrub runs; asking to start meanwhile tells of that one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +104,8 @@ impl Scrubber {
         let run = move || {
             for partition in partitions.iter() {
                 let before = report.lock().checked();
-                let result = partition.scrub(&mut |progress| report.lock().advance(before, progress), &cancel);
+                let result = partition
+                    .scrub(&mut |progress| report.lock().advance(before, progress), &cancel);
                 if !report.lock().end(before, result) {
                     return;
                 }
@@ -143,7 +146,8 @@ mod tests {
     fn a_scrub_of_a_whole_partition_ends_without_findings() {
         let dir = tempfile::tempdir().unwrap();
         let config = PartitionConfig { server: "test".into() };
-        let partition = Partition::create(&dir.path().join("p"), &config, OpenOptions::default()).unwrap();
+        let partition =
+            Partition::create(&dir.path().join("p"), &config, OpenOptions::default()).unwrap();
         let root = NewRoot {
             mode: 0o755,
             uid: 0,

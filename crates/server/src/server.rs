@@ -33,11 +33,13 @@ use crate::usage::{self, Bounds};
 use crate::worker::Worker;
 use crate::{CellPlace, ServerConfig};
 
-/// Leases are looked at so often at least: a blocked change waits so much longer than needed at most.
+/// Leases are looked at so often at least: a blocked change waits so much longer than needed at
+/// most.
 const TICK_MAX: Duration = Duration::from_millis(250);
 /// The log is synced so often while there are changes.
 const LOG_SYNC: Duration = Duration::from_secs(1);
-/// All bodies are synced so often while there are changes: as the kernel does by itself, so that a commit finds little to do.
+/// All bodies are synced so often while there are changes: as the kernel does by itself, so that a
+/// commit finds little to do.
 const BODY_SYNC: Duration = Duration::from_secs(5);
 /// How often clients are looked for that are away for long.
 const FORGET_CLIENTS: Duration = Duration::from_secs(6 * 3600);
@@ -53,7 +55,8 @@ const LOOKUP_THREADS: usize = 4;
 const GUEST_THREADS: usize = 2;
 /// For passwords, which no processor is idle over.
 const HASHING_THREADS: usize = 2;
-/// Between one question for news of the cell and the next. Who changes anybody's groups waits so long for the other servers.
+/// Between one question for news of the cell and the next. Who changes anybody's groups waits so
+/// long for the other servers.
 const NEWS: Duration = Duration::from_millis(250);
 /// How long the acceptor waits when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(50);
@@ -85,7 +88,8 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// A server that runs. [`Server::stop`] ends it in order; dropping it ends it as a crash does, as far as others can see.
+/// A server that runs. [`Server::stop`] ends it in order; dropping it ends it as a crash does, as
+/// far as others can see.
 pub struct Server {
     house: Option<Arc<ServerContext>>,
     scrubber: Arc<Scrubber>,
@@ -115,7 +119,8 @@ impl Server {
         Self::start_with(config, open_partitions)
     }
 
-    /// Serves partitions that are opened otherwise than from the configuration's paths: those of tests, in memory.
+    /// Serves partitions that are opened otherwise than from the configuration's paths: those of
+    /// tests, in memory.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -127,7 +132,8 @@ impl Server {
         let listeners = listen(config)?;
         let partitions = open(config)?;
         let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
-        let endpoints: Vec<Endpoint> = listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
+        let endpoints: Vec<Endpoint> =
+            listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
         let joining = join_cell(config, &vice, &endpoints);
         let scrubber = Arc::new(Scrubber::new(partitions));
         let scrubbing = Arc::clone(&scrubber);
@@ -138,12 +144,15 @@ impl Server {
         let lookups = CallPool::start("lookups", LOOKUP_THREADS)?;
         let guests = CallPool::start_nice("guests", GUEST_THREADS)?;
         let hashing = CallPool::start_nice("hashing", HASHING_THREADS)?;
-        let kept = Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
+        let kept =
+            Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
         let (audit, writing) = match &config.audit {
             Some(dir) => {
                 let cell = config.cell_name.as_deref().unwrap_or("-");
-                let forward = config.audit_forward.clone().map(|to| Forward::start(to, cell)).transpose()?;
-                Audit::start(dir, kept, forward).map(|(audit, thread)| (Some(audit), Some(thread)))?
+                let forward =
+                    config.audit_forward.clone().map(|to| Forward::start(to, cell)).transpose()?;
+                Audit::start(dir, kept, forward)
+                    .map(|(audit, thread)| (Some(audit), Some(thread)))?
             }
             None => (None, None),
         };
@@ -198,12 +207,22 @@ impl Server {
     ) -> io::Result<()> {
         for number in 0..config.worker_count() {
             let poll = Arc::new(Poll::new()?);
-            let worker = Worker::new(Arc::clone(house), Arc::clone(&poll), config.unbound_max, config.slow_reader);
+            let worker = Worker::new(
+                Arc::clone(house),
+                Arc::clone(&poll),
+                config.unbound_max,
+                config.slow_reader,
+            );
             self.polls.push(poll);
             self.workers.push(spawn(&format!("worker-{number}"), move || worker.run())?);
         }
         let porch = Arc::new(Poll::new()?);
-        let worker = Worker::new(Arc::clone(house), Arc::clone(&porch), config.unbound_max, config.slow_reader);
+        let worker = Worker::new(
+            Arc::clone(house),
+            Arc::clone(&porch),
+            config.unbound_max,
+            config.slow_reader,
+        );
         let worker = worker.for_strangers(self.polls.clone());
         self.workers.push(spawn("porch", move || worker.run())?);
         let (stop, near, tally) = (Arc::clone(&self.stop), self.polls.clone(), Arc::clone(house));
@@ -212,13 +231,19 @@ impl Server {
             tally.keep("the acceptor", || accept(&listeners, (&near, &porch), &stop, &tally));
         })?);
         let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(house));
-        self.others.push(spawn("leases", move || ticking.keep("the thread of leases", || tick(&ticking, &stop)))?);
+        self.others.push(spawn("leases", move || {
+            ticking.keep("the thread of leases", || tick(&ticking, &stop));
+        })?);
         let (stop, tending) = (Arc::clone(&self.stop), Arc::clone(house));
-        self.others.push(spawn("tend", move || tending.keep("the thread of lent bodies", || tend(&tending, &stop)))?);
+        self.others.push(spawn("tend", move || {
+            tending.keep("the thread of lent bodies", || tend(&tending, &stop));
+        })?);
         for partition in house.vice.partitions().iter() {
-            let (stop, syncing, partition) = (Arc::clone(&self.stop), Arc::clone(house), partition.clone());
+            let (stop, syncing, partition) =
+                (Arc::clone(&self.stop), Arc::clone(house), partition.clone());
             let sweeping = partition.clone();
-            let sync = move || syncing.keep("the thread of syncs", || sync(&syncing, &partition, &stop));
+            let sync =
+                move || syncing.keep("the thread of syncs", || sync(&syncing, &partition, &stop));
             self.others.push(spawn("sync", sync)?);
             let (stop, keeper) = (Arc::clone(&self.stop), Arc::clone(house));
             let sweep = move || keeper.keep("the thread of removals", || sweep(&sweeping, &stop));
@@ -232,7 +257,8 @@ impl Server {
         &self.endpoints
     }
 
-    /// What is to be done when the server can answer nothing any more ([`Vice::is_broken`]): it should be stopped. Said once.
+    /// What is to be done when the server can answer nothing any more ([`Vice::is_broken`]): it
+    /// should be stopped. Said once.
     pub fn on_broken(&self, end: impl Fn() + Send + Sync + 'static) {
         if let Some(house) = &self.house {
             // A second one is not asked for.
@@ -245,8 +271,8 @@ impl Server {
         Arc::clone(&self.house.as_ref().expect("the house stands until the server is stopped").vice)
     }
 
-    /// Ends in order: what is in progress is finished, everything is made stable. Sessions stay recorded, so that clients go on
-    /// with the next server.
+    /// Ends in order: what is in progress is finished, everything is made stable. Sessions stay
+    /// recorded, so that clients go on with the next server.
     ///
     /// # Errors
     /// The last sync's; what was acknowledged as stable is stable all the same.
@@ -307,7 +333,8 @@ fn join(thread: JoinHandle<()>) {
 }
 
 fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
-    let open = |(name, path): &(String, PathBuf)| match Partition::open(path, config.store.clone()) {
+    let open = |(name, path): &(String, PathBuf)| match Partition::open(path, config.store.clone())
+    {
         Ok(partition) => Ok((name.clone(), partition)),
         Err(error) => Err(StartError::Partition { path: path.clone(), error }),
     };
@@ -329,7 +356,8 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     Some(joining).filter(|joining| !joining.is_over())
 }
 
-/// Until this server is known to its cell; and for as long as it runs, if it has keys, which may be replaced, or if another one has the database: hears what changes there.
+/// Until this server is known to its cell; and for as long as it runs, if it has keys, which may be
+/// replaced, or if another one has the database: hears what changes there.
 ///
 /// It hears first: who finds this server in the cell finds it with the cell's rules in force.
 fn keep_in_cell(
@@ -390,14 +418,22 @@ fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
 /// Each connection takes a descriptor, and open bodies do too. How many there are.
 fn raise_descriptor_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+    if let Err(error) =
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
         tracing::warn!(%error, "the limit on descriptors cannot be raised");
     }
     getrlimit(Resource::Nofile).current
 }
 
-/// Hands new connections to the workers in turn; those from the network, of whom nothing is known, to the one for strangers.
-fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &Stop, house: &ServerContext) {
+/// Hands new connections to the workers in turn; those from the network, of whom nothing is known,
+/// to the one for strangers.
+fn accept(
+    listeners: &[Listener],
+    (near, porch): (&[Arc<Poll>], &Poll),
+    stop: &Stop,
+    house: &ServerContext,
+) {
     while !*stop.stopping.lock() {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&stop.bell, PollFlags::IN)];
         fds.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
@@ -408,7 +444,10 @@ fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &S
             while let Some(connection) = accept_one(listener, house) {
                 let number = house.tally.accepted.fetch_add(1, Ordering::Relaxed);
                 let is_far = connection.peer().is_none();
-                if is_far && house.tally.connections.load(Ordering::Relaxed) >= house.bounds.connections_max {
+                if is_far
+                    && house.tally.connections.load(Ordering::Relaxed)
+                        >= house.bounds.connections_max
+                {
                     // Dropped: what descriptors are left the store needs.
                     usage::count(&house.bounds.met.connections_all);
                     if let Some(before) = house.bounds.may_say("descriptors", None) {
@@ -423,7 +462,11 @@ fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &S
                 }
                 // Counted here: the worker may be behind by more than there are descriptors.
                 house.tally.connections.fetch_add(1, Ordering::Relaxed);
-                let poll = if is_far { porch } else { &near[usize::try_from(number).unwrap_or(0) % near.len()] };
+                let poll = if is_far {
+                    porch
+                } else {
+                    &near[usize::try_from(number).unwrap_or(0) % near.len()]
+                };
                 poll.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
             }
         }
@@ -435,7 +478,8 @@ fn accept_one(listener: &Listener, house: &ServerContext) -> Option<Connection> 
         Ok(connection) => connection,
         Err(error) => {
             if let Some(before) = house.bounds.may_say("accept", None) {
-                tracing::warn!(%error, before, "a connection was not accepted; the next is tried in a moment");
+                tracing::warn!(%error, before, "a connection was not accepted; the next is tried \
+                    in a moment");
             }
             std::thread::sleep(BREATH);
             None
@@ -469,7 +513,8 @@ fn tick(house: &Arc<ServerContext>, stop: &Stop) {
     }
 }
 
-/// Removes bodies that nothing names any more. After a full disk that may take long, and the log must not wait for it.
+/// Removes bodies that nothing names any more. After a full disk that may take long, and the log
+/// must not wait for it.
 fn sweep(partition: &Partition, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
@@ -485,8 +530,8 @@ fn sweep(partition: &Partition, stop: &Stop) {
 
 /// Makes the changes of a partition stable in the background.
 fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
-    // What a call changes counts when it is executed, which may be long after it began: it waits for a
-    // delegation, a hold, or the end of grace.
+    // What a call changes counts when it is executed, which may be long after it began: it waits
+    // for a delegation, a hold, or the end of grace.
     let mut bodies_seen = (0, 0);
     let mut bodies_synced = Instant::now();
     let mut stopping = stop.stopping.lock();
@@ -509,7 +554,8 @@ fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
     }
 }
 
-/// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the next sync.
+/// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the
+/// next sync.
 fn tend(house: &Arc<ServerContext>, stop: &Stop) {
     let mut forgot = None;
     let mut stopping = stop.stopping.lock();
@@ -536,12 +582,15 @@ fn tend(house: &Arc<ServerContext>, stop: &Stop) {
 fn forget_clients(house: &ServerContext) {
     match house.vice.forget_clients(wall()) {
         Ok(0) => {}
-        Ok(clients) => tracing::info!(clients, "records of clients that are away for long are removed"),
+        Ok(clients) => {
+            tracing::info!(clients, "records of clients that are away for long are removed");
+        }
         Err(fault) => tracing::warn!(%fault, "records of clients that are away for long stay"),
     }
 }
 
-/// The cell's database says whose volumes in doubt are. It may be another server's, so nobody else waits for it.
+/// The cell's database says whose volumes in doubt are. It may be another server's, so nobody else
+/// waits for it.
 fn ask_about_moves(house: &Arc<ServerContext>) {
     if house.vice.has_doubts(clock::now()) {
         let asking = Arc::clone(house);

@@ -1,6 +1,7 @@
 //! A session's place in the server: its machine, and the links that it talks over.
 //!
-//! Frames are queued on their links under the seat's lock, in the order in which the machine puts them out, and sent without it.
+//! Frames are queued on their links under the seat's lock, in the order in which the machine puts
+//! them out, and sent without it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,7 +69,13 @@ impl SessionHandle {
     }
 
     /// A connection joins with this input, which may refuse it.
-    pub fn join(&self, now: Time, link: &Arc<Link>, process: Option<PeerLifetime>, input: ServerInput) -> StepOutcome {
+    pub fn join(
+        &self,
+        now: Time,
+        link: &Arc<Link>,
+        process: Option<PeerLifetime>,
+        input: ServerInput,
+    ) -> StepOutcome {
         let mut cell = self.cell.lock();
         if matches!(input, ServerInput::Attached { .. }) {
             cell.process = process;
@@ -201,7 +208,8 @@ impl Cell {
         outcome
     }
 
-    /// A broken assertion of this machine ends this session and no other: none is then ever stepped again.
+    /// A broken assertion of this machine ends this session and no other: none is then ever stepped
+    /// again.
     fn step_machine(
         &mut self,
         now: Time,

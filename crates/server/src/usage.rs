@@ -15,7 +15,8 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Kinds and hosts that are told apart.
 const QUIET_MAX: usize = 4096;
 
-/// A host as the bounds see it: of IPv6 a /64, of which one machine has as many addresses as it likes.
+/// A host as the bounds see it: of IPv6 a /64, of which one machine has as many addresses as it
+/// likes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Host(IpAddr);
 
@@ -115,7 +116,13 @@ impl Bounds {
     pub fn new(limits: ServerLimits, descriptors: Option<u64>) -> Bounds {
         let all = descriptors.unwrap_or(u64::MAX);
         let connections_max = all - limits.descriptors_kept.min(all / 4);
-        Bounds { limits, met: Met::default(), connections_max, state: Mutex::default(), quiet: Mutex::default() }
+        Bounds {
+            limits,
+            met: Met::default(),
+            connections_max,
+            state: Mutex::default(),
+            quiet: Mutex::default(),
+        }
     }
 
     /// A connection came in. Whether its host may have it.
@@ -139,7 +146,8 @@ impl Bounds {
         }
     }
 
-    /// Whether one more session of nobody may come from there. `Some`: once this one has ended: the oldest of the host that has most.
+    /// Whether one more session of nobody may come from there. `Some`: once this one has ended: the
+    /// oldest of the host that has most.
     ///
     /// # Errors
     /// The host has as many as it may.
@@ -244,7 +252,8 @@ impl Bounds {
         }
     }
 
-    /// Whether a line of this kind about this host is to be logged; with how many that were not since the last.
+    /// Whether a line of this kind about this host is to be logged; with how many that were not
+    /// since the last.
     pub fn may_say(&self, kind: &'static str, host: Option<IpAddr>) -> Option<u64> {
         let now = Instant::now();
         let mut quiet = self.quiet.lock();
@@ -252,8 +261,9 @@ impl Bounds {
             quiet.retain(|_, (since, unsaid)| now.duration_since(*since) < QUIET || *unsaid > 0);
         }
         // Too many hosts are one.
-        let host =
-            host.map(Host::of).filter(|host| quiet.len() < QUIET_MAX || quiet.contains_key(&(kind, Some(*host))));
+        let host = host
+            .map(Host::of)
+            .filter(|host| quiet.len() < QUIET_MAX || quiet.contains_key(&(kind, Some(*host))));
         match quiet.get_mut(&(kind, host)) {
             Some((since, unsaid)) if now.duration_since(*since) < QUIET => {
                 *unsaid += 1;
@@ -322,7 +332,11 @@ mod tests {
             assert_eq!(bounds.admit_stranger(host(2)), Ok(None));
             bounds.seated(SessionId(number), host(2), true);
         }
-        assert_eq!(bounds.admit_stranger(host(3)), Ok(Some(SessionId(0))), "the oldest of who has most goes");
+        assert_eq!(
+            bounds.admit_stranger(host(3)),
+            Ok(Some(SessionId(0))),
+            "the oldest of who has most goes"
+        );
         assert!(bounds.admit_user(host(1)), "users have a share of their own");
         bounds.proved(SessionId(1));
         bounds.proved(SessionId(1));
@@ -341,7 +355,9 @@ mod tests {
             assert!(bounds.admit_user(from));
             bounds.seated(SessionId(number.into()), from, false);
         }
-        assert!(!bounds.admit_user(host(1)) && !bounds.admit_user(host(9)) && bounds.admit_user(None));
+        assert!(
+            !bounds.admit_user(host(1)) && !bounds.admit_user(host(9)) && bounds.admit_user(None)
+        );
         let met = |met: &AtomicU64| met.load(Ordering::Relaxed);
         assert_eq!((met(&bounds.met.sessions_host), met(&bounds.met.sessions_all)), (1, 1));
     }
@@ -355,7 +371,11 @@ mod tests {
         bounds.part(host(1));
         bounds.part(host(1));
         assert!(bounds.connect(host(1)));
-        assert!(bounds.begin_password(host(1)) && !bounds.begin_password(host(1)) && bounds.begin_password(host(2)));
+        assert!(
+            bounds.begin_password(host(1))
+                && !bounds.begin_password(host(1))
+                && bounds.begin_password(host(2))
+        );
         bounds.end_password(host(1));
         assert!(bounds.begin_password(host(1)));
     }
@@ -366,7 +386,10 @@ mod tests {
         let from = |last: u8| Some([10, 0, 0, last].into());
         assert_eq!(bounds.may_say("token", from(1)), Some(0));
         assert_eq!(bounds.may_say("token", from(1)), None);
-        assert_eq!((bounds.may_say("token", from(2)), bounds.may_say("attach", from(1))), (Some(0), Some(0)));
+        assert_eq!(
+            (bounds.may_say("token", from(2)), bounds.may_say("attach", from(1))),
+            (Some(0), Some(0))
+        );
         for number in 0..10_000_u32 {
             bounds.may_say("token", Some(number.to_be_bytes().into()));
         }

@@ -6,9 +6,10 @@
 //!    |                            |                      |
 //!    +-- malformed, silent -------+-- refused -----------+-- end of stream, error -->  gone
 //! ```
-//! In the network the first byte says whether a greeting begins with a TLS handshake; its time limit covers both.
-//! Small requests run here, one after the other, and their replies leave together behind the last one that had come in; what may wait
-//! for the disk goes to the pool. A connection whose replies pile up is not read from until they are out.
+//! In the network the first byte says whether a greeting begins with a TLS handshake; its time
+//! limit covers both. Small requests run here, one after the other, and their replies leave
+//! together behind the last one that had come in; what may wait for the disk goes to the pool. A
+//! connection whose replies pile up is not read from until they are out.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::clock;
 use dafs::{
-    ChannelId, Features, Frame, FrameHeader, Greeting, GreetingInput, GreetingOutput, HelloRefusal, ServerInput, Terms,
+    ChannelId, Features, Frame, FrameHeader, Greeting, GreetingInput, GreetingOutput, HelloRefusal,
+    ServerInput, Terms,
 };
 use fabric::tls::{self, Handshake};
 use fabric::{Connection, Extent, Filled, FrameLimits, Inbox};
@@ -115,7 +117,12 @@ enum Goes {
 }
 
 impl Worker {
-    pub fn new(house: Arc<ServerContext>, poll: Arc<Poll>, unbound_max: usize, slow_reader: Duration) -> Self {
+    pub fn new(
+        house: Arc<ServerContext>,
+        poll: Arc<Poll>,
+        unbound_max: usize,
+        slow_reader: Duration,
+    ) -> Self {
         Worker {
             house,
             poll,
@@ -171,7 +178,11 @@ impl Worker {
     }
 
     /// One round. False: the last.
-    fn turn(&mut self, orders: std::io::Result<Option<Orders>>, ready: &mut Vec<ReadySource>) -> bool {
+    fn turn(
+        &mut self,
+        orders: std::io::Result<Option<Orders>>,
+        ready: &mut Vec<ReadySource>,
+    ) -> bool {
         for found in ready.drain(..) {
             self.on_ready(found);
         }
@@ -191,7 +202,8 @@ impl Worker {
     }
 
     fn has_deadlines(&self) -> bool {
-        // Seated connections are looked at too as long as there are any: one of them may be blocked.
+        // Seated connections are looked at too as long as there are any: one of them may be
+        // blocked.
         !self.guests.is_empty() || !self.watched.is_empty()
     }
 
@@ -226,14 +238,27 @@ impl Worker {
         let process = connection.peer().and_then(PeerLifetime::of);
         let host = connection.host().map(Host::of);
         let crowded = !self.house.bounds.connect(host);
-        if crowded && let Some(before) = self.house.bounds.may_say("connections", host.map(Host::address)) {
-            tracing::warn!(?host, before, "refused, since its host has as many connections as it may; it tries again");
+        if crowded
+            && let Some(before) = self.house.bounds.may_say("connections", host.map(Host::address))
+        {
+            tracing::warn!(
+                ?host,
+                before,
+                "refused, since its host has as many connections as it may; it tries again"
+            );
         }
         let is_far = connection.peer().is_none();
         let entry = if is_far && self.house.tls.is_some() { Entry::Knocking } else { Entry::In };
         let packed = Features::PACKED.with(Features::PACKED_READS);
-        let always = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DELEGATIONS).with(packed);
-        let features = if connection.passes_descriptors() { always.with(Features::DESCRIPTORS) } else { always };
+        let always = Features::CHECKSUMS
+            .with(Features::PAYLOAD_CHECKSUMS)
+            .with(Features::DELEGATIONS)
+            .with(packed);
+        let features = if connection.passes_descriptors() {
+            always.with(Features::DESCRIPTORS)
+        } else {
+            always
+        };
         if let Err(error) = self.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");
             self.house.tally.connections.fetch_sub(1, Ordering::Relaxed);
@@ -267,7 +292,11 @@ impl Worker {
     fn turn_away_the_oldest(&mut self) {
         while self.stranger_count > self.unbound_max {
             let Some(oldest) = self.strangers.pop_front() else { return };
-            if self.guests.get(&oldest).is_some_and(|guest| !matches!(guest.stage, Stage::Seated(_))) {
+            if self
+                .guests
+                .get(&oldest)
+                .is_some_and(|guest| !matches!(guest.stage, Stage::Seated(_)))
+            {
                 self.house.tally.turned_away.fetch_add(1, Ordering::Relaxed);
                 self.clear_away(oldest);
             }
@@ -371,16 +400,22 @@ impl Worker {
         link.flush();
     }
 
-    /// What is half received of strangers takes so much memory in all; past it the connection goes that takes most.
+    /// What is half received of strangers takes so much memory in all; past it the connection goes
+    /// that takes most.
     fn count_half_received(&mut self, number: u64) {
         let Some(porch) = &mut self.porch else { return };
         let Some(guest) = self.guests.get_mut(&number) else { return };
         let now = guest.inbox.bytes();
-        porch.half_received = porch.half_received + now - std::mem::replace(&mut guest.half_received, now);
+        porch.half_received =
+            porch.half_received + now - std::mem::replace(&mut guest.half_received, now);
         if porch.half_received <= self.house.bounds.limits.nobody_memory_mib << 20 {
             return;
         }
-        let most = self.guests.iter().max_by_key(|(_, guest)| guest.half_received).map(|(number, _)| *number);
+        let most = self
+            .guests
+            .iter()
+            .max_by_key(|(_, guest)| guest.half_received)
+            .map(|(number, _)| *number);
         usage::count(&self.house.bounds.met.nobody_memory);
         most.into_iter().for_each(|number| self.clear_away(number));
     }
@@ -456,14 +491,16 @@ impl Worker {
         }
     }
 
-    /// The last connection of a session is gone: if its process is too, nobody needs to wait for the lease.
+    /// The last connection of a session is gone: if its process is too, nobody needs to wait for
+    /// the lease.
     fn watch(&mut self, seat: &Arc<SessionHandle>) {
         let Some(process) = seat.process() else { return };
         match process.life() {
             ProcessState::Over => self.process_died(seat),
             ProcessState::There(descriptor) => {
                 let number = PROCESS | seat.id.0;
-                if self.watched.contains_key(&number) || self.poll.add(&descriptor, number).is_err() {
+                if self.watched.contains_key(&number) || self.poll.add(&descriptor, number).is_err()
+                {
                     return;
                 }
                 self.watched.insert(number, (descriptor, Arc::clone(seat)));
@@ -508,7 +545,12 @@ impl Worker {
             if guest.link.blocked_since().is_some_and(|since| since.elapsed() > patience) {
                 let host = guest.host.map(Host::address);
                 if let Some(before) = self.house.bounds.may_say("slow", host) {
-                    tracing::warn!(link = guest.link.id.0, ?host, before, "the client takes nothing; cut off");
+                    tracing::warn!(
+                        link = guest.link.id.0,
+                        ?host,
+                        before,
+                        "the client takes nothing; cut off"
+                    );
                 }
                 self.house.tally.slow_readers.fetch_add(1, Ordering::Relaxed);
                 guest.link.cut();
@@ -516,9 +558,14 @@ impl Worker {
             // It may wait for what others of nobody have not read.
             guest.link.go_on();
         }
-        let needless = |seat: &SessionHandle| seat.is_connected() || self.house.seat(seat.id).is_none();
-        let back: Vec<u64> =
-            self.watched.iter().filter(|(_, (_, seat))| needless(seat)).map(|(number, _)| *number).collect();
+        let needless =
+            |seat: &SessionHandle| seat.is_connected() || self.house.seat(seat.id).is_none();
+        let back: Vec<u64> = self
+            .watched
+            .iter()
+            .filter(|(_, (_, seat))| needless(seat))
+            .map(|(number, _)| *number)
+            .collect();
         for number in back {
             if let Some((descriptor, _)) = self.watched.remove(&number) {
                 self.poll.remove(&descriptor);
@@ -530,7 +577,9 @@ impl Worker {
 impl WorkerConnection {
     /// Whether a connection without a seat may still have one; seated ones are never in the way.
     fn is_in_time(&mut self) -> bool {
-        let Stage::Greeting(arrival) = &mut self.stage else { return matches!(self.stage, Stage::Joining) };
+        let Stage::Greeting(arrival) = &mut self.stage else {
+            return matches!(self.stage, Stage::Joining);
+        };
         let mut out = Vec::new();
         let result = arrival.greeting.step(clock::now(), GreetingInput::Tick, &mut out);
         if matches!(arrival.entry, Entry::Securing(_)) {
@@ -546,7 +595,12 @@ impl WorkerConnection {
     }
 
     /// Works through what is in the inbox.
-    fn take_in(&mut self, house: &Arc<ServerContext>, poll: &Arc<Poll>, agenda: &mut Agenda) -> Goes {
+    fn take_in(
+        &mut self,
+        house: &Arc<ServerContext>,
+        poll: &Arc<Poll>,
+        agenda: &mut Agenda,
+    ) -> Goes {
         loop {
             let goes_on = match &mut self.stage {
                 Stage::Greeting(_) => self.greet(house, poll),
@@ -563,7 +617,13 @@ impl WorkerConnection {
                     house.tally.malformed.fetch_add(1, Ordering::Relaxed);
                     let host = self.host.map(Host::address);
                     if let Some(before) = house.bounds.may_say("connection", host) {
-                        tracing::info!(link = self.link.id.0, ?host, why, before, "connection refused");
+                        tracing::info!(
+                            link = self.link.id.0,
+                            ?host,
+                            why,
+                            before,
+                            "connection refused"
+                        );
                     }
                     return Goes::Ends;
                 }
@@ -631,9 +691,9 @@ impl WorkerConnection {
         if let Entry::Knocking = arrival.entry {
             arrival.entry = match (self.inbox.peek(), &house.tls) {
                 (None, _) => return Ok(false),
-                (Some(tls::FIRST_BYTE), Some(tls)) => {
-                    Entry::Securing(Box::new(Handshake::server(tls).map_err(|error| error.to_string())?))
-                }
+                (Some(tls::FIRST_BYTE), Some(tls)) => Entry::Securing(Box::new(
+                    Handshake::server(tls).map_err(|error| error.to_string())?,
+                )),
                 (Some(_), tls) => {
                     if tls.is_some() && !house.clear {
                         house.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
@@ -645,11 +705,16 @@ impl WorkerConnection {
                 }
             };
         }
-        if self.crowded && matches!(arrival.entry, Entry::In) && self.link.security() == Security::Clear {
+        if self.crowded
+            && matches!(arrival.entry, Entry::In)
+            && self.link.security() == Security::Clear
+        {
             arrival.greeting.refuse(HelloRefusal::Crowded);
         }
         while let Entry::Securing(handshake) = &mut arrival.entry {
-            let Some(record) = self.inbox.take_record().map_err(|error| error.to_string())? else { return Ok(false) };
+            let Some(record) = self.inbox.take_record().map_err(|error| error.to_string())? else {
+                return Ok(false);
+            };
             let mut out = Vec::new();
             let stepped = handshake.step(&record, &mut out);
             if !out.is_empty() {
@@ -664,7 +729,8 @@ impl WorkerConnection {
                 self.inbox.secure(secured.opener);
                 let security = Security::Tls { server: secured.server, shown: secured.shown };
                 self.link.secure(secured.sealer, security);
-                if self.crowded && !matches!(house.porter.certified(security), Certified::Server(_)) {
+                if self.crowded && !matches!(house.porter.certified(security), Certified::Server(_))
+                {
                     arrival.greeting.refuse(HelloRefusal::Crowded);
                 }
             }
@@ -706,7 +772,10 @@ fn to_frame(frame: fabric::ReceivedFrame<'_>) -> Result<Frame, dafs::WireError> 
 
 fn measure(header: &[u8; FrameHeader::BYTES]) -> Result<Extent, &'static str> {
     match FrameHeader::parse(header) {
-        Ok(header) => Ok(Extent { message: header.message_bytes as usize, payload: header.payload_bytes as usize }),
+        Ok(header) => Ok(Extent {
+            message: header.message_bytes as usize,
+            payload: header.payload_bytes as usize,
+        }),
         Err(error) => {
             tracing::debug!(%error, "malformed header");
             Err("not a header of this protocol")

@@ -1,4 +1,5 @@
-//! Calls through sockets: every kind of payload there and back, breaks, locks, descriptors, cancellation.
+//! Calls through sockets: every kind of payload there and back, breaks, locks, descriptors,
+//! cancellation.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use client::{CallError, Cancel, Remote};
 use common::*;
 use types::{
-    Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Lending, LockFamily, LockMode, LockOwner, NewKind, SetTime,
-    StatusChange, VolumeCall,
+    Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Lending, LockFamily, LockMode,
+    LockOwner, NewKind, SetTime, StatusChange, VolumeCall,
 };
 
 #[test]
@@ -37,7 +38,11 @@ fn answers_come_back_over_both_kinds_of_sockets() {
             panic!("a listing");
         };
         assert_eq!((entries.len(), end), (index + 1, true));
-        let change = StatusChange { mode: Some(0o600), modified: Some(SetTime::Now), ..StatusChange::default() };
+        let change = StatusChange {
+            mode: Some(0o600),
+            modified: Some(SetTime::Now),
+            ..StatusChange::default()
+        };
         assert_eq!(status(&ask(&session, Call::SetStatus { fid: file, change })).mode, 0o600);
         assert!(matches!(ask(&session, Call::Commit { fid: file }), Answer::Committed { .. }));
         let Answer::Report(report) = ask(&session, Call::ServerReport) else { panic!("a report") };
@@ -68,7 +73,13 @@ fn a_chain_names_what_it_made() {
     let session = connect(cell.unix());
     let dir = root(&session);
     let calls = vec![
-        Call::Make { dir, name: name("new"), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded },
+        Call::Make {
+            dir,
+            name: name("new"),
+            kind: NewKind::File,
+            mode: 0o644,
+            how: CreateHow::Guarded,
+        },
         Call::Write {
             fid: Fid::CURRENT,
             offset: Some(0),
@@ -108,21 +119,28 @@ fn long_reads_of_a_chain_come_in_order_up_to_the_first_that_is_refused() {
         let session = connect(endpoint);
         let dir = root(&session);
         let file = status(&ask(&session, Call::MakeUnnamed { dir, mode: 0o644 })).fid;
-        (0..12_u8).for_each(|n| drop(write(&session, file, u64::from(n) * BLOCK as u64, vec![n; BLOCK])));
-        let read = |n: u64| Call::Read { fid: file, offset: n * BLOCK as u64, length: BLOCK as u32 };
+        (0..12_u8)
+            .for_each(|n| drop(write(&session, file, u64::from(n) * BLOCK as u64, vec![n; BLOCK])));
+        let read =
+            |n: u64| Call::Read { fid: file, offset: n * BLOCK as u64, length: BLOCK as u32 };
         let mut calls: Vec<Call> = (0..12).map(read).collect();
         calls.insert(10, Call::Read { fid: dir, offset: 0, length: BLOCK as u32 });
         let mut heard = Vec::new();
         session.chain_each(&Caller::ROOT, calls, &mut |at, result| {
             heard.push(match result.map(|reply| reply.answer) {
-                Ok(Answer::Data { data, .. }) => Ok(data.len() == BLOCK && data.iter().all(|byte| *byte == at as u8)),
+                Ok(Answer::Data { data, .. }) => {
+                    Ok(data.len() == BLOCK && data.iter().all(|byte| *byte == at as u8))
+                }
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => Err(error),
             });
         });
         let aborted = Err(CallError::Fault(Fault::ChainAborted));
         assert!(heard[..10].iter().all(|whole| *whole == Ok(true)), "{heard:?}");
-        assert_eq!(heard[10..], [Err(CallError::Fault(Fault::IsDirectory)), aborted.clone(), aborted]);
+        assert_eq!(
+            heard[10..],
+            [Err(CallError::Fault(Fault::IsDirectory)), aborted.clone(), aborted]
+        );
     }
 }
 
@@ -140,7 +158,9 @@ fn short_reads_of_several_chains_and_single_ones_are_answered_beside_each_other(
         });
         let read = |n: usize| Call::Read { fid: files[n % 4], offset: 0, length: 64 << 10 };
         let check = |n: usize, answer: &Answer| match answer {
-            Answer::Data { data, .. } => assert!(data[..] == vec![lengths[n % 4] as u8; lengths[n % 4]], "{n}"),
+            Answer::Data { data, .. } => {
+                assert!(data[..] == vec![lengths[n % 4] as u8; lengths[n % 4]], "{n}");
+            }
             other => panic!("{other:?}"),
         };
         std::thread::scope(|scope| {
@@ -150,7 +170,9 @@ fn short_reads_of_several_chains_and_single_ones_are_answered_beside_each_other(
                     for round in 0..20 {
                         let calls = (first..first + 16).map(read).collect();
                         let results = session.chain(&Caller::ROOT, calls);
-                        (first..).zip(results).for_each(|(n, result)| check(n, &result.unwrap().answer));
+                        (first..)
+                            .zip(results)
+                            .for_each(|(n, result)| check(n, &result.unwrap().answer));
                         check(first + round, &ask(session, read(first + round)));
                     }
                 });
@@ -247,7 +269,8 @@ fn a_waiting_lock_can_be_taken_back() {
         assert_eq!(try_ask(&waiter, lock(file, false)), Err(CallError::Fault(Fault::Locked)));
         let cancel = Cancel::new();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| waiter.call(&Caller::ROOT, lock(file, true), Some(&cancel)));
+            let waiting =
+                scope.spawn(|| waiter.call(&Caller::ROOT, lock(file, true), Some(&cancel)));
             std::thread::sleep(Duration::from_millis(30));
             assert!(!waiting.is_finished());
             // Other calls go on meanwhile.
@@ -258,7 +281,8 @@ fn a_waiting_lock_can_be_taken_back() {
             let waiting = scope.spawn(|| ask(&waiter, lock(file, true)));
             std::thread::sleep(Duration::from_millis(30));
             let range = ByteRange::ALL;
-            let unlock = Call::Unlock { fid: file, owner: LockOwner(1), family: LockFamily::Posix, range };
+            let unlock =
+                Call::Unlock { fid: file, owner: LockOwner(1), family: LockFamily::Posix, range };
             ask(&holder, unlock);
             assert_eq!(waiting.join().unwrap(), Answer::Done);
         });
@@ -365,7 +389,14 @@ fn what_is_executed_late_is_made_stable_in_the_background_too() {
     let origin = types::ReplyAddress { session: attached.session, slot: 0, request: 1 };
     let change = types::StatusChange { mode: Some(0o700), ..types::StatusChange::default() };
     let call = Call::SetStatus { fid: dir, change };
-    vice.perform(client::clock::now(), types::Timestamp::new(5, 0), &Caller::ROOT, origin, call, &mut effects);
+    vice.perform(
+        client::clock::now(),
+        types::Timestamp::new(5, 0),
+        &Caller::ROOT,
+        origin,
+        call,
+        &mut effects,
+    );
     assert!(partition.applied() > before);
     wait_for("what was executed late is synced", || partition.is_stable());
 }

@@ -8,14 +8,19 @@ use client::{CallError, ClientOptions, Endpoint, Remote};
 use common::{Cell, ask, connect, name, try_ask, wait_for};
 use server::CellPlace;
 use types::{
-    Answer, Busy, Call, Caller, CellCall, Changed, Fault, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeCall,
-    VolumeGroup, VolumeId, WhichVolume,
+    Answer, Busy, Call, Caller, CellCall, Changed, Fault, Revision, ServerId, ServerInfo, Site,
+    SiteKind, VolumeCall, VolumeGroup, VolumeId, WhichVolume,
 };
 
 mod common;
 
 fn group(number: u64, named: &str) -> VolumeGroup {
-    let site = Site { server: ServerId(7), partition: "/vicepa".into(), kind: SiteKind::ReadWrite, epoch: 0 };
+    let site = Site {
+        server: ServerId(7),
+        partition: "/vicepa".into(),
+        kind: SiteKind::ReadWrite,
+        epoch: 0,
+    };
     VolumeGroup::new(name(named), VolumeId(number), site)
 }
 
@@ -36,25 +41,39 @@ fn another_server_sees_what_one_beside_the_database_would() {
         let mut home = group(first.0, "home");
         let made = db.put_group(&home, Revision(0)).unwrap();
         assert_eq!(db.revision().unwrap(), made);
-        assert_eq!(db.put_group(&home, Revision(0)), Err(CellError::Conflict { expected: Revision(0), found: made }));
+        assert_eq!(
+            db.put_group(&home, Revision(0)),
+            Err(CellError::Conflict { expected: Revision(0), found: made })
+        );
         let namesake = group(first.0 + 1, "home");
         let taken = CellError::Taken { what: "the name home".into(), by: VolumeId(first.0) };
         assert_eq!(db.put_group(&namesake, Revision(0)), Err(taken));
         let mut thief = group(first.0 + 2, "other");
         thief.backup = Some(VolumeId(first.0));
-        let taken = CellError::Taken { what: format!("the number {}", first.0), by: VolumeId(first.0) };
+        let taken =
+            CellError::Taken { what: format!("the number {}", first.0), by: VolumeId(first.0) };
         assert_eq!(db.put_group(&thief, Revision(0)), Err(taken));
         home.read_only = Some(VolumeId(first.0 + 3));
-        home.busy = Some(Busy { operation: "release".into(), by: "somebody".into(), since_secs: 5 });
+        home.busy =
+            Some(Busy { operation: "release".into(), by: "somebody".into(), since_secs: 5 });
         let changed = db.put_group(&home, made).unwrap();
         let seen = db.group_of(VolumeId(first.0 + 3)).unwrap().unwrap();
         assert_eq!((&seen.record, seen.revision), (&home, changed));
         assert_eq!(db.group_named(&name("home")).unwrap(), Some(seen));
-        let server = ServerInfo { id: ServerId(9), name: "nine".into(), addresses: vec![], keys: vec![] };
+        let server =
+            ServerInfo { id: ServerId(9), name: "nine".into(), addresses: vec![], keys: vec![] };
         let entered = db.put_server(&server, Revision(0)).unwrap();
-        assert!(db.servers().unwrap().iter().any(|seen| seen.record == server && seen.revision == entered));
+        assert!(
+            db.servers()
+                .unwrap()
+                .iter()
+                .any(|seen| seen.record == server && seen.revision == entered)
+        );
         let news = db.changes(made, 100).unwrap();
-        assert_eq!(news, [(changed, Changed::Group(home.read_write)), (entered, Changed::Server(server.id))]);
+        assert_eq!(
+            news,
+            [(changed, Changed::Group(home.read_write)), (entered, Changed::Server(server.id))]
+        );
         // Over the server's restart: the session goes on.
         cell.crash();
         cell.start();
@@ -75,17 +94,27 @@ fn a_listing_of_many_comes_in_pages() {
         let mut large = group(number, &format!("volume-{number}"));
         let site = large.sites[0].clone();
         let named = |at: usize| format!("/{at:0254}");
-        large.sites.extend((0..60).map(|at| Site { partition: named(at), kind: SiteKind::ReadOnly, ..site.clone() }));
+        large.sites.extend((0..60).map(|at| Site {
+            partition: named(at),
+            kind: SiteKind::ReadOnly,
+            ..site.clone()
+        }));
         db.put_group(&large, Revision(0)).unwrap();
     }
-    let of_one_answer =
-        match ask(&connect(cell.unix()), Call::Cell(CellCall::Groups { after: VolumeId(first - 1), max: 100 })) {
-            Answer::Groups { groups, end: false } => groups.len(),
-            other => panic!("{other:?}"),
-        };
+    let of_one_answer = match ask(
+        &connect(cell.unix()),
+        Call::Cell(CellCall::Groups { after: VolumeId(first - 1), max: 100 }),
+    ) {
+        Answer::Groups { groups, end: false } => groups.len(),
+        other => panic!("{other:?}"),
+    };
     assert!((1..30).contains(&of_one_answer), "{of_one_answer}");
     let numbers = |max| -> Vec<u64> {
-        db.groups(VolumeId(first - 1), max).unwrap().iter().map(|seen| seen.record.read_write.0).collect()
+        db.groups(VolumeId(first - 1), max)
+            .unwrap()
+            .iter()
+            .map(|seen| seen.record.read_write.0)
+            .collect()
     };
     assert_eq!(numbers(1000), (first..first + 30).collect::<Vec<_>>());
     assert_eq!(numbers(25), (first..first + 25).collect::<Vec<_>>());
@@ -95,11 +124,15 @@ fn a_listing_of_many_comes_in_pages() {
 fn a_server_enters_itself_and_says_where_it_is() {
     let mut cell = start();
     let addresses = |cell: &Cell| match ask(&connect(cell.unix()), Call::Cell(CellCall::Servers)) {
-        Answer::Servers(servers) => servers.into_iter().map(|seen| (seen.record, seen.revision)).collect::<Vec<_>>(),
+        Answer::Servers(servers) => {
+            servers.into_iter().map(|seen| (seen.record, seen.revision)).collect::<Vec<_>>()
+        }
         other => panic!("{other:?}"),
     };
     let before = addresses(&cell);
-    let Answer::Servers(me) = ask(&connect(cell.unix()), Call::Cell(CellCall::Me)) else { panic!() };
+    let Answer::Servers(me) = ask(&connect(cell.unix()), Call::Cell(CellCall::Me)) else {
+        panic!()
+    };
     assert_eq!((me.len(), &me[0].record), (1, &before[0].0), "who is asked says the same");
     let Endpoint::Tcp(address) = cell.tcp() else { panic!() };
     assert_eq!(before[0].0.addresses, [address.parse().unwrap()]);
@@ -122,11 +155,16 @@ fn only_root_changes_it_and_who_has_none_says_so() {
     let as_user = |call| session.call(&user, Call::Cell(call), None).map(|reply| reply.answer);
     let refused = as_user(CellCall::TakeNumbers { above: VolumeId(0), count: 1 }).unwrap_err();
     assert_eq!(refused.to_string(), Fault::NotPermitted.to_string());
-    assert!(matches!(as_user(CellCall::Groups { after: VolumeId(0), max: 1 }), Ok(Answer::Groups { .. })));
+    assert!(matches!(
+        as_user(CellCall::Groups { after: VolumeId(0), max: 1 }),
+        Ok(Answer::Groups { .. })
+    ));
     let none = as_user(CellCall::Group { volume: WhichVolume::Id(VolumeId(4711)) }).unwrap_err();
     assert_eq!(none.to_string(), Fault::NoVolume.to_string());
     for count in [0, u32::MAX] {
-        let refused = try_ask(&session, Call::Cell(CellCall::TakeNumbers { above: VolumeId(0), count })).unwrap_err();
+        let refused =
+            try_ask(&session, Call::Cell(CellCall::TakeNumbers { above: VolumeId(0), count }))
+                .unwrap_err();
         assert_eq!(refused.to_string(), Fault::Invalid.to_string());
     }
     let without = Cell::new();
@@ -143,7 +181,11 @@ fn many_at_once_lose_no_change() {
     let add = |db: &RemoteCellDb, server: u128| loop {
         let seen = db.group_of(first).unwrap().unwrap();
         let mut group = seen.record;
-        group.sites.push(Site { server: ServerId(server), kind: SiteKind::ReadOnly, ..group.sites[0].clone() });
+        group.sites.push(Site {
+            server: ServerId(server),
+            kind: SiteKind::ReadOnly,
+            ..group.sites[0].clone()
+        });
         match db.put_group(&group, seen.revision) {
             Ok(_) => return,
             Err(CellError::Conflict { .. }) => {}
@@ -200,10 +242,20 @@ fn servers_of_a_cell_give_no_number_twice() {
     assert_eq!((&*servers[0].name, &*servers[1].name), ("first", "second"));
     assert_eq!(servers[1].addresses, ["10.0.0.1:7".parse().unwrap()]);
     let root = db.group_named(&name("root")).unwrap().unwrap().record;
-    let site = Site { server: servers[0].id, partition: "/vicepa".into(), kind: SiteKind::ReadWrite, epoch: 0 };
+    let site = Site {
+        server: servers[0].id,
+        partition: "/vicepa".into(),
+        kind: SiteKind::ReadWrite,
+        epoch: 0,
+    };
     assert_eq!((root.read_write, root.sites), (VolumeId(1), vec![site]), "entered by itself");
     let numbers: Vec<u64> = (0..6)
-        .map(|at| number_of(&ask(&connect([cell.unix(), other.unix()][at % 2].clone()), create(&format!("v{at}")))))
+        .map(|at| {
+            number_of(&ask(
+                &connect([cell.unix(), other.unix()][at % 2].clone()),
+                create(&format!("v{at}")),
+            ))
+        })
         .collect();
     // Both partitions had a volume with the number 1 before.
     assert_eq!(numbers, [2, 3, 4, 5, 6, 7]);
@@ -216,7 +268,9 @@ fn volumes_are_served_while_the_database_is_away_and_none_is_made() {
     let session = connect(other.unix());
     ask(&session, create("before"));
     cell.crash();
-    let away = |answer: Result<Answer, CallError>| assert_eq!(answer.unwrap_err().fault(), Some(Fault::CellAway));
+    let away = |answer: Result<Answer, CallError>| {
+        assert_eq!(answer.unwrap_err().fault(), Some(Fault::CellAway));
+    };
     away(try_ask(&session, create("meanwhile")));
     away(try_ask(&session, Call::Cell(CellCall::Servers)));
     assert!(matches!(ask(&session, Call::Root { volume: name("before") }), Answer::Status(_)));
@@ -237,5 +291,7 @@ fn a_database_that_cannot_be_opened_keeps_nobody_from_being_served() {
     assert!(matches!(ask(&session, Call::Root { volume: name("root") }), Answer::Status(_)));
     std::fs::remove_file(cell.path("celldb")).unwrap();
     wait_for("the database", || try_ask(&session, create("x")).is_ok());
-    assert!(matches!(ask(&session, Call::Cell(CellCall::Servers)), Answer::Servers(servers) if servers.len() == 1));
+    assert!(
+        matches!(ask(&session, Call::Cell(CellCall::Servers)), Answer::Servers(servers) if servers.len() == 1)
+    );
 }

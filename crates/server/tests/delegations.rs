@@ -1,4 +1,5 @@
-//! Delegations through sockets: chains, recalls over the back connection, and a server that dies in between.
+//! Delegations through sockets: chains, recalls over the back connection, and a server that dies in
+//! between.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +10,10 @@ use std::time::Duration;
 
 use client::{CallError, Remote, Session};
 use common::*;
-use types::{Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, Status, Timestamp, VnodeSlots};
+use types::{
+    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, Status, Timestamp,
+    VnodeSlots,
+};
 
 const FILES: u64 = 32;
 
@@ -22,7 +26,13 @@ fn delegate(session: &Session, dir: Fid) -> (Status, VnodeSlots) {
 
 fn new_directory(session: &Session, called: &str) -> Fid {
     let how = CreateHow::Guarded;
-    let make = Call::Make { dir: root(session), name: name(called), kind: NewKind::Directory, mode: 0o755, how };
+    let make = Call::Make {
+        dir: root(session),
+        name: name(called),
+        kind: NewKind::Directory,
+        mode: 0o755,
+        how,
+    };
     status(&ask(session, make)).fid
 }
 
@@ -43,8 +53,13 @@ fn files(dir: Fid, slots: VnodeSlots, numbers: std::ops::Range<u64>) -> Vec<Call
         let (kind, how) = (NewKind::File, CreateHow::Guarded);
         let make = Call::Make { dir, name: name(&format!("f{number}")), kind, mode: 0o644, how };
         let (fid, data) = (slots.fid(dir.volume, slot, false), format!("bytes of {number}").into());
-        let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
-        [(slot, make), (0, write)].map(|(slot, call)| Call::Delegated { at, slot, call: Box::new(call) })
+        let write =
+            Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
+        [(slot, make), (0, write)].map(|(slot, call)| Call::Delegated {
+            at,
+            slot,
+            call: Box::new(call),
+        })
     };
     numbers.flat_map(file).collect()
 }
@@ -76,13 +91,16 @@ fn who_asks_waits_for_the_chain_that_is_still_to_come() {
             }
             assert_eq!(ask(&holder, Call::Return { fids: vec![dir] }), Answer::Done);
             let seen = asking.join().unwrap();
-            let seen: Vec<Status> = seen.into_iter().map(|reply| status(&reply.unwrap().answer)).collect();
+            let seen: Vec<Status> =
+                seen.into_iter().map(|reply| status(&reply.unwrap().answer)).collect();
             assert_eq!(seen[1].data_version, before.data_version + 2 * FILES, "DE-2");
         });
         let file = slots.fid(dir.volume, slots.first + 40, false);
         assert_eq!(read(&other, file, 0, 100), "bytes of 40");
-        let mut late =
-            holder.chain(&Caller::ROOT, files(dir, slots, 90..92)).into_iter().map(|reply| reply.unwrap_err());
+        let mut late = holder
+            .chain(&Caller::ROOT, files(dir, slots, 90..92))
+            .into_iter()
+            .map(|reply| reply.unwrap_err());
         assert_eq!(late.next(), Some(CallError::Fault(Fault::NotDelegated)));
         assert!(late.all(|fault| fault == CallError::Fault(Fault::ChainAborted)));
     }

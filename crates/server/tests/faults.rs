@@ -1,5 +1,5 @@
-//! Connections cut at random bytes, servers that die and come back, clients that die: everything is done exactly once, nothing waits
-//! for ever.
+//! Connections cut at random bytes, servers that die and come back, clients that die: everything is
+//! done exactly once, nothing waits for ever.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,17 +14,29 @@ use client::{CallError, Cancel, ClientIdentity, Endpoint, Remote, Session, Sessi
 use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use types::{Answer, ByteRange, Call, Caller, CreateHow, Fid, LockFamily, LockMode, LockOwner, NewKind};
+use types::{
+    Answer, ByteRange, Call, Caller, CreateHow, Fid, LockFamily, LockMode, LockOwner, NewKind,
+};
 
 #[allow(dead_code)]
 mod proxy;
 
 fn lock(fid: Fid, wait: bool, reclaim: bool) -> Call {
     let (owner, pid, family) = (LockOwner(1), 1, LockFamily::Posix);
-    Call::Lock { fid, owner, pid, family, range: ByteRange::ALL, mode: LockMode::Exclusive, wait, reclaim }
+    Call::Lock {
+        fid,
+        owner,
+        pid,
+        family,
+        range: ByteRange::ALL,
+        mode: LockMode::Exclusive,
+        wait,
+        reclaim,
+    }
 }
 
-/// Appends numbered lines from several threads until told to stop; each line must be there exactly once.
+/// Appends numbered lines from several threads until told to stop; each line must be there exactly
+/// once.
 fn append_lines(session: &Session, fid: Fid, threads: usize, lines: usize) -> Vec<String> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -48,8 +60,11 @@ fn append_lines(session: &Session, fid: Fid, threads: usize, lines: usize) -> Ve
 
 fn check_lines(session: &Session, fid: Fid, mut expected: Vec<String>) {
     let text = read(session, fid, 0, 1 << 20);
-    let mut found: Vec<String> =
-        String::from_utf8(text.to_vec()).unwrap().split_inclusive('\n').map(str::to_owned).collect();
+    let mut found: Vec<String> = String::from_utf8(text.to_vec())
+        .unwrap()
+        .split_inclusive('\n')
+        .map(str::to_owned)
+        .collect();
     found.sort();
     expected.sort();
     assert!(found == expected, "{} lines, {} expected", found.len(), expected.len());
@@ -109,7 +124,10 @@ fn calls_go_on_through_a_restart_of_the_server() {
     check_lines(&session, file, expected);
     wait_for("the claims", || *heard.restarts.lock() > 0);
     let claimed = heard.claimed.lock().clone();
-    assert!(!claimed.is_empty() && claimed.iter().all(|result| *result == Ok(Answer::Done)), "{claimed:?}");
+    assert!(
+        !claimed.is_empty() && claimed.iter().all(|result| *result == Ok(Answer::Done)),
+        "{claimed:?}"
+    );
     assert_eq!(*heard.lost.lock(), 0);
     // The lock was kept through all of it.
     let other = connect(cell.tcp());
@@ -168,11 +186,13 @@ fn a_question_to_a_server_that_hangs_can_be_taken_back() {
     let process = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
     // The signal is on its way; only when every thread has stopped does nobody answer any more.
-    let stopped = rustix::process::waitpid(Some(process), rustix::process::WaitOptions::UNTRACED).unwrap();
+    let stopped =
+        rustix::process::waitpid(Some(process), rustix::process::WaitOptions::UNTRACED).unwrap();
     assert!(stopped.is_some_and(|(_, status)| status.stopped()));
     let cancel = Cancel::new();
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| session.call(&Caller::ROOT, Call::GetStatus { fid: root }, Some(&cancel)));
+        let asking = scope
+            .spawn(|| session.call(&Caller::ROOT, Call::GetStatus { fid: root }, Some(&cancel)));
         std::thread::sleep(Duration::from_millis(100));
         assert!(!asking.is_finished());
         cancel.cancel();
@@ -246,7 +266,9 @@ fn locks_of_a_killed_client_are_free_at_once() {
     let session = connect(cell.unix());
     let dir = root(&session);
     let mut child = this_test("hold_a_lock_for_another_test", cell.dir.path());
-    wait_for("the child's lock", || try_ask(&session, Call::Lookup { dir, name: name("ready") }).is_ok());
+    wait_for("the child's lock", || {
+        try_ask(&session, Call::Lookup { dir, name: name("ready") }).is_ok()
+    });
     let file = status(&ask(&session, Call::Lookup { dir, name: name("locked") })).fid;
     assert!(try_ask(&session, lock(file, false, false)).is_err());
     let killed = Instant::now();
@@ -308,7 +330,8 @@ fn nobody_waits_for_ever_who_does_not_want_to() {
     assert_eq!(try_ask(&hasty, Call::GetStatus { fid: dir }), Err(CallError::TimedOut));
     let cancel = Cancel::new();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| session.call(&Caller::ROOT, Call::GetStatus { fid: dir }, Some(&cancel)));
+        let waiting = scope
+            .spawn(|| session.call(&Caller::ROOT, Call::GetStatus { fid: dir }, Some(&cancel)));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiting.is_finished());
         cancel.cancel();
@@ -322,7 +345,8 @@ fn nobody_waits_for_ever_who_does_not_want_to() {
 #[test]
 fn who_cannot_connect_learns_why() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = SessionConfig::new(Endpoint::Unix(dir.path().join("nothing")), ClientIdentity::fleeting());
+    let mut config =
+        SessionConfig::new(Endpoint::Unix(dir.path().join("nothing")), ClientIdentity::fleeting());
     config.attach_within = Some(Duration::from_millis(100));
     let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("nothing listens") };
     assert!(why.contains("nothing") && why.contains("No such file"), "{why}");
@@ -336,8 +360,12 @@ fn who_cannot_connect_learns_why() {
         std::thread::sleep(Duration::from_millis(200));
     });
     let mut config = SessionConfig::new(Endpoint::Tcp(address), ClientIdentity::fleeting());
-    config.options = fabric::ConnectionOptions { connect_within: Duration::from_secs(1), ..Default::default() }.into();
-    let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("no server of ours") };
+    config.options =
+        fabric::ConnectionOptions { connect_within: Duration::from_secs(1), ..Default::default() }
+            .into();
+    let Err(CallError::Refused(why)) = Session::connect(config) else {
+        panic!("no server of ours")
+    };
     assert!(why.contains("no Rialto server"), "{why}");
     serving.join().unwrap();
 }
@@ -392,7 +420,8 @@ fn breaks_arrive_although_connections_are_cut_again_and_again() {
         heard.breaks.lock().clear();
         let before = Instant::now();
         write(&writer, file, 0, format!("{round}"));
-        // It was told before the write was acknowledged (CB-1), and soon (nobody waited for a lease).
+        // It was told before the write was acknowledged (CB-1), and soon (nobody waited for a
+        // lease).
         assert!(heard.broken(file), "round {round}");
         assert!(before.elapsed() < types::limits::LEASE, "round {round}: {:?}", before.elapsed());
     }
@@ -421,7 +450,11 @@ impl dafs::credentials::Wallet for AnyToken {
     fn changes(&self) -> u64 {
         1
     }
-    fn show(&self, caller: &Caller, _line: &dafs::credentials::ProofContext) -> Option<dafs::credentials::TokenProof> {
+    fn show(
+        &self,
+        caller: &Caller,
+        _line: &dafs::credentials::ProofContext,
+    ) -> Option<dafs::credentials::TokenProof> {
         let client = guard::Signer::new(&[3; 32]);
         let token = guard::Token {
             cell: "cell.test".to_owned(),
@@ -435,12 +468,14 @@ impl dafs::credentials::Wallet for AnyToken {
             renewable: i64::MAX,
             client: client.public(),
         };
-        let shown = dafs::credentials::TokenProof { token: token.sign(&client).into(), proof: [0; 64] };
+        let shown =
+            dafs::credentials::TokenProof { token: token.sign(&client).into(), proof: [0; 64] };
         (caller.uid == 4711).then_some(shown)
     }
 }
 
-/// A panic over what one client sends costs that client its connection, and no other client anything.
+/// A panic over what one client sends costs that client its connection, and no other client
+/// anything.
 #[test]
 fn m6_a_panic_costs_one_client_its_connection() {
     let cell = Cell::with(|config| {

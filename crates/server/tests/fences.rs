@@ -1,4 +1,5 @@
-//! Fences at two servers: when the call returns, nothing that a fenced one asks is executed at either; and who is not fenced goes on.
+//! Fences at two servers: when the call returns, nothing that a fenced one asks is executed at
+//! either; and who is not fenced goes on.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -11,13 +12,14 @@ use client::{CallError, Remote, Session};
 use common::*;
 use server::CellPlace;
 use types::{
-    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, LockFamily, LockMode, LockOwner, NewPrincipal, PrincipalId,
-    PrincipalKind, PtsCall, RequestIdentity, StatusChange, Whom,
+    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, LockFamily, LockMode, LockOwner,
+    NewPrincipal, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, StatusChange, Whom,
 };
 
 fn two() -> (Cell, Cell) {
     let first = Cell::with(|config| {
-        config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+        config.cell =
+            Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
     });
     let at = first.unix();
     let second = Cell::with(|config| config.cell = Some(CellPlace::At(at.clone())));
@@ -39,8 +41,12 @@ fn uid(uid: u32) -> Caller {
 
 fn user(session: &Session, name: &str, uid: u32) -> PrincipalId {
     let kind = PrincipalKind::User;
-    let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: None };
-    match ask(session, Call::Pts { on_behalf: None, call: Box::new(PtsCall::Create { new: Box::new(new) }) }) {
+    let new =
+        NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: None };
+    match ask(
+        session,
+        Call::Pts { on_behalf: None, call: Box::new(PtsCall::Create { new: Box::new(new) }) },
+    ) {
         Answer::Principals { principals, .. } => principals[0].0.id,
         other => panic!("{other:?}"),
     }
@@ -99,7 +105,11 @@ fn a_fenced_user_is_refused_at_both_servers_and_nobody_else_is() {
             let (number, missing) = fence(by, Whom::User(joe));
             assert_eq!(missing, 0, "round {round}");
             for (session, file) in [(&here, files[0]), (&there, files[1])] {
-                assert_eq!(fault(write_as(session, &uid(4711), file, 1)), Some(Fault::Fenced), "round {round}");
+                assert_eq!(
+                    fault(write_as(session, &uid(4711), file, 1)),
+                    Some(Fault::Fenced),
+                    "round {round}"
+                );
                 assert_eq!(fault(write_as(session, &uid(4712), file, 1)), None);
                 assert_eq!(fault(write_as(session, &Caller::ROOT, file, 1)), None);
             }
@@ -134,7 +144,8 @@ fn when_the_call_returns_nothing_more_of_a_fenced_one_happens() {
             let before = written.load(Ordering::SeqCst);
             wait_for("writes", || written.load(Ordering::SeqCst) > before);
             let (number, _) = fence(&here, Whom::User(joe));
-            // What he wrote until then is overwritten by somebody else; nothing of his may come behind it.
+            // What he wrote until then is overwritten by somebody else; nothing of his may come
+            // behind it.
             for (session, file) in [(&here, files[0]), (&there, files[1])] {
                 write_as(session, &Caller::ROOT, file, 0).unwrap();
             }
@@ -196,7 +207,12 @@ fn who_is_fenced_waits_for_no_lock_and_others_of_his_session_do() {
         reclaim: false,
     };
     let family = LockFamily::Flock;
-    let unlock = |owner| Call::Unlock { fid: file, owner: LockOwner(owner), family, range: types::ByteRange::ALL };
+    let unlock = |owner| Call::Unlock {
+        fid: file,
+        owner: LockOwner(owner),
+        family,
+        range: types::ByteRange::ALL,
+    };
     ask(&there, lock(1, false));
     let shared = connect(second.unix());
     let waiting = || {
@@ -207,7 +223,9 @@ fn who_is_fenced_waits_for_no_lock_and_others_of_his_session_do() {
         let wait_as = |who: u32| {
             let (shared, owner) = (&shared, u64::from(who));
             scope.spawn(move || {
-                let came = fault(shared.call(&uid(who), lock(owner, true), None).map(|reply| reply.answer));
+                let came = fault(
+                    shared.call(&uid(who), lock(owner, true), None).map(|reply| reply.answer),
+                );
                 shared.call(&Caller::ROOT, unlock(owner), None).unwrap();
                 came
             })
@@ -254,13 +272,15 @@ fn fences_end_by_themselves_and_outlive_the_server() {
     let here = connect(first.unix());
     let joe = user(&here, "joe", 4711);
     let file = open_file(&here, "f");
-    rule(&here, GuardCall::AddFence { whom: Whom::User(joe), seconds: 3600, why: String::new() }).unwrap();
+    rule(&here, GuardCall::AddFence { whom: Whom::User(joe), seconds: 3600, why: String::new() })
+        .unwrap();
     drop(here);
     first.crash();
     first.start();
     let here = connect(first.unix());
     assert_eq!(fault(write_as(&here, &uid(4711), file, 1)), Some(Fault::Fenced));
-    rule(&here, GuardCall::AddFence { whom: Whom::User(joe), seconds: 1, why: String::new() }).unwrap();
+    rule(&here, GuardCall::AddFence { whom: Whom::User(joe), seconds: 1, why: String::new() })
+        .unwrap();
     wait_for("the end of the fence", || fault(write_as(&here, &uid(4711), file, 1)).is_none());
 }
 
@@ -273,7 +293,10 @@ fn only_administrators_fence_and_root_of_the_socket_is_not_fenced() {
         for call in [
             GuardCall::Fences { after: 0, max: 1 },
             GuardCall::AddFence { whom: Whom::Token(5), seconds: 0, why: String::new() },
-            GuardCall::AddMandate { principal: PrincipalId(1), realm: types::Realm::Volumes("*".into()) },
+            GuardCall::AddMandate {
+                principal: PrincipalId(1),
+                realm: types::Realm::Volumes("*".into()),
+            },
         ] {
             for behalf in [None, Some(PrincipalId::NONE)] {
                 let call = Call::Guard { behalf, call: Box::new(call.clone()) };
@@ -294,7 +317,8 @@ fn only_administrators_fence_and_root_of_the_socket_is_not_fenced() {
 #[test]
 fn who_finds_a_new_server_in_the_cell_finds_the_fences_there() {
     let first = Cell::with(|config| {
-        config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+        config.cell =
+            Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
     });
     wait_for("the first server in the cell", || servers(&first) == 1);
     let here = connect(first.unix());
@@ -318,7 +342,8 @@ fn who_was_kept_out_is_kept_out_by_a_server_that_is_started_without_the_database
     second.config.rules = Some(second.path("rules"));
     second.start();
     let file = open_file(&connect(second.unix()), "f");
-    let (number, missing) = fence(&connect(first.unix()), Whom::Hosts { address: [127, 0, 0, 1].into(), prefix: 32 });
+    let (number, missing) =
+        fence(&connect(first.unix()), Whom::Hosts { address: [127, 0, 0, 1].into(), prefix: 32 });
     assert_eq!(missing, 0);
     let writes = |second: &Cell| fault(write_as(&connect(second.tcp()), &uid(4711), file, 1));
     assert_eq!(writes(&second), Some(Fault::Fenced));

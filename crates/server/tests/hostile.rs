@@ -1,4 +1,5 @@
-//! Noise on the server's port: refused clearly, counted, and no harm to a real client or to the server's memory.
+//! Noise on the server's port: refused clearly, counted, and no harm to a real client or to the
+//! server's memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -103,7 +104,9 @@ fn attach(stream: &mut TcpStream) -> (SessionId, Terms) {
     stream.write_all(&hello.to_bytes()).unwrap();
     let mut answer = [0; HelloAnswer::BYTES];
     stream.read_exact(&mut answer).unwrap();
-    let Ok(HelloAnswer::Welcome(terms)) = HelloAnswer::parse(&answer, &hello) else { panic!("welcome") };
+    let Ok(HelloAnswer::Welcome(terms)) = HelloAnswer::parse(&answer, &hello) else {
+        panic!("welcome")
+    };
     let client = ClientId(rand::random());
     let attach = Attach { client, incarnation: 1, resume: None, display: "hostile".into(), pid: 1 };
     send(stream, SessionId(0), &terms, &Message::Attach(attach));
@@ -150,7 +153,8 @@ fn noise_is_refused_in_plain_words_and_counted() {
         stream.write_all(noise).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
-        let refused = HelloAnswer::parse(answer[..].try_into().unwrap(), &Hello::full(Features::NONE));
+        let refused =
+            HelloAnswer::parse(answer[..].try_into().unwrap(), &Hello::full(Features::NONE));
         assert_eq!(refused, Ok(HelloAnswer::Refused(HelloRefusal::NotOurs)));
         assert!(String::from_utf8_lossy(&answer).contains("Rialto"), "{answer:?}");
     }
@@ -207,8 +211,12 @@ fn m14_a_newer_client_is_answered_and_not_cut_off() {
     ];
     for (number, (procedure, message, payload)) in (1..).zip(sent) {
         let is_known = procedure == known.procedure && message == known.message;
-        let header =
-            FrameHeader { procedure, request: number, credential: 1, ..FrameHeader::new(FrameKind::Request, id) };
+        let header = FrameHeader {
+            procedure,
+            request: number,
+            credential: 1,
+            ..FrameHeader::new(FrameKind::Request, id)
+        };
         let frame = dafs::Frame::new(header, message, payload.into()).sealed(terms.features);
         let bytes = [&frame.header.to_bytes()[..], &frame.message, &frame.payload].concat();
         // The same request again is refused in the same way.
@@ -233,7 +241,8 @@ fn silence_truncation_and_dribble_do_not_stop_a_real_client() {
     let quiet = served.rss_kib();
     // A thousand that say nothing: more than are tolerated, so the oldest are turned away.
     let mut silent: Vec<TcpStream> = (0..1000).map(|_| served.connect()).collect();
-    // Three hundred that stop in the middle of a hello, or of an attach that claims a large message.
+    // Three hundred that stop in the middle of a hello, or of an attach that claims a large
+    // message.
     let hello = Hello::full(Features::NONE).to_bytes();
     for _ in 0..300 {
         let mut stream = served.connect();
@@ -269,7 +278,10 @@ fn silence_truncation_and_dribble_do_not_stop_a_real_client() {
         ask(&newcomer, Call::GetStatus { fid: dir });
         stop.store(true, Ordering::SeqCst);
         dribble.join().unwrap();
-        assert!(calls > 1000 && slowest < Duration::from_millis(500), "{calls} calls, slowest {slowest:?}");
+        assert!(
+            calls > 1000 && slowest < Duration::from_millis(500),
+            "{calls} calls, slowest {slowest:?}"
+        );
     });
     let grown = served.rss_kib().saturating_sub(quiet);
     assert!(grown < 16 << 10, "{grown} KiB for {} strangers", silent.len());
@@ -318,7 +330,8 @@ fn ask_for_much(stream: &mut TcpStream, session: SessionId, terms: &Terms, file:
     let caller = types::Caller::ROOT;
     send(stream, session, terms, &Message::Credential { handle: 1, caller });
     for slot in 0..100 {
-        let call = dafs::encode_call(&Call::Read { fid: file, offset: 0, length: 1 << 20 }).unwrap();
+        let call =
+            dafs::encode_call(&Call::Read { fid: file, offset: 0, length: 1 << 20 }).unwrap();
         let mut header = FrameHeader::new(FrameKind::Request, session);
         header.procedure = call.procedure;
         header.slot = slot;
@@ -351,10 +364,13 @@ fn ten_thousand_idle_connections_cost_little() {
             stream
         })
         .collect();
-    // They are shown out after ten seconds of silence, so a busy machine takes as many as come in five.
+    // They are shown out after ten seconds of silence, so a busy machine takes as many as come in
+    // five.
     let began = Instant::now();
-    let idle: Vec<TcpStream> =
-        (40..count).take_while(|_| began.elapsed() < Duration::from_secs(5)).map(|_| served.connect()).collect();
+    let idle: Vec<TcpStream> = (40..count)
+        .take_while(|_| began.elapsed() < Duration::from_secs(5))
+        .map(|_| served.connect())
+        .collect();
     let all = (idle.len() + attached.len()) as u64;
     wait_for("all of them", || served.count(&session, "connections_accepted") > all);
     let open = served.count(&session, "connections");

@@ -1,5 +1,6 @@
-//! The server's process is killed while it executes chains of delegated changes: whatever a client had heard of is on the partition, in
-//! order (DU-2, DE-4), and with the next server the chain goes on.
+//! The server's process is killed while it executes chains of delegated changes: whatever a client
+//! had heard of is on the partition, in order (DU-2, DE-4), and with the next server the chain goes
+//! on.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -54,7 +55,9 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
         let mut calls = Vec::new();
         for number in next..next + CHAIN / 2 {
             if slots.count == 0 {
-                let Ok(Answer::Delegation { slots: more, .. }) = try_ask(session, Call::Delegate { fid: dir }) else {
+                let Ok(Answer::Delegation { slots: more, .. }) =
+                    try_ask(session, Call::Delegate { fid: dir })
+                else {
                     return;
                 };
                 slots = more;
@@ -63,7 +66,8 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
             let name = name(&number.to_string());
             let make = Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how };
             let (fid, data) = (slots.fid(dir.volume, slot, false), contents(number).into());
-            let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
+            let write =
+                Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
             calls.extend([(slot, make), (0, write)].map(|(slot, call)| Call::Delegated {
                 at,
                 slot,
@@ -85,13 +89,15 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
     }
 }
 
-/// What the partition has of the directory: a beginning of the files; of the last one the bytes may still be missing.
+/// What the partition has of the directory: a beginning of the files; of the last one the bytes may
+/// still be missing.
 fn check(partition: &Partition, dir: Fid, heard: u64) -> u64 {
     let volume = partition.volume(dir.volume).unwrap().unwrap();
     let entries = volume.vnode(dir.vnode).unwrap().unwrap().entries;
     assert!(entries >= heard, "{heard} files were heard of, and there are {entries}");
     for number in 0..entries {
-        let entry = volume.lookup(dir.vnode, number.to_string().as_bytes()).unwrap().expect("no gap");
+        let entry =
+            volume.lookup(dir.vnode, number.to_string().as_bytes()).unwrap().expect("no gap");
         let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
         let bytes = volume.read(&vnode, 0, 1 << 20).unwrap();
         let is_last = number + 1 == entries && number >= heard;
@@ -129,8 +135,17 @@ fn what_was_heard_of_a_chain_survives_kill_9() {
             child.kill().unwrap();
             child.wait().unwrap();
             let before = heard.load(Ordering::SeqCst);
-            let partition = Partition::open(&place.path().join("vicepa"), OpenOptions::default()).unwrap();
-            assert!(partition.volume(dir.volume).unwrap().unwrap().vnode(VnodeNo::ROOT).unwrap().is_some());
+            let partition =
+                Partition::open(&place.path().join("vicepa"), OpenOptions::default()).unwrap();
+            assert!(
+                partition
+                    .volume(dir.volume)
+                    .unwrap()
+                    .unwrap()
+                    .vnode(VnodeNo::ROOT)
+                    .unwrap()
+                    .is_some()
+            );
             let found = check(&partition, dir, before);
             drop(partition);
             let server = Server::start(&config(place.path())).unwrap();
@@ -138,7 +153,8 @@ fn what_was_heard_of_a_chain_survives_kill_9() {
             let after = heard.load(Ordering::SeqCst);
             println!("round {round}: {before} heard of, {found} found, {after} in the end");
             server.stop().unwrap();
-            let partition = Partition::open(&place.path().join("vicepa"), OpenOptions::default()).unwrap();
+            let partition =
+                Partition::open(&place.path().join("vicepa"), OpenOptions::default()).unwrap();
             check(&partition, dir, after);
         });
     }

@@ -1,5 +1,6 @@
-//! The server of the cell's database is silent: packets to it are dropped. Other servers serve whom they
-//! know as before, refuse whom they do not know soon, and believe what they knew for a bounded time.
+//! The server of the cell's database is silent: packets to it are dropped. Other servers serve whom
+//! they know as before, refuse whom they do not know soon, and believe what they knew for a bounded
+//! time.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,21 +15,24 @@ use common::*;
 use proxy::Proxy;
 use server::{CellPlace, ServerConfig};
 use types::{
-    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, NewPrincipal, PrincipalId, PrincipalKind, PtsCall,
-    RequestIdentity, Whom,
+    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, NewPrincipal, PrincipalId,
+    PrincipalKind, PtsCall, RequestIdentity, Whom,
 };
 
 const JOE: u32 = 4711;
 /// No principal has these uids, which the database alone knows.
 const UNKNOWN: u32 = 6000;
-/// What the issue promises, with room for a machine that is busy with other tests. Without look-ups in
-/// threads of their own an asker waited for 10 s and more.
+/// What the issue promises, with room for a machine that is busy with other tests. Without look-ups
+/// in threads of their own an asker waited for 10 s and more.
 const SOON: Duration = Duration::from_secs(5);
 
-/// `SILENT_SECS` is how long the database is silent. With `SILENT_CHECK` the times are judged by what is promised:
-/// known users wait at most twice as long as before (99th percentile), unknown ones are refused within 3 s.
+/// `SILENT_SECS` is how long the database is silent. With `SILENT_CHECK` the times are judged by
+/// what is promised: known users wait at most twice as long as before (99th percentile), unknown
+/// ones are refused within 3 s.
 fn silence() -> Duration {
-    Duration::from_secs(std::env::var("SILENT_SECS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(4))
+    Duration::from_secs(
+        std::env::var("SILENT_SECS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(4),
+    )
 }
 
 struct World {
@@ -41,7 +45,8 @@ struct World {
 /// matter who asks.
 fn world(change: impl FnOnce(&mut ServerConfig)) -> World {
     let first = Cell::with(|config| {
-        config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+        config.cell =
+            Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
     });
     let proxy = Proxy::start(first.unix(), 1);
     let second = Cell::with(|config| {
@@ -59,7 +64,9 @@ fn world(change: impl FnOnce(&mut ServerConfig)) -> World {
     user(&here, "joe", JOE);
     let jim = user(&here, "jim", 4712);
     let fence = GuardCall::AddFence { whom: Whom::User(jim), seconds: 0, why: "test".into() };
-    let Answer::Enforced { missing, .. } = ask(&here, Call::Guard { behalf: None, call: Box::new(fence) }) else {
+    let Answer::Enforced { missing, .. } =
+        ask(&here, Call::Guard { behalf: None, call: Box::new(fence) })
+    else {
         panic!("not enforced");
     };
     assert!(missing.is_empty());
@@ -68,8 +75,12 @@ fn world(change: impl FnOnce(&mut ServerConfig)) -> World {
 
 fn user(session: &Session, name: &str, uid: u32) -> PrincipalId {
     let kind = PrincipalKind::User;
-    let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: None };
-    match ask(session, Call::Pts { on_behalf: None, call: Box::new(PtsCall::Create { new: Box::new(new) }) }) {
+    let new =
+        NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: None };
+    match ask(
+        session,
+        Call::Pts { on_behalf: None, call: Box::new(PtsCall::Create { new: Box::new(new) }) },
+    ) {
         Answer::Principals { principals, .. } => principals[0].0.id,
         other => panic!("{other:?}"),
     }
@@ -140,7 +151,8 @@ fn silence_of_the_database_is_for_unknown_users_alone() {
     });
     assert!(longest < SOON, "an unknown user was refused after {longest:?}");
     let slowest = waits.iter().max().unwrap();
-    // Of two requests each. What this machine does beside decides too, so it is judged only on a quiet one.
+    // Of two requests each. What this machine does beside decides too, so it is judged only on a
+    // quiet one.
     let (before, while_silent) = (percentile(quiet), percentile(waits.clone()));
     println!(
         "99th percentile of known users: {before:?} before, {while_silent:?} while the database is silent for {:?}; an \
@@ -150,7 +162,11 @@ fn silence_of_the_database_is_for_unknown_users_alone() {
     if std::env::var_os("SILENT_CHECK").is_some() {
         assert!(while_silent <= before * 2 && longest <= Duration::from_secs(3));
     }
-    assert!(*slowest < Duration::from_secs(1), "a known user waited {slowest:?} in {} requests", waits.len());
+    assert!(
+        *slowest < Duration::from_secs(1),
+        "a known user waited {slowest:?} in {} requests",
+        waits.len()
+    );
     // From now on nobody waits for a server that is known to be silent.
     let start = Instant::now();
     assert_eq!(asks(&there, &uid(UNKNOWN), root), Some(Fault::CellAway));
@@ -187,7 +203,8 @@ fn a_start_without_the_database_serves_who_was_known() {
         // Asked on, so that it is learnt if a change had it forgotten.
         let _ = asks(&connect(world.second.unix()), &uid(JOE), root);
         let entry = [JOE.to_le_bytes(), PrincipalId(1).0.to_le_bytes()].concat();
-        std::fs::read(&file).is_ok_and(|bytes| bytes.windows(entry.len()).any(|window| window == entry))
+        std::fs::read(&file)
+            .is_ok_and(|bytes| bytes.windows(entry.len()).any(|window| window == entry))
     };
     wait_for("what was learnt is kept", has_joe);
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

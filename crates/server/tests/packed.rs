@@ -1,4 +1,5 @@
-//! Packed bodies go to clients packed: counted on the wire, whole in the reader's hands, and refused where they are damaged.
+//! Packed bodies go to clients packed: counted on the wire, whole in the reader's hands, and
+//! refused where they are damaged.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -31,7 +32,8 @@ impl Counter {
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(&target) else { return };
-                let back = (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&count));
+                let back =
+                    (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&count));
                 std::thread::spawn(move || carry(client, server, &AtomicU64::new(0)));
                 std::thread::spawn(move || carry(back.0, back.1, &back.2));
             }
@@ -62,13 +64,16 @@ fn carry(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// Compresses about five times: as source text does, and never to so little that all of it is read ahead.
+/// Compresses about five times: as source text does, and never to so little that all of it is read
+/// ahead.
 fn text(seed: u32) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::new();
     while bytes.len() < BYTES {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        bytes.extend_from_slice(format!("    let value_{} = self.volume(fid.volume)?;\n", state >> 12).as_bytes());
+        bytes.extend_from_slice(
+            format!("    let value_{} = self.volume(fid.volume)?;\n", state >> 12).as_bytes(),
+        );
     }
     bytes.truncate(BYTES);
     bytes
@@ -77,7 +82,11 @@ fn text(seed: u32) -> Vec<u8> {
 fn read(remote: &dyn Remote, fid: Fid, offset: usize, length: usize) -> Vec<u8> {
     match ask(remote, Call::Read { fid, offset: offset as u64, length: length as u32 }) {
         Answer::Data { data, end, status } => {
-            assert_eq!(end, offset + data.len() >= status.size as usize, "from {offset} on, {length} bytes");
+            assert_eq!(
+                end,
+                offset + data.len() >= status.size as usize,
+                "from {offset} on, {length} bytes"
+            );
             data.to_vec()
         }
         other => panic!("{other:?}"),
@@ -97,16 +106,18 @@ fn body_files(dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     (packed, plain)
 }
 
-/// A volume `kept` that only a sealed epoch shows, with a packed file in it, and a file that is not packed.
+/// A volume `kept` that only a sealed epoch shows, with a packed file in it, and a file that is not
+/// packed.
 fn cell() -> (Cell, Fid, Fid) {
     let cell = Cell::with(|config| config.store.compress = true);
     let session = connect(cell.unix());
     let dir = root(&session);
     let file = make(&session, dir, "file");
     write(&session, file, 0, text(1));
-    let Answer::Volumes { volumes, .. } =
-        ask(&session, Call::Volume(VolumeCall::Examine { volume: WhichVolume::Name(name("root")) }))
-    else {
+    let Answer::Volumes { volumes, .. } = ask(
+        &session,
+        Call::Volume(VolumeCall::Examine { volume: WhichVolume::Name(name("root")) }),
+    ) else {
         panic!("no root")
     };
     let clone = |called: &str| VolumeCall::Clone {

@@ -1,12 +1,13 @@
-//! Users and groups through servers: beside the database, and at another server; what is changed is in force everywhere when the call returns.
+//! Users and groups through servers: beside the database, and at another server; what is changed is
+//! in force everywhere when the call returns.
 #![allow(clippy::unwrap_used)]
 
 use client::{Remote, Session};
 use common::{Cell, ask, connect};
 use server::CellPlace;
 use types::{
-    Answer, AuthLevel, Call, Caller, Fault, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall,
-    RequestIdentity,
+    Answer, AuthLevel, Call, Caller, Fault, NewPrincipal, Principal, PrincipalId, PrincipalKind,
+    PtsCall, RequestIdentity,
 };
 
 mod common;
@@ -24,7 +25,16 @@ fn as_user(session: &Session, uid: u32, call: PtsCall) -> Result<Answer, Option<
 }
 
 fn create(kind: PrincipalKind, name: &str, uid: Option<u32>) -> PtsCall {
-    PtsCall::Create { new: Box::new(NewPrincipal { kind, name: name.into(), id: None, owner: None, uid, gid: None }) }
+    PtsCall::Create {
+        new: Box::new(NewPrincipal {
+            kind,
+            name: name.into(),
+            id: None,
+            owner: None,
+            uid,
+            gid: None,
+        }),
+    }
 }
 
 fn made(answer: Answer) -> Principal {
@@ -35,7 +45,8 @@ fn made(answer: Answer) -> Principal {
 /// The server with the database, and one that asks it.
 fn two() -> (Cell, Cell) {
     let first = Cell::with(|config| {
-        config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+        config.cell =
+            Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
     });
     let at = first.unix();
     let second = Cell::with(|config| config.cell = Some(CellPlace::At(at.clone())));
@@ -48,9 +59,14 @@ fn a_group_made_at_one_server_counts_at_the_other_with_the_next_request() {
     let (here, there) = (connect(first.unix()), connect(second.unix()));
     let joe = made(pts(&there, create(PrincipalKind::User, "joe", Some(4711))));
     assert_eq!((joe.id, joe.uid), (PrincipalId(1), Some(4711)));
-    let staff = made(as_user(&there, 4711, create(PrincipalKind::Group, "joe:staff", None)).unwrap());
+    let staff =
+        made(as_user(&there, 4711, create(PrincipalKind::Group, "joe:staff", None)).unwrap());
     assert_eq!((staff.owner, staff.creator), (joe.id, joe.id));
-    let who = RequestIdentity { principal: joe.id, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
+    let who = RequestIdentity {
+        principal: joe.id,
+        level: AuthLevel::Password,
+        ..RequestIdentity::NOBODY
+    };
     let caller = Caller { uid: 9, gid: 9, groups: None, who };
     let named = Caller { uid: 4711, gid: 9, groups: None, who: RequestIdentity::NAMED };
     for round in 0..5 {
@@ -63,7 +79,11 @@ fn a_group_made_at_one_server_counts_at_the_other_with_the_next_request() {
             as_user(session, 4711, call.clone()).unwrap();
             for server in [&first, &second].map(|cell| cell.server.as_ref().unwrap()) {
                 for caller in [&caller, &named] {
-                    assert_eq!(server.vice().cps(caller).unwrap().has(staff.id), is_in, "round {round}: {call:?}");
+                    assert_eq!(
+                        server.vice().cps(caller).unwrap().has(staff.id),
+                        is_in,
+                        "round {round}: {call:?}"
+                    );
                 }
             }
         }
@@ -77,14 +97,19 @@ fn a_user_is_refused_what_is_not_his_at_both_servers() {
         let session = connect(server.unix());
         let name = format!("u{}", server.unix().to_string().len());
         let uid = 5000 + u32::from(std::ptr::eq(server, &first));
-        let user = made(pts(&session, create(PrincipalKind::User, &format!("{name}{uid}"), Some(uid))));
+        let user =
+            made(pts(&session, create(PrincipalKind::User, &format!("{name}{uid}"), Some(uid))));
         for call in [
             create(PrincipalKind::User, "another", None),
             PtsCall::Entries { after: FIRST, max: 10 },
             PtsCall::Join { group: PrincipalId::ADMINISTRATORS, member: user.id },
             PtsCall::Delete { id: user.id },
         ] {
-            assert_eq!(as_user(&session, uid, call.clone()), Err(Some(Fault::NotPermitted)), "{call:?}");
+            assert_eq!(
+                as_user(&session, uid, call.clone()),
+                Err(Some(Fault::NotPermitted)),
+                "{call:?}"
+            );
         }
         // Nobody in the cell.
         let nobody = as_user(&session, 77, create(PrincipalKind::Group, "x:y", None));
@@ -92,7 +117,10 @@ fn a_user_is_refused_what_is_not_his_at_both_servers() {
         // And no user speaks for others.
         let caller = Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED };
         let call = Call::Pts { on_behalf: Some(PrincipalId(1)), call: Box::new(PtsCall::Max) };
-        assert_eq!(session.call(&caller, call, None).unwrap_err().fault(), Some(Fault::NotPermitted));
+        assert_eq!(
+            session.call(&caller, call, None).unwrap_err().fault(),
+            Some(Fault::NotPermitted)
+        );
     }
 }
 
@@ -106,11 +134,20 @@ fn m12_a_realms_group_counts_with_the_next_request() {
     let realm = made(pts(&here, group()));
     let amy = made(pts(&there, create(PrincipalKind::User, "amy@x.org", None)));
     let joe = made(pts(&there, create(PrincipalKind::User, "joe", Some(4711))));
-    let who = |principal| RequestIdentity { principal, level: AuthLevel::Kerberos, ..RequestIdentity::NOBODY };
+    let who = |principal| RequestIdentity {
+        principal,
+        level: AuthLevel::Kerberos,
+        ..RequestIdentity::NOBODY
+    };
     let caller = |of: &Principal| Caller { uid: 9, gid: 9, groups: None, who: who(of.id) };
     let expect = |of: &Principal, numbers: &[PrincipalId], after: &str| {
         for server in [&first, &second].map(|cell| cell.server.as_ref().unwrap()) {
-            assert_eq!(server.vice().cps(&caller(of)).unwrap().numbers(), numbers, "{}: {after}", of.name);
+            assert_eq!(
+                server.vice().cps(&caller(of)).unwrap().numbers(),
+                numbers,
+                "{}: {after}",
+                of.name
+            );
         }
     };
     let (mut realm, anybody) = (realm.id, PrincipalId::ANYBODY);

@@ -1,4 +1,5 @@
-//! Volumes that go from server to server over real sockets: pulled, relayed, taken up again after a restart, and part by part.
+//! Volumes that go from server to server over real sockets: pulled, relayed, taken up again after a
+//! restart, and part by part.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -12,8 +13,9 @@ use client::{Endpoint, Remote, Session};
 use common::*;
 use server::{Server, ServerConfig};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Finish, Name, NewKind, PartitionNo, Pull, StreamCursor, TaskInfo,
-    TaskState, Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Finish, Name, NewKind, PartitionNo, Pull,
+    StreamCursor, TaskInfo, TaskState, Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind,
+    VolumeState, WhichVolume,
 };
 
 /// A server of its own, and a session with it.
@@ -80,7 +82,13 @@ impl Site {
     }
 
     fn snapshot(&self, of: VolumeId, called: &str) -> VolumeInfo {
-        self.one(VolumeCall::Clone { id: None, of, name: name(called), kind: VolumeKind::Snapshot, replace: true })
+        self.one(VolumeCall::Clone {
+            id: None,
+            of,
+            name: name(called),
+            kind: VolumeKind::Snapshot,
+            replace: true,
+        })
     }
 
     fn examine(&self, id: VolumeId) -> VolumeInfo {
@@ -97,7 +105,10 @@ impl Site {
         let fid = status(&ask(&self.session, call)).fid;
         for (at, data) in (0..).step_by(1 << 20).zip(bytes.chunks(1 << 20)) {
             let data = bytes::Bytes::copy_from_slice(data);
-            ask(&self.session, Call::Write { fid, offset: Some(at), data, stable: false, kill_privileges: false });
+            ask(
+                &self.session,
+                Call::Write { fid, offset: Some(at), data, stable: false, kill_privileges: false },
+            );
         }
         fid
     }
@@ -105,22 +116,30 @@ impl Site {
     /// Names and bytes below a volume's root.
     fn files(&self, volume: &str) -> BTreeMap<Name, Vec<u8>> {
         let dir = self.root(volume);
-        let listing = ask(&self.session, Call::ReadDir { dir, cookie: 0, bytes_max: 1 << 18, plus: true });
+        let listing =
+            ask(&self.session, Call::ReadDir { dir, cookie: 0, bytes_max: 1 << 18, plus: true });
         let Answer::Entries { entries, end: true, .. } = listing else { panic!("{listing:?}") };
         let read = |fid: Fid, size: u64| {
             let mut bytes = Vec::new();
             while (bytes.len() as u64) < size {
-                let part = ask(&self.session, Call::Read { fid, offset: bytes.len() as u64, length: 1 << 20 });
+                let part = ask(
+                    &self.session,
+                    Call::Read { fid, offset: bytes.len() as u64, length: 1 << 20 },
+                );
                 let Answer::Data { data, .. } = part else { panic!("{part:?}") };
                 bytes.extend_from_slice(&data);
             }
             bytes
         };
-        entries.into_iter().map(|entry| (entry.name, read(entry.fid, entry.status.unwrap().size))).collect()
+        entries
+            .into_iter()
+            .map(|entry| (entry.name, read(entry.fid, entry.status.unwrap().size)))
+            .collect()
     }
 
     fn pull(&self, pull: &Pull) -> TaskInfo {
-        let Ok(Answer::Tasks(tasks)) = self.try_ask(VolumeCall::Pull(Box::new(pull.clone()))) else {
+        let Ok(Answer::Tasks(tasks)) = self.try_ask(VolumeCall::Pull(Box::new(pull.clone())))
+        else {
             panic!("not begun")
         };
         self.wait(tasks[0].number, |task| task.state != TaskState::Runs)
@@ -129,7 +148,9 @@ impl Site {
     fn wait(&self, number: u64, until: impl Fn(&TaskInfo) -> bool) -> TaskInfo {
         let end = Instant::now() + Duration::from_secs(120);
         loop {
-            let Ok(Answer::Tasks(tasks)) = self.try_ask(VolumeCall::Tasks) else { panic!("no tasks") };
+            let Ok(Answer::Tasks(tasks)) = self.try_ask(VolumeCall::Tasks) else {
+                panic!("no tasks")
+            };
             let task = tasks.into_iter().find(|task| task.number == number).expect("it is told of");
             if until(&task) {
                 return task;
@@ -147,8 +168,12 @@ fn start(config: &ServerConfig, dir: &Path) -> (Server, Session) {
 }
 
 fn view_of(from: &Site, source: &VolumeInfo, id: u64) -> Pull {
-    let finish =
-        Finish::View { id: Some(VolumeId(id)), name: source.name.clone(), kind: VolumeKind::Snapshot, replace: true };
+    let finish = Finish::View {
+        id: Some(VolumeId(id)),
+        name: source.name.clone(),
+        kind: VolumeKind::Snapshot,
+        replace: true,
+    };
     Pull { from: vec![from.address()], id: source.id, partition: None, tree: source.tree, finish }
 }
 
@@ -172,15 +197,23 @@ fn a_volume_is_pulled_then_what_changed_then_by_the_next_server() {
     first.write(root, "large", &noise(5 << 20));
     let sealed = first.snapshot(data.id, "data.releasing");
     let task = second.pull(&view_of(&first, &sealed, 50));
-    assert_eq!((task.state, task.since, task.epoch), (TaskState::Done, 0, sealed.epoch), "{task:?}");
+    assert_eq!(
+        (task.state, task.since, task.epoch),
+        (TaskState::Done, 0, sealed.epoch),
+        "{task:?}"
+    );
     assert!(task.bytes > 5 << 20 && task.total_bytes == sealed.used_bytes, "{task:?}");
     assert_eq!(second.files("data.releasing"), first.files("data"));
     let copy = second.examine(VolumeId(50));
-    assert_eq!((copy.tree, copy.epoch, copy.used_bytes), (data.id, sealed.epoch, sealed.used_bytes));
+    assert_eq!(
+        (copy.tree, copy.epoch, copy.used_bytes),
+        (data.id, sealed.epoch, sealed.used_bytes)
+    );
 
     // The source goes on showing what was released.
     let show = |site: &Site| {
-        let of = site.one(VolumeCall::Examine { volume: WhichVolume::Name(name("data.releasing")) }).id;
+        let of =
+            site.one(VolumeCall::Examine { volume: WhichVolume::Name(name("data.releasing")) }).id;
         let (name, kind) = (name("data.readonly"), VolumeKind::ReadOnly);
         site.one(VolumeCall::Clone { id: Some(VolumeId(70)), of, name, kind, replace: true })
     };
@@ -220,14 +253,19 @@ fn a_pull_goes_on_where_a_dead_server_stopped() {
     }
     let sealed = first.snapshot(data.id, "data.copy");
     let pull = view_of(&first, &sealed, 50);
-    let Ok(Answer::Tasks(tasks)) = second.try_ask(VolumeCall::Pull(Box::new(pull.clone()))) else { panic!() };
+    let Ok(Answer::Tasks(tasks)) = second.try_ask(VolumeCall::Pull(Box::new(pull.clone()))) else {
+        panic!()
+    };
     assert_eq!(
         second.try_ask(VolumeCall::Pull(Box::new(Pull { id: VolumeId(1234), ..pull.clone() }))),
         Err(Fault::Busy)
     );
     second.wait(tasks[0].number, |task| task.bytes > 80 << 20);
     second.restart();
-    assert_eq!(second.try_ask(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(50)) }), Err(Fault::NoVolume));
+    assert_eq!(
+        second.try_ask(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(50)) }),
+        Err(Fault::NoVolume)
+    );
     let task = second.pull(&pull);
     assert_eq!(task.state, TaskState::Done, "{task:?}");
     assert!(task.bytes <= 90 << 20, "{} bytes come again", task.bytes);
@@ -256,7 +294,10 @@ fn a_pull_that_cannot_be_says_why_and_leaves_nothing() {
     let empty = VolumeCall::List { partition: PartitionNo(0), after: VolumeId(0), max: 10 };
     let Ok(Answer::Volumes { volumes, .. }) = second.try_ask(empty) else { panic!() };
     assert_eq!(
-        volumes.iter().filter(|volume| volume.tree == data.id && volume.kind != VolumeKind::ReadWrite).count(),
+        volumes
+            .iter()
+            .filter(|volume| volume.tree == data.id && volume.kind != VolumeKind::ReadWrite)
+            .count(),
         0
     );
     // A first address that does not answer is passed over.
@@ -272,7 +313,13 @@ fn parts_can_be_carried_by_anybody_who_may() {
     first.write(root, "large", &noise(3 << 20));
     let sealed = first.snapshot(data.id, "data.dump");
     let (partition, tree) = (PartitionNo(0), VolumeId(4711));
-    let changes = |cursor| VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20, packed: false };
+    let changes = |cursor| VolumeCall::Changes {
+        id: sealed.id,
+        since: 0,
+        cursor,
+        bytes_max: 1 << 20,
+        packed: false,
+    };
     let user = Caller { uid: 1000, gid: 1000, ..Caller::ROOT };
     let refused = first.session.call(&user, Call::Volume(changes(StreamCursor::START)), None);
     assert_eq!(refused.map(|_| ()).map_err(|error| error.fault()), Err(Some(Fault::NotPermitted)));
@@ -300,11 +347,16 @@ fn parts_can_be_carried_by_anybody_who_may() {
         cursor = next;
     }
     let restored = second.one(finish);
-    assert_eq!((restored.id, restored.kind, restored.state), (tree, VolumeKind::ReadWrite, VolumeState::Online));
+    assert_eq!(
+        (restored.id, restored.kind, restored.state),
+        (tree, VolumeKind::ReadWrite, VolumeState::Online)
+    );
     assert_eq!(second.files("restored"), first.files("data"));
     second.write(second.root("restored"), "later", b"it goes on");
     // Given up, nothing of it stays.
-    let Ok(Answer::Part(part)) = first.try_ask(changes(StreamCursor::START)) else { panic!("no part") };
+    let Ok(Answer::Part(part)) = first.try_ask(changes(StreamCursor::START)) else {
+        panic!("no part")
+    };
     let tree = VolumeId(4712);
     assert!(second.try_ask(VolumeCall::Apply { partition, tree, part, over: false }).is_ok());
     let nothing = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
@@ -319,14 +371,24 @@ fn a_packed_volume_is_pulled_packed() {
     first.config.store.compress = true;
     first.restart();
     let data = first.create("data");
-    let text: Vec<u8> =
-        b"as source text, much of it is said again and again; ".iter().copied().cycle().take(900_000).collect();
+    let text: Vec<u8> = b"as source text, much of it is said again and again; "
+        .iter()
+        .copied()
+        .cycle()
+        .take(900_000)
+        .collect();
     first.write(first.root("data"), "text", &text);
     let sealed = first.snapshot(data.id, "data.copy");
     first.try_ask(VolumeCall::Remove { id: data.id }).unwrap();
     let part = |packed| {
         let (id, cursor) = (sealed.id, StreamCursor::START);
-        match first.try_ask(VolumeCall::Changes { id, since: 0, cursor, bytes_max: 1 << 20, packed }) {
+        match first.try_ask(VolumeCall::Changes {
+            id,
+            since: 0,
+            cursor,
+            bytes_max: 1 << 20,
+            packed,
+        }) {
             Ok(Answer::Part(part)) => part.len(),
             other => panic!("{other:?}"),
         }

@@ -17,7 +17,9 @@ fn shows(what: &dyn Debug, secret: &[u8]) -> bool {
     let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     let forms = [list.join(", "), list.join(",\n    "), secret.escape_ascii().to_string(), hex];
     let shown = [format!("{what:?}"), format!("{what:#?}")];
-    shown.iter().any(|shown| forms.iter().any(|form| shown.to_lowercase().contains(&form.to_lowercase())))
+    shown
+        .iter()
+        .any(|shown| forms.iter().any(|form| shown.to_lowercase().contains(&form.to_lowercase())))
 }
 
 #[test]
@@ -25,7 +27,12 @@ fn calls_and_answers_show_no_password_and_no_token() {
     let password = || Secret::new(PASSWORD.to_vec());
     let calls = [
         AuthCall::Password { name: "joe".into(), password: password(), client: [7; 32] },
-        AuthCall::SetPassword { name: "joe".into(), old: Some(password()), new: password(), keep_tokens: false },
+        AuthCall::SetPassword {
+            name: "joe".into(),
+            old: Some(password()),
+            new: password(),
+            keep_tokens: false,
+        },
         AuthCall::Renew { token: BYTES.to_vec().into() },
         AuthCall::Kerberos { request: BYTES.to_vec().into(), client: [7; 32] },
     ];
@@ -35,7 +42,10 @@ fn calls_and_answers_show_no_password_and_no_token() {
     }
     let answers = [
         Answer::Token(BYTES.to_vec().into()),
-        Answer::Ticket { token: BYTES.to_vec().into(), reply: b"the other side was it".to_vec().into() },
+        Answer::Ticket {
+            token: BYTES.to_vec().into(),
+            reply: b"the other side was it".to_vec().into(),
+        },
     ];
     for answer in answers {
         assert!(!shows(&answer, &BYTES), "{answer:?}");
@@ -59,7 +69,9 @@ fn keys_show_nothing_of_themselves() {
     let kept = |at: &str| {
         let text = std::fs::read_to_string(dir.path().join(at)).unwrap();
         let digits = text.trim().as_bytes().chunks(2);
-        digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()).collect::<Vec<u8>>()
+        digits
+            .map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap())
+            .collect::<Vec<u8>>()
     };
     assert!(!shows(&at_rest, &kept("keys/at-rest/1.key")));
     assert!(!shows(&tokens, &kept("keys/tokens/1.key")));

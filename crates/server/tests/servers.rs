@@ -19,8 +19,8 @@ use proxy::Proxy;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
-    Answer, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, PtsCall, Revised, Revision, ServerId,
-    ServerInfo, Whom,
+    Answer, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, PtsCall, Revised,
+    Revision, ServerId, ServerInfo, Whom,
 };
 
 const CELL: &str = "cell.test";
@@ -56,15 +56,24 @@ impl Member {
         let dir = tempfile::tempdir().unwrap();
         CellKeys::of(dir.path().join("keys")).make_authority(CELL, SystemTime::now()).unwrap();
         Member::start(dir, site, |config| {
-            config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+            config.cell = Some(CellPlace::Here(
+                config.unix_socket.as_ref().unwrap().with_file_name("celldb"),
+            ));
             config.name = Some("first".into());
         })
     }
 
     /// A further one, which reaches the database there, and need not have come so far yet.
-    fn further(first: &Member, name: &str, database: Endpoint, change: impl FnOnce(&mut ServerConfig)) -> Member {
+    fn further(
+        first: &Member,
+        name: &str,
+        database: Endpoint,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Member {
         let dir = tempfile::tempdir().unwrap();
-        CellKeys::of(dir.path().join("keys")).bring_authority(&first.dir.path().join("keys")).unwrap();
+        CellKeys::of(dir.path().join("keys"))
+            .bring_authority(&first.dir.path().join("keys"))
+            .unwrap();
         Member::start(dir, None, |config| {
             config.cell = Some(CellPlace::At(database));
             config.name = Some(name.into());
@@ -80,13 +89,18 @@ impl Member {
         member
     }
 
-    fn start(dir: tempfile::TempDir, site: Option<&CellKeys>, change: impl FnOnce(&mut ServerConfig)) -> Member {
+    fn start(
+        dir: tempfile::TempDir,
+        site: Option<&CellKeys>,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Member {
         let keys = CellKeys::of(dir.path().join("keys"));
         let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
         let authorities = keys.authorities().unwrap();
         let hosts = site.map(|site| site.authorities().unwrap()).unwrap_or_default();
         let tls = Arc::new(ServerTls::with_hosts(identity.clone(), &authorities, &hosts).unwrap());
-        let client = ClientTls::new(Trust::Authorities(authorities), Some(identity.clone())).unwrap();
+        let client =
+            ClientTls::new(Trust::Authorities(authorities), Some(identity.clone())).unwrap();
         let own = Arc::new(OwnKeys::default());
         own.want(vec![print(&identity)]);
         let (listed, options) = (Arc::clone(&own), client.clone());
@@ -94,7 +108,8 @@ impl Member {
             config.tls = Some(tls);
             config.owners.clear();
             config.own_keys = Some(listed);
-            config.options = fabric::ConnectionOptions { tls: Some(options), ..Default::default() }.into();
+            config.options =
+                fabric::ConnectionOptions { tls: Some(options), ..Default::default() }.into();
             config.audit = Some(config.unix_socket.as_ref().unwrap().with_file_name("audit"));
             change(config);
         });
@@ -124,7 +139,9 @@ impl Member {
     fn wait_until_entered(&self, first: &Member) {
         let (id, key) = (self.id(), print(&self.identity()));
         wait_for("the server in the cell", || {
-            first.record(id).is_some_and(|seen| !seen.record.addresses.is_empty() && seen.record.keys == [key])
+            first
+                .record(id)
+                .is_some_and(|seen| !seen.record.addresses.is_empty() && seen.record.keys == [key])
         });
     }
 
@@ -178,7 +195,12 @@ fn rule(session: &Session, call: GuardCall) -> Result<Answer, Option<Fault>> {
 
 /// Calls that only servers of the cell, or administrators, may make.
 fn powers() -> Vec<Call> {
-    let server = ServerInfo { id: ServerId(77), name: "x".into(), addresses: vec![], keys: vec![KeyPrint([7; 32])] };
+    let server = ServerInfo {
+        id: ServerId(77),
+        name: "x".into(),
+        addresses: vec![],
+        keys: vec![KeyPrint([7; 32])],
+    };
     vec![
         Call::Cell(CellCall::Watch { server: ServerId(77), since: Revision(0), max: 1 }),
         Call::Cell(CellCall::Subdomain { principal: PrincipalId(1), host: None }),
@@ -186,7 +208,10 @@ fn powers() -> Vec<Call> {
         Call::Cell(CellCall::RemoveServer { id: ServerId(77), expected: Revision(0) }),
         Call::Pts { on_behalf: Some(PrincipalId::ADMINISTRATORS), call: Box::new(PtsCall::Max) },
         Call::Guard { behalf: None, call: Box::new(GuardCall::Fences { after: 0, max: 1 }) },
-        Call::Guard { behalf: None, call: Box::new(GuardCall::WithdrawKeys { server: ServerId(77) }) },
+        Call::Guard {
+            behalf: None,
+            call: Box::new(GuardCall::WithdrawKeys { server: ServerId(77) }),
+        },
         Call::Scrub { start: true },
     ]
 }
@@ -219,7 +244,9 @@ fn made_by(authority: &CellKeys, names: &[&str]) -> Certificate {
 /// A certificate by the authority there, for a client that is no server.
 fn of_a_host(authority: &Path) -> Certificate {
     let read = |name: &str| std::fs::read_to_string(authority.join(name)).unwrap();
-    let issuer = Issuer::from_ca_cert_pem(&read("ca.pem"), KeyPair::from_pem(&read("ca.key")).unwrap()).unwrap();
+    let issuer =
+        Issuer::from_ca_cert_pem(&read("ca.pem"), KeyPair::from_pem(&read("ca.key")).unwrap())
+            .unwrap();
     let mut params = CertificateParams::new(vec!["laptop.example.org".to_owned()]).unwrap();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate().unwrap();
@@ -236,7 +263,8 @@ fn m1_a_listed_key_is_a_server_whoever_certified_it() {
     let (renewed, made) = first.keys.identity(&["other".to_owned()], SystemTime::now()).unwrap();
     assert!(made);
     assert_eq!(first.level(Some(renewed)), "server", "also by a new certificate");
-    let certificates = [made_by(&first.keys, &["a"]), made_by(&known, &["b"]), made_by(&unknown, &["c"])];
+    let certificates =
+        [made_by(&first.keys, &["a"]), made_by(&known, &["b"]), made_by(&unknown, &["c"])];
     for (id, certificate) in (100..).zip(certificates) {
         let before = first.session(Some(certificate.clone()));
         has_no_power(&before);
@@ -276,7 +304,9 @@ fn m1_an_unlisted_key_is_no_server_whoever_certified_it() {
         ] {
             let session = first.session(certificate);
             let caller = Caller { uid: 4711, ..Caller::ROOT };
-            let Answer::Report(report) = session.call(&caller, Call::ServerReport, None).unwrap().answer else {
+            let Answer::Report(report) =
+                session.call(&caller, Call::ServerReport, None).unwrap().answer
+            else {
                 panic!("a report")
             };
             assert!(report.contains(&format!("\"level\":\"{level_of_users}\"")), "{report}");
@@ -288,7 +318,8 @@ fn m1_an_unlisted_key_is_no_server_whoever_certified_it() {
 #[test]
 fn m1_two_servers_that_join_at_once_are_servers_to_each_other() {
     let first = Member::first(None);
-    let [two, three] = ["two", "three"].map(|name| Member::further(&first, name, first.cell.tcp(), |_| {}));
+    let [two, three] =
+        ["two", "three"].map(|name| Member::further(&first, name, first.cell.tcp(), |_| {}));
     for member in [&two, &three] {
         member.wait_until_entered(&first);
     }
@@ -302,11 +333,19 @@ fn m1_two_servers_that_join_at_once_are_servers_to_each_other() {
     }
     // And a stranger to one is a stranger to all: only where the database is may a key be entered.
     let certificate = made_by(&first.keys, &["x"]);
-    let server =
-        ServerInfo { id: ServerId(9), name: "x".into(), addresses: Vec::new(), keys: vec![print(&certificate)] };
+    let server = ServerInfo {
+        id: ServerId(9),
+        name: "x".into(),
+        addresses: Vec::new(),
+        keys: vec![print(&certificate)],
+    };
     let put = Call::Cell(CellCall::PutServer { server, expected: Revision(0) });
     let said = try_ask(&two.session(Some(certificate.clone())), put.clone());
-    assert_eq!(said.unwrap_err().fault(), Some(Fault::NotPermitted), "it would ask in its own name");
+    assert_eq!(
+        said.unwrap_err().fault(),
+        Some(Fault::NotPermitted),
+        "it would ask in its own name"
+    );
     assert!(try_ask(&first.session(Some(certificate)), put).is_ok());
 }
 
@@ -341,7 +380,11 @@ fn m1_a_withdrawn_key_ends_connections_and_never_returns() {
             for id in [two.id(), ServerId(9)] {
                 let expected = if id == two.id() { expected } else { Revision(0) };
                 let server = ServerInfo { id, keys: vec![print(&stolen)], ..known.record.clone() };
-                let server = if id == two.id() { server } else { ServerInfo { addresses: vec![], ..server } };
+                let server = if id == two.id() {
+                    server
+                } else {
+                    ServerInfo { addresses: vec![], ..server }
+                };
                 let said = try_ask(&session, Call::Cell(CellCall::PutServer { server, expected }));
                 assert_eq!(said.unwrap_err().fault(), Some(Fault::NotPermitted));
             }
@@ -354,7 +397,9 @@ fn m1_a_withdrawn_key_ends_connections_and_never_returns() {
     two.keys.make_next_key().unwrap();
     two.keys.take_next_key().unwrap();
     let fresh = two.keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
-    two.client.replace(Trust::Authorities(two.keys.authorities().unwrap()), Some(fresh.clone())).unwrap();
+    two.client
+        .replace(Trust::Authorities(two.keys.authorities().unwrap()), Some(fresh.clone()))
+        .unwrap();
     two.own.want(vec![print(&fresh)]);
     two.wait_until_entered(&first);
     assert_eq!(first.level(Some(fresh)), "server");
@@ -363,7 +408,9 @@ fn m1_a_withdrawn_key_ends_connections_and_never_returns() {
 
 fn audit_has(member: &Member, what: &str) {
     let has = || {
-        let files = std::fs::read_dir(member.cell.path("audit")).unwrap().map(|entry| entry.unwrap().path());
+        let files = std::fs::read_dir(member.cell.path("audit"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
         files.filter_map(|file| std::fs::read_to_string(file).ok()).any(|text| text.contains(what))
     };
     wait_for("the audit log", has);
@@ -400,15 +447,26 @@ fn m1_a_renewed_key_replaces_the_old_one_without_a_gap() {
     let fresh = two.keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
     assert_eq!(print(&fresh), next);
     assert_eq!(first.level(Some(fresh.clone())), "server");
-    two.client.replace(Trust::Authorities(two.keys.authorities().unwrap()), Some(fresh.clone())).unwrap();
+    two.client
+        .replace(Trust::Authorities(two.keys.authorities().unwrap()), Some(fresh.clone()))
+        .unwrap();
     two.own.want(vec![next]);
     two.wait_until_entered(&first);
     wait_for("the old key is none", || level(&by_old) == "enrolling");
     assert_eq!(first.level(Some(fresh)), "server");
     has_no_power(&by_old);
-    let server = ServerInfo { id: ServerId(9), name: "x".into(), addresses: vec![], keys: vec![print(&old)] };
+    let server = ServerInfo {
+        id: ServerId(9),
+        name: "x".into(),
+        addresses: vec![],
+        keys: vec![print(&old)],
+    };
     let put = Call::Cell(CellCall::PutServer { server, expected: Revision(0) });
-    assert_eq!(try_ask(&by_old, put).unwrap_err().fault(), Some(Fault::NotPermitted), "it was a server's once");
+    assert_eq!(
+        try_ask(&by_old, put).unwrap_err().fault(),
+        Some(Fault::NotPermitted),
+        "it was a server's once"
+    );
     // It hears the cell's changes as before: a fence is confirmed.
     let fence = GuardCall::AddFence { whom: Whom::Token(5), seconds: 0, why: String::new() };
     wait_for(
@@ -428,7 +486,9 @@ fn m1_a_new_key_alone_takes_no_record_that_lists_another() {
     let keys = CellKeys::of(dir.path());
     keys.bring_authority(&first.dir.path().join("keys")).unwrap();
     let other = keys.identity(&[], SystemTime::now()).unwrap().0;
-    two.client.replace(Trust::Authorities(keys.authorities().unwrap()), Some(other.clone())).unwrap();
+    two.client
+        .replace(Trust::Authorities(keys.authorities().unwrap()), Some(other.clone()))
+        .unwrap();
     two.own.want(vec![print(&other)]);
     two.cell.start();
     wait_for("it is refused", || two.own.may_show(KeyPrint([0; 32]), Duration::ZERO));
@@ -449,9 +509,13 @@ fn m1_a_start_without_the_database_knows_servers_for_a_time() {
     let kept = two.cell.path("learnt");
     wait_for("it keeps when it heard", || kept.exists());
     let asks = |to: &Member| {
-        let call = Call::Guard { behalf: None, call: Box::new(GuardCall::Fences { after: 0, max: 1 }) };
+        let call =
+            Call::Guard { behalf: None, call: Box::new(GuardCall::Fences { after: 0, max: 1 }) };
         let session = to.session(Some(three.identity()));
-        (level(&session), session.call(&Caller::ROOT, call, None).err().and_then(|error| error.fault()))
+        (
+            level(&session),
+            session.call(&Caller::ROOT, call, None).err().and_then(|error| error.fault()),
+        )
     };
     two.cell.crash();
     proxy.fall_silent();
@@ -463,7 +527,11 @@ fn m1_a_start_without_the_database_knows_servers_for_a_time() {
     two.cell.config.cell_away_max = Duration::ZERO;
     two.cell.start();
     let too_old = "Fault(CellAway)".to_owned();
-    assert_eq!(asks(&two), (too_old, Some(Fault::CellAway)), "a key may have been withdrawn long ago");
+    assert_eq!(
+        asks(&two),
+        (too_old, Some(Fault::CellAway)),
+        "a key may have been withdrawn long ago"
+    );
     proxy.speak_again();
     two.cell.crash();
     two.cell.config.cell_away_max = Duration::from_secs(600);

@@ -1,11 +1,13 @@
-//! The stranger through TCP and TLS: no well-formed call of any kind tells or changes what is closed to its caller
-//! (AC-7), with the whole server between: handshake, credentials, tokens, fences, sessions.
+//! The stranger through TCP and TLS: no well-formed call of any kind tells or changes what is
+//! closed to its caller (AC-7), with the whole server between: handshake, credentials, tokens,
+//! fences, sessions.
 //!
-//! Two servers serve copies of one partition and one cell database, so that both give the same file the same fid.
-//! Then each is filled with contents, attributes, link targets and closed names of its own. The same calls go to
-//! both, one at a time, from callers who have no right to what differs. Equal answers mean that nothing of it was
-//! told. Clocks, free space and addresses differ between any two servers and are masked; `vice/tests/stranger.rs`
-//! compares times and breaks too, under a clock of its own.
+//! Two servers serve copies of one partition and one cell database, so that both give the same file
+//! the same fid. Then each is filled with contents, attributes, link targets and closed names of
+//! its own. The same calls go to both, one at a time, from callers who have no right to what
+//! differs. Equal answers mean that nothing of it was told. Clocks, free space and addresses differ
+//! between any two servers and are masked; `vice/tests/stranger.rs` compares times and breaks too,
+//! under a clock of its own.
 //!
 //! `STRANGER_CALLS` is the number of calls that each server gets.
 
@@ -21,7 +23,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{BreakAck, CallError, ClientIdentity, Endpoint, Events, Remote, Session, SessionConfig};
+use client::{
+    BreakAck, CallError, ClientIdentity, Endpoint, Events, Remote, Session, SessionConfig,
+};
 use common::{ask, name};
 use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
@@ -34,8 +38,9 @@ use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use testkit::stranger::{AccessRule, Owner, Places, StrangerCalls};
 use types::{
-    Answer, AuthLevel, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall, NewPrincipal,
-    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, RequestIdentity, Status, Time, Timestamp, Whom,
+    Answer, AuthLevel, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall,
+    NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat,
+    RequestIdentity, Status, Time, Timestamp, Whom,
 };
 
 const CELL: &str = "cell.test";
@@ -123,7 +128,8 @@ impl Client {
     fn of(config: SessionConfig) -> Client {
         let session = Arc::new(Session::connect(config).unwrap());
         let (sender, recalls) = channel::<Vec<Fid>>();
-        let listener = Arc::new(Listener { breaks: Mutex::default(), recalled: Mutex::new(sender) });
+        let listener =
+            Arc::new(Listener { breaks: Mutex::default(), recalled: Mutex::new(sender) });
         session.set_events(listener.clone());
         let returning = Arc::downgrade(&session);
         std::thread::spawn(move || {
@@ -175,7 +181,14 @@ struct Base {
 
 fn make_user(own: &Session, name: &str, uid: u32) -> PrincipalId {
     let kind = PrincipalKind::User;
-    let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: Some(uid) };
+    let new = NewPrincipal {
+        kind,
+        name: name.into(),
+        id: None,
+        owner: None,
+        uid: Some(uid),
+        gid: Some(uid),
+    };
     let call = PtsCall::Create { new: Box::new(new) };
     match ask(own, Call::Pts { on_behalf: None, call: Box::new(call) }) {
         Answer::Principals { principals, .. } => principals[0].0.id,
@@ -187,7 +200,8 @@ impl Base {
     fn new() -> Base {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("vicepa");
-        let partition = Partition::create(&path, &PartitionConfig { server: "test".into() }, seeded()).unwrap();
+        let partition =
+            Partition::create(&path, &PartitionConfig { server: "test".into() }, seeded()).unwrap();
         let quota = VolumeQuota { bytes: QUOTA_BYTES, ..VolumeQuota::default() };
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         partition.create_volume(&name(VOLUME), &root).unwrap();
@@ -201,9 +215,11 @@ impl Base {
         let bob = make_user(&own, "bob", BOB);
         let fenced = make_user(&own, "eve", FENCED);
         let revoked = make_user(&own, "zoe", REVOKED);
-        let guard = GuardCall::AddFence { whom: Whom::User(fenced), seconds: 0, why: "lost".to_owned() };
+        let guard =
+            GuardCall::AddFence { whom: Whom::User(fenced), seconds: 0, why: "lost".to_owned() };
         ask(&own, Call::Guard { behalf: None, call: Box::new(guard) });
-        let change = PrincipalChange { tokens_after: Some(seconds()), ..PrincipalChange::default() };
+        let change =
+            PrincipalChange { tokens_after: Some(seconds()), ..PrincipalChange::default() };
         let call = PtsCall::SetFields { id: revoked, change };
         ask(&own, Call::Pts { on_behalf: None, call: Box::new(call) });
         drop(own);
@@ -218,7 +234,13 @@ impl Base {
             cell: CELL.to_owned(),
             key: 1,
             number: u128::from(u32::from_le_bytes(
-                name.as_bytes()[..3].iter().copied().chain([0]).collect::<Vec<_>>().try_into().unwrap(),
+                name.as_bytes()[..3]
+                    .iter()
+                    .copied()
+                    .chain([0])
+                    .collect::<Vec<_>>()
+                    .try_into()
+                    .unwrap(),
             )),
             principal,
             name: name.to_owned(),
@@ -231,7 +253,9 @@ impl Base {
         let key = keys.newest().unwrap().1;
         let bob = token(self.bob, "bob").sign(&key);
         if is_owners {
-            return Purse { tokens: BTreeMap::from([(JOE, token(self.joe, "joe").sign(&key)), (BOB, bob)]) };
+            return Purse {
+                tokens: BTreeMap::from([(JOE, token(self.joe, "joe").sign(&key)), (BOB, bob)]),
+            };
         }
         let expired = Token { issued: now - 100, expires: now - 1, ..token(self.joe, "joe") };
         let revoked = Token { issued: now - 100, ..token(self.revoked, "zoe") };
@@ -295,13 +319,19 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         copy_tree(base.dir.path(), dir.path());
         let server = Server::start(&configuration(dir.path())).unwrap();
-        let tcp = server.endpoints().iter().find(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).unwrap().clone();
+        let tcp = server
+            .endpoints()
+            .iter()
+            .find(|endpoint| matches!(endpoint, Endpoint::Tcp(_)))
+            .unwrap()
+            .clone();
         let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
         let authorities = CellKeys::of(dir.path().join("keys")).authorities().unwrap();
         let config = |purse: Option<Purse>, reserved_port| {
             let tls = Some(ClientTls::new(Trust::Authorities(authorities.clone()), None).unwrap());
             let mut config = SessionConfig::new(tcp.clone(), ClientIdentity::fleeting());
-            config.options = fabric::ConnectionOptions { tls, reserved_port, ..Default::default() }.into();
+            config.options =
+                fabric::ConnectionOptions { tls, reserved_port, ..Default::default() }.into();
             config.options.wallet = purse.map(|purse| Arc::new(purse) as Arc<dyn Wallet>);
             config
         };
@@ -319,7 +349,10 @@ impl World {
         // It has lost its name and is open on the owner's machine.
         let (dir, orphan) = (world.places.closed["private"], world.places.closed["orphan"]);
         let _ = world.asks(Through::Owner, JOE, Call::Hold { fids: vec![orphan] });
-        ask(&world.own, Call::Remove { dir, name: name("orphan"), what: RemoveWhat::File, hold: true });
+        ask(
+            &world.own,
+            Call::Remove { dir, name: name("orphan"), what: RemoveWhat::File, hold: true },
+        );
         world
     }
 
@@ -331,15 +364,22 @@ impl World {
         self.places.snapshot(&mut superuser(&self.own))
     }
 
-    /// When a break is sent depends on when an earlier one was acknowledged, so the two servers' breaks are not
-    /// compared: no break names an entry of a closed directory, or a file behind one.
+    /// When a break is sent depends on when an earlier one was acknowledged, so the two servers'
+    /// breaks are not compared: no break names an entry of a closed directory, or a file behind
+    /// one.
     fn check_breaks(&self, model: AccessRule) {
-        let behind =
-            ["behind", "open behind", "below", "deep", "link", "orphan"].map(|called| self.places.closed[called]);
-        for (through, client) in self.clients.iter().filter(|(through, _)| **through != Through::Owner) {
+        let behind = ["behind", "open behind", "below", "deep", "link", "orphan"]
+            .map(|called| self.places.closed[called]);
+        for (through, client) in
+            self.clients.iter().filter(|(through, _)| **through != Through::Owner)
+        {
             for (fid, reason, name) in client.listener.breaks.lock().iter() {
-                let tells = behind.contains(fid) || *fid == self.places.closed["private"] && name.is_some();
-                assert!(!tells, "{model:?}: a break through {through:?} tells {reason:?} of {fid} {name:?}");
+                let tells =
+                    behind.contains(fid) || *fid == self.places.closed["private"] && name.is_some();
+                assert!(
+                    !tells,
+                    "{model:?}: a break through {through:?} tells {reason:?} of {fid} {name:?}"
+                );
             }
         }
     }
@@ -351,14 +391,17 @@ impl World {
 }
 
 fn superuser(own: &Session) -> impl FnMut(Call) -> Result<Answer, Fault> {
-    |call| common::try_ask(own, call).map_err(|error| error.fault().expect("an answer or a refusal"))
+    |call| {
+        common::try_ask(own, call).map_err(|error| error.fault().expect("an answer or a refusal"))
+    }
 }
 
 /// Takes away what differs between any two servers and says nothing of files.
 fn masked(mut answer: Answer) -> Answer {
     let none = Timestamp::default();
     let mask = |status: &mut Status| {
-        (status.accessed, status.modified, status.changed, status.created) = (none, none, none, none);
+        (status.accessed, status.modified, status.changed, status.created) =
+            (none, none, none, none);
     };
     match &mut answer {
         Answer::Status(status)
@@ -367,20 +410,30 @@ fn masked(mut answer: Answer) -> Answer {
         | Answer::Packed { status, .. }
         | Answer::Body { status }
         | Answer::Delegation { status, .. } => mask(status),
-        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => [status, dir].into_iter().for_each(mask),
+        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => {
+            [status, dir].into_iter().for_each(mask);
+        }
         Answer::Renamed { status, other, from_dir, to_dir } => {
             [status, from_dir, to_dir].into_iter().chain(other).for_each(mask);
         }
-        Answer::Entries { entries, .. } => entries.iter_mut().filter_map(|entry| entry.status.as_mut()).for_each(mask),
+        Answer::Entries { entries, .. } => {
+            entries.iter_mut().filter_map(|entry| entry.status.as_mut()).for_each(mask);
+        }
         Answer::Written { status, verifier, .. } => {
             mask(status);
             *verifier = BootVerifier(0);
         }
         Answer::Committed { verifier } => *verifier = BootVerifier(0),
         Answer::Volume(volume) => (volume.partition_bytes, volume.partition_free_bytes) = (0, 0),
-        Answer::Partitions(partitions) => partitions.iter_mut().for_each(|partition| partition.free_bytes = 0),
-        Answer::Volumes { volumes, .. } => volumes.iter_mut().for_each(|volume| volume.updated = none),
-        Answer::Servers(servers) => servers.iter_mut().for_each(|server| server.record.addresses.clear()),
+        Answer::Partitions(partitions) => {
+            partitions.iter_mut().for_each(|partition| partition.free_bytes = 0);
+        }
+        Answer::Volumes { volumes, .. } => {
+            volumes.iter_mut().for_each(|volume| volume.updated = none);
+        }
+        Answer::Servers(servers) => {
+            servers.iter_mut().for_each(|server| server.record.addresses.clear());
+        }
         _ => {}
     }
     answer
@@ -418,14 +471,19 @@ fn run(model: AccessRule, seed: u64, with_host: bool) {
         let (mut line, uid) = all_strangers[asking.rng.random_range(0..all_strangers.len())];
         let call = asking.next_call();
         // What a client program has open or delegated, it gives up by itself; its users cannot.
-        let of_session = matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
+        let of_session =
+            matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
         if of_session && line == Through::Owner {
             line = Through::Users;
         }
-        let [one, other] = worlds.each_ref().map(|world| world.asks(line, uid, call.clone()).map(masked));
+        let [one, other] =
+            worlds.each_ref().map(|world| world.asks(line, uid, call.clone()).map(masked));
         assert_eq!(one, other, "{model:?} {number}: {uid} through {line:?} asked {call:?}");
         if let Err(error) = &one {
-            assert!(error.fault().is_some(), "{model:?} {number}: {uid} through {line:?}: {error}: {call:?}");
+            assert!(
+                error.fault().is_some(),
+                "{model:?} {number}: {uid} through {line:?}: {error}: {call:?}"
+            );
         }
         let good = usize::from(one.is_ok());
         answered.entry((line, uid)).or_default()[good] += 1;
@@ -451,17 +509,37 @@ fn run(model: AccessRule, seed: u64, with_host: bool) {
 }
 
 /// Strangers that were refused everything, or nothing, would prove nothing.
-fn check_what_was_answered(answered: &BTreeMap<(Through, u32), [u64; 2]>, kinds: &BTreeMap<String, [u64; 2]>) {
+fn check_what_was_answered(
+    answered: &BTreeMap<(Through, u32), [u64; 2]>,
+    kinds: &BTreeMap<String, [u64; 2]>,
+) {
     for ((line, uid), [refused, good]) in answered {
         assert!(*refused > 0, "{uid} through {line:?} was refused nothing");
         let is_refused = [EXPIRED, FENCED, REVOKED, FORGED].contains(uid);
         assert_eq!(*good == 0, is_refused, "{uid} through {line:?}: {good} calls were answered");
     }
-    for kind in ["Lookup", "ReadDir", "Make", "Read", "Write", "GetStatus", "Lock", "Hold", "XattrGet", "Link"] {
-        assert!(kinds.get(kind).is_some_and(|[_, good]| *good > 0), "{kind} was never allowed: {kinds:?}");
+    for kind in [
+        "Lookup",
+        "ReadDir",
+        "Make",
+        "Read",
+        "Write",
+        "GetStatus",
+        "Lock",
+        "Hold",
+        "XattrGet",
+        "Link",
+    ] {
+        assert!(
+            kinds.get(kind).is_some_and(|[_, good]| *good > 0),
+            "{kind} was never allowed: {kinds:?}"
+        );
     }
     for kind in ["Read", "Write", "Seek", "ReadSums", "Lock", "SetStatus", "Allocate"] {
-        assert!(kinds.get(kind).is_some_and(|[refused, _]| *refused > 0), "{kind} was never refused: {kinds:?}");
+        assert!(
+            kinds.get(kind).is_some_and(|[refused, _]| *refused > 0),
+            "{kind} was never refused: {kinds:?}"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! What anybody can do who reaches the server, and what it must not cost those who have logged in. `examples/strangers.rs` measures it.
+//! What anybody can do who reaches the server, and what it must not cost those who have logged in.
+//! `examples/strangers.rs` measures it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,20 +26,26 @@ fn serve_for_another_test() {
 
 fn served() -> storm::Served {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "serve_for_another_test", "--ignored", "--nocapture"]).stdout(std::process::Stdio::null());
+    command
+        .args(["--exact", "serve_for_another_test", "--ignored", "--nocapture"])
+        .stdout(std::process::Stdio::null());
     storm::Served::start(command)
 }
 
 /// As [`served`], by a process that may have so many descriptors.
 fn served_with_descriptors(most: usize) -> storm::Served {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "serve_for_another_test", "--ignored", "--nocapture"]).stdout(std::process::Stdio::null());
+    command
+        .args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")])
+        .arg(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "serve_for_another_test", "--ignored", "--nocapture"])
+        .stdout(std::process::Stdio::null());
     storm::Served::start(command)
 }
 
-/// More connections than the server's process has descriptors: some are closed, and the partition, whose engine
-/// ends at the first descriptor that it cannot have (DU-3), goes on.
+/// More connections than the server's process has descriptors: some are closed, and the partition,
+/// whose engine ends at the first descriptor that it cannot have (DU-3), goes on.
 #[test]
 fn h4_connections_take_no_descriptor_that_the_store_needs() {
     const DESCRIPTORS: usize = 256;
@@ -47,7 +54,8 @@ fn h4_connections_take_no_descriptor_that_the_store_needs() {
     let mut strangers = Vec::new();
     for round in 0..2 {
         // All at once, before the server has looked at any.
-        let from = |number: usize| storm::connect_from(50 * round + number, served.address).unwrap();
+        let from =
+            |number: usize| storm::connect_from(50 * round + number, served.address).unwrap();
         strangers.extend((0..DESCRIPTORS).map(from));
         for _ in 0..20 {
             user.create();
@@ -57,7 +65,11 @@ fn h4_connections_take_no_descriptor_that_the_store_needs() {
     let open = std::fs::read_dir(format!("/proc/{}/fd", served.process())).unwrap().count();
     assert!(open < DESCRIPTORS - 20, "{open} descriptors of {DESCRIPTORS} are open");
     let report = served.report();
-    assert!(report["server"]["met"]["connections"].as_u64().unwrap() > 0, "{}", report["server"]["met"]);
+    assert!(
+        report["server"]["met"]["connections"].as_u64().unwrap() > 0,
+        "{}",
+        report["server"]["met"]
+    );
     assert_eq!(report["server"]["panics"].as_u64(), Some(0));
     // A change that is synced, so the partition has not stopped.
     user.write_stable();
@@ -83,8 +95,14 @@ fn a_user_goes_on_working_among_strangers_and_the_server_stays_small() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert!(grown <= 256, "{grown} MiB");
     let (used, met) = (&report["server"]["used"], &report["server"]["met"]);
-    assert!(used["nobody-sessions"].as_u64().unwrap() > 0 && used["sessions"].as_u64().unwrap() >= 2, "{used}");
-    assert!(met["passwords"].as_u64().unwrap() > 0 && met["log-lines"].as_u64().unwrap() > 0, "{met}");
+    assert!(
+        used["nobody-sessions"].as_u64().unwrap() > 0 && used["sessions"].as_u64().unwrap() >= 2,
+        "{used}"
+    );
+    assert!(
+        met["passwords"].as_u64().unwrap() > 0 && met["log-lines"].as_u64().unwrap() > 0,
+        "{met}"
+    );
     assert_eq!(report["server"]["panics"].as_u64(), Some(0));
     assert_eq!(report["delegations"].as_u64(), Some(0), "no directory is a stranger's alone");
     user.stat();

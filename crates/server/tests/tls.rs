@@ -1,4 +1,5 @@
-//! Sessions over TLS do what others do, and a port that speaks TLS hears nothing else unless it is told to.
+//! Sessions over TLS do what others do, and a port that speaks TLS hears nothing else unless it is
+//! told to.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,8 +62,13 @@ impl Secured {
 
     fn refused(&self, trust: Option<Trust>) -> String {
         let began = Instant::now();
-        let Err(CallError::Refused(why)) = Session::connect(self.config(trust)) else { panic!("it was heard") };
-        assert!(began.elapsed() < Duration::from_secs(5), "known at once, not when patience ends: {why}");
+        let Err(CallError::Refused(why)) = Session::connect(self.config(trust)) else {
+            panic!("it was heard")
+        };
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "known at once, not when patience ends: {why}"
+        );
         why
     }
 
@@ -74,7 +80,9 @@ impl Secured {
     }
 
     fn count(&self, what: &str) -> u64 {
-        let Answer::Report(report) = ask(&connect(self.cell.unix()), Call::ServerReport) else { panic!("a report") };
+        let Answer::Report(report) = ask(&connect(self.cell.unix()), Call::ServerReport) else {
+            panic!("a report")
+        };
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
         report["server"][what].as_u64().unwrap()
     }
@@ -107,7 +115,13 @@ fn large_and_small_calls_of_many_threads_over_tls() {
                 let data = Bytes::from(vec![number + 1; 1 << 20]);
                 for turn in 0..8_u64 {
                     let offset = Some(turn << 20);
-                    let write = Call::Write { fid, offset, data: data.clone(), stable: false, kill_privileges: false };
+                    let write = Call::Write {
+                        fid,
+                        offset,
+                        data: data.clone(),
+                        stable: false,
+                        kill_privileges: false,
+                    };
                     ask(session, write);
                     ask(session, Call::GetStatus { fid });
                     let Answer::Data { data: read, .. } =
@@ -139,10 +153,15 @@ fn clear_text_is_refused_in_words_and_counted_unless_it_is_allowed() {
     assert_eq!(secured.count("connections_clear_refused"), 2);
 
     let both = Secured::new(true);
-    assert!(matches!(ask(&Session::connect(both.config(None)).unwrap(), Call::ServerReport), Answer::Report(_)));
+    assert!(matches!(
+        ask(&Session::connect(both.config(None)).unwrap(), Call::ServerReport),
+        Answer::Report(_)
+    ));
     let _encrypted = both.session();
     let _clear = Session::connect(both.config(None)).unwrap();
-    wait_for("both sessions", || both.count("sessions_tls") == 1 && both.count("sessions_clear") == 1);
+    wait_for("both sessions", || {
+        both.count("sessions_tls") == 1 && both.count("sessions_clear") == 1
+    });
 }
 
 #[test]
@@ -174,7 +193,9 @@ fn noise_on_a_port_with_tls_is_refused_and_harms_nobody() {
         // It ends: in order, or cut off with something unread.
         let _ = stream.read_to_end(&mut answer);
     }
-    wait_for("the count", || secured.count("connections_malformed") == before + noises.len() as u64);
+    wait_for("the count", || {
+        secured.count("connections_malformed") == before + noises.len() as u64
+    });
     assert_eq!(secured.count("panics"), 0);
     assert!(matches!(ask(&session, Call::ServerReport), Answer::Report(_)));
 }
@@ -209,10 +230,16 @@ fn a_session_outlives_its_connections_and_a_renewed_certificate() {
     let (identity, made) = secured.keys.identity(&names, SystemTime::now()).unwrap();
     assert!(made);
     secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
-    assert!(matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)), "what stands goes on");
+    assert!(
+        matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)),
+        "what stands goes on"
+    );
     secured.cell.crash();
     secured.cell.start();
-    assert!(matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)), "with the new one");
+    assert!(
+        matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)),
+        "with the new one"
+    );
 }
 
 #[test]
@@ -220,7 +247,8 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
     let own = Arc::new(OwnKeys::default());
     let listed = Arc::clone(&own);
     let mut secured = Secured::with(|config| {
-        config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+        config.cell =
+            Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
         config.own_keys = Some(listed);
         config.owners.clear();
     });
@@ -236,11 +264,16 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
         secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
     };
     let old = (secured.trust(), Trust::Pinned(secured.keys.fingerprint().unwrap()));
-    let server_of_old = ClientTls::new(secured.trust(), Some(secured.keys.shown().unwrap())).unwrap();
+    let server_of_old =
+        ClientTls::new(secured.trust(), Some(secured.keys.shown().unwrap())).unwrap();
     let level = |secured: &Secured, tls: &ClientTls| {
         let mut config = secured.config(None);
-        config.options = fabric::ConnectionOptions { tls: Some(tls.clone()), ..Default::default() }.into();
-        let Answer::Report(report) = ask(&Session::connect(config).unwrap(), Call::ServerReport) else { panic!() };
+        config.options =
+            fabric::ConnectionOptions { tls: Some(tls.clone()), ..Default::default() }.into();
+        let Answer::Report(report) = ask(&Session::connect(config).unwrap(), Call::ServerReport)
+        else {
+            panic!()
+        };
         serde_json::from_str::<serde_json::Value>(&report).unwrap()["you"]["level"].clone()
     };
     wait_for("its key is listed", || level(&secured, &server_of_old) == "server");
@@ -253,11 +286,17 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
     let new = (secured.trust(), Trust::Pinned(secured.keys.fingerprint().unwrap()));
     for trust in [&old.0, &old.1, &new.0, &new.1] {
         let session = Session::connect(secured.config(Some(trust.clone()))).unwrap();
-        assert!(matches!(ask(&session, Call::GetStatus { fid: root(&session) }), Answer::Status(_)), "{trust:?}");
+        assert!(
+            matches!(ask(&session, Call::GetStatus { fid: root(&session) }), Answer::Status(_)),
+            "{trust:?}"
+        );
     }
     secured.cell.crash();
     secured.cell.start();
-    assert!(matches!(ask(&standing, Call::GetStatus { fid }), Answer::Status(_)), "with the successor's certificate");
+    assert!(
+        matches!(ask(&standing, Call::GetStatus { fid }), Answer::Status(_)),
+        "with the successor's certificate"
+    );
     assert_eq!(level(&secured, &server_of_old), "server", "one that has not heard of it yet");
     assert_eq!(level(&secured, &joins), "enrolling");
     assert_eq!(secured.keys.retire().unwrap(), 1);

@@ -1,4 +1,5 @@
-//! Who comes from a machine that is not trusted is who his token says, as long as it is good, and nobody otherwise.
+//! Who comes from a machine that is not trusted is who his token says, as long as it is good, and
+//! nobody otherwise.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -19,8 +20,9 @@ use login::{SigningKeys, TokenIssuer};
 use parking_lot::Mutex;
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
-    Answer, AuthCall, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, NewPrincipal, Principal,
-    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Secret, StatusChange,
+    Answer, AuthCall, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, NewPrincipal,
+    Principal, PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Secret,
+    StatusChange,
 };
 
 const CELL: &str = "cell.test";
@@ -105,7 +107,8 @@ impl House {
     /// Who makes a file, as mode bits see it.
     fn makes(&self, session: &Session, uid: u32, file: &str) -> Result<u32, Option<Fault>> {
         let how = CreateHow::Guarded;
-        let call = Call::Make { dir: self.root, name: name(file), kind: NewKind::File, mode: 0o644, how };
+        let call =
+            Call::Make { dir: self.root, name: name(file), kind: NewKind::File, mode: 0o644, how };
         match asks(session, uid, call)? {
             Answer::Made { status, .. } => Ok(status.uid),
             other => panic!("{other:?}"),
@@ -119,9 +122,17 @@ fn now() -> i64 {
 
 fn user(session: &Session, name: &str, uid: u32) -> Principal {
     let kind = PrincipalKind::User;
-    let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: Some(uid) };
+    let new = NewPrincipal {
+        kind,
+        name: name.into(),
+        id: None,
+        owner: None,
+        uid: Some(uid),
+        gid: Some(uid),
+    };
     let call = PtsCall::Create { new: Box::new(new) };
-    let Answer::Principals { mut principals, .. } = ask(session, Call::Pts { on_behalf: None, call: Box::new(call) })
+    let Answer::Principals { mut principals, .. } =
+        ask(session, Call::Pts { on_behalf: None, call: Box::new(call) })
     else {
         panic!("a principal")
     };
@@ -174,7 +185,8 @@ impl Wallet for Purse {
             *proof = guard::prove(&token, &binding, &self.client);
         }
         let proof = *proof;
-        (caller.uid == 4711 && !token.is_empty()).then(|| TokenProof { token: Bytes::from(token), proof })
+        (caller.uid == 4711 && !token.is_empty())
+            .then(|| TokenProof { token: Bytes::from(token), proof })
     }
 }
 
@@ -197,9 +209,15 @@ fn a_name_from_elsewhere_is_nobody_and_a_token_is_who_it_says() {
     assert!(!report(0).contains("pid"), "nobody hears what the cell is called, and no more");
     assert!(report(4711).contains("pid"));
     // Nobody gets a longer one for a token than renewing gives.
-    let attest = || Call::Auth { behalf: None, call: Box::new(AuthCall::Attest { client: client().public() }) };
+    let attest = || Call::Auth {
+        behalf: None,
+        call: Box::new(AuthCall::Attest { client: client().public() }),
+    };
     assert_eq!(asks(&session, 4711, attest()), Err(Some(Fault::NotPermitted)));
-    assert!(matches!(asks(&house.own, 4711, attest()), Ok(Answer::Token(_))), "by the kernel's word");
+    assert!(
+        matches!(asks(&house.own, 4711, attest()), Ok(Answer::Token(_))),
+        "by the kernel's word"
+    );
     // He logs out in mid-session: frames keep their order, so the next request is nobody's.
     purse.put(Vec::new());
     assert_eq!(house.makes(&session, 4711, "d"), Ok(65534));
@@ -245,7 +263,9 @@ fn a_bad_token_is_refused_whatever_is_wrong_with_it() {
     let second = house.session(Arc::clone(&purse));
     assert_eq!(house.makes(&second, 4711, "twice"), Err(Some(Fault::TokenRefused)));
     // In clear text nobody knows who listens.
-    let clear = Session::connect(house.config(Some(Purse::new(house.signed(&good), client())), false)).unwrap();
+    let clear =
+        Session::connect(house.config(Some(Purse::new(house.signed(&good), client())), false))
+            .unwrap();
     assert_eq!(house.makes(&clear, 4711, "clear"), Err(Some(Fault::TokenRefused)));
     let password = AuthCall::Password {
         name: "joe".to_owned(),
@@ -269,7 +289,11 @@ fn what_ends_a_token_ends_it_for_running_sessions() {
     set(PrincipalChange { locked: Some(true), ..PrincipalChange::default() });
     assert_eq!(house.makes(&session, 4711, "b"), Err(Some(Fault::TokenRefused)));
     set(PrincipalChange { locked: Some(false), uid: Some(4712), ..PrincipalChange::default() });
-    assert_eq!(house.makes(&session, 4711, "b"), Ok(4712), "who he is to mode bits is what his record says now");
+    assert_eq!(
+        house.makes(&session, 4711, "b"),
+        Ok(4712),
+        "who he is to mode bits is what his record says now"
+    );
     set(PrincipalChange { tokens_after: Some(now() + 1), ..PrincipalChange::default() });
     assert_eq!(house.makes(&session, 4711, "c"), Err(Some(Fault::TokenRefused)));
     let newer = Token { issued: now() + 1, ..house.token(&client()) };
@@ -280,7 +304,8 @@ fn what_ends_a_token_ends_it_for_running_sessions() {
     assert_eq!(house.makes(&session, 4711, "d"), Err(Some(Fault::TokenRefused)));
 }
 
-/// A client of its own making, which asks no kernel for leave: over TLS, without a login, and with another user's token.
+/// A client of its own making, which asks no kernel for leave: over TLS, without a login, and with
+/// another user's token.
 #[test]
 fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
     let house = House::new();
@@ -289,10 +314,14 @@ fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
         status(&ask(&house.own, Call::Make { dir, name: name(called), kind, mode, how })).fid
     };
     let closed = make(house.root, "closed", NewKind::Directory, 0o700);
-    let (inside, shown) = (make(closed, "f", NewKind::File, 0o644), make(house.root, "g", NewKind::File, 0o600));
+    let (inside, shown) =
+        (make(closed, "f", NewKind::File, 0o644), make(house.root, "g", NewKind::File, 0o600));
     for fid in [inside, shown] {
         let data = Bytes::from_static(b"secret");
-        ask(&house.own, Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false });
+        ask(
+            &house.own,
+            Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false },
+        );
     }
     let stranger = Session::connect(house.config(None, true)).unwrap();
     let joe = house.session(Purse::new(house.signed(&house.token(&client())), client()));
@@ -313,7 +342,13 @@ fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
         assert_eq!(ask(Call::Lookup { dir: closed, name: name("f") }), denied);
         assert_eq!(ask(Call::Read { fid: shown, offset, length }), denied);
         assert_eq!(ask(Call::ReadSums { fid: shown, first: 0, count: 1 }), denied);
-        let write = Call::Write { fid: shown, offset: Some(0), data, stable: false, kill_privileges: false };
+        let write = Call::Write {
+            fid: shown,
+            offset: Some(0),
+            data,
+            stable: false,
+            kill_privileges: false,
+        };
         assert_eq!(ask(write), denied);
         let cut = StatusChange { size: Some(0), through_handle: true, ..StatusChange::default() };
         assert_eq!(ask(Call::SetStatus { fid: shown, change: cut }), denied);
@@ -328,7 +363,10 @@ fn trusts_loopback(config: &mut ServerConfig) {
 
 fn level(session: &Session, uid: u32) -> (String, u64) {
     let caller = Caller { uid, ..Caller::ROOT };
-    let Answer::Report(report) = session.call(&caller, Call::ServerReport, None).unwrap().answer else { panic!() };
+    let Answer::Report(report) = session.call(&caller, Call::ServerReport, None).unwrap().answer
+    else {
+        panic!()
+    };
     let you = serde_json::from_str::<serde_json::Value>(&report).unwrap()["you"].take();
     (you["level"].as_str().unwrap().to_owned(), you["uid"].as_u64().unwrap())
 }
@@ -349,7 +387,10 @@ fn powers(joe: PrincipalId) -> Vec<Call> {
         pts(PtsCall::SetMax { user: PrincipalId(9), group: PrincipalId(-900) }),
         pts(PtsCall::SetFields { id: joe, change }),
         Call::Auth { behalf: None, call: Box::new(password) },
-        Call::Guard { behalf: None, call: Box::new(types::GuardCall::Mandates { after: 0, max: 1 }) },
+        Call::Guard {
+            behalf: None,
+            call: Box::new(types::GuardCall::Mandates { after: 0, max: 1 }),
+        },
         Call::Scrub { start: true },
     ]
 }
@@ -362,7 +403,11 @@ fn has_none(session: &Session, uid: u32, joe: PrincipalId) {
     }
 }
 
-fn from_port(house: &House, identity: Option<fabric::tls::TlsIdentity>, reserved_port: bool) -> Session {
+fn from_port(
+    house: &House,
+    identity: Option<fabric::tls::TlsIdentity>,
+    reserved_port: bool,
+) -> Session {
     let trust = Trust::Authorities(house.keys.authorities().unwrap());
     let tls = Some(ClientTls::new(trust, identity).unwrap());
     let mut config = SessionConfig::new(house.cell.tcp(), ClientIdentity::fleeting());
@@ -384,7 +429,10 @@ fn ac_3_an_address_alone_is_nobody() {
     // The same calls are good over the server's own socket.
     for call in powers(house.joe.id) {
         let said = house.own.call(&Caller::ROOT, call.clone(), None);
-        assert!(!matches!(said, Err(client::CallError::Fault(Fault::NotPermitted))), "{call:?}: {said:?}");
+        assert!(
+            !matches!(said, Err(client::CallError::Fault(Fault::NotPermitted))),
+            "{call:?}: {said:?}"
+        );
     }
 }
 
@@ -393,7 +441,8 @@ fn ac_3_a_reserved_port_speaks_for_users_not_for_root() {
     if !rustix::process::geteuid().is_root() {
         let _ = writeln!(
             std::io::stderr(),
-            "\nSKIP unit: ac_3_a_reserved_port_speaks_for_users_not_for_root: only root has reserved ports"
+            "\nSKIP unit: ac_3_a_reserved_port_speaks_for_users_not_for_root: only root has \
+                reserved ports"
         );
         return;
     }
@@ -415,7 +464,11 @@ fn ac_3_a_reserved_port_speaks_for_users_not_for_root() {
         }
     }
     let house = House::new();
-    assert_eq!(level(&from_port(&house, None, true), 4711), ("nobody".to_owned(), 65534), "no network is trusted");
+    assert_eq!(
+        level(&from_port(&house, None, true), 4711),
+        ("nobody".to_owned(), 65534),
+        "no network is trusted"
+    );
 }
 
 #[test]
@@ -433,7 +486,12 @@ fn ac_3_a_foreign_authority_makes_hosts_and_no_servers() {
         });
         let own = house.keys.shown().unwrap();
         let tls = house.cell.config.tls.as_ref().unwrap();
-        tls.replace_with_hosts(own.clone(), &house.keys.authorities().unwrap(), &site.authorities().unwrap()).unwrap();
+        tls.replace_with_hosts(
+            own.clone(),
+            &house.keys.authorities().unwrap(),
+            &site.authorities().unwrap(),
+        )
+        .unwrap();
         let session = from_port(&house, Some(laptop()), false);
         assert_eq!(level(&session, 0), ("nobody".to_owned(), 65534));
         assert_eq!(level(&session, 4711).0, if trusts { "host" } else { "nobody" });
@@ -473,7 +531,8 @@ fn h7_a_new_password_ends_older_tokens() {
     };
     let log_in = |session: &Session, password: &str| {
         let password = Secret::new(password.as_bytes().to_vec());
-        let call = AuthCall::Password { name: "joe".to_owned(), password, client: client().public() };
+        let call =
+            AuthCall::Password { name: "joe".to_owned(), password, client: client().public() };
         match asks(session, 12, Call::Auth { behalf: None, call: Box::new(call) }) {
             Ok(Answer::Token(token)) => token.reveal().to_vec(),
             other => panic!("{other:?}"),
@@ -525,7 +584,11 @@ fn m17_a_password_in_clear_text_is_refused() {
             clear.call_urgently(&caller, call.clone(), None).map_err(|error| error.fault())
         };
         for call in [&log_in, &set] {
-            assert_eq!(by_hand(call).unwrap_err(), Some(Fault::Unsupported), "{call:?}, trusted: {trusted}");
+            assert_eq!(
+                by_hand(call).unwrap_err(),
+                Some(Fault::Unsupported),
+                "{call:?}, trusted: {trusted}"
+            );
         }
         let tls = house.session(Purse::new(Vec::new(), client()));
         assert!(matches!(asks(&tls, 12, log_in), Ok(Answer::Token(_))), "the same over TLS");

@@ -61,7 +61,9 @@ fn carry(mut client: TcpStream, mut server: TcpStream, newer: &AtomicU8) -> std:
     let mut answer = [0; HelloAnswer::BYTES];
     server.read_exact(&mut answer)?;
     client.write_all(&answer)?;
-    let Ok(HelloAnswer::Welcome(terms)) = HelloAnswer::parse(&answer, &Hello::parse(&hello).unwrap()) else {
+    let Ok(HelloAnswer::Welcome(terms)) =
+        HelloAnswer::parse(&answer, &Hello::parse(&hello).unwrap())
+    else {
         panic!("a server that takes no client")
     };
     let (mut asking, mut asked) = (client.try_clone()?, server.try_clone()?);
@@ -79,16 +81,23 @@ fn carry(mut client: TcpStream, mut server: TcpStream, newer: &AtomicU8) -> std:
         server.read_exact(&mut payload)?;
         let mut frame = Frame { header, message: message.into(), payload: payload.into() };
         let mode = newer.load(Ordering::SeqCst);
-        if header.kind == FrameKind::Reply && header.fault.is_none() && mode != Newer::NotAtAll as u8 {
+        if header.kind == FrameKind::Reply
+            && header.fault.is_none()
+            && mode != Newer::NotAtAll as u8
+        {
             let bare = FrameHeader { checksum: 0, ..header };
             frame = if mode == Newer::Field as u8 {
                 Frame::new(bare, [&frame.message[..], &[0; 8]].concat(), frame.payload)
             } else {
-                Frame::plain(FrameHeader { procedure: 0, fault: Some(FaultCode::Unknown(60_000)), ..bare }, Vec::new())
+                Frame::plain(
+                    FrameHeader { procedure: 0, fault: Some(FaultCode::Unknown(60_000)), ..bare },
+                    Vec::new(),
+                )
             };
             frame = frame.sealed(terms.features);
         }
-        client.write_all(&[&frame.header.to_bytes()[..], &frame.message, &frame.payload].concat())?;
+        client
+            .write_all(&[&frame.header.to_bytes()[..], &frame.message, &frame.payload].concat())?;
     }
 }
 
@@ -107,8 +116,10 @@ fn m14_a_newer_servers_answers_end_calls_alone() {
         Call::Make { dir, name: name(file), kind, mode: 0o644, how }
     };
     let there = connect(cell.unix());
-    for (newer, wanted) in [(Newer::Field, CallError::Unreadable), (Newer::Fault, CallError::Fault(Fault::Unsupported))]
-    {
+    for (newer, wanted) in [
+        (Newer::Field, CallError::Unreadable),
+        (Newer::Fault, CallError::Fault(Fault::Unsupported)),
+    ] {
         relay.set(newer);
         // A question, and a change that the server makes all the same.
         for call in [Call::GetStatus { fid: dir }, new(&format!("{newer:?}"))] {

@@ -1,4 +1,5 @@
-//! Volumes over the wire, on two partitions; and a server that is killed while they are made, cloned and removed.
+//! Volumes over the wire, on two partitions; and a server that is killed while they are made,
+//! cloned and removed.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -13,8 +14,8 @@ use common::*;
 use server::{Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use types::{
-    Answer, Call, CreateHow, Fault, Fid, Name, NewKind, PartitionNo, VolumeCall, VolumeId, VolumeInfo, VolumeKind,
-    WhichVolume,
+    Answer, Call, CreateHow, Fault, Fid, Name, NewKind, PartitionNo, VolumeCall, VolumeId,
+    VolumeInfo, VolumeKind, WhichVolume,
 };
 
 const CHILD: &str = "RIALTO_SERVER_VOLUMES_CHILD";
@@ -99,7 +100,9 @@ fn all(session: &Session) -> BTreeMap<Name, VolumeInfo> {
     let mut all = BTreeMap::new();
     for partition in [PartitionNo(0), PartitionNo(1)] {
         let call = VolumeCall::List { partition, after: VolumeId(0), max: 1000 };
-        let Ok(Answer::Volumes { volumes, end: true }) = administer(session, call) else { panic!("not listed") };
+        let Ok(Answer::Volumes { volumes, end: true }) = administer(session, call) else {
+            panic!("not listed")
+        };
         for volume in volumes {
             assert_eq!(volume.partition, partition);
             let twice = all.insert(volume.name.clone(), volume);
@@ -115,11 +118,14 @@ fn partitions_are_one_server_and_keep_what_they_have() {
     make_partitions(place.path());
     let server = Server::start(&config(place.path())).unwrap();
     let session = connect(client::Endpoint::Unix(place.path().join("socket")));
-    let Ok(Answer::Partitions(partitions)) = administer(&session, VolumeCall::Partitions) else { panic!() };
+    let Ok(Answer::Partitions(partitions)) = administer(&session, VolumeCall::Partitions) else {
+        panic!()
+    };
     let names: Vec<_> = partitions.iter().map(|partition| partition.name.as_str()).collect();
     assert_eq!(names, ["/vicepa", "/vicepb"]);
-    let volumes =
-        [0, 1].map(|partition| one(administer(&session, create(partition, &format!("v{partition}"))).unwrap()));
+    let volumes = [0, 1].map(|partition| {
+        one(administer(&session, create(partition, &format!("v{partition}"))).unwrap())
+    });
     let files = volumes.each_ref().map(|volume| {
         let root = root_of(&session, volume.name.clone());
         make(&session, root, "f", vec![volume.partition.0 as u8; 100_000])
@@ -144,27 +150,39 @@ fn partitions_are_one_server_and_keep_what_they_have() {
     server.stop().unwrap();
 }
 
-/// One turn of what administrators do with a volume; whatever a kill leaves of the turn before is met.
+/// One turn of what administrators do with a volume; whatever a kill leaves of the turn before is
+/// met.
 fn turn(session: &Session, number: u64) {
     let partition = (number % 2) as u32;
     let called = format!("v{}", number % 3);
     let volume = match administer(session, create(partition, &called)) {
         Ok(answer) => one(answer),
-        Err(Fault::Exists) => {
-            one(administer(session, VolumeCall::Examine { volume: WhichVolume::Name(name(&called)) }).unwrap())
-        }
+        Err(Fault::Exists) => one(administer(
+            session,
+            VolumeCall::Examine { volume: WhichVolume::Name(name(&called)) },
+        )
+        .unwrap()),
         Err(fault) => panic!("{fault}"),
     };
     let root = root_of(session, volume.name.clone());
     make(session, root, &format!("f{number}"), number.to_le_bytes().repeat(5000));
     let kept = format!("{called}.kept{number}");
-    let clone =
-        VolumeCall::Clone { id: None, of: volume.id, name: name(&kept), kind: VolumeKind::Snapshot, replace: false };
+    let clone = VolumeCall::Clone {
+        id: None,
+        of: volume.id,
+        name: name(&kept),
+        kind: VolumeKind::Snapshot,
+        replace: false,
+    };
     assert!(matches!(administer(session, clone), Ok(_) | Err(Fault::Exists)));
-    let file = status(&ask(session, Call::Lookup { dir: root, name: name(&format!("f{number}")) })).fid;
+    let file =
+        status(&ask(session, Call::Lookup { dir: root, name: name(&format!("f{number}")) })).fid;
     ask(session, write(file, vec![0xff; 40_000]));
     if number % 3 == 2 {
-        assert!(matches!(administer(session, VolumeCall::Remove { id: volume.id }), Ok(_) | Err(Fault::NoVolume)));
+        assert!(matches!(
+            administer(session, VolumeCall::Remove { id: volume.id }),
+            Ok(_) | Err(Fault::NoVolume)
+        ));
     }
 }
 
@@ -177,7 +195,9 @@ fn check(session: &Session) -> usize {
         let root = root_of(session, volume.name.clone());
         let Some((_, number)) = called.split_once(".kept") else { continue };
         let number: u64 = number.parse().unwrap();
-        let file = status(&ask(session, Call::Lookup { dir: root, name: name(&format!("f{number}")) })).fid;
+        let file =
+            status(&ask(session, Call::Lookup { dir: root, name: name(&format!("f{number}")) }))
+                .fid;
         assert_eq!(file.volume, volume.id);
         assert_eq!(read(session, file), number.to_le_bytes().repeat(5000), "VO-1: {called}");
         clones += 1;
@@ -218,7 +238,8 @@ fn volumes_are_whole_or_not_there_after_kill_9() {
     drop(child.stdin.take());
     child.wait().unwrap();
     for partition in ["vicepa", "vicepb"] {
-        let partition = Partition::open(&place.path().join(partition), OpenOptions::default()).unwrap();
+        let partition =
+            Partition::open(&place.path().join(partition), OpenOptions::default()).unwrap();
         while partition.sweep(1000).unwrap() > 0 {}
         let report = partition.scrub(&mut |_| {}, &false.into()).unwrap();
         assert_eq!(report.findings.len(), 0, "{:?}", report.findings);

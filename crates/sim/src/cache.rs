@@ -1,9 +1,10 @@
 //! A small client cache: status, data and names, under the rules of [`lease::Holder`].
 //!
-//! Beside the holder's rules there is one for a client's own changes, of which it hears no breaks. An answer may have been read before
-//! a change that this client made meanwhile, and come after that change's answer. So an answer is not cached if it is
-//! older than what is known of the file, nor, where it has no version (a name that is not there), if a change of ours
-//! was under way at any time since the question was asked (CB-6).
+//! Beside the holder's rules there is one for a client's own changes, of which it hears no breaks.
+//! An answer may have been read before a change that this client made meanwhile, and come after
+//! that change's answer. So an answer is not cached if it is older than what is known of the file,
+//! nor, where it has no version (a name that is not there), if a change of ours was under way at
+//! any time since the question was asked (CB-6).
 
 use std::collections::BTreeMap;
 
@@ -99,7 +100,8 @@ impl Cache {
     /// Caches a promised status, and data with it.
     pub fn put(&mut self, status: &Status, data: Option<&[u8]>) {
         self.saw(status);
-        let (data_version, status_version) = self.known.get(&status.fid).copied().unwrap_or_default();
+        let (data_version, status_version) =
+            self.known.get(&status.fid).copied().unwrap_or_default();
         if (status.data_version, status.status_version) < (data_version, status_version) {
             return;
         }

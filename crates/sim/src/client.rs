@@ -1,8 +1,9 @@
-//! A client: the real session machine and the real [`Holder`], a small cache, and a few applications.
+//! A client: the real session machine and the real [`Holder`], a small cache, and a few
+//! applications.
 //!
-//! What is here beside the machines is what a driver and a cache manager must do: make connections, feed frames, work
-//! breaks off before they are acknowledged, claim locks and open files after the server has restarted, and never
-//! answer from the cache without trust.
+//! What is here beside the machines is what a driver and a cache manager must do: make connections,
+//! feed frames, work breaks off before they are acknowledged, claim locks and open files after the
+//! server has restarted, and never answer from the cache without trust.
 
 mod apps;
 mod nest;
@@ -11,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use dafs::{
-    CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole, Features, Hello,
-    HelloAnswer, PeerError,
+    CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole,
+    Features, Hello, HelloAnswer, PeerError,
 };
 use lease::{CallStart, Holder};
 use types::limits::LEASE;
 use types::{
-    BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fid, LockFamily, LockOwner, Time,
+    BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fid,
+    LockFamily, LockOwner, Time,
 };
 
 use crate::cache::{Cache, OwnMark};
@@ -32,7 +34,8 @@ use crate::op::{self, Op};
 use crate::server::{SharedTree, brief};
 use nest::Nest;
 
-/// Applications of one client that work. One more only looks at what is cached, which goes on when nothing is reached.
+/// Applications of one client that work. One more only looks at what is cached, which goes on when
+/// nothing is reached.
 pub const THREADS: usize = 2;
 /// How long an attach may take.
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
@@ -93,8 +96,8 @@ struct HeldLock {
     fid: Fid,
     exclusive: bool,
     family: LockFamily,
-    /// The lease ran out since it was had. It is there as long as the session is, but is not claimed from a new life of
-    /// the server: the old one may have given it to another (LK-4).
+    /// The lease ran out since it was had. It is there as long as the session is, but is not
+    /// claimed from a new life of the server: the old one may have given it to another (LK-4).
     doubtful: bool,
 }
 
@@ -161,7 +164,10 @@ impl Client {
     /// What is not done, for people.
     pub fn unfinished(&self) -> String {
         let Some(life) = &self.up else { return format!("client {} is down", self.index) };
-        format!("client {}: left {:?}, threads {:?}, calls {:?}", self.index, self.left, life.threads, life.calls)
+        format!(
+            "client {}: left {:?}, threads {:?}, calls {:?}",
+            self.index, self.left, life.threads, life.calls
+        )
     }
 
     fn now(&self, ground: &Ground) -> Time {
@@ -216,7 +222,10 @@ impl Client {
     fn look_later(&self, ground: &mut Ground) {
         if !ground.healed {
             let delay = ground.between(Duration::from_millis(20), Duration::from_millis(400));
-            ground.after(delay, SimEvent::Step { client: self.index, life: self.life, thread: THREADS });
+            ground.after(
+                delay,
+                SimEvent::Step { client: self.index, life: self.life, thread: THREADS },
+            );
         }
     }
 
@@ -288,7 +297,10 @@ impl Client {
             return ground.after(delay, SimEvent::DialFailed { client, life, role });
         }
         let conn = ground.net.connect(client);
-        up.conns.insert(ChannelId(conn.0), Conn { role, inbox: ArrivedBytes::default(), greeted: false });
+        up.conns.insert(
+            ChannelId(conn.0),
+            Conn { role, inbox: ArrivedBytes::default(), greeted: false },
+        );
         ground.send(conn, ConnectionEnd::Client, &hello().to_bytes());
         ground.after(ATTACH_WITHIN, SimEvent::AttachTimeout { client, life, conn });
     }
@@ -312,7 +324,9 @@ impl Client {
     /// Something came over a connection.
     pub fn on_arrival(&mut self, ground: &mut Ground, conn: ConnId, arrival: Arrival) {
         let channel = ChannelId(conn.0);
-        let Some(found) = self.up.as_mut().and_then(|up| up.conns.get_mut(&channel)) else { return };
+        let Some(found) = self.up.as_mut().and_then(|up| up.conns.get_mut(&channel)) else {
+            return;
+        };
         match arrival {
             Arrival::End => self.lost(ground, conn),
             Arrival::Bytes(bytes) => {
@@ -335,7 +349,9 @@ impl Client {
 
     /// Takes one thing out of a connection's inbox. Whether there was one.
     fn take_in(&mut self, ground: &mut Ground, channel: ChannelId) -> bool {
-        let Some(found) = self.up.as_mut().and_then(|up| up.conns.get_mut(&channel)) else { return false };
+        let Some(found) = self.up.as_mut().and_then(|up| up.conns.get_mut(&channel)) else {
+            return false;
+        };
         if !found.greeted {
             if found.inbox.len() < HelloAnswer::BYTES {
                 return false;
@@ -387,7 +403,10 @@ impl Client {
         self.follow(ground, outputs);
         if let Err(error) = result {
             if !matches!(error, PeerError::Goodbye { .. }) {
-                ground.violate("DA-5", format!("client {}: the server misbehaved: {error}", self.index));
+                ground.violate(
+                    "DA-5",
+                    format!("client {}: the server misbehaved: {error}", self.index),
+                );
             }
             if let Some(channel) = channel {
                 ground.close(ConnId(channel.0), ConnectionEnd::Client);
@@ -409,8 +428,8 @@ impl Client {
         }
     }
 
-    /// Carries outputs out in the order in which the machine put them out: those of a step that follows from one of them come
-    /// behind the rest.
+    /// Carries outputs out in the order in which the machine put them out: those of a step that
+    /// follows from one of them come behind the rest.
     fn follow(&mut self, ground: &mut Ground, outputs: Vec<ClientOutput>) {
         let Some(up) = self.up.as_mut() else { return };
         up.outputs.extend(outputs);
@@ -444,7 +463,10 @@ impl Client {
             ClientOutput::Renewed { sent_at, .. } => self.on_renewed(ground, sent_at),
             ClientOutput::Established { resumed, restarted, boot_verifier, session } => {
                 ground.note(|| {
-                    format!("client {client}: attached to {session:?}, resumed {resumed}, restarted {restarted}")
+                    format!(
+                        "client {client}: attached to {session:?}, resumed {resumed}, \
+                        restarted {restarted}"
+                    )
                 });
                 if std::mem::replace(&mut up.verifier, boot_verifier) != boot_verifier {
                     // What was opened may have been made by what is lost.
@@ -458,7 +480,8 @@ impl Client {
             }
             ClientOutput::SessionLost => self.on_session_lost(ground),
             ClientOutput::Refused(fault) => {
-                ground.violate("EO-2", format!("client {client} of life {life} is refused: {fault}"));
+                ground
+                    .violate("EO-2", format!("client {client} of life {life} is refused: {fault}"));
             }
             ClientOutput::Closed => {}
             ClientOutput::WakeAt(at) => {
@@ -481,7 +504,8 @@ impl Client {
             up.holder.on_break(&items);
             up.cache.on_break(&items);
         }
-        let held: Vec<Fid> = items.iter().map(|item| item.fid).filter(|fid| up.open.contains_key(fid)).collect();
+        let held: Vec<Fid> =
+            items.iter().map(|item| item.fid).filter(|fid| up.open.contains_key(fid)).collect();
         up.held.extend(held.iter().copied());
         self.feed(ground, ClientInput::BreakHandled { id, held });
         for item in recalls {
@@ -520,14 +544,17 @@ impl Client {
         let Some(up) = self.up.as_mut() else { return };
         up.holder.on_server_restarted();
         up.cache.clear();
-        let gone: Vec<usize> = up.locks.iter().filter(|(_, lock)| lock.doubtful).map(|(thread, _)| *thread).collect();
+        let gone: Vec<usize> =
+            up.locks.iter().filter(|(_, lock)| lock.doubtful).map(|(thread, _)| *thread).collect();
         for thread in gone {
             up.locks.remove(&thread);
             ground.history.unlocked(self.index, thread);
         }
         up.held = up.open.keys().copied().collect();
         let mut calls = Vec::new();
-        for (thread, held) in up.locks.iter().filter(|_| !ground.breaks(Mutation::KeepLocksSilently)) {
+        for (thread, held) in
+            up.locks.iter().filter(|_| !ground.breaks(Mutation::KeepLocksSilently))
+        {
             let call = op::lock(held.fid, owner_of(*thread), held.exclusive, held.family, true);
             calls.push((Doing::ClaimLock(*thread, *held), call));
         }
@@ -548,13 +575,19 @@ impl Client {
         }
     }
 
-    /// A claim that was sent again after yet another restart may bring a lock back that was given up since: it is unlocked.
+    /// A claim that was sent again after yet another restart may bring a lock back that was given
+    /// up since: it is unlocked.
     fn give_back(&mut self, ground: &mut Ground, thread: usize, claimed: HeldLock) {
-        let wanted = |up: &Life| up.locks.contains_key(&thread) || up.threads[thread] == Thread::Calling;
+        let wanted =
+            |up: &Life| up.locks.contains_key(&thread) || up.threads[thread] == Thread::Calling;
         if self.up.as_ref().is_some_and(|up| !wanted(up)) {
             let HeldLock { fid, family, .. } = claimed;
             let owner = owner_of(thread);
-            self.submit(ground, Doing::Aside, Call::Unlock { fid, owner, family, range: ByteRange::ALL });
+            self.submit(
+                ground,
+                Doing::Aside,
+                Call::Unlock { fid, owner, family, range: ByteRange::ALL },
+            );
         }
     }
 
@@ -572,7 +605,10 @@ impl Client {
         let id = CallId(up.last_call);
         up.calls.insert(id, doing);
         ground.note(|| format!("client {}: call {id:?} {}", self.index, brief(&call)));
-        self.feed(ground, ClientInput::Submit { id, caller: Caller::ROOT, call, region: None, urgent: false });
+        self.feed(
+            ground,
+            ClientInput::Submit { id, caller: Caller::ROOT, call, region: None, urgent: false },
+        );
     }
 }
 

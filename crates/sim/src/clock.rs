@@ -1,5 +1,5 @@
-//! Clocks that run apart: each machine has its own, at most 0.5 % fast or slow, so that two differ by 1 % at most (what
-//! [`types::limits::LEASE_GRACE`] covers, with room).
+//! Clocks that run apart: each machine has its own, at most 0.5 % fast or slow, so that two differ
+//! by 1 % at most (what [`types::limits::LEASE_GRACE`] covers, with room).
 
 use std::time::Duration;
 

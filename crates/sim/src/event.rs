@@ -5,7 +5,8 @@ use types::{Call, Caller, ReplyAddress};
 use crate::fault::InjectedFault;
 use crate::net::{ConnId, ConnectionEnd};
 
-/// One thing that happens. Those that belong to one life of a machine name it, and mean nothing to the next one.
+/// One thing that happens. Those that belong to one life of a machine name it, and mean nothing to
+/// the next one.
 #[derive(Clone, Debug)]
 pub enum SimEvent {
     /// Bytes, or the end, may be ready at one end of a connection.

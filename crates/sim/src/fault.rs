@@ -27,7 +27,8 @@ pub enum InjectedFault {
     Break(usize),
     /// All connections of the client break.
     BreakAll(usize),
-    /// A connection of the client is begun a second time, late: hello and attach, or bind, are said again.
+    /// A connection of the client is begun a second time, late: hello and attach, or bind, are said
+    /// again.
     SayAgain(usize),
 }
 

@@ -1,4 +1,5 @@
-//! What everybody in the simulation stands on: the moment, the queue of events, the network, the dice and the referee.
+//! What everybody in the simulation stands on: the moment, the queue of events, the network, the
+//! dice and the referee.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -68,7 +69,8 @@ impl Ground {
         self.mutation == Some(rule)
     }
 
-    /// Something will happen at `at`; events of one moment happen in the order in which they were queued.
+    /// Something will happen at `at`; events of one moment happen in the order in which they were
+    /// queued.
     pub fn at(&mut self, at: Time, event: SimEvent) {
         self.queued += 1;
         self.events.push(Reverse((at.max(self.now), self.queued, event)));
@@ -88,7 +90,8 @@ impl Ground {
         Some(event)
     }
 
-    /// A number that is the same for two runs in which the same things happened at the same moments.
+    /// A number that is the same for two runs in which the same things happened at the same
+    /// moments.
     pub fn digest(&self) -> u64 {
         self.digest
     }
@@ -122,7 +125,9 @@ impl Ground {
 
     /// A random time within bounds.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
-        Duration::from_nanos(self.rng.random_range(least.as_nanos() as u64..=most.as_nanos() as u64))
+        Duration::from_nanos(
+            self.rng.random_range(least.as_nanos() as u64..=most.as_nanos() as u64),
+        )
     }
 
     /// True once in `n`.

@@ -1,12 +1,14 @@
 //! The referee: what was done, and the rules of `docs/spec/invariants.md` that it must keep.
 //!
-//! Times here are the simulation's own, on no machine's clock. A call that failed because its session was lost has an unknown
-//! outcome: it may have been executed at any time since it began, or not at all.
+//! Times here are the simulation's own, on no machine's clock. A call that failed because its
+//! session was lost has an unknown outcome: it may have been executed at any time since it began,
+//! or not at all.
 //!
-//! *Versions* are how reads are judged. When a change of a file is done, its versions become the file's *floor*; a read that begins
-//! later must show at least that (CB-1). *Stable* is the floor of what was acknowledged as stable (DU-1). When the server's
-//! machine loses its power, the rest may be gone: floors fall to what is found, and a new *timeline* begins, in which
-//! version numbers may be used again.
+//! *Versions* are how reads are judged. When a change of a file is done, its versions become the
+//! file's *floor*; a read that begins later must show at least that (CB-1). *Stable* is the floor
+//! of what was acknowledged as stable (DU-1). When the server's machine loses its power, the rest
+//! may be gone: floors fall to what is found, and a new *timeline* begins, in which version numbers
+//! may be used again.
 
 mod nest;
 
@@ -73,8 +75,9 @@ struct FileRecord {
     writes: BTreeMap<u64, OpNo>,
     /// Which writes may have made the data what it is at a version.
     values: BTreeMap<u64, Vec<OpNo>>,
-    /// In these versions, found after losses of power, blocks of several unstable writes stand side by side. Each loss gives a number of its own, and who had one
-    /// may show it until he hears of the next.
+    /// In these versions, found after losses of power, blocks of several unstable writes stand side
+    /// by side. Each loss gives a number of its own, and who had one may show it until he hears of
+    /// the next.
     torn: BTreeSet<u64>,
 }
 
@@ -171,7 +174,8 @@ pub struct History {
 }
 
 impl History {
-    /// A number for an operation that begins; until [`History::wrote`] its effect may show up anywhere.
+    /// A number for an operation that begins; until [`History::wrote`] its effect may show up
+    /// anywhere.
     pub fn begin(&mut self) -> OpNo {
         self.last_op += 1;
         OpNo(self.last_op)
@@ -187,12 +191,16 @@ impl History {
         Floors { timeline: self.timeline, files: self.floors.clone() }
     }
 
-    /// A change that began in `timeline` is done: everybody who asks from now on must see it. Unless power was lost meanwhile: then
-    /// it may have been done before, and lost.
+    /// A change that began in `timeline` is done: everybody who asks from now on must see it.
+    /// Unless power was lost meanwhile: then it may have been done before, and lost.
     pub fn changed(&mut self, done: Done, status: &Status) {
         if done.timeline == self.timeline {
             self.floors.entry(status.fid).or_default().raise(status);
-            let change = Change { data_version: status.data_version, verifier: done.verifier, done: done.now };
+            let change = Change {
+                data_version: status.data_version,
+                verifier: done.verifier,
+                done: done.now,
+            };
             self.files.entry(status.fid).or_default().changes.push(change);
         }
     }
@@ -211,14 +219,23 @@ impl History {
         let twin = file.writes.insert(status.data_version, op);
         self.changed(done, status);
         match twin {
-            Some(twin) => Err(("EO-1", format!("{twin:?} and {op:?} both made version {}", status.data_version))),
+            Some(twin) => Err((
+                "EO-1",
+                format!("{twin:?} and {op:?} both made version {}", status.data_version),
+            )),
             None => Ok(()),
         }
     }
 
     /// The initial state of a file.
     pub fn initial(&mut self, status: &Status, verifier: BootVerifier) {
-        self.files.entry(status.fid).or_default().values.entry(status.data_version).or_default().push(OpNo(0));
+        self.files
+            .entry(status.fid)
+            .or_default()
+            .values
+            .entry(status.data_version)
+            .or_default()
+            .push(OpNo(0));
         self.changed(Done { timeline: self.timeline, verifier, now: Time::ZERO }, status);
         self.stable_up_to(status.fid, status.data_version);
     }
@@ -232,7 +249,10 @@ impl History {
     /// A commit that began at `began` was answered with `verifier`.
     pub fn committed(&mut self, fid: Fid, began: Time, verifier: BootVerifier) {
         let Some(file) = self.files.get(&fid) else { return };
-        let covered = file.changes.iter().filter(|change| change.done <= began && change.verifier == verifier);
+        let covered = file
+            .changes
+            .iter()
+            .filter(|change| change.done <= began && change.verifier == verifier);
         let version = covered.map(|change| change.data_version).max();
         if let Some(version) = version {
             self.stable_up_to(fid, version);
@@ -245,16 +265,28 @@ impl History {
         let floor = self.floor(since, status.fid);
         if status.status_version < floor.status {
             let shown = status.status_version;
-            return Err(("CB-1", format!("{}: status {shown} shown after {floor:?}, cached {cached}", status.fid)));
+            return Err((
+                "CB-1",
+                format!("{}: status {shown} shown after {floor:?}, cached {cached}", status.fid),
+            ));
         }
         Ok(())
     }
 
     /// As [`History::check_status`], for data or entries alone.
-    pub fn check_data_version(&self, since: &Floors, fid: Fid, version: u64, cached: bool) -> Verdict {
+    pub fn check_data_version(
+        &self,
+        since: &Floors,
+        fid: Fid,
+        version: u64,
+        cached: bool,
+    ) -> Verdict {
         let floor = self.floor(since, fid);
         if version < floor.data {
-            return Err(("CB-1", format!("{fid}: version {version} shown after {floor:?}, cached {cached}")));
+            return Err((
+                "CB-1",
+                format!("{fid}: version {version} shown after {floor:?}, cached {cached}"),
+            ));
         }
         Ok(())
     }
@@ -265,29 +297,44 @@ impl History {
         if since.timeline == self.timeline { then } else { Floor::default() }
     }
 
-    /// The data read with a version is that of a write which made this version, or of one whose outcome is not known.
+    /// The data read with a version is that of a write which made this version, or of one whose
+    /// outcome is not known.
     pub fn check_value(&self, fid: Fid, version: u64, data: &[u8]) -> Verdict {
         let Some(file) = self.files.get(&fid) else { return Ok(()) };
         let words = words(data);
-        let allowed =
-            |op: &OpNo| self.in_doubt.contains(op) || file.values.get(&version).is_some_and(|made| made.contains(op));
+        let allowed = |op: &OpNo| {
+            self.in_doubt.contains(op)
+                || file.values.get(&version).is_some_and(|made| made.contains(op))
+        };
         if words.iter().all(allowed) && (words.len() <= 1 || file.torn.contains(&version)) {
             return Ok(());
         }
-        Err(("CB-1", format!("{fid}: version {version} shows {words:?}, made by {:?}", file.values.get(&version))))
+        Err((
+            "CB-1",
+            format!(
+                "{fid}: version {version} shows {words:?}, made by {:?}",
+                file.values.get(&version)
+            ),
+        ))
     }
 
     // Names.
 
     /// A name that only its maker touches is about to be made.
     pub fn own_name(&mut self, name: &Name) {
-        self.own.insert(name.clone(), OwnName { fid: None, made: None, removing: false, removed: None });
+        self.own.insert(
+            name.clone(),
+            OwnName { fid: None, made: None, removing: false, removed: None },
+        );
     }
 
     /// Names of `client` that are made and not being removed.
     pub fn own_names(&self, prefix: &[u8]) -> Vec<Name> {
-        let live = |own: &OwnName| own.made.is_some_and(|(timeline, _)| timeline == self.timeline) && !own.removing;
-        let mine = self.own.iter().filter(|(name, own)| name.as_bytes().starts_with(prefix) && live(own));
+        let live = |own: &OwnName| {
+            own.made.is_some_and(|(timeline, _)| timeline == self.timeline) && !own.removing
+        };
+        let mine =
+            self.own.iter().filter(|(name, own)| name.as_bytes().starts_with(prefix) && live(own));
         mine.map(|(name, _)| name.clone()).collect()
     }
 
@@ -330,11 +377,20 @@ impl History {
     }
 
     /// The change is done; `happened`: the name was made, or removed.
-    pub fn shared_done(&mut self, name: &Name, at: usize, timeline: u32, happened: bool, now: Time) {
+    pub fn shared_done(
+        &mut self,
+        name: &Name,
+        at: usize,
+        timeline: u32,
+        happened: bool,
+        now: Time,
+    ) {
         if timeline != self.timeline {
             return;
         }
-        let Some(change) = self.shared.get_mut(name).and_then(|changes| changes.get_mut(at)) else { return };
+        let Some(change) = self.shared.get_mut(name).and_then(|changes| changes.get_mut(at)) else {
+            return;
+        };
         change.done = Some(now);
         if !happened {
             // It neither made nor removed anything, at any time.
@@ -347,16 +403,33 @@ impl History {
         self.timeline
     }
 
-    /// A look-up that began at `began` shows that a name is not there: somebody must have had the chance to remove it.
-    pub fn check_absent(&self, name: &Name, timeline: u32, began: Time, now: Time, cached: bool) -> Verdict {
-        let Some(changes) = self.shared.get(name).filter(|_| timeline == self.timeline) else { return Ok(()) };
-        let made = changes.iter().filter(|change| change.makes && change.done.is_some_and(|done| done < began));
+    /// A look-up that began at `began` shows that a name is not there: somebody must have had the
+    /// chance to remove it.
+    pub fn check_absent(
+        &self,
+        name: &Name,
+        timeline: u32,
+        began: Time,
+        now: Time,
+        cached: bool,
+    ) -> Verdict {
+        let Some(changes) = self.shared.get(name).filter(|_| timeline == self.timeline) else {
+            return Ok(());
+        };
+        let made = changes
+            .iter()
+            .filter(|change| change.makes && change.done.is_some_and(|done| done < began));
         for made in made {
             let may_follow = |change: &&NameChange| {
-                !change.makes && change.began <= now && change.done.is_none_or(|done| done >= made.began)
+                !change.makes
+                    && change.began <= now
+                    && change.done.is_none_or(|done| done >= made.began)
             };
             if !changes.iter().any(|change| may_follow(&change)) {
-                return Err(("CB-1", format!("{name:?} is not shown, and was made: {made:?}, cached {cached}")));
+                return Err((
+                    "CB-1",
+                    format!("{name:?} is not shown, and was made: {made:?}, cached {cached}"),
+                ));
             }
         }
         Ok(())
@@ -380,7 +453,10 @@ impl History {
             let Some(op) = words(record).first().copied() else { continue };
             let offset = (index * APPEND_BYTES) as u64;
             if let Some(before) = seen.insert(op, offset).filter(|_| op != OpNo(0)) {
-                return Err(("EO-1", format!("append of {op:?} is there twice, at {before} and {offset}")));
+                return Err((
+                    "EO-1",
+                    format!("append of {op:?} is there twice, at {before} and {offset}"),
+                ));
             }
         }
         for (op, append) in &self.appends {
@@ -389,7 +465,10 @@ impl History {
             let found = seen.get(op);
             if found != Some(&offset) && (stable || !lost) {
                 let rule = if lost { "DU-1" } else { "DU-2" };
-                return Err((rule, format!("append of {op:?} was acknowledged at {offset}, and is at {found:?}")));
+                return Err((
+                    rule,
+                    format!("append of {op:?} was acknowledged at {offset}, and is at {found:?}"),
+                ));
             }
         }
         Ok(())
@@ -422,7 +501,8 @@ impl History {
 
     fn check_locks(&self, now: Time) -> Verdict {
         let trusted = |client| self.trusted_until.get(&client).is_some_and(|until| *until > now);
-        let live: Vec<&Belief> = self.locks.iter().filter(|belief| trusted(belief.client)).collect();
+        let live: Vec<&Belief> =
+            self.locks.iter().filter(|belief| trusted(belief.client)).collect();
         for (at, one) in live.iter().enumerate() {
             for other in &live[at + 1..] {
                 if one.fid == other.fid && (one.exclusive || other.exclusive) {
@@ -435,8 +515,15 @@ impl History {
 
     // The server's disk.
 
-    /// The server has come up again, and this is on its disk. Judges it, then takes it for the new floor.
-    pub fn restarted(&mut self, found: &DiskContent, log: Fid, power_lost: bool, now: Time) -> Verdict {
+    /// The server has come up again, and this is on its disk. Judges it, then takes it for the new
+    /// floor.
+    pub fn restarted(
+        &mut self,
+        found: &DiskContent,
+        log: Fid,
+        power_lost: bool,
+        now: Time,
+    ) -> Verdict {
         self.tally.restarts += 1;
         self.tally.losses += u64::from(power_lost);
         let verdict = self.check_found(found, log, power_lost);
@@ -454,7 +541,10 @@ impl History {
             let least = if power_lost { record.stable } else { floor.data };
             let Some((status, data)) = found.files.get(fid) else { continue };
             if status.data_version < least {
-                return Err((rule, format!("{fid}: version {} found, {least} acknowledged", status.data_version)));
+                return Err((
+                    rule,
+                    format!("{fid}: version {} found, {least} acknowledged", status.data_version),
+                ));
             }
             if *fid != log && !fid.vnode.is_directory() {
                 self.check_data_found(*fid, record, least, data, rule)?;
@@ -467,18 +557,37 @@ impl History {
     }
 
     /// Each block is of the last acknowledged write, or of a later one.
-    fn check_data_found(&self, fid: Fid, record: &FileRecord, least: u64, data: &[u8], rule: &'static str) -> Verdict {
-        let later: BTreeSet<OpNo> = record.values.range(least..).flat_map(|(_, ops)| ops.iter().copied()).collect();
+    fn check_data_found(
+        &self,
+        fid: Fid,
+        record: &FileRecord,
+        least: u64,
+        data: &[u8],
+        rule: &'static str,
+    ) -> Verdict {
+        let later: BTreeSet<OpNo> =
+            record.values.range(least..).flat_map(|(_, ops)| ops.iter().copied()).collect();
         match words(data).iter().find(|op| !later.contains(op) && !self.in_doubt.contains(op)) {
-            Some(op) => Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged"))),
+            Some(op) => {
+                Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged")))
+            }
             None => Ok(()),
         }
     }
 
-    fn check_names_found(&self, found: &DiskContent, power_lost: bool, rule: &'static str) -> Verdict {
-        let Some(dir) = self.files.keys().find(|fid| fid.vnode.is_directory()) else { return Ok(()) };
+    fn check_names_found(
+        &self,
+        found: &DiskContent,
+        power_lost: bool,
+        rule: &'static str,
+    ) -> Verdict {
+        let Some(dir) = self.files.keys().find(|fid| fid.vnode.is_directory()) else {
+            return Ok(());
+        };
         let stable = self.files.get(dir).map_or(0, |record| record.stable);
-        let counts = |(timeline, version): (u32, u64)| timeline == self.timeline && (!power_lost || version <= stable);
+        let counts = |(timeline, version): (u32, u64)| {
+            timeline == self.timeline && (!power_lost || version <= stable)
+        };
         for (name, own) in &self.own {
             let there = found.names.contains_key(name);
             if own.made.is_some_and(counts) && !own.removing && !there {
@@ -536,7 +645,9 @@ pub const APPEND_BYTES: usize = 16;
 
 /// The operations whose words stand in some data.
 fn words(data: &[u8]) -> Vec<OpNo> {
-    let whole = data.chunks_exact(8).map(|word| OpNo(u64::from_le_bytes(word.try_into().unwrap_or_default())));
+    let whole = data
+        .chunks_exact(8)
+        .map(|word| OpNo(u64::from_le_bytes(word.try_into().unwrap_or_default())));
     let mut list: Vec<OpNo> = whole.collect();
     list.sort_unstable();
     list.dedup();

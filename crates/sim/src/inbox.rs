@@ -36,7 +36,9 @@ impl ArrivedBytes {
     /// # Errors
     /// What came is no frame.
     pub fn frame(&mut self) -> Result<Option<Frame>, WireError> {
-        let Some(head) = self.bytes.first_chunk::<{ FrameHeader::BYTES }>() else { return Ok(None) };
+        let Some(head) = self.bytes.first_chunk::<{ FrameHeader::BYTES }>() else {
+            return Ok(None);
+        };
         let header = FrameHeader::parse(head)?;
         let message = header.message_bytes as usize;
         let whole = FrameHeader::BYTES + message + header.payload_bytes as usize;

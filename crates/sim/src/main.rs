@@ -1,4 +1,5 @@
-//! Runs seeds of the simulation: `sim --seeds 0..10000`, or one with everything that happens: `sim --seed 17 --trace`.
+//! Runs seeds of the simulation: `sim --seeds 0..10000`, or one with everything that happens:
+//! `sim --seed 17 --trace`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -10,7 +11,8 @@ use sim::{Mutation, RunOptions, RunOutcome};
 /// Seeded simulation of a cell under faults.
 #[derive(Parser)]
 #[command(
-    after_help = "Examples:\n  sim --seeds 0..10000\n  sim --seed 17 --trace\n  sim --seeds 0..200 --mutation no-grace\n  sim --kind volumes --seeds 0..200 --mutate skip-hold"
+    after_help = "Examples:\n  sim --seeds 0..10000\n  sim --seed 17 --trace\n  sim --seeds \
+        0..200 --mutation no-grace\n  sim --kind volumes --seeds 0..200 --mutate skip-hold"
 )]
 struct Arguments {
     /// One seed.
@@ -53,7 +55,8 @@ enum Kind {
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
-    let parts = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    let parts =
+        text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
     parts.filter(|(from, to)| from < to).ok_or_else(|| "expected A..B with A below B".to_owned())
 }
 
@@ -93,7 +96,11 @@ fn main() -> ExitCode {
             break;
         }
     }
-    println!("{} seeds, {failed} failed, {:.1} s: {totals:?}", to - from, begun.elapsed().as_secs_f64());
+    println!(
+        "{} seeds, {failed} failed, {:.1} s: {totals:?}",
+        to - from,
+        begun.elapsed().as_secs_f64()
+    );
     println!("{volumes:?}");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -104,16 +111,21 @@ fn run_releases(seeds: std::ops::Range<u64>, sites: usize, keep_going: bool) -> 
         match catch_unwind(AssertUnwindSafe(|| sim::cell::release::run(seed, sites))) {
             Ok(Ok(sim::cell::release::Report { quiet, faulty, again, stopped })) => {
                 println!(
-                    "seed {seed}, {sites} sites\n  quiet:   {quiet}\n  faulty:  {faulty}\n  again:   {again}\n  stopped: {stopped}"
+                    "seed {seed}, {sites} sites\n  quiet:   {quiet}\n  faulty:  {faulty}\n  \
+                        again:   {again}\n  stopped: {stopped}"
                 );
             }
             other => {
                 failed += 1;
                 println!(
                     "seed {seed}: {}",
-                    other.map_or("panicked".to_owned(), |outcome| outcome.err().unwrap_or_default())
+                    other
+                        .map_or("panicked".to_owned(), |outcome| outcome.err().unwrap_or_default())
                 );
-                println!("  replay: cargo run --release -p sim -- --kind release --sites {sites} --seed {seed}");
+                println!(
+                    "  replay: cargo run --release -p sim -- --kind release --sites {sites} \
+                        --seed {seed}"
+                );
                 if !keep_going {
                     break;
                 }
@@ -143,8 +155,12 @@ fn run_volumes(
     if !trace && let Ok(again) = run(true) {
         print!("{}", again.history);
     }
-    let what = outcome.map_or("panicked".to_owned(), |outcome| outcome.violation.unwrap_or_default());
-    println!("seed {seed}: {what}\n  replay: cargo run --release -p sim -- --kind volumes --seed {seed} --trace");
+    let what =
+        outcome.map_or("panicked".to_owned(), |outcome| outcome.violation.unwrap_or_default());
+    println!(
+        "seed {seed}: {what}\n  replay: cargo run --release -p sim -- --kind volumes --seed \
+            {seed} --trace"
+    );
     true
 }
 
@@ -158,8 +174,12 @@ fn report(seed: u64, outcome: &RunOutcome, options: RunOptions) -> bool {
 
 fn say_replay(seed: u64, options: RunOptions, what: &str) {
     let mutation = options.mutation.map_or(String::new(), |mutation| {
-        let name = clap::ValueEnum::to_possible_value(&mutation).map(|value| value.get_name().to_owned());
+        let name =
+            clap::ValueEnum::to_possible_value(&mutation).map(|value| value.get_name().to_owned());
         format!(" --mutation {}", name.unwrap_or_default())
     });
-    println!("seed {seed}: {what}\n  replay: cargo run --release -p sim -- --seed {seed} --trace{mutation}");
+    println!(
+        "seed {seed}: {what}\n  replay: cargo run --release -p sim -- --seed {seed} \
+            --trace{mutation}"
+    );
 }

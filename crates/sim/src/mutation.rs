@@ -1,5 +1,5 @@
-//! Rules that the harness can break on purpose: the proof that the checkers see. Each is a fault *of the code*, where [`crate::fault`] has
-//! faults of the world.
+//! Rules that the harness can break on purpose: the proof that the checkers see. Each is a fault
+//! *of the code*, where [`crate::fault`] has faults of the world.
 
 /// One broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,7 +30,8 @@ pub enum Mutation {
     AnswerAfterRecall,
     /// A client gives its delegation back before it has sent what it answered (DE-2).
     ReturnEarly,
-    /// After a restart the server lets others read before those have spoken who may have changed things (DE-1).
+    /// After a restart the server lets others read before those have spoken who may have changed
+    /// things (DE-1).
     NoReadGrace,
 }
 

@@ -1,8 +1,9 @@
 //! Connections: two streams of bytes each, reliable and in order while the connection lives.
 //!
-//! A connection may break at any byte: each end then gets some prefix of what is under way, and the end of the stream. While a
-//! client is partitioned nothing arrives, in neither direction, and nothing is lost: TCP sends again when the network is back. One
-//! connection's bytes do not keep to another's order.
+//! A connection may break at any byte: each end then gets some prefix of what is under way, and the
+//! end of the stream. While a client is partitioned nothing arrives, in neither direction, and
+//! nothing is lost: TCP sends again when the network is back. One connection's bytes do not keep to
+//! another's order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -168,7 +169,11 @@ impl Ground {
             let room = SAID_BYTES_MAX.saturating_sub(found.said.len());
             found.said.extend(bytes.iter().take(room));
         }
-        let split = if bytes.len() > 1 && self.one_in(8) { self.rng.random_range(1..bytes.len()) } else { 0 };
+        let split = if bytes.len() > 1 && self.one_in(8) {
+            self.rng.random_range(1..bytes.len())
+        } else {
+            0
+        };
         let (head, tail) = bytes.split_at(split);
         for part in [head, tail].into_iter().filter(|part| !part.is_empty()) {
             self.put(conn, from.other(), Arrival::Bytes(part.to_vec()));
@@ -202,7 +207,8 @@ impl Ground {
                 Arrival::Bytes(bytes) => bytes.len(),
                 Arrival::End => 0,
             };
-            let under_way: usize = stream.under_way.iter().map(|(_, arrival)| length(arrival)).sum();
+            let under_way: usize =
+                stream.under_way.iter().map(|(_, arrival)| length(arrival)).sum();
             let mut keep = self.rng.random_range(0..=under_way);
             let Some(found) = self.net.conns.get_mut(&conn) else { return };
             for (_, arrival) in &mut found.stream(to).under_way {

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use rand::Rng;
 use types::{
-    ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RemoveWhat, RenameMode,
-    StatusChange,
+    ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RemoveWhat,
+    RenameMode, StatusChange,
 };
 
 use crate::ground::Ground;
@@ -95,7 +95,9 @@ pub fn draw(ground: &mut Ground, tree: &SharedTree, client: usize, op: OpNo) -> 
         100..108 => Op::Nest,
         108..122 => match ground.history.nest.names().pop() {
             Some(name) if ground.one_in(3) => Op::NestRemove(name),
-            _ => Op::NestMake(Name::new(format!("asked-{client}-{}", op.0).as_bytes()).expect("a name")),
+            _ => Op::NestMake(
+                Name::new(format!("asked-{client}-{}", op.0).as_bytes()).expect("a name"),
+            ),
         },
         122..130 => Op::NestList,
         _ => {
@@ -118,10 +120,17 @@ pub fn draw_look(ground: &mut Ground, tree: &SharedTree) -> Op {
 }
 
 impl Op {
-    /// The call that it takes. Removals always ask for a hold, since what is removed may be open here; what is not is let go at once.
+    /// The call that it takes. Removals always ask for a hold, since what is removed may be open
+    /// here; what is not is let go at once.
     pub fn call(&self, tree: &SharedTree, op: OpNo, owner: LockOwner) -> Call {
         let dir = tree.dir;
-        let make = |name: &Name, how| Call::Make { dir, name: name.clone(), kind: NewKind::File, mode: 0o644, how };
+        let make = |name: &Name, how| Call::Make {
+            dir,
+            name: name.clone(),
+            kind: NewKind::File,
+            mode: 0o644,
+            how,
+        };
         let write = |fid, offset, bytes, stable| Call::Write {
             fid,
             offset,
@@ -130,7 +139,9 @@ impl Op {
             kill_privileges: false,
         };
         match self {
-            Op::Read(fid) | Op::ReadOpen(fid) => Call::Read { fid: *fid, offset: 0, length: 1 << 16 },
+            Op::Read(fid) | Op::ReadOpen(fid) => {
+                Call::Read { fid: *fid, offset: 0, length: 1 << 16 }
+            }
             Op::Stat(fid) => Call::GetStatus { fid: *fid },
             Op::Write { fid, bytes, stable } => write(*fid, Some(0), *bytes, *stable),
             Op::Append { fid, stable } => write(*fid, None, APPEND_BYTES, *stable),
@@ -147,10 +158,15 @@ impl Op {
                 mode: 0o644,
                 how: CreateHow::Guarded,
             },
-            Op::NestRemove(name) => {
-                Call::Remove { dir: tree.nest, name: name.clone(), what: RemoveWhat::File, hold: false }
+            Op::NestRemove(name) => Call::Remove {
+                dir: tree.nest,
+                name: name.clone(),
+                what: RemoveWhat::File,
+                hold: false,
+            },
+            Op::NestList => {
+                Call::ReadDir { dir: tree.nest, cookie: 0, bytes_max: 1 << 17, plus: false }
             }
-            Op::NestList => Call::ReadDir { dir: tree.nest, cookie: 0, bytes_max: 1 << 17, plus: false },
             Op::MakeOwn(name) => make(name, CreateHow::Guarded),
             Op::MakeShared { name, guarded } => {
                 make(name, if *guarded { CreateHow::Guarded } else { CreateHow::Unchecked })
@@ -175,9 +191,11 @@ impl Op {
     pub fn changes(&self, tree: &SharedTree) -> Option<Fid> {
         match self {
             Op::Write { fid, .. } | Op::Append { fid, .. } | Op::Chmod(fid, _) => Some(*fid),
-            Op::MakeOwn(_) | Op::RemoveOwn(_) | Op::MakeShared { .. } | Op::RemoveShared(_) | Op::RenameShared(..) => {
-                Some(tree.dir)
-            }
+            Op::MakeOwn(_)
+            | Op::RemoveOwn(_)
+            | Op::MakeShared { .. }
+            | Op::RemoveShared(_)
+            | Op::RenameShared(..) => Some(tree.dir),
             _ => None,
         }
     }
@@ -187,14 +205,22 @@ impl Op {
         match self {
             Op::MakeShared { name, .. } => vec![(name.clone(), true)],
             Op::RemoveShared(name) => vec![(name.clone(), false)],
-            Op::RenameShared(from, to) if from != to => vec![(from.clone(), false), (to.clone(), true)],
+            Op::RenameShared(from, to) if from != to => {
+                vec![(from.clone(), false), (to.clone(), true)]
+            }
             _ => Vec::new(),
         }
     }
 }
 
 /// A call for a lock of the whole file.
-pub fn lock(fid: Fid, owner: LockOwner, exclusive: bool, family: LockFamily, reclaim: bool) -> Call {
+pub fn lock(
+    fid: Fid,
+    owner: LockOwner,
+    exclusive: bool,
+    family: LockFamily,
+    reclaim: bool,
+) -> Call {
     let mode = if exclusive { LockMode::Exclusive } else { LockMode::Shared };
     Call::Lock { fid, owner, pid: 1, family, range: ByteRange::ALL, mode, wait: !reclaim, reclaim }
 }

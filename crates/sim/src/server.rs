@@ -1,20 +1,21 @@
-//! The server: the real store on a machine in memory, the real service, the real session machines, and a driver between them and
-//! the simulated network that does what the threads of the real one do.
+//! The server: the real store on a machine in memory, the real service, the real session machines,
+//! and a driver between them and the simulated network that does what the threads of the real one
+//! do.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use dafs::{
-    ChannelId, Features, Greeting, GreetingInput, GreetingOutput, PeerError, ServerInput, ServerOutput, ServerSession,
-    SessionSetup, Terms,
+    ChannelId, Features, Greeting, GreetingInput, GreetingOutput, PeerError, ServerInput,
+    ServerOutput, ServerSession, SessionSetup, Terms,
 };
 use lease::LeaseConfig;
 use rand::Rng;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, SessionRecord, VolumeQuota};
 use types::limits::LEASE;
 use types::{
-    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, ReplyAddress, SessionId, Status,
-    Time, Timestamp,
+    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind,
+    ReplyAddress, SessionId, Status, Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -108,12 +109,20 @@ impl SimServer {
     pub fn new(ground: &mut Ground) -> (SimServer, SharedTree) {
         let machine = MemMachine::new();
         let clock = Clock::random(&mut ground.rng);
-        let partition = Partition::open_memory(&machine, options(ground)).expect("an empty machine opens");
+        let partition =
+            Partition::open_memory(&machine, options(ground)).expect("an empty machine opens");
         let (name, now) = (Name::new(b"root").expect("a name"), wall(ground.now));
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: VolumeQuota::default() };
         let volume = partition.create_volume(&name, &root).expect("the first volume is made");
-        let vice = Vice::open(partition, config(ground), clock.read(ground.now)).expect("an empty partition is served");
-        let life = Life { vice, sessions: BTreeMap::new(), conns: BTreeMap::new(), second: HashMap::new(), seconds: 0 };
+        let vice = Vice::open(partition, config(ground), clock.read(ground.now))
+            .expect("an empty partition is served");
+        let life = Life {
+            vice,
+            sessions: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            second: HashMap::new(),
+            seconds: 0,
+        };
         let mut server = SimServer { clock, life: 1, machine, up: Some(life) };
         let tree = server.plant(ground, Fid::root(volume.id()));
         ground.after(SYNC_EVERY, SimEvent::ServerSync { life: 1 });
@@ -124,7 +133,8 @@ impl SimServer {
         let now = self.clock.read(ground.now);
         let life = self.up.as_mut().expect("the first life is up");
         let mut out = Vec::new();
-        let session = life.vice.attach(now, ClientId(u128::MAX), 1, &mut out).expect("attach").session;
+        let session =
+            life.vice.attach(now, ClientId(u128::MAX), 1, &mut out).expect("attach").session;
         let mut request = 0;
         let mut make = |name: &str, kind: NewKind| {
             request += 1;
@@ -151,7 +161,13 @@ impl SimServer {
             ground.history.initial(status, verifier);
         }
         let files = vec![(small.fid, 16), (large.fid, 40_000)];
-        SharedTree { files, log: log.fid, dir: dir.fid, locks: locks.map(|status| status.fid).to_vec(), nest: nest.fid }
+        SharedTree {
+            files,
+            log: log.fid,
+            dir: dir.fid,
+            locks: locks.map(|status| status.fid).to_vec(),
+            nest: nest.fid,
+        }
     }
 
     /// Whether it runs.
@@ -179,7 +195,8 @@ impl SimServer {
             return;
         }
         self.life += 1;
-        let partition = Partition::open_memory(&self.machine, options(ground)).expect("a crashed machine opens");
+        let partition = Partition::open_memory(&self.machine, options(ground))
+            .expect("a crashed machine opens");
         if ground.breaks(Mutation::NoGrace) {
             for record in partition.sessions().unwrap_or_default() {
                 let _ = partition.remove_session(record.session);
@@ -187,16 +204,23 @@ impl SimServer {
         }
         if ground.breaks(Mutation::NoReadGrace) {
             for record in partition.sessions().unwrap_or_default() {
-                let _ = partition.put_session(&SessionRecord { extra: bytes::Bytes::new(), ..record });
+                let _ =
+                    partition.put_session(&SessionRecord { extra: bytes::Bytes::new(), ..record });
             }
         }
         let found = found(&partition, tree);
         let verdict = ground.history.restarted(&found, tree.log, power_lost, ground.now);
         ground.judge(verdict);
         let now = self.clock.read(ground.now);
-        let vice = Vice::open(partition, config(ground), now).expect("a crashed partition is served");
-        self.up =
-            Some(Life { vice, sessions: BTreeMap::new(), conns: BTreeMap::new(), second: HashMap::new(), seconds: 0 });
+        let vice =
+            Vice::open(partition, config(ground), now).expect("a crashed partition is served");
+        self.up = Some(Life {
+            vice,
+            sessions: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            second: HashMap::new(),
+            seconds: 0,
+        });
         ground.after(SYNC_EVERY, SimEvent::ServerSync { life: self.life });
         self.tick(ground, self.life);
     }
@@ -209,7 +233,8 @@ impl SimServer {
         let next = up.vice.tick(now, &mut effects);
         let next = self.clock.when(next);
         if next < Time::NEVER {
-            ground.at(next.max(ground.now + Duration::from_millis(1)), SimEvent::ServerTick { life });
+            ground
+                .at(next.max(ground.now + Duration::from_millis(1)), SimEvent::ServerTick { life });
         }
         self.work_off(ground, effects);
     }
@@ -261,24 +286,34 @@ impl SimServer {
         let now = self.clock.read(ground.now);
         let Some(up) = self.up.as_mut() else { return };
         ground.close(conn, ConnectionEnd::Server);
-        let Some(session) = up.conns.remove(&conn).and_then(|inbound| inbound.session) else { return };
+        let Some(session) = up.conns.remove(&conn).and_then(|inbound| inbound.session) else {
+            return;
+        };
         self.feed(ground, now, session, ServerInput::Lost { channel: ChannelId(conn.0) });
     }
 
     /// Takes one thing out of a connection's inbox. Whether there was one.
     fn take_in(&mut self, ground: &mut Ground, conn: ConnId) -> bool {
         let now = self.clock.read(ground.now);
-        let Some(inbound) = self.up.as_mut().and_then(|up| up.conns.get_mut(&conn)) else { return false };
+        let Some(inbound) = self.up.as_mut().and_then(|up| up.conns.get_mut(&conn)) else {
+            return false;
+        };
         let wanted = inbound.greeting.bytes_wanted();
         if wanted > 0 && inbound.terms.is_none() {
             let bytes = inbound.inbox.take(wanted);
-            return !bytes.is_empty() && self.greet(ground, conn, now, GreetingInput::Bytes(&bytes));
+            return !bytes.is_empty()
+                && self.greet(ground, conn, now, GreetingInput::Bytes(&bytes));
         }
         match (inbound.inbox.frame(), inbound.session) {
             (Ok(None), _) => false,
             (Ok(Some(frame)), None) => self.greet(ground, conn, now, GreetingInput::Arrived(frame)),
             (Ok(Some(frame)), Some(session)) => {
-                self.feed(ground, now, session, ServerInput::Arrived { channel: ChannelId(conn.0), frame });
+                self.feed(
+                    ground,
+                    now,
+                    session,
+                    ServerInput::Arrived { channel: ChannelId(conn.0), frame },
+                );
                 true
             }
             (Err(_), _) => {
@@ -289,8 +324,16 @@ impl SimServer {
     }
 
     /// Whether the connection lives on.
-    fn greet(&mut self, ground: &mut Ground, conn: ConnId, now: Time, input: GreetingInput<'_>) -> bool {
-        let Some(inbound) = self.up.as_mut().and_then(|up| up.conns.get_mut(&conn)) else { return false };
+    fn greet(
+        &mut self,
+        ground: &mut Ground,
+        conn: ConnId,
+        now: Time,
+        input: GreetingInput<'_>,
+    ) -> bool {
+        let Some(inbound) = self.up.as_mut().and_then(|up| up.conns.get_mut(&conn)) else {
+            return false;
+        };
         let mut outputs = Vec::new();
         let result = inbound.greeting.step(now, input, &mut outputs);
         for output in outputs {
@@ -314,22 +357,35 @@ impl SimServer {
         result.is_ok()
     }
 
-    fn attach(&mut self, ground: &mut Ground, conn: ConnId, now: Time, attach: &dafs::message::Attach) {
+    fn attach(
+        &mut self,
+        ground: &mut Ground,
+        conn: ConnId,
+        now: Time,
+        attach: &dafs::message::Attach,
+    ) {
         let bind_key = ground.rng.random();
         let server = self.life;
         let Some(up) = self.up.as_mut() else { return };
         let Some(terms) = up.conns.get(&conn).and_then(|inbound| inbound.terms) else { return };
         let (client, incarnation) = (attach.client, attach.incarnation);
         let mut effects = Vec::new();
-        let resumed =
-            attach.resume.and_then(|session| up.vice.resume(now, session, client, incarnation, &mut effects).ok());
+        let resumed = attach.resume.and_then(|session| {
+            up.vice.resume(now, session, client, incarnation, &mut effects).ok()
+        });
         let is_resumed = resumed.is_some();
-        let attached = resumed.map_or_else(|| up.vice.attach(now, client, incarnation, &mut effects), Ok);
+        let attached =
+            resumed.map_or_else(|| up.vice.attach(now, client, incarnation, &mut effects), Ok);
         ground.note(|| format!("server: attach of {client:?}.{incarnation}: {attached:?}"));
         let attached = match attached {
             Ok(attached) => attached,
             Err(fault) => {
-                let frame = dafs::message::Message::goodbye(&terms, SessionId(0), Some(fault), "not welcome");
+                let frame = dafs::message::Message::goodbye(
+                    &terms,
+                    SessionId(0),
+                    Some(fault),
+                    "not welcome",
+                );
                 ground.send(conn, ConnectionEnd::Server, &to_bytes(&frame));
                 self.work_off(ground, effects);
                 return self.lost(ground, conn);
@@ -379,7 +435,9 @@ impl SimServer {
     /// Gives a session's machine an input, and follows what comes of it.
     fn feed(&mut self, ground: &mut Ground, now: Time, session: SessionId, input: ServerInput) {
         let channel = match &input {
-            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => Some(*channel),
+            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => {
+                Some(*channel)
+            }
             _ => None,
         };
         let mut work = VecDeque::new();
@@ -399,7 +457,9 @@ impl SimServer {
         input: ServerInput,
         work: &mut VecDeque<Work>,
     ) -> Result<(), PeerError> {
-        let Some(machine) = self.up.as_mut().and_then(|up| up.sessions.get_mut(&session)) else { return Ok(()) };
+        let Some(machine) = self.up.as_mut().and_then(|up| up.sessions.get_mut(&session)) else {
+            return Ok(());
+        };
         let mut outputs = Vec::new();
         let result = machine.step(now, input, &mut outputs);
         work.extend(outputs.into_iter().map(|output| Work::Output(session, output)));
@@ -440,9 +500,20 @@ impl SimServer {
                     let recalled = items.iter().filter(|item| item.reason == BreakReason::Recall);
                     let fids: Vec<Fid> = recalled.map(|item| item.fid).collect();
                     up.seconds += 1;
-                    let origin = ReplyAddress { session: to, slot: SECOND_SLOTS, request: (1 << 41) + up.seconds };
+                    let origin = ReplyAddress {
+                        session: to,
+                        slot: SECOND_SLOTS,
+                        request: (1 << 41) + up.seconds,
+                    };
                     let mut effects = Vec::new();
-                    up.vice.perform(now, wall(ground.now), &Caller::ROOT, origin, Call::Return { fids }, &mut effects);
+                    up.vice.perform(
+                        now,
+                        wall(ground.now),
+                        &Caller::ROOT,
+                        origin,
+                        Call::Return { fids },
+                        &mut effects,
+                    );
                     effects.retain(|effect| !matches!(effect, Effect::Reply { origin: of, .. } if *of == origin));
                     work.extend(effects.into_iter().map(Work::Effect));
                 }
@@ -460,7 +531,13 @@ impl SimServer {
         }
     }
 
-    fn follow(&mut self, ground: &mut Ground, session: SessionId, output: ServerOutput, work: &mut VecDeque<Work>) {
+    fn follow(
+        &mut self,
+        ground: &mut Ground,
+        session: SessionId,
+        output: ServerOutput,
+        work: &mut VecDeque<Work>,
+    ) {
         let now = self.clock.read(ground.now);
         let life = self.life;
         let Some(up) = self.up.as_mut() else { return };
@@ -479,7 +556,10 @@ impl SimServer {
                     0 => ground.between(Duration::from_micros(10), Duration::from_millis(20)),
                     _ => Duration::ZERO,
                 };
-                ground.after(delay, SimEvent::Execute { life, origin, caller, call: Box::new(call), repeated });
+                ground.after(
+                    delay,
+                    SimEvent::Execute { life, origin, caller, call: Box::new(call), repeated },
+                );
             }
             ServerOutput::Cancel(origin) => up.vice.cancel(now, origin, &mut effects),
             ServerOutput::Acknowledged { id, held } => {
@@ -489,7 +569,12 @@ impl SimServer {
             }
             ServerOutput::Renew { channel, number } => {
                 let renewed = up.vice.renew(now, session, &mut effects);
-                let _ = self.step(now, session, ServerInput::Renewed { channel, number, renewed }, work);
+                let _ = self.step(
+                    now,
+                    session,
+                    ServerInput::Renewed { channel, number, renewed },
+                    work,
+                );
             }
             ServerOutput::Detached => {
                 up.vice.detach(now, session, &mut effects);
@@ -516,7 +601,11 @@ impl SimServer {
         let mut origin = origin;
         if repeated && ground.breaks(Mutation::ForgetReplies) {
             up.seconds += 1;
-            let second = ReplyAddress { slot: SECOND_SLOTS + origin.slot, request: (1 << 40) + up.seconds, ..origin };
+            let second = ReplyAddress {
+                slot: SECOND_SLOTS + origin.slot,
+                request: (1 << 40) + up.seconds,
+                ..origin
+            };
             up.second.insert(second, origin);
             origin = second;
         }
@@ -533,7 +622,10 @@ impl SimServer {
             }
         }
         if ground.breaks(Mutation::ForgetHolds) && matches!(call, Call::Hold { .. }) {
-            return self.work_off(ground, vec![Effect::Reply { origin, result: Ok(Answer::Done), body: None }]);
+            return self.work_off(
+                ground,
+                vec![Effect::Reply { origin, result: Ok(Answer::Done), body: None }],
+            );
         }
         up.vice.perform(now, wall(ground.now), caller, origin, call, &mut effects);
         self.work_off(ground, effects);
@@ -560,7 +652,11 @@ fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
     }
     if let Ok((entries, _)) = volume.read_dir(tree.dir.vnode, 0, usize::MAX) {
         for entry in entries {
-            let fid = Fid { volume: tree.dir.volume, vnode: entry.target.vnode, unique: entry.target.unique };
+            let fid = Fid {
+                volume: tree.dir.volume,
+                vnode: entry.target.vnode,
+                unique: entry.target.unique,
+            };
             found.names.insert(entry.name, fid);
         }
     }

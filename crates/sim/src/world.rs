@@ -38,8 +38,8 @@ pub struct RunOutcome {
 
 /// Applications begin, and faults happen, up to here.
 const ACTIVE: Duration = Duration::from_secs(45);
-/// After the faults everything has so long to come to an end: two leases with grace for those who vanished while the server
-/// restarted, and time for what they wanted.
+/// After the faults everything has so long to come to an end: two leases with grace for those who
+/// vanished while the server restarted, and time for what they wanted.
 const SETTLE: Duration = Duration::from_secs(120);
 
 struct World {
@@ -92,8 +92,12 @@ impl World {
             self.happen(event);
         }
         if self.ground.violation().is_none() {
-            let unfinished: Vec<String> =
-                self.clients.iter().filter(|client| !client.is_done()).map(Client::unfinished).collect();
+            let unfinished: Vec<String> = self
+                .clients
+                .iter()
+                .filter(|client| !client.is_done())
+                .map(Client::unfinished)
+                .collect();
             self.ground.violate("progress", format!("does not come to an end: {unfinished:?}"));
         }
     }
@@ -114,11 +118,19 @@ impl World {
             SimEvent::Dial { client, life, role } => {
                 self.clients[client].dial(ground, life, role, self.server.is_up());
             }
-            SimEvent::DialFailed { client, life, role } => self.clients[client].dial_failed(ground, life, role),
+            SimEvent::DialFailed { client, life, role } => {
+                self.clients[client].dial_failed(ground, life, role);
+            }
             SimEvent::ClientTick { client, life } => self.clients[client].tick(ground, life),
-            SimEvent::Step { client, life, thread } => self.clients[client].step(ground, &self.tree, life, thread),
-            SimEvent::NestFlush { client, life } => self.clients[client].flush_nest(ground, &self.tree, life),
-            SimEvent::AttachTimeout { client, life, conn } => self.clients[client].attach_timeout(ground, life, conn),
+            SimEvent::Step { client, life, thread } => {
+                self.clients[client].step(ground, &self.tree, life, thread);
+            }
+            SimEvent::NestFlush { client, life } => {
+                self.clients[client].flush_nest(ground, &self.tree, life);
+            }
+            SimEvent::AttachTimeout { client, life, conn } => {
+                self.clients[client].attach_timeout(ground, life, conn);
+            }
             SimEvent::ServerTick { life } => self.server.tick(ground, life),
             SimEvent::Execute { life, origin, caller, call, repeated } => {
                 self.server.execute(ground, life, origin, &caller, *call, repeated);
@@ -145,7 +157,9 @@ impl World {
     /// Keeps what happens to a client that stands still.
     fn unless_stalled(&mut self, event: SimEvent) -> Option<SimEvent> {
         let client = match &event {
-            SimEvent::Deliver { conn, to: ConnectionEnd::Client } => self.ground.net.client_of(*conn)?,
+            SimEvent::Deliver { conn, to: ConnectionEnd::Client } => {
+                self.ground.net.client_of(*conn)?
+            }
             SimEvent::Dial { client, .. }
             | SimEvent::DialFailed { client, .. }
             | SimEvent::ClientTick { client, .. }
@@ -231,7 +245,8 @@ impl World {
         }
     }
 
-    /// A connection attempt is made twice, as by a middle box: the server hears one hello and attach (or bind) more.
+    /// A connection attempt is made twice, as by a middle box: the server hears one hello and
+    /// attach (or bind) more.
     fn say_again(&mut self, client: usize) {
         let ground = &mut self.ground;
         let conns = ground.net.of_client(client);

@@ -1,4 +1,5 @@
-//! Releases to many sites: what leaves each server, how far it goes, and sites that are down or die. (The gate runs 240 sites.)
+//! Releases to many sites: what leaves each server, how far it goes, and sites that are down or
+//! die. (The gate runs 240 sites.)
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -9,7 +10,10 @@ use sim::cell::release::run;
 fn whoever_is_down_or_dies_lags_and_the_rest_is_served() {
     for seed in 0..12 {
         let report = run(seed, 24).unwrap_or_else(|why| {
-            panic!("{why}; replay: cargo run --release -p sim -- --kind release --sites 24 --seed {seed}")
+            panic!(
+                "{why}; replay: cargo run --release -p sim -- --kind release --sites 24 --seed \
+                {seed}"
+            )
         });
         assert!(report.faulty.lagging > 0, "seed {seed}: nobody was down");
         assert_eq!((report.quiet.lagging, report.again.lagging, report.stopped.lagging), (0, 0, 0));

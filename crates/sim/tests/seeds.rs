@@ -1,4 +1,5 @@
-//! A few seeds in each test run (the gate runs ten thousand), that a seed replays, and that the judge sees every broken rule.
+//! A few seeds in each test run (the gate runs ten thousand), that a seed replays, and that the
+//! judge sees every broken rule.
 
 use sim::{Mutation, RunOptions, run};
 
@@ -6,7 +7,10 @@ use sim::{Mutation, RunOptions, run};
 fn no_rule_is_broken() {
     for seed in 0..200 {
         let outcome = run(seed, RunOptions::default());
-        assert_eq!(outcome.violation, None, "replay: cargo run --release -p sim -- --seed {seed} --trace");
+        assert_eq!(
+            outcome.violation, None,
+            "replay: cargo run --release -p sim -- --seed {seed} --trace"
+        );
         assert!(outcome.tally.done > 0, "seed {seed} does nothing");
     }
 }

@@ -8,8 +8,10 @@ use sim::cell::{StepMutation, run_broken};
 const SEEDS_MAX: u64 = 60;
 
 fn is_seen(mutation: StepMutation) {
-    let seen = (0..SEEDS_MAX).find_map(|seed| Some((seed, run_broken(seed, false, Some(mutation)).violation?)));
-    let (seed, what) = seen.unwrap_or_else(|| panic!("{mutation:?} goes unseen in {SEEDS_MAX} seeds"));
+    let seen = (0..SEEDS_MAX)
+        .find_map(|seed| Some((seed, run_broken(seed, false, Some(mutation)).violation?)));
+    let (seed, what) =
+        seen.unwrap_or_else(|| panic!("{mutation:?} goes unseen in {SEEDS_MAX} seeds"));
     println!("{mutation:?}: seed {seed}: {what}");
 }
 

@@ -1,4 +1,5 @@
-//! A few seeds of volumes under faults in each test run (the gate runs more), and that a seed replays.
+//! A few seeds of volumes under faults in each test run (the gate runs more), and that a seed
+//! replays.
 
 use sim::cell::run;
 

@@ -1,6 +1,7 @@
 //! What the store costs by itself: `cargo bench -p store`, or with `--quick` as the tests run it.
 //!
-//! Rates of one thread on a fresh partition in the temporary directory (`TMPDIR`), nothing synced unless it says so.
+//! Rates of one thread on a fresh partition in the temporary directory (`TMPDIR`), nothing synced
+//! unless it says so.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -28,7 +29,10 @@ fn create(volume: &Volume, number: usize, data: &[u8]) -> Vnode {
     }
     update.put_vnode(&vnode);
     update.put_vnode(&dir);
-    update.reply(ReplyAddress { session: SessionId(1), slot: 0, request: number as u64 }, vec![0; 200].into());
+    update.reply(
+        ReplyAddress { session: SessionId(1), slot: 0, request: number as u64 },
+        vec![0; 200].into(),
+    );
     volume.commit(update).expect("commit");
     vnode
 }
@@ -54,18 +58,30 @@ fn rate(what: &str, count: usize, bytes: usize, mut act: impl FnMut(usize)) {
     let each = secs * 1e6 / count as f64;
     let cpu = (cpu_secs() - cpu) * 1e6 / count as f64;
     let mib = (count * bytes) as f64 / secs / f64::from(1 << 20);
-    println!("{what:<28} {each:>9.1} us {cpu:>9.1} us of CPU {:>10.0} /s {mib:>9.0} MiB/s", count as f64 / secs);
+    println!(
+        "{what:<28} {each:>9.1} us {cpu:>9.1} us of CPU {:>10.0} /s {mib:>9.0} MiB/s",
+        count as f64 / secs
+    );
 }
 
 fn main() {
     // `cargo test --benches` and CI pass neither `--bench` nor `--full`.
-    let full = std::env::args().any(|arg| arg == "--bench") && !std::env::args().any(|arg| arg == "--quick");
+    let full = std::env::args().any(|arg| arg == "--bench")
+        && !std::env::args().any(|arg| arg == "--quick");
     let scale = |count: usize| if full { count } else { (count / 100).max(4) };
     let dir = tempfile::tempdir().expect("a temporary directory");
     let config = PartitionConfig { server: "bench".to_owned() };
-    let partition = Partition::create(&dir.path().join("p"), &config, OpenOptions::default()).expect("partition");
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
-    let volume = partition.create_volume(&Name::new(b"root").expect("a good name"), &root).expect("volume");
+    let partition = Partition::create(&dir.path().join("p"), &config, OpenOptions::default())
+        .expect("partition");
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::default(),
+        quota: VolumeQuota::default(),
+    };
+    let volume =
+        partition.create_volume(&Name::new(b"root").expect("a good name"), &root).expect("volume");
 
     let files = scale(50_000);
     let mut made = Vec::with_capacity(files);
@@ -74,10 +90,18 @@ fn main() {
         create(&volume, files + number, &[7; 4096]);
     });
     rate("lookup", files, 0, |number| {
-        black_box(volume.lookup(VnodeNo::ROOT, file_name(number * 7919 % files).as_bytes()).expect("lookup"));
+        black_box(
+            volume
+                .lookup(VnodeNo::ROOT, file_name(number * 7919 % files).as_bytes())
+                .expect("lookup"),
+        );
     });
     rate("lookup of an absent name", files, 0, |number| {
-        black_box(volume.lookup(VnodeNo::ROOT, file_name(10_000_000 + number).as_bytes()).expect("lookup"));
+        black_box(
+            volume
+                .lookup(VnodeNo::ROOT, file_name(10_000_000 + number).as_bytes())
+                .expect("lookup"),
+        );
     });
     rate("vnode", files, 0, |number| {
         black_box(volume.vnode(made[number * 7919 % files].no()).expect("vnode"));
@@ -99,7 +123,9 @@ fn main() {
     let mut large = create(&volume, 10_000_001, &[]);
     let mib = vec![0x5a; 1 << 20];
     let count = scale(1024);
-    rate("write 1 MiB, sequential", count, 1 << 20, |number| write(&volume, &mut large, (number as u64) << 20, &mib));
+    rate("write 1 MiB, sequential", count, 1 << 20, |number| {
+        write(&volume, &mut large, (number as u64) << 20, &mib);
+    });
     rate("read 1 MiB", count, 1 << 20, |number| {
         black_box(volume.read(&large, (number as u64) << 20, 1 << 20).expect("read"));
     });
@@ -112,7 +138,9 @@ fn main() {
         write(&volume, &mut large, offset, &mib[..4096]);
     });
     let mut grown = create(&volume, 10_000_002, &[]);
-    rate("append 4 KiB", scale(20_000), 4096, |number| write(&volume, &mut grown, number as u64 * 4096, &mib[..4096]));
+    rate("append 4 KiB", scale(20_000), 4096, |number| {
+        write(&volume, &mut grown, number as u64 * 4096, &mib[..4096]);
+    });
     rate("large files of 64 KiB", scale(2000), 65536, |number| {
         create(&volume, 20_000_000 + number, &mib[..65536]);
     });

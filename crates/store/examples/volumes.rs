@@ -1,15 +1,19 @@
-//! Many volumes on one partition: `volumes DIR COUNT [FIRST]` makes them if DIR is not there, with numbers from FIRST on (1), and measures if it is.
-//! The first numbers come with a large volume; `bench/volumes.sh` makes the partitions of a whole server so.
+//! Many volumes on one partition: `volumes DIR COUNT [FIRST]` makes them if DIR is not there, with
+//! numbers from FIRST on (1), and measures if it is. The first numbers come with a large volume;
+//! `bench/volumes.sh` makes the partitions of a whole server so.
 //!
-//! So the process that measures has nothing in memory of the one that made them. What is measured is the bar of `docs/measurements/volumes.md`: the start to the
-//! first answer, a listing of all, the acknowledgement of a removal, a seal of a volume with many files; and memory.
+//! So the process that measures has nothing in memory of the one that made them. What is measured
+//! is the bar of `docs/measurements/volumes.md`: the start to the first answer, a listing of all,
+//! the acknowledgement of a removal, a seal of a volume with many files; and memory.
 
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use store::{NewClone, NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, Volume, VolumeQuota};
+use store::{
+    NewClone, NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, Volume, VolumeQuota,
+};
 use types::{Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -36,7 +40,11 @@ fn main() -> Result<()> {
 
 fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
     let start = Instant::now();
-    let partition = Partition::create(dir, &PartitionConfig { server: "volumes".into() }, OpenOptions::default())?;
+    let partition = Partition::create(
+        dir,
+        &PartitionConfig { server: "volumes".into() },
+        OpenOptions::default(),
+    )?;
     let next = AtomicU64::new(first_number);
     std::thread::scope(|scope| {
         for _ in 0..MAKERS {
@@ -57,7 +65,11 @@ fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
     }
     let start = Instant::now();
     // Behind those of other partitions of its server.
-    let large = partition.create_numbered_volume(Some(VolumeId(LARGE_NUMBER)), &Name::new(LARGE)?, &root())?;
+    let large = partition.create_numbered_volume(
+        Some(VolumeId(LARGE_NUMBER)),
+        &Name::new(LARGE)?,
+        &root(),
+    )?;
     for first in (0..LARGE_FILES).step_by(100) {
         let mut slots = Vec::new();
         for _ in first..LARGE_FILES.min(first + 100) {
@@ -70,7 +82,13 @@ fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
 }
 
 fn root() -> NewRoot {
-    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1_800_000_000, 0), quota: VolumeQuota::default() }
+    NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1_800_000_000, 0),
+        quota: VolumeQuota::default(),
+    }
 }
 
 fn make_one(partition: &Partition, number: u64) -> Result<()> {
@@ -91,7 +109,12 @@ fn fill(volume: &Volume, slots: &[u64]) -> Result<()> {
         let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, root().now);
         update.create_vnode(&vnode);
         volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
-        volume.put_entry(&mut dir, &Name::new(format!("f{slot}").as_bytes())?, vnode.target(), &mut update)?;
+        volume.put_entry(
+            &mut dir,
+            &Name::new(format!("f{slot}").as_bytes())?,
+            vnode.target(),
+            &mut update,
+        )?;
         update.put_vnode(&vnode);
     }
     update.put_vnode(&dir);
@@ -135,7 +158,13 @@ fn measure(dir: &Path, count: u64) -> Result<()> {
     for number in 0..21 {
         fill(&large, &[large.allocate_slot()?])?;
         let name = Name::new(format!("large.{number}").as_bytes())?;
-        let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: root().now, replaces: None };
+        let new = NewClone {
+            id: None,
+            name,
+            kind: VolumeKind::Snapshot,
+            now: root().now,
+            replaces: None,
+        };
         let start = Instant::now();
         clones.push(partition.clone_volume(large.id(), &new)?.id());
         took.push(start.elapsed());
@@ -167,6 +196,8 @@ fn report(what: &str, mut took: Vec<Duration>) {
 /// Resident memory of this process, and the most that it was.
 fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim().to_owned();
+    let line = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim().to_owned()
+    };
     format!("{} (most {})", line("VmRSS:"), line("VmHWM:"))
 }

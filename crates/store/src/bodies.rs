@@ -1,8 +1,10 @@
-//! What is known of bodies beyond their records: the gate between readers and a writer, the open file, the unstable mark.
+//! What is known of bodies beyond their records: the gate between readers and a writer, the open
+//! file, the unstable mark.
 //!
-//! A body's bytes and its records (sums, size) change one after the other. Whoever changes a body therefore holds
-//! its gate from the first byte until the records are committed, and readers wait at the gate: they see both before
-//! or both after. Gates are made when needed and forgotten when they hold nothing that must be remembered.
+//! A body's bytes and its records (sums, size) change one after the other. Whoever changes a body
+//! therefore holds its gate from the first byte until the records are committed, and readers wait
+//! at the gate: they see both before or both after. Gates are made when needed and forgotten when
+//! they hold nothing that must be remembered.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,11 +26,13 @@ pub(crate) struct BodyState {
     file: Mutex<Option<(BodyName, Arc<dyn BodyFile>)>>,
     /// The mark in the log that the file has unstable writes.
     pub(crate) mark: Option<Mark>,
-    /// Blocks may disagree with their sums: after a crash, or after an update that wrote but did not commit.
+    /// Blocks may disagree with their sums: after a crash, or after an update that wrote but did
+    /// not commit.
     pub(crate) suspect: bool,
     /// Kernels write into the file without our knowledge (`body_loans.rs`).
     pub(crate) lent: bool,
-    /// Of a lent body: kernels may have it mapped for writing. Stores into a page that is dirty already leave no trace in the times.
+    /// Of a lent body: kernels may have it mapped for writing. Stores into a page that is dirty
+    /// already leave no trace in the times.
     pub(crate) mapped: bool,
     /// Of a lent body: the state of the file that the records were last brought up to.
     pub(crate) settled: Option<Stamp>,
@@ -48,13 +52,18 @@ pub(crate) struct Mark {
     pub(crate) name: BodyName,
     /// Number of its batch.
     pub(crate) batch: u64,
-    /// The body's size when it was marked: blocks below are the ones that a crash must not spoil unmarked.
+    /// The body's size when it was marked: blocks below are the ones that a crash must not spoil
+    /// unmarked.
     pub(crate) size: u64,
 }
 
 impl BodyState {
     /// The open file, opened if need be; `None` if it is not there.
-    pub(crate) fn file(&self, disk: &dyn Disk, name: BodyName) -> Result<Option<Arc<dyn BodyFile>>, StoreError> {
+    pub(crate) fn file(
+        &self,
+        disk: &dyn Disk,
+        name: BodyName,
+    ) -> Result<Option<Arc<dyn BodyFile>>, StoreError> {
         let mut cached = self.file.lock();
         if let Some((of, file)) = &*cached
             && *of == name
@@ -107,7 +116,9 @@ struct Shard {
 impl Bodies {
     pub(crate) fn new(open_max: usize) -> Bodies {
         let shard_max = (open_max / SHARDS).max(2);
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard { clear_at: shard_max, ..Shard::default() })).collect();
+        let shards = (0..SHARDS)
+            .map(|_| Mutex::new(Shard { clear_at: shard_max, ..Shard::default() }))
+            .collect();
         Bodies { shards, shard_max, lent: Mutex::default() }
     }
 
@@ -133,12 +144,17 @@ impl Bodies {
         self.lent.lock().retain(|id| id.0 != tree);
     }
 
-    /// The bodies (of one tree, or all) that [`BodyState::must_stay`] holds for, in order, so that a simulation repeats. Waits for writers at work.
+    /// The bodies (of one tree, or all) that [`BodyState::must_stay`] holds for, in order, so that
+    /// a simulation repeats. Waits for writers at work.
     pub(crate) fn unsettled(&self, tree: Option<VolumeId>) -> Vec<BodyId> {
-        let mut gates: Vec<_> = self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();
+        let mut gates: Vec<_> =
+            self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();
         gates.retain(|(id, _)| tree.is_none_or(|tree| id.0 == tree));
-        let mut unsettled: Vec<_> =
-            gates.into_iter().filter(|(_, gate)| gate.read().must_stay()).map(|(id, _)| id).collect();
+        let mut unsettled: Vec<_> = gates
+            .into_iter()
+            .filter(|(_, gate)| gate.read().must_stay())
+            .map(|(id, _)| id)
+            .collect();
         unsettled.sort_unstable();
         unsettled
     }

@@ -1,17 +1,19 @@
 //! Changing a body: write, truncate, reserve, punch, zero.
 //!
-//! Model. Bytes go to the body's file at once, sums and size with the update. Between the two, and after a crash, file
-//! and records disagree; four rules keep that harmless.
+//! Model. Bytes go to the body's file at once, sums and size with the update. Between the two, and
+//! after a crash, file and records disagree; four rules keep that harmless.
 //! 1. *The gate.* The update holds it until it is committed, so no reader sees the time between.
-//! 2. *The mark.* Before bytes below the recorded size change, the file's unstable mark is in the log, and if the
-//!    log has not been synced since and those bytes were there when the mark was made, it is synced first. So after a crash,
-//!    whatever prefix of the log is found, either the mark is there too and the blocks are accepted as found, or none
-//!    of the bytes that the records know had been touched.
-//! 3. *Nothing behind the end, nothing in holes.* Bytes past the recorded size and in blocks without a sum do not
-//!    exist. A crash or a dropped update may have left some there; before the first change in this life they are cut off
-//!    (`trimmed`), and before a hole is filled they are punched out; both synced, or a crash could bring them back.
-//! 4. *The backup.* An inline body may be stable when it moves into a file whose bytes are not. Its record stays until
-//!    the file is, and after a loss of power brings back what the file lost.
+//! 2. *The mark.* Before bytes below the recorded size change, the file's unstable mark is in the
+//!    log, and if the log has not been synced since and those bytes were there when the mark was
+//!    made, it is synced first. So after a crash, whatever prefix of the log is found, either the
+//!    mark is there too and the blocks are accepted as found, or none of the bytes that the records
+//!    know had been touched.
+//! 3. *Nothing behind the end, nothing in holes.* Bytes past the recorded size and in blocks
+//!    without a sum do not exist. A crash or a dropped update may have left some there; before the
+//!    first change in this life they are cut off (`trimmed`), and before a hole is filled they are
+//!    punched out; both synced, or a crash could bring them back.
+//! 4. *The backup.* An inline body may be stable when it moves into a file whose bytes are not. Its
+//!    record stays until the file is, and after a loss of power brings back what the file lost.
 //!
 //! `used` is 16 KiB for each block of a file that has a sum, or the bytes of an inline one.
 
@@ -36,13 +38,19 @@ use crate::{BLOCK_BYTES, BodyLocation, INLINE_BYTES_MAX, StoreError, Update, Vno
 const RESERVE_BYTES_MAX: u64 = 1 << 40;
 
 impl Volume {
-    /// Writes `data`. Readers see it after the commit. If the update is dropped after this, the written range may have
-    /// either contents (but is not damaged).
+    /// Writes `data`. Readers see it after the commit. If the update is dropped after this, the
+    /// written range may have either contents (but is not damaged).
     ///
     /// # Errors
-    /// `NoSpace`, `TooBig`, `Medium`; `Damaged` if a damaged block would have to be kept in part. After an
-    /// error drop the update.
-    pub fn write(&self, vnode: &mut Vnode, offset: u64, data: &[u8], update: &mut Update) -> Result<()> {
+    /// `NoSpace`, `TooBig`, `Medium`; `Damaged` if a damaged block would have to be kept in part.
+    /// After an error drop the update.
+    pub fn write(
+        &self,
+        vnode: &mut Vnode,
+        offset: u64,
+        data: &[u8],
+        update: &mut Update,
+    ) -> Result<()> {
         self.writable()?;
         let end = end_of(offset, data.len() as u64)?;
         if data.is_empty() {
@@ -164,7 +172,13 @@ impl Volume {
                 update.forget_sums(no, 0);
                 // What a sealed epoch shows goes with that.
                 if self.tree().owns(vnode) {
-                    update.discard(BodyName { volume: self.trunk.id, vnode: no, epoch, generation, packed });
+                    update.discard(BodyName {
+                        volume: self.trunk.id,
+                        vnode: no,
+                        epoch,
+                        generation,
+                        packed,
+                    });
                 }
             }
         }
@@ -203,7 +217,9 @@ impl Volume {
         }
         let bytes = self.inline_bytes(vnode, update)?;
         self.trunk.media.room_for(BLOCK_BYTES)?;
-        self.new_file(vnode, update, |disk, name| disk.create(name).map_err(|e| StoreError::from_io("new body", &e)))?;
+        self.new_file(vnode, update, |disk, name| {
+            disk.create(name).map_err(|e| StoreError::from_io("new body", &e))
+        })?;
         if !bytes.is_empty() {
             update.hold(&self.trunk, vnode.no()).gate.backup = true;
             if self.tree().is_layered() {
@@ -248,7 +264,13 @@ impl Volume {
         Ok(())
     }
 
-    fn write_blocks(&self, vnode: &mut Vnode, offset: u64, data: &[u8], update: &mut Update) -> Result<()> {
+    fn write_blocks(
+        &self,
+        vnode: &mut Vnode,
+        offset: u64,
+        data: &[u8],
+        update: &mut Update,
+    ) -> Result<()> {
         let end = offset + data.len() as u64;
         let file = self.begin(vnode, update)?;
         let mut sums = Groups::load(self, vnode.no(), offset, end, update)?;
@@ -336,7 +358,12 @@ impl Volume {
     }
 
     /// As `clear_strays`, in all of the body.
-    pub(crate) fn clear_all_strays(&self, vnode: &Vnode, file: &dyn BodyFile, update: &mut Update) -> Result<()> {
+    pub(crate) fn clear_all_strays(
+        &self,
+        vnode: &Vnode,
+        file: &dyn BodyFile,
+        update: &mut Update,
+    ) -> Result<()> {
         if vnode.status.size == 0 {
             return Ok(());
         }
@@ -344,8 +371,14 @@ impl Volume {
         self.clear_strays(vnode, file, 0..vnode.status.size.div_ceil(BLOCK_BYTES), &sums, update)
     }
 
-    /// The records of a body that is shorter than they say; the file is not touched, and sums of lent bodies mean nothing.
-    pub(crate) fn cut_records(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
+    /// The records of a body that is shorter than they say; the file is not touched, and sums of
+    /// lent bodies mean nothing.
+    pub(crate) fn cut_records(
+        &self,
+        vnode: &mut Vnode,
+        size: u64,
+        update: &mut Update,
+    ) -> Result<()> {
         let edge = size.div_ceil(BLOCK_BYTES);
         let group = edge / GROUP_BLOCKS;
         let no = vnode.no();
@@ -366,7 +399,8 @@ impl Volume {
 
     fn grow(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
         if size > vnode.status.size {
-            // Needs no mark: after a crash the file is longer or shorter than the records say, and either is harmless.
+            // Needs no mark: after a crash the file is longer or shorter than the records say, and
+            // either is harmless.
             let file = self.begin(vnode, update)?;
             self.touch(vnode.no(), update);
             // A kernel may just make a lent one longer still.
@@ -410,7 +444,11 @@ impl Volume {
     fn punch(&self, vnode: &mut Vnode, offset: u64, end: u64, update: &mut Update) -> Result<()> {
         let first = offset.next_multiple_of(BLOCK_BYTES);
         // The block with the end of the body is whole if the range reaches that end.
-        let last = if end >= vnode.status.size { end.next_multiple_of(BLOCK_BYTES) } else { end - end % BLOCK_BYTES };
+        let last = if end >= vnode.status.size {
+            end.next_multiple_of(BLOCK_BYTES)
+        } else {
+            end - end % BLOCK_BYTES
+        };
         if first >= last {
             return self.zero_within(vnode, offset, end, update);
         }
@@ -420,7 +458,13 @@ impl Volume {
         let no = vnode.no();
         let mut groups = Vec::new();
         let (from, to) = (first / BLOCK_BYTES, last / BLOCK_BYTES);
-        self.each_pending_group(no, from / GROUP_BLOCKS, to.div_ceil(GROUP_BLOCKS), update, &mut groups)?;
+        self.each_pending_group(
+            no,
+            from / GROUP_BLOCKS,
+            to.div_ceil(GROUP_BLOCKS),
+            update,
+            &mut groups,
+        )?;
         self.mark(vnode, Some(first).filter(|_| !groups.is_empty()), update)?;
         let mut gone = 0;
         for (group, mut sums) in groups {
@@ -468,7 +512,13 @@ impl Volume {
     }
 
     /// Zeroes a range that covers no whole block; holes stay, nothing grows.
-    fn zero_within(&self, vnode: &mut Vnode, offset: u64, end: u64, update: &mut Update) -> Result<()> {
+    fn zero_within(
+        &self,
+        vnode: &mut Vnode,
+        offset: u64,
+        end: u64,
+        update: &mut Update,
+    ) -> Result<()> {
         let mut at = offset;
         let end = end.min(vnode.status.size);
         while at < end {
@@ -515,8 +565,11 @@ impl Volume {
         let held = update.hold(&self.trunk, vnode.no());
         let file = open_file(&self.tree(), &held.gate, vnode)?;
         if !held.gate.trimmed && !held.gate.lent {
-            if file.length().map_err(|e| StoreError::from_io("stat of a body", &e))? > vnode.status.size {
-                file.set_length(vnode.status.size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
+            if file.length().map_err(|e| StoreError::from_io("stat of a body", &e))?
+                > vnode.status.size
+            {
+                file.set_length(vnode.status.size)
+                    .map_err(|e| StoreError::from_io("truncate of a body", &e))?;
                 self.trunk.media.sync_disk(|| file.sync())?;
             }
             held.gate.trimmed = true;
@@ -524,15 +577,27 @@ impl Volume {
         Ok(file)
     }
 
-    /// Rule 2: the mark is in the log, and on disk if bytes from `overwrites` on that were there before it change.
-    pub(crate) fn mark(&self, vnode: &Vnode, overwrites: Option<u64>, update: &mut Update) -> Result<()> {
+    /// Rule 2: the mark is in the log, and on disk if bytes from `overwrites` on that were there
+    /// before it change.
+    pub(crate) fn mark(
+        &self,
+        vnode: &Vnode,
+        overwrites: Option<u64>,
+        update: &mut Update,
+    ) -> Result<()> {
         let name = body_name(&self.tree(), vnode).expect("the body is in a file");
         let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
         let mark = match gate.mark {
             Some(mark) if mark.name == name => mark,
-            _ => *gate.mark.insert(Mark { name, batch: put_mark(&self.trunk.media, name)?, size: vnode.status.size }),
+            _ => *gate.mark.insert(Mark {
+                name,
+                batch: put_mark(&self.trunk.media, name)?,
+                size: vnode.status.size,
+            }),
         };
-        if overwrites.is_some_and(|from| from < mark.size) && !self.trunk.media.is_synced(mark.batch) {
+        if overwrites.is_some_and(|from| from < mark.size)
+            && !self.trunk.media.is_synced(mark.batch)
+        {
             self.trunk.media.sync()?;
         }
         Ok(())
@@ -572,10 +637,18 @@ struct Groups {
 }
 
 impl Groups {
-    fn load(volume: &Volume, no: VnodeNo, offset: u64, end: u64, update: &Update) -> Result<Groups> {
+    fn load(
+        volume: &Volume,
+        no: VnodeNo,
+        offset: u64,
+        end: u64,
+        update: &Update,
+    ) -> Result<Groups> {
         let first = offset / BLOCK_BYTES / GROUP_BLOCKS;
         let past = end.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS);
-        let groups = (first..past).map(|group| update.sums(&volume.tree(), no, group)).collect::<Result<_>>()?;
+        let groups = (first..past)
+            .map(|group| update.sums(&volume.tree(), no, group))
+            .collect::<Result<_>>()?;
         Ok(Groups { first, groups })
     }
 
@@ -584,7 +657,8 @@ impl Groups {
     }
 
     fn set(&mut self, block: u64, sum: u32) {
-        self.groups[(block / GROUP_BLOCKS - self.first) as usize][(block % GROUP_BLOCKS) as usize] = sum;
+        self.groups[(block / GROUP_BLOCKS - self.first) as usize]
+            [(block % GROUP_BLOCKS) as usize] = sum;
     }
 
     fn put(self, no: VnodeNo, update: &mut Update) {

@@ -1,16 +1,19 @@
 //! Lent bodies: kernels write into the file, and the records follow.
 //!
-//! Model (docs/spec/passthrough.md). From [`Volume::lend`] to [`Volume::end_lend`] the file may change at any moment without our
-//! knowledge; what readers get is what the file has, unchecked. [`Volume::settle_lent`] brings size and block map up to the file:
-//! a block with bytes that the records call a hole gets the sum of zeros for the time being, because the sums of a lent body mean
-//! nothing but "no hole". Every other change of the body settles first, in the same update, and is then done in place.
+//! Model (docs/spec/passthrough.md). From [`Volume::lend`] to [`Volume::end_lend`] the file may
+//! change at any moment without our knowledge; what readers get is what the file has, unchecked.
+//! [`Volume::settle_lent`] brings size and block map up to the file: a block with bytes that the
+//! records call a hole gets the sum of zeros for the time being, because the sums of a lent body
+//! mean nothing but "no hole". Every other change of the body settles first, in the same update,
+//! and is then done in place.
 //!
-//! The times of the file tell whether it changed. A store into a map sets them only at the page's first change since it was last written to the disk. So where
-//! there may be maps, that writing is started before each settling: whatever is stored later leaves a trace.
+//! The times of the file tell whether it changed. A store into a map sets them only at the page's
+//! first change since it was last written to the disk. So where there may be maps, that writing is
+//! started before each settling: whatever is stored later leaves a trace.
 //!
-//! The mark says that the body is lent, so that a new life of the server, or of the machine, finds it lent and settles before
-//! anything else could cut off what lies behind the recorded end. At the end the body is in doubt like one that met a crash, and
-//! is summed anew in the background (PT-2).
+//! The mark says that the body is lent, so that a new life of the server, or of the machine, finds
+//! it lent and settles before anything else could cut off what lies behind the recorded end. At the
+//! end the body is in doubt like one that met a crash, and is summed anew in the background (PT-2).
 
 use types::{VnodeNo, VolumeId};
 
@@ -25,8 +28,8 @@ use crate::volume::Result;
 use crate::{BLOCK_BYTES, Partition, StoreError, Update, Vnode, Volume};
 
 impl Volume {
-    /// From now on kernels may write into the body, and map it for writing; one that is in no file is moved into one. Lending it again does
-    /// nothing. Put the vnode.
+    /// From now on kernels may write into the body, and map it for writing; one that is in no file
+    /// is moved into one. Lending it again does nothing. Put the vnode.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -60,8 +63,8 @@ impl Volume {
         self.trunk.media.bodies.lent.lock().contains(&(self.trunk.id, no))
     }
 
-    /// Brings the vnode up to the file of its lent body; says whether that had changed. Of a body that is not lent: no. Put the vnode
-    /// if it had changed.
+    /// Brings the vnode up to the file of its lent body; says whether that had changed. Of a body
+    /// that is not lent: no. Put the vnode if it had changed.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -93,7 +96,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Writes at the end of the body, wherever that is by then; says where. No kernel's append of a lent body comes in between.
+    /// Writes at the end of the body, wherever that is by then; says where. No kernel's append of a
+    /// lent body comes in between.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -141,8 +145,9 @@ impl Volume {
         Ok(())
     }
 
-    /// The lend is over, if nobody has the file open for writing and the records are up to it; says whether it is. Whoever calls
-    /// sees to it that no session has the body. Of a body that is not lent: yes.
+    /// The lend is over, if nobody has the file open for writing and the records are up to it; says
+    /// whether it is. Whoever calls sees to it that no session has the body. Of a body that is not
+    /// lent: yes.
     ///
     /// # Errors
     /// `Medium`.
@@ -158,10 +163,14 @@ impl Volume {
         let name = self.tree().vnode(no)?.and_then(|vnode| body_name(&self.tree(), &vnode));
         if let Some(name) = name {
             gate.close();
-            let written = media.disk.is_written(name).map_err(|e| StoreError::from_io("lease of a body", &e))?;
+            let written = media
+                .disk
+                .is_written(name)
+                .map_err(|e| StoreError::from_io("lease of a body", &e))?;
             let file = gate.file(&*media.disk, name)?;
             // Seen after nobody could write any more.
-            let settled = file.is_none_or(|file| file.stamp().ok() == gate.settled && gate.settled.is_some());
+            let settled =
+                file.is_none_or(|file| file.stamp().ok() == gate.settled && gate.settled.is_some());
             if written || !settled {
                 return Ok(false);
             }
@@ -211,5 +220,6 @@ pub(crate) fn put_lent_mark(media: &Media, name: BodyName) -> Result<u64> {
 pub(crate) fn is_lent_mark(media: &Media, name: BodyName) -> Result<bool> {
     let key = unstable_key(name);
     let value = media.engine.get(&key)?;
-    Ok(value.is_some_and(|value| record::decode_numbers(&key, &value).is_ok_and(|found| found == LENT)))
+    Ok(value
+        .is_some_and(|value| record::decode_numbers(&key, &value).is_ok_and(|found| found == LENT)))
 }

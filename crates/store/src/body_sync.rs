@@ -1,4 +1,5 @@
-//! Making bodies stable: one at a commit, all in the background; and summing anew what a crash left in doubt.
+//! Making bodies stable: one at a commit, all in the background; and summing anew what a crash left
+//! in doubt.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode, Volume};
 /// The volume that writes a tree, if there is one.
 type FindVolume<'a> = dyn Fn(VolumeId) -> Result<Option<Arc<Volume>>> + 'a;
 
-/// Unstable bodies from which on one sync of the whole file system below is taken to be cheaper than one sync a body.
-/// Tests have few bodies, and take both ways.
+/// Unstable bodies from which on one sync of the whole file system below is taken to be cheaper
+/// than one sync a body. Tests have few bodies, and take both ways.
 const SYNC_EACH_MAX: usize = if cfg!(test) { 2 } else { 16 };
 
 impl Volume {
@@ -103,7 +104,12 @@ fn resum_group(tree: &EpochView, gate: &BodyState, vnode: &Vnode, group: u64) ->
 }
 
 /// The sums that a group's blocks have on disk; holes stay holes.
-pub(crate) fn sums_found(file: &dyn BodyFile, vnode: &Vnode, group: u64, stored: &Sums) -> Result<Sums> {
+pub(crate) fn sums_found(
+    file: &dyn BodyFile,
+    vnode: &Vnode,
+    group: u64,
+    stored: &Sums,
+) -> Result<Sums> {
     let mut found = *stored;
     let mut bytes = vec![0; BLOCK];
     for (at, sum) in found.iter_mut().enumerate().filter(|(_, sum)| **sum != 0) {
@@ -144,7 +150,8 @@ fn backup_key(name: BodyName) -> key::Key {
     key::of_vnode(kind::INLINE, name.volume, name.vnode).epoch(name.epoch)
 }
 
-/// Takes the mark off a gate whose body is on disk up to the given write, unless something came since.
+/// Takes the mark off a gate whose body is on disk up to the given write, unless something came
+/// since.
 fn settle(gate: &mut BodyState, name: BodyName, writes: u64, batch: &mut Batch) -> bool {
     let marked = gate.mark.is_none_or(|mark| mark.name == name);
     if gate.writes != writes || !marked {
@@ -174,7 +181,11 @@ pub(crate) fn settle_tree(trunk: &TreeState, resum: &dyn Fn(VnodeNo) -> Result<(
     settle_bodies(&trunk.media, trunk.media.bodies.unsettled(Some(trunk.id)), &|id| resum(id.1))
 }
 
-fn settle_bodies(media: &Arc<Media>, bodies: Vec<BodyId>, resum: &dyn Fn(BodyId) -> Result<()>) -> Result<()> {
+fn settle_bodies(
+    media: &Arc<Media>,
+    bodies: Vec<BodyId>,
+    resum: &dyn Fn(BodyId) -> Result<()>,
+) -> Result<()> {
     media.usable()?;
     let mut settling = Vec::new();
     for id in bodies {
@@ -207,13 +218,19 @@ fn settle_bodies(media: &Arc<Media>, bodies: Vec<BodyId>, resum: &dyn Fn(BodyId)
     Ok(())
 }
 
-/// What versions of a body in doubt go up by after a loss of power: more than anybody can have been told of and was lost, which is some seconds' changes.
+/// What versions of a body in doubt go up by after a loss of power: more than anybody can have been
+/// told of and was lost, which is some seconds' changes.
 const LOST_VERSIONS: u64 = 1 << 20;
 
-/// At a start: bodies that an earlier life left marked are in doubt, and files that no record names are removed.
-/// After a loss of power, files that grew out of an inline body get back what they lost of it, and bodies in doubt have other versions: the record may be one from
-/// before a change, and the bytes from after it, so what somebody has of that version is not what is there.
-pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVolume<'_>) -> Result<()> {
+/// At a start: bodies that an earlier life left marked are in doubt, and files that no record names
+/// are removed. After a loss of power, files that grew out of an inline body get back what they
+/// lost of it, and bodies in doubt have other versions: the record may be one from before a change,
+/// and the bytes from after it, so what somebody has of that version is not what is there.
+pub(crate) fn recall_marks(
+    media: &Arc<Media>,
+    power_lost: bool,
+    volume: &FindVolume<'_>,
+) -> Result<()> {
     let mut marked = Vec::new();
     let prefix = [kind::UNSTABLE];
     media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
@@ -232,7 +249,8 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
             Err(StoreError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        let place = BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: false };
+        let place =
+            BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: false };
         if let Some(vnode) = current.filter(|vnode| vnode.place == place) {
             let gate = media.bodies.gate(id);
             let mut gate = gate.write();
@@ -250,8 +268,11 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
                 let backup = record::decode_bytes("inline body", &key, value);
                 if let (true, Ok(Some(backup))) = (power_lost, backup) {
                     match restore(&volume.tree(), &gate, &vnode, backup) {
-                        // Without its key nothing of the volume can be had; the mark and the backup wait for a start that has the key.
-                        Err(StoreError::Locked(why)) => tracing::warn!(%why, "a body is not looked at"),
+                        // Without its key nothing of the volume can be had; the mark and the backup
+                        // wait for a start that has the key.
+                        Err(StoreError::Locked(why)) => {
+                            tracing::warn!(%why, "a body is not looked at");
+                        }
                         restored => restored?,
                     }
                 }
@@ -280,13 +301,15 @@ fn renew_versions(volume: &Volume, mut vnode: Vnode) -> Result<()> {
     let mut update = Update::new();
     update.put_vnode(&vnode);
     match volume.commit(update) {
-        // A volume that is held was made stable before it goes anywhere, and of one that is only read nothing was changed.
+        // A volume that is held was made stable before it goes anywhere, and of one that is only
+        // read nothing was changed.
         Err(StoreError::Busy(_) | StoreError::ReadOnly(_)) => Ok(()),
         done => done,
     }
 }
 
-/// Puts the bytes that a body had before it moved into its file back, if the file's first block is not as it was last.
+/// Puts the bytes that a body had before it moved into its file back, if the file's first block is
+/// not as it was last.
 fn restore(tree: &EpochView, gate: &BodyState, vnode: &Vnode, backup: Bytes) -> Result<()> {
     let backup = tree.media.ciphers.open_inline(tree.id, vnode.no(), backup)?;
     let backup = &backup[..];
@@ -299,8 +322,8 @@ fn restore(tree: &EpochView, gate: &BodyState, vnode: &Vnode, backup: Bytes) -> 
     Ok(())
 }
 
-/// Removes up to `max` body files that nothing names any more; says how many. The batches that
-/// took the names away must be on disk first, or a crash could bring back a record whose file is gone.
+/// Removes up to `max` body files that nothing names any more; says how many. The batches that took
+/// the names away must be on disk first, or a crash could bring back a record whose file is gone.
 pub(crate) fn sweep(media: &Arc<Media>, max: usize) -> Result<usize> {
     use std::sync::atomic::Ordering;
     if !media.garbage.swap(false, Ordering::SeqCst) {
@@ -308,7 +331,8 @@ pub(crate) fn sweep(media: &Arc<Media>, max: usize) -> Result<usize> {
         return Ok(0);
     }
     // What is left of it must be found by the next sweep, also when the disk is full at the moment.
-    let swept = sweep_some(media, max).inspect_err(|_| media.garbage.store(true, Ordering::SeqCst))?;
+    let swept =
+        sweep_some(media, max).inspect_err(|_| media.garbage.store(true, Ordering::SeqCst))?;
     if swept == max {
         media.garbage.store(true, Ordering::SeqCst);
     }

@@ -1,4 +1,5 @@
-//! The names of a directory that share a hash. An entry's index within its bucket is part of its cookie and never changes.
+//! The names of a directory that share a hash. An entry's index within its bucket is part of its
+//! cookie and never changes.
 
 use types::Name;
 
@@ -7,13 +8,21 @@ use crate::vnode::EntryTarget;
 use crate::{BUCKET_ENTRIES_MAX, StoreError};
 
 /// Makes or replaces an entry; says whether it is new.
-pub(crate) fn put(bucket: &mut Vec<BucketEntry>, name: &Name, target: EntryTarget) -> Result<bool, StoreError> {
+pub(crate) fn put(
+    bucket: &mut Vec<BucketEntry>,
+    name: &Name,
+    target: EntryTarget,
+) -> Result<bool, StoreError> {
     if let Some(found) = bucket.iter_mut().find(|found| found.name == *name) {
         found.target = target;
         return Ok(false);
     }
     // The first free index; the entries are sorted by theirs.
-    let at = bucket.iter().enumerate().position(|(at, found)| usize::from(found.index) != at).unwrap_or(bucket.len());
+    let at = bucket
+        .iter()
+        .enumerate()
+        .position(|(at, found)| usize::from(found.index) != at)
+        .unwrap_or(bucket.len());
     if at >= BUCKET_ENTRIES_MAX {
         return Err(StoreError::BucketFull);
     }

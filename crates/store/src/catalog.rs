@@ -1,7 +1,9 @@
-//! Which volumes a partition has: found by number or name, listed, made, renamed, removed. Nothing of it is read at the start (VO-4).
+//! Which volumes a partition has: found by number or name, listed, made, renamed, removed. Nothing
+//! of it is read at the start (VO-4).
 //!
-//! Each change is one batch, so a volume is there whole or not at all, and names and numbers stay unique (VO-2): who changes the catalog
-//! holds its lock from the look at what is there to the batch.
+//! Each change is one batch, so a volume is there whole or not at all, and names and numbers stay
+//! unique (VO-2): who changes the catalog holds its lock from the look at what is there to the
+//! batch.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -52,7 +54,8 @@ impl Partition {
         }
     }
 
-    /// Up to `max` volumes with numbers above `after`, in their order. Those with a damaged header are left out, and logged.
+    /// Up to `max` volumes with numbers above `after`, in their order. Those with a damaged header
+    /// are left out, and logged.
     ///
     /// # Errors
     /// `Medium`.
@@ -62,7 +65,9 @@ impl Partition {
         self.each_head(from, max, &mut |id, header| {
             drop(found.insert(id, VolumeFacts::of_head(id, header, Usage::default())));
         })?;
-        self.each_view(from, max, &mut |id, header| drop(found.insert(id, VolumeFacts::of_view(id, header))))?;
+        self.each_view(from, max, &mut |id, header| {
+            drop(found.insert(id, VolumeFacts::of_view(id, header)));
+        })?;
         let mut found: Vec<VolumeFacts> = found.into_values().take(max).collect();
         self.fill_usage(&mut found)?;
         for volume in &mut found {
@@ -71,8 +76,9 @@ impl Partition {
         Ok(found)
     }
 
-    /// All vnodes that are marked as orphans, with their volumes; but of volumes that are copies and nobody ever changed: whoever had them open did so elsewhere, and
-    /// to remove them would be a change.
+    /// All vnodes that are marked as orphans, with their volumes; but of volumes that are copies
+    /// and nobody ever changed: whoever had them open did so elsewhere, and to remove them would be
+    /// a change.
     ///
     /// # Errors
     /// `Medium`.
@@ -96,7 +102,8 @@ impl Partition {
         Ok(orphans)
     }
 
-    /// Makes a volume with an empty root directory, and the next number that this partition did not have; stable when it returns.
+    /// Makes a volume with an empty root directory, and the next number that this partition did not
+    /// have; stable when it returns.
     ///
     /// # Errors
     /// `Taken` if there is such a volume; `NoSpace`, `Medium`.
@@ -108,7 +115,12 @@ impl Partition {
     ///
     /// # Errors
     /// As [`Partition::create_volume`].
-    pub fn create_numbered_volume(&self, id: Option<VolumeId>, name: &Name, root: &NewRoot) -> Result<Arc<Volume>> {
+    pub fn create_numbered_volume(
+        &self,
+        id: Option<VolumeId>,
+        name: &Name,
+        root: &NewRoot,
+    ) -> Result<Arc<Volume>> {
         self.create_volume_as(id, name, root, self.0.encrypts)
     }
 
@@ -117,7 +129,8 @@ impl Partition {
         self.0.encrypts
     }
 
-    /// As [`Partition::create_numbered_volume`]; with `encrypt` it has a key of its own that encrypts what its files hold (`cipher.rs`).
+    /// As [`Partition::create_numbered_volume`]; with `encrypt` it has a key of its own that
+    /// encrypts what its files hold (`cipher.rs`).
     ///
     /// # Errors
     /// As there; `Locked` if nobody keeps keys for this partition.
@@ -158,7 +171,15 @@ impl Partition {
             media.ciphers.put(id, &wrapped, &mut batch)?;
         }
         let mut update = Update::new();
-        let vnode = Vnode::new(Fid::root(id), Kind::Directory, root.mode, root.uid, root.gid, VnodeNo::ROOT, root.now);
+        let vnode = Vnode::new(
+            Fid::root(id),
+            Kind::Directory,
+            root.mode,
+            root.uid,
+            root.gid,
+            VnodeNo::ROOT,
+            root.now,
+        );
         update.create_vnode(&vnode);
         let usage = [update.bytes_delta, update.files_delta];
         batch.add(&key::usage(id), &usage);
@@ -191,7 +212,8 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// From now on the read-write volume takes no changes, or takes them again; stable when it returns. Changes that are committed by then are in what is sealed after.
+    /// From now on the read-write volume takes no changes, or takes them again; stable when it
+    /// returns. Changes that are committed by then are in what is sealed after.
     ///
     /// # Errors
     /// `NoVolume`, `ReadOnly`, `Medium`.
@@ -230,7 +252,12 @@ impl Partition {
     }
 
     /// Applies `batch` with the volume's header changed.
-    fn change_header(&self, volume: &Volume, mut batch: Batch, change: &dyn Fn(&mut dyn Fields)) -> Result<()> {
+    fn change_header(
+        &self,
+        volume: &Volume,
+        mut batch: Batch,
+        change: &dyn Fn(&mut dyn Fields),
+    ) -> Result<()> {
         let Some(view) = volume.view_header() else {
             let mut header = volume.trunk.header.lock();
             let mut new = header.stored.clone();
@@ -246,7 +273,8 @@ impl Partition {
         Ok(())
     }
 
-    /// The number that a new volume gets: the one that is wanted, or the next. Whoever calls holds the catalog.
+    /// The number that a new volume gets: the one that is wanted, or the next. Whoever calls holds
+    /// the catalog.
     pub(crate) fn take_number(
         &self,
         _catalog: &MutexGuard<'_, ()>,
@@ -296,7 +324,8 @@ impl Partition {
         if let Some(value) = self.0.media.engine.get(&key)? {
             let header = ViewHeader::decode(&key, &value)?;
             let trunk = self.trunk(header.tree, residents)?;
-            let trunk = trunk.ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", id.0)))?;
+            let trunk =
+                trunk.ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", id.0)))?;
             return Ok(Some(Arc::new(Volume::view(id, trunk, header))));
         }
         let trunk = self.trunk(id, residents)?.filter(|trunk| !trunk.header.lock().stored.headless);
@@ -335,7 +364,12 @@ impl Partition {
     }
 
     /// Up to `max` read-write volumes from number `from` on.
-    pub(crate) fn each_head(&self, from: u64, max: usize, visit: &mut dyn FnMut(VolumeId, TreeHeader)) -> Result<()> {
+    pub(crate) fn each_head(
+        &self,
+        from: u64,
+        max: usize,
+        visit: &mut dyn FnMut(VolumeId, TreeHeader),
+    ) -> Result<()> {
         self.each_tree(from, max, &mut |id, header| {
             let shown = !header.headless;
             if shown {
@@ -361,7 +395,12 @@ impl Partition {
     }
 
     /// Up to `max` volumes of sealed epochs, from number `from` on.
-    pub(crate) fn each_view(&self, from: u64, max: usize, visit: &mut dyn FnMut(VolumeId, ViewHeader)) -> Result<()> {
+    pub(crate) fn each_view(
+        &self,
+        from: u64,
+        max: usize,
+        visit: &mut dyn FnMut(VolumeId, ViewHeader),
+    ) -> Result<()> {
         let mut left = max;
         self.each_header(kind::VIEW, from, &mut |id, key, value| {
             visit(id, ViewHeader::decode(key, value)?);
@@ -371,7 +410,12 @@ impl Partition {
     }
 
     /// Visits headers from number `from` on, until told to stop. A damaged one is passed over.
-    pub(crate) fn each_header(&self, kind: u8, from: u64, visit: &mut VisitHeader<'_>) -> Result<()> {
+    pub(crate) fn each_header(
+        &self,
+        kind: u8,
+        from: u64,
+        visit: &mut VisitHeader<'_>,
+    ) -> Result<()> {
         let from = key::of_volume(kind, VolumeId(from));
         self.0.media.engine.scan(&from, &[kind + 1], &mut |key, value| {
             let Some(id) = key::number_at(key, 0) else { return ControlFlow::Continue(()) };

@@ -1,14 +1,20 @@
-//! Encryption of what a volume's files hold: bodies and inline bodies, with a key of the tree's own that a keeper wraps.
+//! Encryption of what a volume's files hold: bodies and inline bodies, with a key of the tree's own
+//! that a keeper wraps.
 //!
-//! Model. A tree that is encrypted has a record `k` with its key, wrapped; the keeper (a file of keys, a key server) unwraps it once. To change the keeper's
-//! key only that record is written anew. Names, statuses, attributes and sizes are not encrypted.
+//! Model. A tree that is encrypted has a record `k` with its key, wrapped; the keeper (a file of
+//! keys, a key server) unwraps it once. To change the keeper's key only that record is written
+//! anew. Names, statuses, attributes and sizes are not encrypted.
 //!
-//! *Bodies* keep their length and their holes: AES-256-XTS, as disks are encrypted, in sectors of 4 KiB, with the vnode and the sector's number as the
-//! tweak. Each unit of 16 bytes depends on its own plain bytes and its place alone. So an interrupted write leaves each unit old or new, as it does without encryption; a copy of the file is a copy
-//! of the body, whatever it is called; and a unit of which nothing was ever written is zero in the file, which no written one is (but for one in 2^128).
-//! XTS does not notice changes by who can write on the disk; the checksums notice accidents.
+//! *Bodies* keep their length and their holes: AES-256-XTS, as disks are encrypted, in sectors of 4
+//! KiB, with the vnode and the sector's number as the tweak. Each unit of 16 bytes depends on its
+//! own plain bytes and its place alone. So an interrupted write leaves each unit old or new, as it
+//! does without encryption; a copy of the file is a copy of the body, whatever it is called; and a
+//! unit of which nothing was ever written is zero in the file, which no written one is (but for one
+//! in 2^128). XTS does not notice changes by who can write on the disk; the checksums notice
+//! accidents.
 //!
-//! *Inline bodies* are short records, written anew as a whole: AES-256-GCM with a random nonce, with a key for each vnode, bound to it.
+//! *Inline bodies* are short records, written anew as a whole: AES-256-GCM with a random nonce,
+//! with a key for each vnode, bound to it.
 //!
 //! *Checksums* of blocks are of the plain bytes, and would confirm each guess of them: a block of
 //! which all but four bytes are known would be as good as read. So a record of sums is sealed as
@@ -89,12 +95,18 @@ impl BodyKey {
         let mut bodies = Zeroizing::new([0; 2 * TREE_KEY_BYTES]);
         bodies[..TREE_KEY_BYTES].copy_from_slice(&derive(&key[..], b"rialto bodies: bytes")?[..]);
         bodies[TREE_KEY_BYTES..].copy_from_slice(&derive(&key[..], b"rialto bodies: places")?[..]);
-        let [inline, sums] = [&b"rialto inline bodies"[..], b"rialto sums"].map(|purpose| derive(&key[..], purpose));
+        let [inline, sums] =
+            [&b"rialto inline bodies"[..], b"rialto sums"].map(|purpose| derive(&key[..], purpose));
         Ok(BodyKey { bodies, inline: inline?, sums: sums? })
     }
 
     /// Encrypts `data`, which are whole units and belong at `at`, a multiple of the unit.
-    pub(crate) fn encrypt(&self, vnode: VnodeNo, at: u64, data: &mut [u8]) -> Result<(), ErrorStack> {
+    pub(crate) fn encrypt(
+        &self,
+        vnode: VnodeNo,
+        at: u64,
+        data: &mut [u8],
+    ) -> Result<(), ErrorStack> {
         let mut cipher = CipherCtx::new()?;
         cipher.encrypt_init(Some(Cipher::aes_256_xts()), Some(&self.bodies[..]), None)?;
         each_sector(at, data, |sector, inside, part| {
@@ -104,12 +116,18 @@ impl BodyKey {
     }
 
     /// Decrypts what [`BodyKey::encrypt`] made; units of zeros stay zeros.
-    pub(crate) fn decrypt(&self, vnode: VnodeNo, at: u64, data: &mut [u8]) -> Result<(), ErrorStack> {
+    pub(crate) fn decrypt(
+        &self,
+        vnode: VnodeNo,
+        at: u64,
+        data: &mut [u8],
+    ) -> Result<(), ErrorStack> {
         let mut cipher = CipherCtx::new()?;
         cipher.decrypt_init(Some(Cipher::aes_256_xts()), Some(&self.bodies[..]), None)?;
         each_sector(at, data, |sector, inside, part| {
             let (units, _) = part.as_chunks::<{ UNIT as usize }>();
-            let holes: Vec<usize> = (0..units.len()).filter(|unit| u128::from_ne_bytes(units[*unit]) == 0).collect();
+            let holes: Vec<usize> =
+                (0..units.len()).filter(|unit| u128::from_ne_bytes(units[*unit]) == 0).collect();
             if holes.len() == units.len() {
                 return Ok(());
             }
@@ -165,7 +183,14 @@ fn seal(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], bytes: &[u8]) -> Result<Ve
     let mut nonce = [0; NONCE_BYTES];
     openssl::rand::rand_bytes(&mut nonce)?;
     let mut tag = [0; TAG_BYTES];
-    let sealed = symm::encrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(&nonce), to, bytes, &mut tag)?;
+    let sealed = symm::encrypt_aead(
+        symm::Cipher::aes_256_gcm(),
+        &key[..],
+        Some(&nonce),
+        to,
+        bytes,
+        &mut tag,
+    )?;
     Ok([&nonce[..], &tag, &sealed].concat())
 }
 
@@ -181,7 +206,8 @@ fn tweak(vnode: VnodeNo, sector: u64) -> [u8; 16] {
     (u128::from(vnode.0) << 64 | u128::from(sector)).to_le_bytes()
 }
 
-/// Visits the parts of `data` that lie in one sector each: the sector, where in it the part begins, and the part.
+/// Visits the parts of `data` that lie in one sector each: the sector, where in it the part begins,
+/// and the part.
 fn each_sector(
     at: u64,
     mut data: &mut [u8],
@@ -300,20 +326,23 @@ impl Ciphers {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub(crate) fn wrapped_by(&self, tree: VolumeId) -> Result<Option<u32>, StoreError> {
-        let number = |wrapped: Vec<u8>| self.keeper.as_ref().map_or(0, |keeper| keeper.wrapped_by(&wrapped));
+        let number =
+            |wrapped: Vec<u8>| self.keeper.as_ref().map_or(0, |keeper| keeper.wrapped_by(&wrapped));
         Ok(self.wrapped(tree)?.map(number))
     }
 
     fn unwrap(&self, tree: VolumeId, wrapped: &[u8]) -> Result<Arc<BodyKey>, StoreError> {
         let keeper = self.keeper()?;
-        let key = keeper.unwrap(wrapped).map_err(|why| StoreError::Locked(format!("volume {}: {why}", tree.0)))?;
+        let key = keeper
+            .unwrap(wrapped)
+            .map_err(|why| StoreError::Locked(format!("volume {}: {why}", tree.0)))?;
         BodyKey::new(&key).map(Arc::new).map_err(broken)
     }
 
     fn keeper(&self) -> Result<&Arc<dyn KeyKeeper>, StoreError> {
-        self.keeper
-            .as_ref()
-            .ok_or_else(|| StoreError::Locked("this server has no keys for encrypted volumes".to_owned()))
+        self.keeper.as_ref().ok_or_else(|| {
+            StoreError::Locked("this server has no keys for encrypted volumes".to_owned())
+        })
     }
 
     /// A key for a new tree, wrapped.
@@ -326,11 +355,17 @@ impl Ciphers {
         self.keeper()?.wrap(&key).map_err(StoreError::Locked)
     }
 
-    /// The tree, which has nothing yet or only what was wrapped by another key, has this key. The batch is applied next.
+    /// The tree, which has nothing yet or only what was wrapped by another key, has this key. The
+    /// batch is applied next.
     ///
     /// # Errors
     /// `Locked` if the keeper cannot unwrap it: nobody could read what is written.
-    pub(crate) fn put(&self, tree: VolumeId, wrapped: &[u8], batch: &mut Batch) -> Result<(), StoreError> {
+    pub(crate) fn put(
+        &self,
+        tree: VolumeId,
+        wrapped: &[u8],
+        batch: &mut Batch,
+    ) -> Result<(), StoreError> {
         let opened = self.unwrap(tree, wrapped)?;
         let key = key::cipher(tree);
         let record = TreeKeyRecord { wrapped: wrapped.to_vec(), seals_sums: true };
@@ -340,7 +375,8 @@ impl Ciphers {
         Ok(())
     }
 
-    /// Each tree's key as it is kept, and wrapped as the keeper wraps now. The keeper may take its time.
+    /// Each tree's key as it is kept, and wrapped as the keeper wraps now. The keeper may take its
+    /// time.
     ///
     /// # Errors
     /// `Medium`.
@@ -408,7 +444,9 @@ impl Ciphers {
     ) -> Result<Sums, StoreError> {
         let Some(cipher) = self.of(tree)? else { return record::decode_sums(key, value) };
         match record::decode_sealed_sums(key, value)? {
-            Some(sealed) => cipher.open_sums(vnode, key, sealed).ok_or_else(|| record::damaged("checksum", key)),
+            Some(sealed) => {
+                cipher.open_sums(vnode, key, sealed).ok_or_else(|| record::damaged("checksum", key))
+            }
             None => Ok([0; GROUP_BLOCKS as usize]),
         }
     }
@@ -441,15 +479,16 @@ impl Ciphers {
     ) -> Result<bytes::Bytes, StoreError> {
         let Some(key) = self.of(tree)? else { return Ok(bytes) };
         let opened = key.open_inline(vnode, &bytes);
-        opened
-            .map(Into::into)
-            .ok_or_else(|| StoreError::Damaged(format!("inline body of vnode {} of {}", vnode.0, tree.0)))
+        opened.map(Into::into).ok_or_else(|| {
+            StoreError::Damaged(format!("inline body of vnode {} of {}", vnode.0, tree.0))
+        })
     }
 }
 
 impl Partition {
-    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now. Stable when it returns; stopped in the middle some are
-    /// wrapped in the old way and some in the new one. No body is written.
+    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now. Stable when it
+    /// returns; stopped in the middle some are wrapped in the old way and some in the new one. No
+    /// body is written.
     ///
     /// # Errors
     /// `Medium`.
@@ -504,7 +543,10 @@ mod tests {
         let (key, vnode) = (key(1), VnodeNo(8));
         let mut file = vec![0; 2 * SECTOR];
         key.encrypt(vnode, 32, &mut file[32..64]).unwrap();
-        assert!(file[32..64].chunks(16).all(|unit| unit.iter().any(|byte| *byte != 0)), "written zeros are no hole");
+        assert!(
+            file[32..64].chunks(16).all(|unit| unit.iter().any(|byte| *byte != 0)),
+            "written zeros are no hole"
+        );
         let mut read = file.clone();
         key.decrypt(vnode, 0, &mut read).unwrap();
         assert_eq!(read, vec![0; 2 * SECTOR]);
@@ -535,7 +577,9 @@ mod tests {
     fn keys_of_vnodes_and_purposes_are_all_different() {
         let key = key(3);
         let all = |purpose: &TreeKey| {
-            (0..1000).map(|no| of_vnode(purpose, VnodeNo(no << 20 | no)).unwrap().to_vec()).collect()
+            (0..1000)
+                .map(|no| of_vnode(purpose, VnodeNo(no << 20 | no)).unwrap().to_vec())
+                .collect()
         };
         let (inline, sums): (Vec<_>, Vec<_>) = (all(&key.inline), all(&key.sums));
         let distinct: std::collections::HashSet<_> = inline.iter().chain(&sums).collect();
@@ -543,8 +587,11 @@ mod tests {
         assert!(inline.iter().all(|key| key[..16] != key[16..]));
         // As `openssl enc -aes-256-ecb -nopad` encrypts the two blocks: what lies on disks depends
         // on it.
-        let derived =
-            of_vnode(&TreeKey::new(std::array::from_fn(|at| at as u8)), VnodeNo(0x7766_5544_3322_1100)).unwrap();
+        let derived = of_vnode(
+            &TreeKey::new(std::array::from_fn(|at| at as u8)),
+            VnodeNo(0x7766_5544_3322_1100),
+        )
+        .unwrap();
         let golden = 0xed3e_b112_3cbc_b8ad_0164_e6c3_eb0d_c53e_u128.to_be_bytes();
         assert_eq!(derived[..16], golden);
         let golden = 0xb760_9eb5_5d9d_4367_b997_6dd6_2264_562a_u128.to_be_bytes();
@@ -557,9 +604,15 @@ mod tests {
         let sums: Sums = std::array::from_fn(|at| at as u32 * 0x0101_0101);
         let sealed = key.seal_sums(VnodeNo(4), b"record", &sums).unwrap();
         assert_eq!(key.open_sums(VnodeNo(4), b"record", &sealed), Some(sums));
-        assert_ne!(sealed, key.seal_sums(VnodeNo(4), b"record", &sums).unwrap(), "equal blocks are not told");
+        assert_ne!(
+            sealed,
+            key.seal_sums(VnodeNo(4), b"record", &sums).unwrap(),
+            "equal blocks are not told"
+        );
         let others = [(VnodeNo(6), &b"record"[..]), (VnodeNo(4), b"another")];
-        assert!(others.iter().all(|(vnode, record)| key.open_sums(*vnode, record, &sealed).is_none()));
+        assert!(
+            others.iter().all(|(vnode, record)| key.open_sums(*vnode, record, &sealed).is_none())
+        );
         assert!(super::tests::key(4).open_sums(VnodeNo(4), b"record", &sealed).is_none());
         for at in 0..sealed.len() {
             let mut damaged = sealed.clone();

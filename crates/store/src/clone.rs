@@ -1,8 +1,11 @@
-//! Sealing: what the head shows now becomes an epoch of its own, which a new volume shows and nothing changes any more (VO-1).
+//! Sealing: what the head shows now becomes an epoch of its own, which a new volume shows and
+//! nothing changes any more (VO-1).
 //!
-//! Unstable bodies are synced first, most of them while others go on writing, so that a sealed body is never in doubt. Then nobody writes for
-//! the time of one batch: the head's epoch goes up by one, and the volume, its name and its number are there. Of bodies that kernels write into
-//! the sealed epoch gets copies, in the same batch (`copy_on_write.rs`). How many files there are makes no difference.
+//! Unstable bodies are synced first, most of them while others go on writing, so that a sealed body
+//! is never in doubt. Then nobody writes for the time of one batch: the head's epoch goes up by
+//! one, and the volume, its name and its number are there. Of bodies that kernels write into the
+//! sealed epoch gets copies, in the same batch (`copy_on_write.rs`). How many files there are makes
+//! no difference.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,8 +26,9 @@ use crate::{Partition, StoreError, Usage, Volume, key};
 /// The volume that shows what is sealed.
 #[derive(Clone, Debug)]
 pub struct NewClone {
-    /// Its number; `None`: the next one that this partition did not have. That of the volume which it replaces: it takes over number and name, in the same
-    /// moment, and who has the replaced one goes on seeing what that showed.
+    /// Its number; `None`: the next one that this partition did not have. That of the volume which
+    /// it replaces: it takes over number and name, in the same moment, and who has the replaced one
+    /// goes on seeing what that showed.
     pub id: Option<VolumeId>,
     /// Its name.
     pub name: Name,
@@ -32,7 +36,8 @@ pub struct NewClone {
     pub kind: VolumeKind,
     /// When it was made.
     pub now: Timestamp,
-    /// A volume of the same tree that it takes the place of: that one is removed in the same step, and name and number may be its.
+    /// A volume of the same tree that it takes the place of: that one is removed in the same step,
+    /// and name and number may be its.
     pub replaces: Option<VolumeId>,
 }
 
@@ -43,8 +48,9 @@ impl Partition {
     /// Makes a volume that goes on showing what `of` shows now; stable when it returns.
     ///
     /// # Errors
-    /// `NoVolume`; `Taken` if there is a volume of this name or number; `Misuse` if the kind is read-write, or if what is to be
-    /// replaced is no other clone of the same tree; `NoSpace`, `Medium`.
+    /// `NoVolume`; `Taken` if there is a volume of this name or number; `Misuse` if the kind is
+    /// read-write, or if what is to be replaced is no other clone of the same tree; `NoSpace`,
+    /// `Medium`.
     pub fn clone_volume(&self, of: VolumeId, new: &NewClone) -> Result<Arc<Volume>> {
         if new.kind == VolumeKind::ReadWrite {
             return Err(StoreError::Misuse("a clone is read-only"));
@@ -52,7 +58,8 @@ impl Partition {
         self.sealing(of, &|of, aside| self.seal(of, new, aside, None))
     }
 
-    /// Does `act` with what the volume shows settled and while nobody writes, with copies of its lent bodies; stable when it returns.
+    /// Does `act` with what the volume shows settled and while nobody writes, with copies of its
+    /// lent bodies; stable when it returns.
     pub(crate) fn sealing(&self, of: VolumeId, act: &Sealing<'_>) -> Result<Arc<Volume>> {
         self.0.media.room_for_records()?;
         let of = self.volume(of)?.ok_or(StoreError::NoVolume(of))?;
@@ -76,8 +83,8 @@ impl Partition {
         Ok(volume)
     }
 
-    /// What the header of the volume's tree is when one more volume shows what it shows now, and which epoch that is. Nobody writes the tree, and
-    /// whoever calls holds the catalog.
+    /// What the header of the volume's tree is when one more volume shows what it shows now, and
+    /// which epoch that is. Nobody writes the tree, and whoever calls holds the catalog.
     pub(crate) fn sealed(
         &self,
         of: &Volume,
@@ -96,7 +103,13 @@ impl Partition {
                 tree.epoch += 1;
                 if tree.headless {
                     // A copy: nobody writes what it has.
-                    note_epoch(&self.0.media, of.tree_id(), tree.floor(), header.stored.epoch, batch);
+                    note_epoch(
+                        &self.0.media,
+                        of.tree_id(),
+                        tree.floor(),
+                        header.stored.epoch,
+                        batch,
+                    );
                 }
                 header.stored.epoch
             }
@@ -106,7 +119,8 @@ impl Partition {
         Ok((tree, epoch))
     }
 
-    /// The batch. Nobody writes the tree. `came_in`: what the head uses, which came in and is whole.
+    /// The batch. Nobody writes the tree. `came_in`: what the head uses, which came in and is
+    /// whole.
     pub(crate) fn seal(
         &self,
         of: &Volume,
@@ -133,7 +147,10 @@ impl Partition {
             _ => self.take_name(&catalog, &new.name, id, &mut batch)?,
         }
         let usage = came_in.unwrap_or_else(|| of.usage());
-        let usage = Usage { bytes: aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes)), ..usage };
+        let usage = Usage {
+            bytes: aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes)),
+            ..usage
+        };
         let view = ViewHeader {
             kind: new.kind,
             name: new.name.clone(),
@@ -172,7 +189,9 @@ impl Partition {
     fn replaced(&self, of: &Volume, id: VolumeId) -> Result<Arc<Volume>> {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         if volume.is_writable() || volume.tree_id() != of.tree_id() || volume.id() == of.id() {
-            return Err(StoreError::Misuse("only another clone of the same volume can be replaced"));
+            return Err(StoreError::Misuse(
+                "only another clone of the same volume can be replaced",
+            ));
         }
         Ok(volume)
     }
@@ -184,22 +203,33 @@ fn put_name(name: &Name, id: VolumeId, batch: &mut Batch) {
 }
 
 impl Volume {
-    /// Visits the vnodes that were changed, made or removed in epochs behind `from` up to `to`, which volumes of this tree show (`to` may be the head's).
-    /// In no certain order; one that was changed in several of the epochs comes several times.
+    /// Visits the vnodes that were changed, made or removed in epochs behind `from` up to `to`,
+    /// which volumes of this tree show (`to` may be the head's). In no certain order; one that was
+    /// changed in several of the epochs comes several times.
     ///
     /// # Errors
     /// `Misuse` if no volume shows the epochs any more; `Medium`.
-    pub fn each_change(&self, from: u64, to: u64, visit: &mut dyn FnMut(VnodeNo) -> ControlFlow<()>) -> Result<()> {
-        let shown = |header: &TreeHeader, epoch| header.sealed.iter().any(|sealed| sealed.epoch == epoch);
+    pub fn each_change(
+        &self,
+        from: u64,
+        to: u64,
+        visit: &mut dyn FnMut(VnodeNo) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let shown =
+            |header: &TreeHeader, epoch| header.sealed.iter().any(|sealed| sealed.epoch == epoch);
         let header = self.trunk.header.lock();
-        let known = shown(&header.stored, from) && (shown(&header.stored, to) || to == header.stored.epoch);
+        let known =
+            shown(&header.stored, from) && (shown(&header.stored, to) || to == header.stored.epoch);
         drop(header);
         if !known || from > to {
             return Err(StoreError::Misuse("no volume shows these epochs"));
         }
-        let (first, end) = (key::changes(self.trunk.id, from + 1), key::changes(self.trunk.id, to + 1));
-        self.trunk.media.engine.scan(&first, &end, &mut |key, _| match (key::number_at(key, 2), key::number_at(key, 3))
-        {
+        let (first, end) =
+            (key::changes(self.trunk.id, from + 1), key::changes(self.trunk.id, to + 1));
+        self.trunk.media.engine.scan(&first, &end, &mut |key, _| match (
+            key::number_at(key, 2),
+            key::number_at(key, 3),
+        ) {
             (Some(no), None) => visit(VnodeNo(no)),
             // A bucket of a directory, which is noted itself.
             _ => ControlFlow::Continue(()),

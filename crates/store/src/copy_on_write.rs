@@ -1,15 +1,20 @@
 //! Copies of bodies that sealed epochs go on showing when the head changes them.
 //!
-//! Model. After a seal the head and the sealed epoch name the same body file. The first change in the new epoch makes a copy of it, and it is
-//! the *sealed* epochs that get the copy: kernels may have the file itself for as long as the vnode lives (PT-4), and only the head's was ever handed out.
-//! The copy and its name are on disk before one batch names it in all records of sealed epochs that named the file, and notes in the head's own
-//! record that the file is the head's alone; the batch is on disk before the file is changed. So after a crash the sealed epochs name either
-//! the file, which is unchanged then, or the copy (VO-1). Until the batch, the copy has a mark, by which a start finds and removes it.
+//! Model. After a seal the head and the sealed epoch name the same body file. The first change in
+//! the new epoch makes a copy of it, and it is the *sealed* epochs that get the copy: kernels may
+//! have the file itself for as long as the vnode lives (PT-4), and only the head's was ever handed
+//! out. The copy and its name are on disk before one batch names it in all records of sealed epochs
+//! that named the file, and notes in the head's own record that the file is the head's alone; the
+//! batch is on disk before the file is changed. So after a crash the sealed epochs name either the
+//! file, which is unchanged then, or the copy (VO-1). Until the batch, the copy has a mark, by
+//! which a start finds and removes it.
 //!
-//! What kernels write into a *lent* body comes without a word, so of such a body the copy is made at the seal itself, while nobody else writes: the
-//! batch that seals names it, with the sums and the size that the copy has, and the head goes on in the file with its own records.
+//! What kernels write into a *lent* body comes without a word, so of such a body the copy is made
+//! at the seal itself, while nobody else writes: the batch that seals names it, with the sums and
+//! the size that the copy has, and the head goes on in the file with its own records.
 //!
-//! Readers of sealed epochs hold the same gate as readers of the head: none is between record and file while that is done.
+//! Readers of sealed epochs hold the same gate as readers of the head: none is between record and
+//! file while that is done.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -55,7 +60,8 @@ impl Aside {
 }
 
 impl Volume {
-    /// Sees to it that nobody but the head shows the body's file. The vnode is in a file; the update holds its gate.
+    /// Sees to it that nobody but the head shows the body's file. The vnode is in a file; the
+    /// update holds its gate.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -70,7 +76,8 @@ impl Volume {
         if tree.owns(vnode) && !is_packed(vnode) {
             return Ok(());
         }
-        let stored = tree.vnode(no)?.ok_or(StoreError::Misuse("the vnode is new and shares a body"))?;
+        let stored =
+            tree.vnode(no)?.ok_or(StoreError::Misuse("the vnode is new and shares a body"))?;
         if is_packed(&stored) {
             // Also if it was packed since the caller looked.
             vnode.place = stored.place;
@@ -103,13 +110,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Copies the tree's lent bodies for the epoch that is about to be sealed. Nobody but kernels writes, until the seal is there.
+    /// Copies the tree's lent bodies for the epoch that is about to be sealed. Nobody but kernels
+    /// writes, until the seal is there.
     ///
     /// # Errors
     /// `NoSpace`, `Medium`; then nothing is left of them.
     pub(crate) fn set_lent_aside(&self, aside: &mut Vec<Aside>) -> Result<()> {
         let all = self.trunk.media.bodies.lent.lock();
-        let lent: Vec<VnodeNo> = all.iter().filter(|(tree, _)| *tree == self.trunk.id).map(|(_, no)| *no).collect();
+        let lent: Vec<VnodeNo> =
+            all.iter().filter(|(tree, _)| *tree == self.trunk.id).map(|(_, no)| *no).collect();
         drop(all);
         for no in lent {
             match self.set_one_aside(no) {
@@ -133,12 +142,17 @@ impl Volume {
         media.room_for(head.status.used)?;
         let file = make_copy(media, name, copy)?;
         let mut sealed = Vnode {
-            place: BodyLocation::File { epoch: copy.epoch, generation: copy.generation, packed: false },
+            place: BodyLocation::File {
+                epoch: copy.epoch,
+                generation: copy.generation,
+                packed: false,
+            },
             generations: copy.generation,
             own_since: 0,
             ..head.clone()
         };
-        sealed.status.size = file.stamp().map_err(|e| StoreError::from_io("stat of a body", &e))?.length;
+        sealed.status.size =
+            file.stamp().map_err(|e| StoreError::from_io("stat of a body", &e))?.length;
         let sums = sums_of(&*file, &sealed)?;
         sealed.status.used = sums.values().map(count).sum::<u64>() * BLOCK_BYTES;
         let head = Vnode { generations: copy.generation, own_since: tree.epoch + 1, ..head };
@@ -151,12 +165,16 @@ impl Volume {
         let mut batch = Batch::default();
         batch.delete(&unstable_key(aside.copy));
         let forgotten = media.usable().and_then(|()| {
-            media.disk.remove(aside.copy).map_err(|e| StoreError::from_io("removal of a body", &e))?;
+            media
+                .disk
+                .remove(aside.copy)
+                .map_err(|e| StoreError::from_io("removal of a body", &e))?;
             media.apply(&batch).map(drop)
         });
         if let Err(error) = forgotten {
             // Its mark tells the next start.
-            tracing::warn!(%error, vnode = aside.copy.vnode.0, "a copy for a sealed epoch is left behind");
+            tracing::warn!(%error, vnode = aside.copy.vnode.0, "a copy for a sealed epoch is left \
+                behind");
         }
     }
 
@@ -185,27 +203,42 @@ impl Volume {
         Ok(())
     }
 
-    /// The records of sealed epochs that name a body's file name its copy; says whether there are any.
-    fn name_copy(&self, tree: &EpochView, name: BodyName, copy: BodyName, batch: &mut Batch) -> Result<bool> {
-        let place = |of: BodyName| BodyLocation::File { epoch: of.epoch, generation: of.generation, packed: of.packed };
+    /// The records of sealed epochs that name a body's file name its copy; says whether there are
+    /// any.
+    fn name_copy(
+        &self,
+        tree: &EpochView,
+        name: BodyName,
+        copy: BodyName,
+        batch: &mut Batch,
+    ) -> Result<bool> {
+        let place = |of: BodyName| BodyLocation::File {
+            epoch: of.epoch,
+            generation: of.generation,
+            packed: of.packed,
+        };
         let prefix = key::of_vnode(kind::VNODE, tree.id, name.vnode);
         let mut result = Ok(false);
-        tree.media.engine.scan(&prefix.epoch(tree.floor), &prefix_end(&prefix), &mut |key, value| {
-            match record::decode_vnode(key, tree.id, name.vnode, value) {
-                Ok(Some(old)) if old.place == place(name) => {
-                    let new = Vnode { place: place(copy), generations: copy.generation, ..old };
-                    batch.put(key, &record::encode_vnode(key, &new));
-                    result = Ok(true);
-                    ControlFlow::Continue(())
+        tree.media.engine.scan(
+            &prefix.epoch(tree.floor),
+            &prefix_end(&prefix),
+            &mut |key, value| {
+                match record::decode_vnode(key, tree.id, name.vnode, value) {
+                    Ok(Some(old)) if old.place == place(name) => {
+                        let new = Vnode { place: place(copy), generations: copy.generation, ..old };
+                        batch.put(key, &record::encode_vnode(key, &new));
+                        result = Ok(true);
+                        ControlFlow::Continue(())
+                    }
+                    // Still older records name older files.
+                    Ok(_) => ControlFlow::Break(()),
+                    Err(error) => {
+                        result = Err(error);
+                        ControlFlow::Break(())
+                    }
                 }
-                // Still older records name older files.
-                Ok(_) => ControlFlow::Break(()),
-                Err(error) => {
-                    result = Err(error);
-                    ControlFlow::Break(())
-                }
-            }
-        })?;
+            },
+        )?;
         result
     }
 }
@@ -219,7 +252,8 @@ fn make_copy(media: &Media, name: BodyName, copy: BodyName) -> Result<Arc<dyn Bo
     put_mark(media, copy)?;
     // Or a new life would not know that the copy is nobody's.
     media.write_out()?;
-    let file = media.disk.copy(name, copy).map_err(|e| StoreError::from_io("copy of a body", &e))?;
+    let file =
+        media.disk.copy(name, copy).map_err(|e| StoreError::from_io("copy of a body", &e))?;
     media.sync_disk(|| file.sync())?;
     media.sync_disk(|| media.disk.sync_name(copy))?;
     Ok(file)
@@ -245,9 +279,11 @@ fn sums_of(file: &dyn BodyFile, vnode: &Vnode) -> Result<BTreeMap<u64, Sums>> {
     Ok(groups)
 }
 
-/// Whether a record of the body's vnode names its file, whichever epoch shows it, or may: nobody knows what a damaged one names.
+/// Whether a record of the body's vnode names its file, whichever epoch shows it, or may: nobody
+/// knows what a damaged one names.
 pub(crate) fn is_named(media: &Media, name: BodyName) -> Result<bool> {
-    let place = BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: name.packed };
+    let place =
+        BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: name.packed };
     let prefix = key::of_vnode(kind::VNODE, name.volume, name.vnode);
     let mut named = false;
     media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {

@@ -1,4 +1,5 @@
-//! What can go wrong on a partition, sorted by blame, and the one place where it becomes a [`Fault`].
+//! What can go wrong on a partition, sorted by blame, and the one place where it becomes a
+//! [`Fault`].
 
 use std::io;
 
@@ -47,7 +48,8 @@ pub enum StoreError {
     /// A record or a block fails its checksum, or is not there although it must be.
     #[error("{0} is damaged")]
     Damaged(String),
-    /// The disk failed. After a failed sync every change is refused with this until the partition is opened again.
+    /// The disk failed. After a failed sync every change is refused with this until the partition
+    /// is opened again.
     #[error("disk failed: {0}")]
     Medium(String),
 }
@@ -56,13 +58,17 @@ impl StoreError {
     /// Sorts an error of the operating system.
     pub(crate) fn from_io(what: &str, error: &io::Error) -> Self {
         use rustix::io::Errno;
-        if let Some(StoreError::Locked(why)) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        if let Some(StoreError::Locked(why)) =
+            error.get_ref().and_then(|inner| inner.downcast_ref())
+        {
             return StoreError::Locked(why.clone());
         }
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOSPC | Errno::DQUOT) => StoreError::NoSpace,
             Some(Errno::FBIG) => StoreError::TooBig,
-            None if error.kind() == io::ErrorKind::InvalidData => StoreError::Damaged(format!("{what}: {error}")),
+            None if error.kind() == io::ErrorKind::InvalidData => {
+                StoreError::Damaged(format!("{what}: {error}"))
+            }
             _ => StoreError::Medium(format!("{what}: {error}")),
         }
     }
@@ -90,7 +96,10 @@ impl From<StoreError> for Fault {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No directory, or no FORMAT in it.
-    #[error("{path} is no partition: {why}; name a partition's directory, or create one with `rialto up`")]
+    #[error(
+        "{path} is no partition: {why}; name a partition's directory, or create one with `rialto \
+            up`"
+    )]
     NotAPartition {
         /// The directory.
         path: String,
@@ -104,7 +113,8 @@ pub enum OpenError {
         path: String,
     },
     /// Written by a program that keeps it in another form. Nothing was changed.
-    #[error("{path} has format version {found}, this program knows {known}; {}", of_another_version(*found, *known))]
+    #[error("{path} has format version {found}, this program knows {known}; \
+        {}", of_another_version(*found, *known))]
     UnknownVersion {
         /// The directory.
         path: String,
@@ -114,7 +124,9 @@ pub enum OpenError {
         known: u32,
     },
     /// FORMAT or something that every partition has is damaged.
-    #[error("{path} is damaged: {why}; restore it from a backup, or move it away and create a new one")]
+    #[error(
+        "{path} is damaged: {why}; restore it from a backup, or move it away and create a new one"
+    )]
     Damaged {
         /// The directory.
         path: String,
@@ -141,7 +153,8 @@ fn of_another_version(found: u32, known: u32) -> &'static str {
     if found > known {
         "use the program that wrote it, or a newer one"
     } else {
-        "dump its volumes with the program that wrote it (`rialto vos dump`) and restore them with this one"
+        "dump its volumes with the program that wrote it (`rialto vos dump`) and restore them \
+            with this one"
     }
 }
 

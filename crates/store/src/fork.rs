@@ -1,11 +1,16 @@
-//! Writable clones: a new tree that begins as what a volume shows now, and from then on goes its own way.
+//! Writable clones: a new tree that begins as what a volume shows now, and from then on goes its
+//! own way.
 //!
-//! Model. What the volume shows is sealed, if it is not (`clone.rs`), and in the same batch a tree is there that has this epoch as its *origin* (`origin.rs`): its header, name, number
-//! and usage, and the key of the origin where that is encrypted, since the same bytes are read through both. No record and no body is copied, so how many files there are makes no difference.
-//! The origin's header counts the clone like a volume that shows the epoch, so nothing that the clone needs is swept, whoever removes the origin's volumes; when the last record of the clone is
-//! swept, the batch that says so takes that back (`removal.rs`).
+//! Model. What the volume shows is sealed, if it is not (`clone.rs`), and in the same batch a tree
+//! is there that has this epoch as its *origin* (`origin.rs`): its header, name, number and usage,
+//! and the key of the origin where that is encrypted, since the same bytes are read through both.
+//! No record and no body is copied, so how many files there are makes no difference. The origin's
+//! header counts the clone like a volume that shows the epoch, so nothing that the clone needs is
+//! swept, whoever removes the origin's volumes; when the last record of the clone is swept, the
+//! batch that says so takes that back (`removal.rs`).
 //!
-//! Files without names that somebody had open in the volume are nobody's in the clone: it begins without them.
+//! Files without names that somebody had open in the volume are nobody's in the clone: it begins
+//! without them.
 
 use std::sync::Arc;
 
@@ -40,7 +45,8 @@ impl Partition {
     /// Makes a read-write volume that begins as what `of` shows now; stable when it returns.
     ///
     /// # Errors
-    /// As [`Partition::clone_volume`]; `Misuse` if there are too many clones of clones below it; `Locked` if the volume is encrypted and its key is not here.
+    /// As [`Partition::clone_volume`]; `Misuse` if there are too many clones of clones below it;
+    /// `Locked` if the volume is encrypted and its key is not here.
     pub fn fork_volume(&self, of: VolumeId, new: &NewFork) -> Result<Arc<Volume>> {
         self.sealing(of, &|of, aside| self.fork(of, new, aside))
     }
@@ -92,7 +98,8 @@ impl Partition {
         trunk.follow(&header.stored);
         drop(header);
         let origin = Arc::new(EpochView { shown: VolumeId(0), ..trunk.head().at(epoch) });
-        let volume = Arc::new(Volume::head(TreeState::new(media.clone(), id, fork, usage, Some(origin))));
+        let volume =
+            Arc::new(Volume::head(TreeState::new(media.clone(), id, fork, usage, Some(origin))));
         self.0.residents.lock().add(&volume);
         drop(catalog);
         Ok(volume)
@@ -114,7 +121,8 @@ fn leave_orphans(of: &Volume, id: VolumeId, aside: &[Aside], batch: &mut Batch) 
         let used = copied.map_or(vnode.status.used, |aside| aside.used(vnode.status.used));
         let key = key::of_vnode(kind::VNODE, id, no).epoch(FIRST_EPOCH);
         batch.put(&key, &record::tombstone(&key));
-        usage = Usage { bytes: usage.bytes.saturating_sub(used), files: usage.files.saturating_sub(1) };
+        usage =
+            Usage { bytes: usage.bytes.saturating_sub(used), files: usage.files.saturating_sub(1) };
     }
     Ok(usage)
 }

@@ -48,13 +48,15 @@ pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File,
         .map_or(Ok(()), fs::create_dir_all)
         .and_then(|()| if path.is_dir() { Ok(()) } else { closed.create(path) })
         .map_err(|e| medium(path, "cannot make the directory", &e))?;
-    let mut inside = fs::read_dir(path).map_err(|e| medium(path, "cannot read the directory", &e))?;
+    let mut inside =
+        fs::read_dir(path).map_err(|e| medium(path, "cannot read the directory", &e))?;
     if inside.next().is_some() {
         return Err(OpenError::NotEmpty { path: path.display().to_string() });
     }
     let lock = lock(path)?;
     closed.create(path.join("bodies")).map_err(|e| medium(path, "bodies", &e))?;
-    write_whole(path, "sysid", &format!("{}\n", config.server)).map_err(|e| medium(path, "sysid", &e))?;
+    write_whole(path, "sysid", &format!("{}\n", config.server))
+        .map_err(|e| medium(path, "sysid", &e))?;
     Ok(lock)
 }
 
@@ -63,20 +65,26 @@ pub(crate) fn seal(path: &Path, id: u128) -> Result<(), OpenError> {
     write_whole(path, "FORMAT", &text(FORMAT_VERSION, id)).map_err(|e| medium(path, "FORMAT", &e))
 }
 
-/// How long a lock that is held may still be let go: by a process that is ending, or a child that has not begun its program yet and has our descriptors so long.
+/// How long a lock that is held may still be let go: by a process that is ending, or a child that
+/// has not begun its program yet and has our descriptors so long.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// Takes the lock that a server holds while it has the partition open.
 pub(crate) fn lock(path: &Path) -> Result<fs::File, OpenError> {
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
+    let file =
+        fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
     let file = file.map_err(|e| medium(path, "lock", &e))?;
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_STEP),
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::InUse { path: path.display().to_string() }),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(LOCK_STEP);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(OpenError::InUse { path: path.display().to_string() });
+            }
             Err(error) => return Err(medium(path, "lock", &error.into())),
         }
     }
@@ -87,13 +95,18 @@ pub(crate) fn lock(path: &Path) -> Result<fs::File, OpenError> {
 /// # Errors
 /// As [`crate::Partition::open`], but for `InUse`.
 pub fn check_format(path: &Path) -> Result<Format, OpenError> {
-    let no = |why: &str| OpenError::NotAPartition { path: path.display().to_string(), why: why.to_owned() };
+    let no = |why: &str| OpenError::NotAPartition {
+        path: path.display().to_string(),
+        why: why.to_owned(),
+    };
     let text = match fs::read(path.join("FORMAT")) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| damaged(path, "FORMAT is not text"))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.exists() => {
             return Err(no("there is no such directory"));
         }
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
             return Err(no("it has no FORMAT file"));
         }
         Err(error) => return Err(medium(path, "FORMAT", &error)),
@@ -104,7 +117,8 @@ pub fn check_format(path: &Path) -> Result<Format, OpenError> {
             return Err(damaged(path, &format!("the directory `{part}` is missing")));
         }
     }
-    let server = fs::read_to_string(path.join("sysid")).map_err(|_| damaged(path, "the file `sysid` is missing"))?;
+    let server = fs::read_to_string(path.join("sysid"))
+        .map_err(|_| damaged(path, "the file `sysid` is missing"))?;
     Ok(Format { version, id, server: server.trim_end().to_owned() })
 }
 
@@ -131,7 +145,8 @@ mod tests {
 
     #[test]
     fn golden_format() {
-        let first = "rialto partition\nversion 1\nid 0123456789abcdef0123456789abcdef\ncrc32c 4a229e69\n";
+        let first =
+            "rialto partition\nversion 1\nid 0123456789abcdef0123456789abcdef\ncrc32c 4a229e69\n";
         let id = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
         assert_eq!(text(1, id), first);
         assert_eq!(parse(Path::new("/p"), &text(FORMAT_VERSION, id)).unwrap(), (2, id));
@@ -147,7 +162,12 @@ mod tests {
             assert!(matches!(refused, OpenError::UnknownVersion { known: 2, .. }), "{refused:?}");
             assert_eq!(refused.to_string().contains("dump its volumes"), other == 1, "{refused}");
         }
-        for bad in [good.replace('7', "9"), good.replace("rialto", "realty"), String::new(), good[..40].to_owned()] {
+        for bad in [
+            good.replace('7', "9"),
+            good.replace("rialto", "realty"),
+            String::new(),
+            good[..40].to_owned(),
+        ] {
             assert!(matches!(parse(path, &bad), Err(OpenError::Damaged { .. })), "{bad}");
         }
     }

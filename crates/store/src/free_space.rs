@@ -1,9 +1,11 @@
 //! What the room that is left on a disk allows.
 //!
-//! The end of the disk is reserved, in three steps, so that what frees room still has some. Bodies stop at the reserve, records at half of
-//! it, and everything at a quarter: the rest is the engine's alone, for its log and tables, since an engine whose log finds no room
-//! cannot go on (RocksDB as Debian builds it aborts the process). We stop at each step by ourselves; only others on the same file system
-//! can take the rest, and with room again work goes on: nothing was begun that did not fit.
+//! The end of the disk is reserved, in three steps, so that what frees room still has some. Bodies
+//! stop at the reserve, records at half of it, and everything at a quarter: the rest is the
+//! engine's alone, for its log and tables, since an engine whose log finds no room cannot go on
+//! (RocksDB as Debian builds it aborts the process). We stop at each step by ourselves; only others
+//! on the same file system can take the rest, and with room again work goes on: nothing was begun
+//! that did not fit.
 
 /// Least room that is kept from bodies, so that the engine can write its log and tables.
 const RESERVE_BYTES_MIN: u64 = 64 << 20;
@@ -55,6 +57,9 @@ mod tests {
             assert_eq!(SpaceLevel::of(total, reserve / 2 - 1), SpaceLevel::NoRecords);
             assert_eq!(SpaceLevel::of(total, reserve / 4 - 1), SpaceLevel::Nothing);
         }
-        assert!(SpaceLevel::NoRecords > SpaceLevel::NoBodies && SpaceLevel::Nothing > SpaceLevel::NoRecords);
+        assert!(
+            SpaceLevel::NoRecords > SpaceLevel::NoBodies
+                && SpaceLevel::Nothing > SpaceLevel::NoRecords
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! What the fuzz targets check of what is read back from a partition, so that plain tests run it too (feature `fuzzing`).
+//! What the fuzz targets check of what is read back from a partition, so that plain tests run it
+//! too (feature `fuzzing`).
 //!
-//! Each takes arbitrary bytes and panics if something that must always hold does not. Bytes that change on a disk by accident fail
-//! their sum. So the sums are made right here: what is checked is that even then nothing is taken that we would not have written.
+//! Each takes arbitrary bytes and panics if something that must always hold does not. Bytes that
+//! change on a disk by accident fail their sum. So the sums are made right here: what is checked is
+//! that even then nothing is taken that we would not have written.
 
 use types::{SessionId, VnodeNo, VolumeId};
 
@@ -11,7 +13,8 @@ use crate::{disk, format, key, scrub};
 
 /// A record of any kind: it is refused, or it is exactly what the same fields are written as.
 ///
-/// The first byte chooses the kind; in its upper half the value is taken as it is, without a right sum.
+/// The first byte chooses the kind; in its upper half the value is taken as it is, without a right
+/// sum.
 pub fn record(bytes: &[u8]) {
     let Some((&choice, fields)) = bytes.split_first() else { return };
     let kind = choice % 0x80 % KINDS;
@@ -34,7 +37,12 @@ fn written_again(kind: u8, value: &[u8]) -> Option<Vec<u8>> {
     match kind {
         0 => {
             let vnode = record::decode_vnode(KEY, VolumeId(1), VnodeNo(2), value).ok()?;
-            Some(vnode.map_or_else(|| record::tombstone(KEY), |vnode| record::encode_vnode(KEY, &vnode)))
+            Some(
+                vnode.map_or_else(
+                    || record::tombstone(KEY),
+                    |vnode| record::encode_vnode(KEY, &vnode),
+                ),
+            )
         }
         1 => Some(record::encode_bucket(KEY, &record::decode_bucket(KEY, value).ok()?)),
         2 => {
@@ -44,7 +52,12 @@ fn written_again(kind: u8, value: &[u8]) -> Option<Vec<u8>> {
         }
         3 => {
             let found = record::decode_bytes("bytes", KEY, value.to_vec()).ok()?;
-            Some(found.map_or_else(|| record::tombstone(KEY), |bytes| record::encode_bytes(KEY, &bytes)))
+            Some(
+                found.map_or_else(
+                    || record::tombstone(KEY),
+                    |bytes| record::encode_bytes(KEY, &bytes),
+                ),
+            )
         }
         TREE => {
             let header = TreeHeader::decode(KEY, value).ok()?;
@@ -52,7 +65,10 @@ fn written_again(kind: u8, value: &[u8]) -> Option<Vec<u8>> {
             Some(if value[0] == 1 { value.to_vec() } else { header.encode(KEY) })
         }
         5 => Some(record::encode_numbers(KEY, &record::decode_numbers::<2>(KEY, value).ok()?)),
-        6 => Some(record::encode_session(KEY, &record::decode_session(KEY, SessionId(1), value).ok()?)),
+        6 => Some(record::encode_session(
+            KEY,
+            &record::decode_session(KEY, SessionId(1), value).ok()?,
+        )),
         7 => {
             let stored = record::decode_reply(KEY, 1, value).ok()?;
             Some(record::encode_reply(KEY, stored.request, &stored.reply))
@@ -63,7 +79,8 @@ fn written_again(kind: u8, value: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A key of any form with any value: the scrub looks at it without harm, and finds a wrong one damaged.
+/// A key of any form with any value: the scrub looks at it without harm, and finds a wrong one
+/// damaged.
 ///
 /// The first byte is the length of the key.
 pub fn key(bytes: &[u8]) {
@@ -71,18 +88,23 @@ pub fn key(bytes: &[u8]) {
     let (key, value) = rest.split_at(usize::from(length).min(rest.len()));
     if scrub::checks(key, value) {
         let usage = key.first() == Some(&key::kind::USAGE) && value.len() == 16;
-        let tree = key.first() == Some(&key::kind::VOLUME) && TreeHeader::decode(key, value).is_ok();
+        let tree =
+            key.first() == Some(&key::kind::VOLUME) && TreeHeader::decode(key, value).is_ok();
         assert!(usage || tree || record::is_sealed(key, value), "{}", damaged("taken", key));
     }
     let end = crate::engine::prefix_end(key);
-    assert!(key.iter().all(|byte| *byte == 0xff) || end.as_slice() > key, "keys with a prefix lie before its end");
+    assert!(
+        key.iter().all(|byte| *byte == 0xff) || end.as_slice() > key,
+        "keys with a prefix lie before its end"
+    );
     assert_eq!(key::number_at(key, 0).is_some(), key.len() >= 9);
     if let Some(head) = key.len().checked_sub(key::EPOCH_BYTES) {
         assert_eq!((!key::epoch_of(key)).to_be_bytes(), key[head..]);
     }
 }
 
-/// A part of a stream, with a right checksum: it is refused, or it is exactly what the same items are written as.
+/// A part of a stream, with a right checksum: it is refused, or it is exactly what the same items
+/// are written as.
 pub fn stream_part(bytes: &[u8]) {
     for bytes in [crate::stream::sealed(bytes), bytes::Bytes::copy_from_slice(bytes)] {
         if let Some(again) = crate::stream::rewritten(&bytes) {
@@ -101,7 +123,8 @@ pub fn format(bytes: &[u8]) {
     }
 }
 
-/// The name of a body file: what is taken has no other form, so that no stray file passes for a body.
+/// The name of a body file: what is taken has no other form, so that no stray file passes for a
+/// body.
 pub fn body_name(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(name) = disk::parse_name(VolumeId(1), text) {
@@ -132,7 +155,14 @@ mod tests {
     }
 
     fn changes() -> impl Strategy<Value = Vec<(u8, prop::sample::Index, u8)>> {
-        vec((any::<u8>(), any::<prop::sample::Index>(), prop_oneof![any::<u8>(), Just(0), Just(1), Just(0xff)]), 0..4)
+        vec(
+            (
+                any::<u8>(),
+                any::<prop::sample::Index>(),
+                prop_oneof![any::<u8>(), Just(0), Just(1), Just(0xff)],
+            ),
+            0..4,
+        )
     }
 
     #[test]
@@ -180,7 +210,8 @@ mod tests {
         #[test]
         fn mutated_formats(changes in changes()) {
             format(&mutated(format::text(format::FORMAT_VERSION, 7).as_bytes(), &changes));
-            format(&mutated(b"rialto partition\nversion 1\nid 00000000000000000000000000000007\n", &changes));
+            format(&mutated(b"rialto partition\nversion 1\nid \
+                00000000000000000000000000000007\n", &changes));
         }
 
         #[test]

@@ -10,8 +10,9 @@ use crate::volume_facts::VolumeFacts;
 use crate::{Partition, StoreError};
 
 impl Partition {
-    /// The volumes that show the tree of this one, in the order of their numbers. Costs nothing of the kind where it has no sealed epochs; otherwise the
-    /// volumes of sealed epochs are looked through until all of its are found.
+    /// The volumes that show the tree of this one, in the order of their numbers. Costs nothing of
+    /// the kind where it has no sealed epochs; otherwise the volumes of sealed epochs are looked
+    /// through until all of its are found.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -19,8 +20,10 @@ impl Partition {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         let tree = volume.tree_id();
         let encrypted = self.0.media.ciphers.wrapped_by(tree)?;
-        let mut group: Vec<VolumeFacts> = self.volume(tree)?.iter().map(|head| head.info()).collect();
-        let mut left: u32 = volume.trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
+        let mut group: Vec<VolumeFacts> =
+            self.volume(tree)?.iter().map(|head| head.info()).collect();
+        let mut left: u32 =
+            volume.trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
         if left == 0 {
             return Ok(group);
         }
@@ -36,7 +39,8 @@ impl Partition {
         Ok(group)
     }
 
-    /// The first volume that shows a sealed epoch of the tree. Looks through all such volumes of the partition where there may be one.
+    /// The first volume that shows a sealed epoch of the tree. Looks through all such volumes of
+    /// the partition where there may be one.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -53,7 +57,8 @@ impl Partition {
         Ok(found)
     }
 
-    /// A volume that shows this epoch of the tree. Looks through all volumes of sealed epochs until it finds one.
+    /// A volume that shows this epoch of the tree. Looks through all volumes of sealed epochs until
+    /// it finds one.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.

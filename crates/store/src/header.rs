@@ -1,7 +1,8 @@
 //! Headers: what a tree is (`V`), and what a volume is that shows a sealed epoch of one (`W`).
 //!
-//! A tree's header has the fields of its read-write volume too, and stays as long as any volume shows the tree. The first layout of `V`, which
-//! knew neither flags nor sealed epochs in use, is still read.
+//! A tree's header has the fields of its read-write volume too, and stays as long as any volume
+//! shows the tree. The first layout of `V`, which knew neither flags nor sealed epochs in use, is
+//! still read.
 
 use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
@@ -17,7 +18,8 @@ const TREE_VERSION_BASED: u8 = 3;
 const TREE_VERSION_ORIGIN: u8 = 4;
 /// As [`TREE_VERSION_BASED`], with the number of the tree that it was restored from.
 const TREE_VERSION_BASED_ON: u8 = 5;
-/// What stands before the base of a writable clone: none, one without the number of a tree, and with that.
+/// What stands before the base of a writable clone: none, one without the number of a tree, and
+/// with that.
 const BASES: [u8; 3] = [0, 1, 2];
 /// Without flags and the time of the last change.
 const TREE_VERSION_FIRST: u8 = 1;
@@ -61,7 +63,8 @@ pub(crate) struct TreeHeader {
     pub(crate) epoch: u64,
     /// Epochs that volumes show, ascending.
     pub(crate) sealed: Vec<SealedEpoch>,
-    /// The read-write volume shows the newest of them, and counts as one that does, while something comes in over it, or is taken back (`stream/over.rs`).
+    /// The read-write volume shows the newest of them, and counts as one that does, while something
+    /// comes in over it, or is taken back (`stream/over.rs`).
     pub(crate) frozen: bool,
     /// What the read-write volume, when it is not frozen, is a copy of still.
     pub(crate) base: Option<Base>,
@@ -69,7 +72,8 @@ pub(crate) struct TreeHeader {
     pub(crate) origin: Option<ForkOrigin>,
 }
 
-/// A sealed epoch of another tree of the partition, which counts as shown for as long as anything of this tree is (`origin.rs`).
+/// A sealed epoch of another tree of the partition, which counts as shown for as long as anything
+/// of this tree is (`origin.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForkOrigin {
     pub(crate) tree: VolumeId,
@@ -79,7 +83,8 @@ pub(crate) struct ForkOrigin {
 /// What a volume is a copy of: nobody changed it since it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base {
-    /// The tree that the epoch is of, where it comes from; 0: not known. Two copies of one volume that were changed apart may have epochs of one number.
+    /// The tree that the epoch is of, where it comes from; 0: not known. Two copies of one volume
+    /// that were changed apart may have epochs of one number.
     pub(crate) tree: VolumeId,
     /// The epoch, as it is numbered where it comes from.
     pub(crate) epoch: u64,
@@ -135,7 +140,9 @@ impl TreeHeader {
 
     /// One volume less shows the epoch; says whether that was the last one.
     pub(crate) fn hide(&mut self, epoch: u64) -> bool {
-        let Ok(at) = self.sealed.binary_search_by_key(&epoch, |sealed| sealed.epoch) else { return false };
+        let Ok(at) = self.sealed.binary_search_by_key(&epoch, |sealed| sealed.epoch) else {
+            return false;
+        };
         self.sealed[at].volumes -= 1;
         let last = self.sealed[at].volumes == 0;
         if last {
@@ -227,7 +234,8 @@ impl TreeHeader {
             _ => BASES[0],
         };
         if version == TREE_VERSION_ORIGIN {
-            header.origin = Some(ForkOrigin { tree: VolumeId(fields.u64()?), epoch: fields.u64()? });
+            header.origin =
+                Some(ForkOrigin { tree: VolumeId(fields.u64()?), epoch: fields.u64()? });
             based = fields.u8().filter(|based| BASES.contains(based))?;
         }
         if based != BASES[0] {
@@ -247,7 +255,8 @@ impl TreeHeader {
 impl ViewHeader {
     pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
         let version = if self.orphans.is_empty() { VIEW_VERSION } else { VIEW_VERSION_ORPHANS };
-        let mut out = Out::with_version(80 + self.name.as_bytes().len() + 8 * self.orphans.len(), version);
+        let mut out =
+            Out::with_version(80 + self.name.as_bytes().len() + 8 * self.orphans.len(), version);
         out.u8(self.kind as u8);
         out.name(&self.name);
         out.u64(self.tree.0);
@@ -274,7 +283,8 @@ impl ViewHeader {
     }
 
     fn fields(mut fields: In<'_>, version: u8) -> Option<ViewHeader> {
-        let kind = VolumeKind::from_wire(fields.u8()?).filter(|kind| *kind != VolumeKind::ReadWrite)?;
+        let kind =
+            VolumeKind::from_wire(fields.u8()?).filter(|kind| *kind != VolumeKind::ReadWrite)?;
         let mut header = ViewHeader {
             kind,
             name: fields.name()?,

@@ -1,4 +1,5 @@
-//! The file system below a partition: whether it compresses what lies on it, so that nothing has to be compressed twice.
+//! The file system below a partition: whether it compresses what lies on it, so that nothing has to
+//! be compressed twice.
 
 use std::path::Path;
 
@@ -44,14 +45,18 @@ fn below(mounts: &str, path: &Path) -> Option<String> {
         Some((fields.next()?, fields.next()?, fields.next()?))
     });
     // Of two at one place the later one is above.
-    let (_, kind, options) =
-        fields.filter(|(at, ..)| path.starts_with(at)).max_by_key(|(at, ..)| Path::new(at).components().count())?;
-    let how = options
-        .split(',')
-        .find_map(|option| option.strip_prefix("compress").map(|how| how.trim_start_matches("-force")));
+    let (_, kind, options) = fields
+        .filter(|(at, ..)| path.starts_with(at))
+        .max_by_key(|(at, ..)| Path::new(at).components().count())?;
+    let how = options.split(',').find_map(|option| {
+        option.strip_prefix("compress").map(|how| how.trim_start_matches("-force"))
+    });
     match (kind, how) {
-        ("btrfs", Some(how)) => Some(format!("btrfs {}", how.trim_start_matches('=')).trim_end().to_owned()),
-        // It is a property of the data set that the table does not show, and on unless somebody turned it off.
+        ("btrfs", Some(how)) => {
+            Some(format!("btrfs {}", how.trim_start_matches('=')).trim_end().to_owned())
+        }
+        // It is a property of the data set that the table does not show, and on unless somebody
+        // turned it off.
         ("zfs", _) => Some("zfs".to_owned()),
         _ => None,
     }
@@ -64,7 +69,8 @@ mod tests {
     #[test]
     fn the_file_system_that_has_the_path_decides() {
         let mounts = "/dev/a / ext4 rw 0 0\n/dev/b /srv btrfs rw,compress=zstd:3,space_cache 0 0\n/dev/c /srv/plain btrfs rw 0 0\n\
-                      tank/x /tank zfs rw,xattr 0 0\n/dev/d /forced btrfs rw,compress-force=lzo 0 0\n";
+                      tank/x /tank zfs rw,xattr 0 0\n/dev/d /forced btrfs rw,compress-force=lzo 0 \
+                      0\n";
         let of = |path: &str| below(mounts, Path::new(path));
         assert_eq!(of("/vicepa"), None);
         assert_eq!(of("/srv/vicepb"), Some("btrfs zstd:3".to_owned()));

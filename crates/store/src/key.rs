@@ -1,4 +1,5 @@
-//! Keys of records. Numbers are big-endian so that keys sort by them; epochs are inverted so that newer sorts first.
+//! Keys of records. Numbers are big-endian so that keys sort by them; epochs are inverted so that
+//! newer sorts first.
 
 use types::{ClientId, SessionId, VnodeNo, VolumeId};
 
@@ -134,7 +135,8 @@ pub(crate) fn progress(tree: VolumeId) -> Key {
     Key::new(kind::PROGRESS).number(tree.0)
 }
 
-/// Prefix of what was changed in an epoch of a tree. The epoch is not turned round: changes are read from older to newer.
+/// Prefix of what was changed in an epoch of a tree. The epoch is not turned round: changes are
+/// read from older to newer.
 pub(crate) fn changes(tree: VolumeId, epoch: u64) -> Key {
     Key::new(kind::CHANGE).number(tree.0).number(epoch)
 }
@@ -190,7 +192,8 @@ pub(crate) fn sums(id: VolumeId, vnode: VnodeNo, group: u64) -> Key {
     of_vnode(kind::SUMS, id, vnode).number(group)
 }
 
-/// Prefix (without the epoch) of one attribute. Names have no NUL, so no name is the beginning of another.
+/// Prefix (without the epoch) of one attribute. Names have no NUL, so no name is the beginning of
+/// another.
 pub(crate) fn xattr(id: VolumeId, vnode: VnodeNo, name: &[u8]) -> Vec<u8> {
     let mut key = of_vnode(kind::XATTR, id, vnode).to_vec();
     key.extend_from_slice(name);
@@ -208,14 +211,17 @@ mod tests {
 
     #[test]
     fn keys_sort_by_their_numbers_and_newer_epochs_first() {
-        let vnode = |no, epoch| of_vnode(kind::VNODE, VolumeId(3), VnodeNo(no)).epoch(epoch).to_vec();
+        let vnode =
+            |no, epoch| of_vnode(kind::VNODE, VolumeId(3), VnodeNo(no)).epoch(epoch).to_vec();
         assert!(vnode(1, 9) < vnode(2, 1));
         assert!(vnode(255, 1) < vnode(256, 1));
         assert!(vnode(7, 2) < vnode(7, 1));
         assert_eq!(epoch_of(&vnode(7, 2)), 2);
         assert_eq!(number_at(&vnode(7, 2), 1), Some(7));
         assert_eq!(number_at(&vnode(7, 2), 3), None);
-        assert!(xattr(VolumeId(1), VnodeNo(2), b"user.a") < xattr(VolumeId(1), VnodeNo(2), b"user.ab"));
+        assert!(
+            xattr(VolumeId(1), VnodeNo(2), b"user.a") < xattr(VolumeId(1), VnodeNo(2), b"user.ab")
+        );
     }
 
     #[test]
@@ -225,7 +231,10 @@ mod tests {
             *b"v\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\xff\xff\xff\xff\xff\xff\xff\xfe"
         );
         assert_eq!(*reply(SessionId(1), 2), *b"R\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02");
-        assert_eq!(xattr(VolumeId(1), VnodeNo(2), b"user.a"), b"x\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02user.a\0");
+        assert_eq!(
+            xattr(VolumeId(1), VnodeNo(2), b"user.a"),
+            b"x\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02user.a\0"
+        );
         assert_eq!(
             *garbage(VolumeId(1), VnodeNo(2), 1, 3),
             *b"g\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x03"

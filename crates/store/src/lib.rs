@@ -1,9 +1,11 @@
-//! What lies on a partition: volumes, vnodes, entries, bodies and epochs, on a key-value engine and plain files.
+//! What lies on a partition: volumes, vnodes, entries, bodies and epochs, on a key-value engine and
+//! plain files.
 //!
-//! `docs/spec/store.md` is the layout. A [`Partition`] is opened on a directory, or on a [`MemMachine`] that can lose its power.
-//! A [`Volume`] reads records and bodies, and changes them in two steps: its methods gather what they do in an
-//! [`Update`] (body bytes go to their file at once), and [`Volume::commit`] applies the update as one atomic batch.
-//! The caller serialises the writers of one vnode; readers need no help.
+//! `docs/spec/store.md` is the layout. A [`Partition`] is opened on a directory, or on a
+//! [`MemMachine`] that can lose its power. A [`Volume`] reads records and bodies, and changes them
+//! in two steps: its methods gather what they do in an [`Update`] (body bytes go to their file at
+//! once), and [`Volume::commit`] applies the update as one atomic batch. The caller serialises the
+//! writers of one vnode; readers need no help.
 
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -1,8 +1,10 @@
-//! Volumes in memory: each at most once while anybody has it, and a bounded number of those that were asked for lately.
+//! Volumes in memory: each at most once while anybody has it, and a bounded number of those that
+//! were asked for lately.
 //!
-//! A volume is loaded when it is asked for and not there, under the lock of the [`Residents`]: so there is one of it, and one trunk of its
-//! tree, whoever asks. Those that were loaded are kept in a ring; the oldest leaves it, unless it was asked for again since it came in. What
-//! nobody has any more is forgotten.
+//! A volume is loaded when it is asked for and not there, under the lock of the [`Residents`]: so
+//! there is one of it, and one trunk of its tree, whoever asks. Those that were loaded are kept in
+//! a ring; the oldest leaves it, unless it was asked for again since it came in. What nobody has
+//! any more is forgotten.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -15,7 +17,8 @@ use crate::tree_state::TreeState;
 
 /// Volumes that stay though nobody has them: some hundred bytes each.
 const RECENT_MAX: usize = 1024;
-/// Entries of things that are gone are cleared away when there are so many more than at the last clearing.
+/// Entries of things that are gone are cleared away when there are so many more than at the last
+/// clearing.
 const CLEAR_AFTER: usize = 4 * RECENT_MAX;
 
 #[derive(Default)]

@@ -1,8 +1,10 @@
-//! A machine in memory that can lose its power: an engine's log and a disk of body files with one state.
+//! A machine in memory that can lose its power: an engine's log and a disk of body files with one
+//! state.
 //!
-//! What is not synced may be lost: of the log any tail, of each body file any choice among the versions that each
-//! 4 KiB block and the length had since the last sync, of names the last makings and removals. Death of the process alone
-//! loses nothing: open a partition on the same machine again.
+//! What is not synced may be lost: of the log any tail, of each body file any choice among the
+//! versions that each 4 KiB block and the length had since the last sync, of names the last makings
+//! and removals. Death of the process alone loses nothing: open a partition on the same machine
+//! again.
 
 use std::io;
 use std::sync::Arc;
@@ -109,7 +111,10 @@ impl MemMachine {
 
 impl MemMachineState {
     /// Runs a sync, or fails it.
-    pub(crate) fn sync_point(&mut self, sync: impl FnOnce(&mut MemMachineState)) -> Result<(), StoreError> {
+    pub(crate) fn sync_point(
+        &mut self,
+        sync: impl FnOnce(&mut MemMachineState),
+    ) -> Result<(), StoreError> {
         if self.fail_syncs {
             return Err(StoreError::Medium("sync failed as told".to_owned()));
         }

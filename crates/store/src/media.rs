@@ -1,14 +1,17 @@
-//! What a partition stands on: the engine, the disk of bodies, and the one log that makes changes stable.
+//! What a partition stands on: the engine, the disk of bodies, and the one log that makes changes
+//! stable.
 //!
-//! Model. Every applied batch gets a number; `applied` is the last one, `synced` the last one known to be on disk.
-//! A caller of `sync` needs `synced` to reach what `applied` was when it came. If nobody is syncing it becomes the
-//! leader: it syncs the log once, for all who have applied by then, and wakes everyone; who came too late for that sync
-//! leads the next one (group commit). After a sync or a write of the log failed nothing is known of the disk any more:
-//! `failed` is set for good, changes are refused (DU-3), and the boot verifier changes.
+//! Model. Every applied batch gets a number; `applied` is the last one, `synced` the last one known
+//! to be on disk. A caller of `sync` needs `synced` to reach what `applied` was when it came. If
+//! nobody is syncing it becomes the leader: it syncs the log once, for all who have applied by
+//! then, and wakes everyone; who came too late for that sync leads the next one (group commit).
+//! After a sync or a write of the log failed nothing is known of the disk any more: `failed` is set
+//! for good, changes are refused (DU-3), and the boot verifier changes.
 //!
-//! Room is looked at before each change (`room`), or, far from the end, once in a scope in which changes are gathered (`engine/write_combiner.rs`).
-//! The engine writes tables anew before it drops old ones, so its own work may take us to the last step for a while: a batch waits for
-//! that. What is removed leaves the engine's tables only then; where room was refused, `reclaim` sees to it.
+//! Room is looked at before each change (`room`), or, far from the end, once in a scope in which
+//! changes are gathered (`engine/write_combiner.rs`). The engine writes tables anew before it drops
+//! old ones, so its own work may take us to the last step for a while: a batch waits for that. What
+//! is removed leaves the engine's tables only then; where room was refused, `reclaim` sees to it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,10 +28,12 @@ use crate::free_space::reserve_bytes;
 use crate::{Space, SpaceLevel, StoreError};
 
 /// How long a batch waits for room that the engine is about to give back.
-const TIDYING_MAX: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
+const TIDYING_MAX: Duration =
+    if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
 /// Between two looks meanwhile.
 const TIDYING_STEP: Duration = Duration::from_millis(10);
-/// With so much room above the reserve one look serves a scope: more than all that comes in for one can bring, by far.
+/// With so much room above the reserve one look serves a scope: more than all that comes in for one
+/// can bring, by far.
 const FAR_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Media {
@@ -50,7 +55,8 @@ pub(crate) struct Media {
     refused: AtomicBool,
     /// The last one: when it ended, and how long it took.
     reclaimed: Mutex<Option<(Instant, Duration)>>,
-    /// Waiting for the engine brought no room the last time: on a disk that is full to the last byte it may be at work for hours.
+    /// Waiting for the engine brought no room the last time: on a disk that is full to the last
+    /// byte it may be at work for hours.
     in_vain: AtomicBool,
     /// There may be garbage records.
     pub(crate) garbage: AtomicBool,
@@ -102,7 +108,9 @@ impl Media {
     /// Refuses after a failed sync (DU-3).
     pub(crate) fn usable(&self) -> Result<(), StoreError> {
         if self.failed.load(Ordering::SeqCst) {
-            return Err(StoreError::Medium("an earlier sync failed; open the partition again".to_owned()));
+            return Err(StoreError::Medium(
+                "an earlier sync failed; open the partition again".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -140,10 +148,12 @@ impl Media {
         Ok(self.applied.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// Everything applied before the call survives the death of the process, also what was gathered.
+    /// Everything applied before the call survives the death of the process, also what was
+    /// gathered.
     ///
     /// # Errors
-    /// `NoSpace`, `Medium`; from then on every change is refused (DU-3), since some are seen that may never be written.
+    /// `NoSpace`, `Medium`; from then on every change is refused (DU-3), since some are seen that
+    /// may never be written.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         self.engine.write_out().inspect_err(|error| self.fail(error))
     }
@@ -193,7 +203,10 @@ impl Media {
     }
 
     /// A sync of bodies, with the same consequences if it fails.
-    pub(crate) fn sync_disk(&self, sync: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+    pub(crate) fn sync_disk(
+        &self,
+        sync: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         self.usable()?;
         sync().inspect_err(|error| self.fail(error))
     }
@@ -234,7 +247,8 @@ impl Media {
         Ok(())
     }
 
-    /// Whether there is more room than this allows. One system call, a fraction of what a commit costs.
+    /// Whether there is more room than this allows. One system call, a fraction of what a commit
+    /// costs.
     fn room_below(&self, step: SpaceLevel) -> Result<(), StoreError> {
         let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
         if SpaceLevel::of(space.total_bytes, space.free_bytes) < step {
@@ -244,7 +258,8 @@ impl Media {
         Err(StoreError::NoSpace)
     }
 
-    /// After a refusal: makes the engine give back what was removed. Takes at most a tenth of the time.
+    /// After a refusal: makes the engine give back what was removed. Takes at most a tenth of the
+    /// time.
     pub(crate) fn reclaim(&self) {
         let Some(mut last) = self.reclaimed.try_lock() else { return };
         let rested = last.is_none_or(|(end, took)| end.elapsed() >= 9 * took);
@@ -256,7 +271,8 @@ impl Media {
     }
 }
 
-/// A scope in which this thread's changes are gathered: see [`crate::Partition::gather`]. Ends when dropped at the latest.
+/// A scope in which this thread's changes are gathered: see [`crate::Partition::gather`]. Ends when
+/// dropped at the latest.
 pub struct CommitScope {
     media: Arc<Media>,
     scope: Option<GatherScope>,
@@ -270,7 +286,8 @@ impl CommitScope {
     /// Ends the scope: what was gathered survives the death of the process from now on.
     ///
     /// # Errors
-    /// `NoSpace`, `Medium`: nobody may hear of what was done in the scope, and the partition takes no more changes (DU-3).
+    /// `NoSpace`, `Medium`: nobody may hear of what was done in the scope, and the partition takes
+    /// no more changes (DU-3).
     pub fn end(mut self) -> Result<(), StoreError> {
         self.scope = None;
         self.media.write_out()
@@ -335,7 +352,8 @@ mod tests {
     fn an_engine_that_brings_no_room_is_waited_for_once_until_there_is_some() {
         let (machine, asked) = (MemMachine::new(), Arc::new(AtomicUsize::new(0)));
         let engine = Tidying(MemEngine(machine.0.clone()), Arc::clone(&asked));
-        let media = Media::new(Box::new(engine), Box::new(MemDisk(machine.0.clone())), 4, false, None);
+        let media =
+            Media::new(Box::new(engine), Box::new(MemDisk(machine.0.clone())), 4, false, None);
         let (volume, vnode) = (types::VolumeId(1), types::VnodeNo(2));
         let name = crate::disk::BodyName { volume, vnode, epoch: 1, generation: 1, packed: false };
         let body = media.disk.create(name).unwrap();

@@ -1,13 +1,19 @@
 //! Trees that begin as a sealed epoch of another: writable clones (`fork.rs`).
 //!
-//! Model. Such a tree has an *origin*: a tree of the same partition and a sealed epoch of it, which the origin's header counts as shown for as long as the clone's tree is there. Its own
-//! records are those of what was changed since; whatever it has no record of, not even a tombstone, is as the origin has it at that epoch, which may have
-//! an origin itself. Keys differ by the number of the tree alone, hashes of names and numbers of vnodes are the same. So nothing is copied when a clone is made, and reading costs one more look for each origin.
-//! What is erased leaves a tombstone over what the origin has, as over what a sealed epoch shows.
+//! Model. Such a tree has an *origin*: a tree of the same partition and a sealed epoch of it, which
+//! the origin's header counts as shown for as long as the clone's tree is there. Its own records
+//! are those of what was changed since; whatever it has no record of, not even a tombstone, is as
+//! the origin has it at that epoch, which may have an origin itself. Keys differ by the number of
+//! the tree alone, hashes of names and numbers of vnodes are the same. So nothing is copied when a
+//! clone is made, and reading costs one more look for each origin. What is erased leaves a
+//! tombstone over what the origin has, as over what a sealed epoch shows.
 //!
-//! *Bodies.* What the origin has in a file of its own is [`BodyLocation::Origin`] here: the clone's records, its sealed epochs' too, never name a file of another tree, because the
-//! origin may give its sealed epochs a copy (`copy_on_write.rs`) or a packed file (`pack.rs`) at any time. Who reads such a body looks up the file's name under the gate of the body in the tree
-//! that names it, and holds that gate as readers of a sealed epoch do ([`Lender`]). The first change gives the clone's head a file of its own, with the same bytes; checksums of blocks stay where they are.
+//! *Bodies.* What the origin has in a file of its own is [`BodyLocation::Origin`] here: the clone's
+//! records, its sealed epochs' too, never name a file of another tree, because the origin may give
+//! its sealed epochs a copy (`copy_on_write.rs`) or a packed file (`pack.rs`) at any time. Who
+//! reads such a body looks up the file's name under the gate of the body in the tree that names it,
+//! and holds that gate as readers of a sealed epoch do ([`Lender`]). The first change gives the
+//! clone's head a file of its own, with the same bytes; checksums of blocks stay where they are.
 //!
 //! Gates are taken from a tree towards its origin, never the other way.
 
@@ -32,13 +38,15 @@ pub(crate) const ORIGINS_MAX: usize = 32;
 /// Records that are looked for at once where two trees are read as one. Unit tests have few.
 const RECORDS_AT_ONCE: usize = if cfg!(test) { 3 } else { 256 };
 
-/// Sees what a record's key has behind the part that was asked for, without the epoch; the key; and the value.
+/// Sees what a record's key has behind the part that was asked for, without the epoch; the key; and
+/// the value.
 pub(crate) type VisitRecord<'a> = dyn FnMut(&[u8], &[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// Records by what their keys have behind the part that was asked for: keys and values.
 type Records = BTreeMap<Vec<u8>, (Vec<u8>, Vec<u8>)>;
 
-/// Whose file has the bytes of a body that a tree shows as its origin has it; while it lives, that file stays as it is.
+/// Whose file has the bytes of a body that a tree shows as its origin has it; while it lives, that
+/// file stays as it is.
 pub(crate) struct Lender {
     tree: Arc<EpochView>,
     vnode: Vnode,
@@ -70,15 +78,26 @@ impl EpochView {
         Vnode { place, generations: 0, own_since: 0, handed: false, ..vnode }
     }
 
-    /// Visits the newest record of every kind that begins with `under` and goes on with `from` or behind; tombstones too. In order.
-    pub(crate) fn each_newest(&self, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+    /// Visits the newest record of every kind that begins with `under` and goes on with `from` or
+    /// behind; tombstones too. In order.
+    pub(crate) fn each_newest(
+        &self,
+        under: &[u8],
+        from: &[u8],
+        visit: &mut VisitRecord<'_>,
+    ) -> Result<()> {
         match &self.origin {
             Some(origin) => self.each_merged(origin, under, from, visit),
             None => self.each_newest_here(under, from, visit),
         }
     }
 
-    fn each_newest_here(&self, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+    fn each_newest_here(
+        &self,
+        under: &[u8],
+        from: &[u8],
+        visit: &mut VisitRecord<'_>,
+    ) -> Result<()> {
         let mut last: Vec<u8> = Vec::new();
         let first = [under, from].concat();
         self.media.engine.scan(&first, &prefix_end(under), &mut |key, value| {
@@ -92,14 +111,24 @@ impl EpochView {
         })
     }
 
-    fn each_merged(&self, origin: &EpochView, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+    fn each_merged(
+        &self,
+        origin: &EpochView,
+        under: &[u8],
+        from: &[u8],
+        visit: &mut VisitRecord<'_>,
+    ) -> Result<()> {
         let mut from = from.to_vec();
         loop {
             let (own, more_own) = some(&mut |visit| self.each_newest_here(under, &from, visit))?;
             let below = origin.own_key(under);
-            let (mut merged, more_below) = some(&mut |visit| origin.each_newest(&below, &from, visit))?;
+            let (mut merged, more_below) =
+                some(&mut |visit| origin.each_newest(&below, &from, visit))?;
             let last = |records: &Records| records.last_key_value().map(|(tail, _)| tail.clone());
-            let ends = [more_own.then(|| last(&own)).flatten(), more_below.then(|| last(&merged)).flatten()];
+            let ends = [
+                more_own.then(|| last(&own)).flatten(),
+                more_below.then(|| last(&merged)).flatten(),
+            ];
             let end = ends.into_iter().flatten().min();
             merged.extend(own);
             for (tail, (key, value)) in &merged {
@@ -117,7 +146,11 @@ impl EpochView {
     }
 
     /// Visits the numbers of vnodes from one on, in their order; also of some that are not shown.
-    pub(crate) fn each_vnode_no(&self, from: VnodeNo, visit: &mut dyn FnMut(VnodeNo) -> ControlFlow<()>) -> Result<()> {
+    pub(crate) fn each_vnode_no(
+        &self,
+        from: VnodeNo,
+        visit: &mut dyn FnMut(VnodeNo) -> ControlFlow<()>,
+    ) -> Result<()> {
         let prefix = key::of_volume(kind::VNODE, self.id);
         self.each_newest(&prefix, &from.0.to_be_bytes(), &mut |_, key, _| {
             key::number_at(key, 1).map_or(ControlFlow::Continue(()), |no| visit(VnodeNo(no)))
@@ -136,7 +169,10 @@ impl EpochView {
                 _ => next = tree.origin.clone(),
             }
         }
-        Err(StoreError::Damaged(format!("vnode {} of tree {}, whose origin has no body of it,", no.0, self.id.0)))
+        Err(StoreError::Damaged(format!(
+            "vnode {} of tree {}, whose origin has no body of it,",
+            no.0, self.id.0
+        )))
     }
 }
 
@@ -162,7 +198,8 @@ impl Lender {
 }
 
 impl Volume {
-    /// Gives the head a file of its own in place of the origin's, with the same bytes, on disk. The update holds its gate.
+    /// Gives the head a file of its own in place of the origin's, with the same bytes, on disk. The
+    /// update holds its gate.
     pub(crate) fn leave_origin(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         let tree = self.tree();
         if tree.vnode(vnode.no())?.is_none_or(|stored| stored.place != vnode.place) {
@@ -215,7 +252,15 @@ impl Partition {
         let header = TreeHeader::decode(&key, &media.engine.get(&key)?.ok_or_else(damaged)?)?;
         let origin = self.origin_at(header.origin, left)?;
         let (media, hash_key) = (Arc::clone(media), header.hash_key);
-        Ok(Some(Arc::new(EpochView { media, id, shown: VolumeId(0), epoch, floor: epoch, hash_key, origin })))
+        Ok(Some(Arc::new(EpochView {
+            media,
+            id,
+            shown: VolumeId(0),
+            epoch,
+            floor: epoch,
+            hash_key,
+            origin,
+        })))
     }
 }
 

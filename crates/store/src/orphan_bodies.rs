@@ -99,12 +99,19 @@ impl TreeState {
             let gate = media.bodies.gate((name.volume, name.vnode));
             let _no_update = gate.write();
             if !belongs(media, *name)? {
-                media.disk.remove(*name).map_err(|e| StoreError::from_io("removal of a body", &e))?;
+                media
+                    .disk
+                    .remove(*name)
+                    .map_err(|e| StoreError::from_io("removal of a body", &e))?;
                 removed += 1;
             }
         }
         if removed > 0 {
-            tracing::info!(volume = self.id.0, removed, "files that a loss of power left without a record are removed");
+            tracing::info!(
+                volume = self.id.0,
+                removed,
+                "files that a loss of power left without a record are removed"
+            );
         }
         Ok(removed)
     }

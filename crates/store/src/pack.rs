@@ -1,12 +1,17 @@
-//! Packing: bodies that sealed epochs alone show are compressed in the background, where the partition is opened so.
+//! Packing: bodies that sealed epochs alone show are compressed in the background, where the
+//! partition is opened so.
 //!
-//! Model. What only sealed epochs show never changes again, so it may as well be small. Such bodies are noted (`z` records) by the batch that makes them so: a copy that
-//! was set aside, or all that changed in an epoch of a tree that has no read-write volume here. The packer makes the packed file beside the plain one, compares what
-//! comes out of it with the sums of the body's blocks, and has it on disk before one batch names it in all records that named the plain file, which goes after
-//! that batch is on disk. Then the note goes; a crash in between begins again. A body that does not become an eighth smaller stays as it is.
+//! Model. What only sealed epochs show never changes again, so it may as well be small. Such bodies
+//! are noted (`z` records) by the batch that makes them so: a copy that was set aside, or all that
+//! changed in an epoch of a tree that has no read-write volume here. The packer makes the packed
+//! file beside the plain one, compares what comes out of it with the sums of the body's blocks, and
+//! has it on disk before one batch names it in all records that named the plain file, which goes
+//! after that batch is on disk. Then the note goes; a crash in between begins again. A body that
+//! does not become an eighth smaller stays as it is.
 //!
-//! A packed body is never written. Should the head come to it (what is put together for the next release of a copy; a copy that becomes a read-write volume), it gets a
-//! plain file first. Readers, the scrubber and streams see no difference.
+//! A packed body is never written. Should the head come to it (what is put together for the next
+//! release of a copy; a copy that becomes a read-write volume), it gets a plain file first.
+//! Readers, the scrubber and streams see no difference.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,12 +32,14 @@ use crate::tree_state::TreeState;
 use crate::volume::Result;
 use crate::{BodyLocation, Partition, StoreError, Update, Vnode, Volume, record};
 
-/// How long the packer works before it lets the sweeper look for other work, and the processor do others'.
+/// How long the packer works before it lets the sweeper look for other work, and the processor do
+/// others'.
 const PACKING: Duration = Duration::from_millis(250);
 /// Notes that are made in one batch.
 const NOTES_AT_ONCE: usize = 1000;
 
-/// Puts a note into the batch that leaves the body to sealed epochs. Follow with [`Media::wake_packer`].
+/// Puts a note into the batch that leaves the body to sealed epochs. Follow with
+/// [`Media::wake_packer`].
 pub(crate) fn note_body(media: &Media, name: BodyName, batch: &mut Batch) {
     if media.packs {
         let key = key::pack(name.volume, name.vnode, name.epoch, u64::from(name.generation));
@@ -40,7 +47,8 @@ pub(crate) fn note_body(media: &Media, name: BodyName, batch: &mut Batch) {
     }
 }
 
-/// The same for all that changed behind `base` (0: everything) up to `epoch`, which is sealed in a tree without a read-write volume.
+/// The same for all that changed behind `base` (0: everything) up to `epoch`, which is sealed in a
+/// tree without a read-write volume.
 pub(crate) fn note_epoch(media: &Media, tree: VolumeId, base: u64, epoch: u64, batch: &mut Batch) {
     if media.packs {
         let key = key::pack(tree, WHOLE_EPOCH, epoch, base);
@@ -68,7 +76,8 @@ impl Media {
 }
 
 impl Partition {
-    /// Packs bodies that wait for it, for [`PACKING`] or a little longer; says how many notes it took away, 0 if there are none.
+    /// Packs bodies that wait for it, for [`PACKING`] or a little longer; says how many notes it
+    /// took away, 0 if there are none.
     pub(crate) fn pack_some(&self) -> Result<usize> {
         let begun = Instant::now();
         let mut packed = 0;
@@ -163,7 +172,13 @@ impl TreeState {
     fn tree_at(&self, epoch: u64) -> EpochView {
         let head = self.head();
         // Nobody's: its readers are those of no volume.
-        EpochView { media: Arc::clone(&self.media), shown: VolumeId(0), epoch, origin: head.origin.clone(), ..*head }
+        EpochView {
+            media: Arc::clone(&self.media),
+            shown: VolumeId(0),
+            epoch,
+            origin: head.origin.clone(),
+            ..*head
+        }
     }
 
     fn pack(&self, name: BodyName) -> Result<()> {
@@ -213,15 +228,19 @@ impl TreeState {
             return Ok(false);
         }
         let lost = || StoreError::Damaged(format!("the file of {}", vnode.status.fid));
-        let plain = open_body(&*media.disk, name).map_err(failed("open of a body"))?.ok_or_else(lost)?;
+        let plain =
+            open_body(&*media.disk, name).map_err(failed("open of a body"))?.ok_or_else(lost)?;
         media.room_for(vnode.status.used)?;
         let tree = self.tree_at(*epoch);
         let target = media.disk.create(packed).map_err(failed("new packed body"))?;
-        let length = pack(&*plain, vnode.status.size, &*target).map_err(failed("packing of a body"))?;
+        let length =
+            pack(&*plain, vnode.status.size, &*target).map_err(failed("packing of a body"))?;
         if length > vnode.status.used - vnode.status.used / 8 {
             return Ok(false);
         }
-        let made = open_body(&*media.disk, packed).map_err(failed("open of a packed body"))?.ok_or_else(lost)?;
+        let made = open_body(&*media.disk, packed)
+            .map_err(failed("open of a packed body"))?
+            .ok_or_else(lost)?;
         if !agrees(&tree, vnode, &*made)? {
             return Ok(false);
         }
@@ -239,7 +258,10 @@ impl TreeState {
         }
         let mut batch = Batch::default();
         for (key, vnode) in self.records_of(name)? {
-            batch.put(&key, &record::encode_vnode(&key, &Vnode { place: place_of(packed), ..vnode }));
+            batch.put(
+                &key,
+                &record::encode_vnode(&key, &Vnode { place: place_of(packed), ..vnode }),
+            );
         }
         self.media.apply(&batch)?;
         gate.close();
@@ -254,8 +276,9 @@ fn agrees(tree: &EpochView, vnode: &Vnode, file: &dyn BodyFile) -> Result<bool> 
         groups.push((group, sums));
         ControlFlow::Continue(())
     })?;
-    for (group, stored) in
-        groups.into_iter().filter(|(group, _)| group * GROUP_BLOCKS * crate::BLOCK_BYTES < vnode.status.size)
+    for (group, stored) in groups
+        .into_iter()
+        .filter(|(group, _)| group * GROUP_BLOCKS * crate::BLOCK_BYTES < vnode.status.size)
     {
         if sums_found(file, vnode, group, &stored)? != stored {
             return Ok(false);
@@ -265,13 +288,16 @@ fn agrees(tree: &EpochView, vnode: &Vnode, file: &dyn BodyFile) -> Result<bool> 
 }
 
 impl Volume {
-    /// Gives the head a plain file in place of a packed one, with the same bytes, on disk. The update holds its gate.
+    /// Gives the head a plain file in place of a packed one, with the same bytes, on disk. The
+    /// update holds its gate.
     pub(crate) fn unpack(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         let tree = self.tree();
         let packed = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
         self.trunk.media.room_for(vnode.status.used)?;
         if tree.owns(vnode) {
-            update.discard(crate::reader::body_name(&tree, vnode).expect("a packed body is in a file"));
+            update.discard(
+                crate::reader::body_name(&tree, vnode).expect("a packed body is in a file"),
+            );
         }
         self.move_body(vnode, update, |disk, name| {
             let file = disk.create(name).map_err(failed("new body"))?;

@@ -1,4 +1,5 @@
-//! A partition: how it opens, and how it is made stable. Its volumes are in `catalog.rs`, its sessions in `sessions.rs`.
+//! A partition: how it opens, and how it is made stable. Its volumes are in `catalog.rs`, its
+//! sessions in `sessions.rs`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -43,9 +44,11 @@ pub struct OpenOptions {
     pub open_bodies_max: usize,
     /// Where random numbers come from; `None`: the operating system.
     pub seed: Option<u64>,
-    /// Bodies that only sealed epochs show are compressed in the background (`pack.rs`), unless the file system below does it. What is packed can be read either way.
+    /// Bodies that only sealed epochs show are compressed in the background (`pack.rs`), unless the
+    /// file system below does it. What is packed can be read either way.
     pub compress: bool,
-    /// Who keeps the key of encrypted volumes; without, there are none, and those that are there are offline.
+    /// Who keeps the key of encrypted volumes; without, there are none, and those that are there
+    /// are offline.
     pub keys: Option<Arc<dyn KeyKeeper>>,
     /// All new volumes are encrypted, also those that come from elsewhere.
     pub encrypt: bool,
@@ -127,7 +130,8 @@ impl Partition {
         let files = open_files(path, id)?;
         let engine = open_engine(path, &options, true)?;
         format::seal(path, id)?;
-        let found = format::Format { version: format::FORMAT_VERSION, id, server: config.server.clone() };
+        let found =
+            format::Format { version: format::FORMAT_VERSION, id, server: config.server.clone() };
         start(path, Box::new(engine), Box::new(files), found, &options, Some(lock))
     }
 
@@ -139,7 +143,8 @@ impl Partition {
         Partition::open_through(path, &options, |below| below)
     }
 
-    /// As [`Partition::open`], with something between the partition and its engine and files, for tests.
+    /// As [`Partition::open`], with something between the partition and its engine and files, for
+    /// tests.
     pub(crate) fn open_through(
         path: &Path,
         options: &OpenOptions,
@@ -157,10 +162,21 @@ impl Partition {
     ///
     /// # Errors
     /// `Damaged`.
-    pub fn open_memory(machine: &MemMachine, options: OpenOptions) -> std::result::Result<Partition, OpenError> {
+    pub fn open_memory(
+        machine: &MemMachine,
+        options: OpenOptions,
+    ) -> std::result::Result<Partition, OpenError> {
         let engine = Box::new(MemEngine(machine.0.clone()));
-        let found = format::Format { version: format::FORMAT_VERSION, id: 0, server: "memory".to_owned() };
-        start(Path::new("memory"), engine, Box::new(MemDisk(machine.0.clone())), found, &options, None)
+        let found =
+            format::Format { version: format::FORMAT_VERSION, id: 0, server: "memory".to_owned() };
+        start(
+            Path::new("memory"),
+            engine,
+            Box::new(MemDisk(machine.0.clone())),
+            found,
+            &options,
+            None,
+        )
     }
 
     /// 128 random bits.
@@ -173,19 +189,22 @@ impl Partition {
         &self.0.server
     }
 
-    /// Changes whenever unstable changes may have been lost: with the operating system's boot, or when a sync failed.
+    /// Changes whenever unstable changes may have been lost: with the operating system's boot, or
+    /// when a sync failed.
     pub fn boot_verifier(&self) -> BootVerifier {
         BootVerifier(self.0.media.verifier())
     }
 
-    /// Changes of this thread are gathered from now on, until the scope is ended: everybody sees them, but the death of the process
-    /// loses them until they are written out. Whoever opens a scope tells nobody outside of the process what anybody saw meanwhile, before
+    /// Changes of this thread are gathered from now on, until the scope is ended: everybody sees
+    /// them, but the death of the process loses them until they are written out. Whoever opens a
+    /// scope tells nobody outside of the process what anybody saw meanwhile, before
     /// [`Partition::write_out`]. Near the end of the disk nothing is gathered.
     pub fn gather(&self) -> CommitScope {
         CommitScope::begin(&self.0.media)
     }
 
-    /// What was gathered before the call, by any thread, survives the death of the process. Costs nothing where there is nothing.
+    /// What was gathered before the call, by any thread, survives the death of the process. Costs
+    /// nothing where there is nothing.
     ///
     /// # Errors
     /// As [`CommitScope::end`].
@@ -201,8 +220,8 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// How many batches were applied since it was opened: whoever remembers the number before a sync
-    /// knows whether there is anything to sync again.
+    /// How many batches were applied since it was opened: whoever remembers the number before a
+    /// sync knows whether there is anything to sync again.
     pub fn applied(&self) -> u64 {
         self.0.media.applied()
     }
@@ -212,7 +231,8 @@ impl Partition {
         self.0.media.is_synced(self.0.media.applied())
     }
 
-    /// As `sync`, and every body too: commit of a volume, and the server's background thread. Those who ask while one is under way share the next.
+    /// As `sync`, and every body too: commit of a volume, and the server's background thread. Those
+    /// who ask while one is under way share the next.
     ///
     /// # Errors
     /// As `sync`.
@@ -225,9 +245,11 @@ impl Partition {
         self.0.media.why_failed()
     }
 
-    /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
-    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs bodies for a moment, if any wait. After a loss of power it
-    /// removes files that nothing names. For a background thread.
+    /// Removes up to `max` body files that nothing names any more, or as much of removed volumes;
+    /// says how many, 0 if there is nothing left. Where there are none and room was refused, it
+    /// takes the time to get back what removed records hold. Then it packs bodies for a moment, if
+    /// any wait. After a loss of power it removes files that nothing names. For a background
+    /// thread.
     ///
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
@@ -238,7 +260,8 @@ impl Partition {
         if swept > 0 { Ok(swept) } else { self.sweep_strays() }
     }
 
-    /// Writes the engine's log into tables, so that the next start has little to replay. For an orderly stop.
+    /// Writes the engine's log into tables, so that the next start has little to replay. For an
+    /// orderly stop.
     ///
     /// # Errors
     /// `Medium`.
@@ -267,7 +290,9 @@ impl Partition {
 
     pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
         let value = self.0.media.engine.get(key)?;
-        value.map(|value| record::decode_numbers::<1>(key, &value).map(|[number]| number)).transpose()
+        value
+            .map(|value| record::decode_numbers::<1>(key, &value).map(|[number]| number))
+            .transpose()
     }
 
     /// Visits every record under a prefix.
@@ -281,24 +306,37 @@ impl Partition {
     }
 }
 
-fn open_engine(path: &Path, options: &OpenOptions, create: bool) -> std::result::Result<RocksEngine, OpenError> {
+fn open_engine(
+    path: &Path,
+    options: &OpenOptions,
+    create: bool,
+) -> std::result::Result<RocksEngine, OpenError> {
     let disk_bytes = rustix::fs::statvfs(path).map_or(0, |fs| fs.f_blocks * fs.f_frsize);
-    RocksEngine::open(&path.join("meta"), options.cache_bytes, disk_bytes, create).map_err(|error| {
-        let path = path.display().to_string();
-        let why = format!("metadata engine: {error}");
-        use rocksdb::ErrorKind::{Corruption, InvalidArgument};
-        match error {
-            waldb::WalOpenError::Engine(error) if matches!(error.kind(), Corruption | InvalidArgument) => {
-                OpenError::Damaged { path, why }
+    RocksEngine::open(&path.join("meta"), options.cache_bytes, disk_bytes, create).map_err(
+        |error| {
+            let path = path.display().to_string();
+            let why = format!("metadata engine: {error}");
+            use rocksdb::ErrorKind::{Corruption, InvalidArgument};
+            match error {
+                waldb::WalOpenError::Engine(error)
+                    if matches!(error.kind(), Corruption | InvalidArgument) =>
+                {
+                    OpenError::Damaged { path, why }
+                }
+                waldb::WalOpenError::Lost { .. } => OpenError::Damaged { path, why },
+                waldb::WalOpenError::Engine(_) | waldb::WalOpenError::Note { .. } => {
+                    OpenError::Medium { path, why }
+                }
             }
-            waldb::WalOpenError::Lost { .. } => OpenError::Damaged { path, why },
-            waldb::WalOpenError::Engine(_) | waldb::WalOpenError::Note { .. } => OpenError::Medium { path, why },
-        }
-    })
+        },
+    )
 }
 
 fn open_files(path: &Path, id: u128) -> std::result::Result<Files, OpenError> {
-    let failed = |error| OpenError::Medium { path: path.display().to_string(), why: format!("bodies: {error}") };
+    let failed = |error| OpenError::Medium {
+        path: path.display().to_string(),
+        why: format!("bodies: {error}"),
+    };
     Files::open(path, id).map_err(failed)
 }
 
@@ -368,10 +406,9 @@ impl Partition {
         let media = &self.0.media;
         let key = key::partition(which::BOOT);
         // Without it a loss of power could not be told from a restart of the server.
-        let boot = media
-            .disk
-            .boot_id()
-            .and_then(|id| if id.is_empty() { Err(io::Error::other("it is empty")) } else { Ok(id) });
+        let boot = media.disk.boot_id().and_then(|id| {
+            if id.is_empty() { Err(io::Error::other("it is empty")) } else { Ok(id) }
+        });
         let boot = boot.map_err(|error| {
             StoreError::Medium(format!(
                 "the boot id of the system cannot be read (/proc/sys/kernel/random/boot_id: {error}): without it \
@@ -391,10 +428,13 @@ impl Partition {
             return Ok(false);
         }
         // Differs from the last one even where random numbers repeat, as they do from a seed.
-        let verifier =
-            self.0.rng.lock().random::<u64>() ^ SipHasher13::new().hash(&[&stored, boot.as_bytes()].concat());
+        let verifier = self.0.rng.lock().random::<u64>()
+            ^ SipHasher13::new().hash(&[&stored, boot.as_bytes()].concat());
         let mut batch = Batch::default();
-        batch.put(&key, &record::encode_bytes(&key, &[&verifier.to_le_bytes(), boot.as_bytes()].concat()));
+        batch.put(
+            &key,
+            &record::encode_bytes(&key, &[&verifier.to_le_bytes(), boot.as_bytes()].concat()),
+        );
         media.apply(&batch)?;
         media.sync()?;
         if sync_failed {

@@ -1,8 +1,10 @@
 //! Blank bodies: empty files that kernels write new files' bodies into (docs/spec/passthrough.md).
 //!
-//! A blank belongs to a session and has a number; nothing but its file's name says so, because a blank that a loss of power takes
-//! away is missed by nobody. To adopt one is to make it a vnode's body: its file gets the body's name *beside* its own, so that until the update
-//! is committed, in whatever life of the server, the blank is still there to be adopted anew. Then its first name goes.
+//! A blank belongs to a session and has a number; nothing but its file's name says so, because a
+//! blank that a loss of power takes away is missed by nobody. To adopt one is to make it a vnode's
+//! body: its file gets the body's name *beside* its own, so that until the update is committed, in
+//! whatever life of the server, the blank is still there to be adopted anew. Then its first name
+//! goes.
 
 use std::os::fd::OwnedFd;
 
@@ -48,7 +50,8 @@ impl Partition {
         media.room_for(crate::BLOCK_BYTES)?;
         let name = BlankName { session, number: self.0.rng.lock().random() };
         let file = media.disk.make_blank(name).map_err(|e| StoreError::from_io("new blank", &e))?;
-        let descriptor = file.descriptor().map_err(|e| StoreError::from_io("descriptor of a blank", &e))?;
+        let descriptor =
+            file.descriptor().map_err(|e| StoreError::from_io("descriptor of a blank", &e))?;
         Ok((name, descriptor))
     }
 
@@ -65,23 +68,29 @@ impl Partition {
     /// # Errors
     /// `Medium`.
     pub fn remove_blank(&self, name: BlankName) -> Result<()> {
-        self.0.media.disk.remove_blank(name).map_err(|e| StoreError::from_io("removal of a blank", &e))
+        self.0
+            .media
+            .disk
+            .remove_blank(name)
+            .map_err(|e| StoreError::from_io("removal of a blank", &e))
     }
 }
 
 impl Volume {
-    /// Makes the blank the body of the vnode, with what it holds, in place of what there was; it is lent from then on. Put the vnode, and call
-    /// [`Volume::end_adoption`] after the commit.
+    /// Makes the blank the body of the vnode, with what it holds, in place of what there was; it is
+    /// lent from then on. Put the vnode, and call [`Volume::end_adoption`] after the commit.
     ///
     /// # Errors
-    /// As [`Volume::write`]; `Misuse` if a kernel was given the body that there is, or there is no such blank.
+    /// As [`Volume::write`]; `Misuse` if a kernel was given the body that there is, or there is no
+    /// such blank.
     pub fn adopt(&self, vnode: &mut Vnode, blank: BlankName, update: &mut Update) -> Result<()> {
         self.writable()?;
         let media = &self.trunk.media;
         if vnode.handed && matches!(vnode.place, BodyLocation::File { .. }) {
             return Err(StoreError::Misuse("a kernel has another body of this file"));
         }
-        let open = media.disk.open_blank(blank).map_err(|e| StoreError::from_io("open of a blank", &e))?;
+        let open =
+            media.disk.open_blank(blank).map_err(|e| StoreError::from_io("open of a blank", &e))?;
         let file = open.ok_or(StoreError::Misuse("there is no such blank"))?;
         // What was stable must be so in the new body before the old one goes (DU-1).
         let had_bytes = vnode.status.size > 0;
@@ -91,11 +100,13 @@ impl Volume {
         self.drop_body(vnode, update);
         self.new_file(vnode, update, |disk, name| {
             let adopted = disk.adopt_blank(blank, name);
-            let adopted = adopted.and_then(|found| found.ok_or_else(|| std::io::ErrorKind::NotFound.into()));
+            let adopted =
+                adopted.and_then(|found| found.ok_or_else(|| std::io::ErrorKind::NotFound.into()));
             adopted.map_err(|e| StoreError::from_io("new body", &e))
         })?;
         let no = vnode.no();
-        let name = crate::reader::body_name(&self.tree(), vnode).expect("new_file puts it into a file");
+        let name =
+            crate::reader::body_name(&self.tree(), vnode).expect("new_file puts it into a file");
         put_lent_mark(media, name)?;
         if had_bytes {
             media.sync_disk(|| media.disk.sync_name(name))?;
@@ -112,7 +123,8 @@ impl Volume {
         self.settle_lent(vnode, update).map(drop)
     }
 
-    /// The adoption is committed: the blank's own name goes. That changes the file's time of change, and is no change of the body.
+    /// The adoption is committed: the blank's own name goes. That changes the file's time of
+    /// change, and is no change of the body.
     ///
     /// # Errors
     /// `Medium`.
@@ -121,7 +133,10 @@ impl Volume {
         let gate = media.bodies.gate((self.trunk.id, no));
         let mut gate = gate.write();
         media.write_out()?;
-        media.disk.remove_blank(blank).map_err(|e| StoreError::from_io("removal of a blank", &e))?;
+        media
+            .disk
+            .remove_blank(blank)
+            .map_err(|e| StoreError::from_io("removal of a blank", &e))?;
         let vnode = self.tree().vnode(no)?;
         let name = vnode.and_then(|vnode| crate::reader::body_name(&self.tree(), &vnode));
         let (Some(name), Some(settled)) = (name, gate.settled) else { return Ok(()) };

@@ -16,8 +16,8 @@ use crate::tree::EpochView;
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode, Volume};
 
-/// A vnode and its body at one moment: no change of the body commits while it lives. Drop it soon, and do not
-/// change the same vnode, or ask for another reader of it, in the thread that holds it.
+/// A vnode and its body at one moment: no change of the body commits while it lives. Drop it soon,
+/// and do not change the same vnode, or ask for another reader of it, in the thread that holds it.
 pub struct BodyReader {
     pub(crate) tree: Arc<EpochView>,
     pub(crate) vnode: Vnode,
@@ -27,7 +27,8 @@ pub struct BodyReader {
 }
 
 impl Volume {
-    /// The vnode and its body, consistent with each other. Waits for an update that wrote the body to commit.
+    /// The vnode and its body, consistent with each other. Waits for an update that wrote the body
+    /// to commit.
     ///
     /// # Errors
     /// As every reading method.
@@ -35,7 +36,8 @@ impl Volume {
         let gate = self.trunk.media.bodies.gate((self.trunk.id, no)).read_arc();
         let tree = self.tree();
         let Some(vnode) = tree.vnode(no)? else { return Ok(None) };
-        let lender = if vnode.place == BodyLocation::Origin { Some(tree.lender(no)?) } else { None };
+        let lender =
+            if vnode.place == BodyLocation::Origin { Some(tree.lender(no)?) } else { None };
         Ok(Some(BodyReader { tree, vnode, gate, lender }))
     }
 
@@ -117,7 +119,8 @@ impl BodyReader {
         Ok(types::buffer::freeze(buffer).slice((offset - base) as usize..(end - base) as usize))
     }
 
-    /// Reads and checks blocks of one group into `buffer`, which begins with the first one. Every byte of them is written.
+    /// Reads and checks blocks of one group into `buffer`, which begins with the first one. Every
+    /// byte of them is written.
     fn read_blocks(&self, blocks: Range<u64>, sums: &Sums, buffer: &mut [u8]) -> Result<()> {
         let sum_of = |block: u64| sums[(block % GROUP_BLOCKS) as usize];
         let mut next = blocks.start;
@@ -146,13 +149,15 @@ impl BodyReader {
 
     /// Reads what the file has below the body's end; the rest is zeros.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let wanted = self.vnode.status.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let wanted =
+            self.vnode.status.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let had = read_exactly(&*self.file()?, offset, &mut buffer[..wanted])?;
         buffer[had..].fill(0);
         Ok(())
     }
 
-    /// The chunk of a packed body that begins at a block, as it is on the disk, if there is one and it unpacks to these bytes.
+    /// The chunk of a packed body that begins at a block, as it is on the disk, if there is one and
+    /// it unpacks to these bytes.
     ///
     /// # Errors
     /// `Medium`.
@@ -162,8 +167,10 @@ impl BodyReader {
             return Ok(None);
         }
         let chunk = at / PackedRun::CHUNK_BYTES;
-        let frame =
-            self.frames(chunk..chunk + 1, u64::MAX)?.map(|frames| frames.bytes).filter(|frame| !frame.is_empty());
+        let frame = self
+            .frames(chunk..chunk + 1, u64::MAX)?
+            .map(|frames| frames.bytes)
+            .filter(|frame| !frame.is_empty());
         let mut unpacked = vec![0; bytes.len()];
         Ok(frame.filter(|frame| unpack_frame(frame, &mut unpacked).is_ok() && unpacked == bytes))
     }
@@ -172,20 +179,29 @@ impl BodyReader {
         self.file()?.frames(chunks, below).map_err(|e| StoreError::from_io("read of a body", &e))
     }
 
-    /// The chunks of a packed body that a read of `length` bytes from `offset` on meets, if they are fewer bytes than that. What is in them is not looked
-    /// at: who unpacks them compares it with the sums.
+    /// The chunks of a packed body that a read of `length` bytes from `offset` on meets, if they
+    /// are fewer bytes than that. What is in them is not looked at: who unpacks them compares it
+    /// with the sums.
     ///
     /// # Errors
     /// As every reading method, but for what is in the chunks.
     pub fn read_packed(&self, offset: u64, length: u32) -> Result<Option<PackedRun>> {
         let size = self.vnode.status.size;
         let end = offset.saturating_add(length.into()).min(size);
-        let may_be = matches!(self.vnode.place, BodyLocation::File { packed: true, .. } | BodyLocation::Origin);
-        if !may_be || offset >= end || self.is_suspect() || self.file()?.length().is_ok_and(|there| there != size) {
+        let may_be = matches!(
+            self.vnode.place,
+            BodyLocation::File { packed: true, .. } | BodyLocation::Origin
+        );
+        if !may_be
+            || offset >= end
+            || self.is_suspect()
+            || self.file()?.length().is_ok_and(|there| there != size)
+        {
             return Ok(None);
         }
         let chunks = offset / PackedRun::CHUNK_BYTES..end.div_ceil(PackedRun::CHUNK_BYTES);
-        let (start, stop) = (chunks.start * PackedRun::CHUNK_BYTES, size.min(chunks.end * PackedRun::CHUNK_BYTES));
+        let (start, stop) =
+            (chunks.start * PackedRun::CHUNK_BYTES, size.min(chunks.end * PackedRun::CHUNK_BYTES));
         let Some(frames) = self.frames(chunks, end - offset)? else { return Ok(None) };
         let sums = self.sums(start / BLOCK_BYTES, (stop - start).div_ceil(BLOCK_BYTES) as u32)?;
         let run = PackedRun {
@@ -205,8 +221,8 @@ impl BodyReader {
         }
     }
 
-    /// The next data or hole at or after `offset`; `None` if `offset` is at or past the end, or no data is left.
-    /// The end is a hole. Inline bodies are all data.
+    /// The next data or hole at or after `offset`; `None` if `offset` is at or past the end, or no
+    /// data is left. The end is a hole. Inline bodies are all data.
     ///
     /// # Errors
     /// As every reading method.
@@ -262,12 +278,17 @@ impl BodyReader {
                 next += 1;
             }
             // On with the following group only if this one was data to its end.
-            if next == (group + 1) * GROUP_BLOCKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if next == (group + 1) * GROUP_BLOCKS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
         Ok(next)
     }
 
-    /// Sums of up to `count` blocks from block `first` on; 0 is a hole. Inline and lent bodies have none.
+    /// Sums of up to `count` blocks from block `first` on; 0 is a hole. Inline and lent bodies have
+    /// none.
     ///
     /// # Errors
     /// As every reading method.
@@ -287,7 +308,8 @@ impl BodyReader {
         Ok(found)
     }
 
-    /// How many of `count` blocks from block `first` on are charged; those behind the end that are reserved, too.
+    /// How many of `count` blocks from block `first` on are charged; those behind the end that are
+    /// reserved, too.
     ///
     /// # Errors
     /// As every reading method.
@@ -303,7 +325,8 @@ impl BodyReader {
                 return ControlFlow::Break(());
             }
             let blocks = (start..).zip(sums.iter());
-            charged += blocks.filter(|(block, sum)| **sum != 0 && wanted.contains(block)).count() as u64;
+            charged +=
+                blocks.filter(|(block, sum)| **sum != 0 && wanted.contains(block)).count() as u64;
             ControlFlow::Continue(())
         })?;
         Ok(charged)
@@ -314,13 +337,15 @@ impl BodyReader {
         self.tree.is_head() && self.lender.is_none() && self.gate.doubtful()
     }
 
-    /// Whether kernels write into the body. They never do into one of a sealed epoch, whatever the gate, which all epochs share, says of the head's.
+    /// Whether kernels write into the body. They never do into one of a sealed epoch, whatever the
+    /// gate, which all epochs share, says of the head's.
     pub(crate) fn is_lent(&self) -> bool {
         self.tree.is_head() && self.lender.is_none() && self.gate.lent
     }
 
-    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none, or it is a sealed epoch's or the origin's: the
-    /// head of that tree may go on in the file, when those who see the epoch get a copy.
+    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none,
+    /// or it is a sealed epoch's or the origin's: the head of that tree may go on in the file, when
+    /// those who see the epoch get a copy.
     ///
     /// # Errors
     /// `Damaged` if the file is not there.
@@ -328,12 +353,19 @@ impl BodyReader {
         if !matches!(self.vnode.place, BodyLocation::File { .. }) || !self.tree.is_head() {
             return Ok(None);
         }
-        self.file()?.descriptor().map_err(|e| StoreError::from_io("second descriptor of a body", &e))
+        self.file()?
+            .descriptor()
+            .map_err(|e| StoreError::from_io("second descriptor of a body", &e))
     }
 }
 
-/// The file of a body that is in one. After a crash it may never have reached the disk: then it is made, empty.
-pub(crate) fn open_file(tree: &EpochView, gate: &BodyState, vnode: &Vnode) -> Result<Arc<dyn BodyFile>> {
+/// The file of a body that is in one. After a crash it may never have reached the disk: then it is
+/// made, empty.
+pub(crate) fn open_file(
+    tree: &EpochView,
+    gate: &BodyState,
+    vnode: &Vnode,
+) -> Result<Arc<dyn BodyFile>> {
     let name = body_name(tree, vnode).ok_or(StoreError::Misuse("body is in no file"))?;
     if let Some(file) = gate.file(&*tree.media.disk, name)? {
         return Ok(file);

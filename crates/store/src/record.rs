@@ -1,10 +1,14 @@
-//! Values of records: a version byte, little-endian fields, and the crc32c of the key and all before.
+//! Values of records: a version byte, little-endian fields, and the crc32c of the key and all
+//! before.
 //!
-//! The key is summed too, so that a value that lies under a wrong key is found. What does not check is `Damaged`,
-//! and never served. The layouts are pinned by the golden bytes below: a new layout gets a new version byte.
+//! The key is summed too, so that a value that lies under a wrong key is found. What does not check
+//! is `Damaged`, and never served. The layouts are pinned by the golden bytes below: a new layout
+//! gets a new version byte.
 
 use bytes::Bytes;
-use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId};
+use types::{
+    ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId,
+};
 
 use crate::key;
 use crate::sessions::{SessionRecord, StoredReply};
@@ -81,7 +85,9 @@ impl<'a> In<'a> {
     }
     /// The fields of a value that checks.
     pub(crate) fn open(key: &[u8], value: &'a [u8]) -> Option<In<'a>> {
-        In::open_any(key, value).filter(|(version, _)| *version == VERSION).map(|(_, fields)| fields)
+        In::open_any(key, value)
+            .filter(|(version, _)| *version == VERSION)
+            .map(|(_, fields)| fields)
     }
     /// As `open`, of any version.
     pub(crate) fn open_any(key: &[u8], value: &'a [u8]) -> Option<(u8, In<'a>)> {
@@ -163,7 +169,8 @@ pub(crate) fn encode_change(key: &[u8]) -> Vec<u8> {
     out.seal(key)
 }
 
-/// Whether whoever noted the change noted single buckets too; older programs did not, and a damaged note says nothing.
+/// Whether whoever noted the change noted single buckets too; older programs did not, and a damaged
+/// note says nothing.
 pub(crate) fn is_change_with_buckets(key: &[u8], value: &[u8]) -> bool {
     In::open(key, value).is_some_and(|fields| fields.0 == [WITH_BUCKETS])
 }
@@ -184,7 +191,9 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     out.u64(status.fid.unique.0);
     out.u8(status.kind as u8);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    out.u8(flag(vnode.has_xattr, HAS_XATTR) | flag(vnode.handed, HANDED) | flag(vnode.own_since > 0, OWN));
+    out.u8(flag(vnode.has_xattr, HAS_XATTR)
+        | flag(vnode.handed, HANDED)
+        | flag(vnode.own_since > 0, OWN));
     out.u16(status.mode);
     out.u32(status.uid);
     out.u32(status.gid);
@@ -215,7 +224,12 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
 }
 
 /// The vnode in a record; `None` inside is a tombstone.
-pub(crate) fn decode_vnode(key: &[u8], volume: VolumeId, no: VnodeNo, value: &[u8]) -> Result<Option<Vnode>> {
+pub(crate) fn decode_vnode(
+    key: &[u8],
+    volume: VolumeId,
+    no: VnodeNo,
+    value: &[u8],
+) -> Result<Option<Vnode>> {
     let mut fields = In::open(key, value).ok_or_else(|| damaged("vnode", key))?;
     if fields.0.is_empty() {
         return Ok(None);
@@ -226,7 +240,12 @@ pub(crate) fn decode_vnode(key: &[u8], volume: VolumeId, no: VnodeNo, value: &[u
         .ok_or_else(|| damaged("vnode", key))
 }
 
-fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_epoch: u64) -> Option<Vnode> {
+fn vnode_fields(
+    fields: &mut In<'_>,
+    volume: VolumeId,
+    vnode: VnodeNo,
+    record_epoch: u64,
+) -> Option<Vnode> {
     let unique = Uniquifier(fields.u64()?);
     let kind = Kind::from_wire(fields.u8()?)?;
     let flags = fields.u8()?;
@@ -267,7 +286,17 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_ep
     let has = |flag: u8| flags & flag != 0;
     let (has_xattr, handed) = (has(HAS_XATTR), has(HANDED));
     let own_since = if has(OWN) { record_epoch } else { 0 };
-    Some(Vnode { status, exclusive, parent, entries, place, generations, own_since, has_xattr, handed })
+    Some(Vnode {
+        status,
+        exclusive,
+        parent,
+        entries,
+        place,
+        generations,
+        own_since,
+        has_xattr,
+        handed,
+    })
 }
 
 /// A value that says: gone since this epoch.
@@ -297,7 +326,8 @@ fn bucket_fields(mut fields: In<'_>) -> Option<Vec<BucketEntry>> {
     while !fields.0.is_empty() {
         let index = fields.u8()?;
         let kind = Kind::from_wire(fields.u8()?)?;
-        let target = EntryTarget { vnode: VnodeNo(fields.u64()?), unique: Uniquifier(fields.u64()?), kind };
+        let target =
+            EntryTarget { vnode: VnodeNo(fields.u64()?), unique: Uniquifier(fields.u64()?), kind };
         let name = fields.name()?;
         let sorted = bucket.last().is_none_or(|last| last.index < index);
         if !sorted || usize::from(index) >= BUCKET_ENTRIES_MAX {
@@ -378,7 +408,10 @@ impl TreeKeyRecord {
         let decode = || {
             let (version, mut fields) = In::open_any(key, value)?;
             let known = [VERSION, SEALED].contains(&version) && fields.u8()? == THERE;
-            known.then(|| TreeKeyRecord { wrapped: fields.0.to_vec(), seals_sums: version == SEALED })
+            known.then(|| TreeKeyRecord {
+                wrapped: fields.0.to_vec(),
+                seals_sums: version == SEALED,
+            })
         };
         decode().ok_or_else(|| damaged("key of a volume", key))
     }
@@ -436,12 +469,21 @@ pub(crate) fn encode_session(key: &[u8], record: &SessionRecord) -> Vec<u8> {
     out.seal(key)
 }
 
-pub(crate) fn decode_session(key: &[u8], session: SessionId, value: &[u8]) -> Result<SessionRecord> {
+pub(crate) fn decode_session(
+    key: &[u8],
+    session: SessionId,
+    value: &[u8],
+) -> Result<SessionRecord> {
     let decode = || {
         let mut fields = In::open(key, value)?;
         let client = ClientId(fields.u128()?);
         let incarnation = fields.u64()?;
-        Some(SessionRecord { session, client, incarnation, extra: Bytes::copy_from_slice(fields.0) })
+        Some(SessionRecord {
+            session,
+            client,
+            incarnation,
+            extra: Bytes::copy_from_slice(fields.0),
+        })
     };
     decode().ok_or_else(|| damaged("session", key))
 }
@@ -461,7 +503,8 @@ pub(crate) fn decode_reply(key: &[u8], slot: u32, value: &[u8]) -> Result<Stored
     decode().ok_or_else(|| damaged("reply", key))
 }
 
-/// Bytes and files of a volume, as the engine's additions keep them: no version, no sum; scrub counts anew.
+/// Bytes and files of a volume, as the engine's additions keep them: no version, no sum; scrub
+/// counts anew.
 pub(crate) fn decode_usage(key: &[u8], value: &[u8]) -> Result<[i64; 2]> {
     let numbers: Option<[u8; 16]> = value.try_into().ok();
     let numbers = numbers.ok_or_else(|| damaged("usage", key))?;

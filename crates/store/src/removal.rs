@@ -1,11 +1,14 @@
 //! Removing volumes: named at once, swept in the background.
 //!
-//! The removal itself is one batch: the volume's header and name go, and a record says what is to be swept. From then on the number answers
-//! nothing. [`crate::Partition::sweep`] takes the rest, in steps; the record goes with the last of it, so a crash in between continues. Who had
-//! the volume when it was removed may finish what he does: nothing is swept while anybody has it.
+//! The removal itself is one batch: the volume's header and name go, and a record says what is to
+//! be swept. From then on the number answers nothing. [`crate::Partition::sweep`] takes the rest,
+//! in steps; the record goes with the last of it, so a crash in between continues. Who had the
+//! volume when it was removed may finish what he does: nothing is swept while anybody has it.
 //!
-//! A tree that nothing shows any more goes by ranges, its directory with it. Of a tree that is shown still, what the removed volume alone showed
-//! hangs on vnodes that were changed around its epoch: those are tidied (`version_collection.rs`), found by what was noted of changes (`c` records).
+//! A tree that nothing shows any more goes by ranges, its directory with it. Of a tree that is
+//! shown still, what the removed volume alone showed hangs on vnodes that were changed around its
+//! epoch: those are tidied (`version_collection.rs`), found by what was noted of changes (`c`
+//! records).
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -27,7 +30,8 @@ use crate::{Partition, StoreError, Volume, record};
 pub(crate) struct Removals {
     /// There may be removals to sweep.
     waiting: bool,
-    /// Volumes that were removed in this life, for as long as somebody may have them, and their trees: nothing of those is swept meanwhile.
+    /// Volumes that were removed in this life, for as long as somebody may have them, and their
+    /// trees: nothing of those is swept meanwhile.
     held: Vec<(VolumeId, SweptVolume)>,
     /// How far the sweep of one is: the note of the last change that was looked at.
     reached: Option<(RemovalId, Vec<u8>)>,
@@ -90,7 +94,11 @@ impl Removal {
     }
 
     fn key(&self) -> key::Key {
-        if self.stays { key::removal_of_epoch(self.volume, self.epoch) } else { key::removal(self.volume) }
+        if self.stays {
+            key::removal_of_epoch(self.volume, self.epoch)
+        } else {
+            key::removal(self.volume)
+        }
     }
 
     fn put(&self, batch: &mut Batch) {
@@ -132,7 +140,8 @@ const OF_TREES: [u8; 11] = [
 ];
 
 impl Partition {
-    /// Removes the volume; stable when it returns. Its number answers nothing from then on, and what it took is given back in the background.
+    /// Removes the volume; stable when it returns. Its number answers nothing from then on, and
+    /// what it took is given back in the background.
     ///
     /// # Errors
     /// `NoVolume`, `Medium`.
@@ -162,7 +171,8 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// Whether what was removed of the tree's head waits for the sweep, or files that were written in that epoch do: their names are not to be used again before.
+    /// Whether what was removed of the tree's head waits for the sweep, or files that were written
+    /// in that epoch do: their names are not to be used again before.
     pub(crate) fn is_swept_still(&self, tree: VolumeId, epoch: u64) -> Result<bool> {
         let engine = &self.0.media.engine;
         if engine.get(&key::removal(tree))?.is_some() {
@@ -177,7 +187,8 @@ impl Partition {
         Ok(found)
     }
 
-    /// Nobody has the tree's head any more; `batch` is applied with that, and `tree` is its header but for this. Nobody writes, and whoever calls holds the catalog.
+    /// Nobody has the tree's head any more; `batch` is applied with that, and `tree` is its header
+    /// but for this. Nobody writes, and whoever calls holds the catalog.
     pub(crate) fn drop_head(
         &self,
         trunk: &Arc<TreeState>,
@@ -186,7 +197,8 @@ impl Partition {
         mut batch: Batch,
     ) -> Result<()> {
         let tree = TreeHeader { headless: true, ..tree };
-        Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch: tree.epoch, origin: None }.put(&mut batch);
+        Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch: tree.epoch, origin: None }
+            .put(&mut batch);
         let whole = put_rest(trunk, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
@@ -199,10 +211,22 @@ impl Partition {
         Ok(())
     }
 
-    /// What `batch` does to remove the volume, and to the header of its tree, which stays for now. `stays`: a volume with this number and name shows another
-    /// epoch from then on.
-    pub(crate) fn hide(&self, volume: &Volume, tree: &mut TreeHeader, stays: bool, batch: &mut Batch) {
-        let removal = |epoch| Removal { volume: volume.id(), stays, tree: volume.tree_id(), epoch, origin: None };
+    /// What `batch` does to remove the volume, and to the header of its tree, which stays for now.
+    /// `stays`: a volume with this number and name shows another epoch from then on.
+    pub(crate) fn hide(
+        &self,
+        volume: &Volume,
+        tree: &mut TreeHeader,
+        stays: bool,
+        batch: &mut Batch,
+    ) {
+        let removal = |epoch| Removal {
+            volume: volume.id(),
+            stays,
+            tree: volume.tree_id(),
+            epoch,
+            origin: None,
+        };
         match volume.view_header() {
             Some(view) => {
                 let view = view.lock();
@@ -217,7 +241,8 @@ impl Partition {
                 if tree.frozen {
                     self.thaw(&volume.trunk, tree, batch);
                 }
-                (tree.headless, tree.held, tree.arriving, tree.frozen) = (true, false, false, false);
+                (tree.headless, tree.held, tree.arriving, tree.frozen) =
+                    (true, false, false, false);
                 tree.base = None;
                 // Nobody writes what its snapshots show from now on.
                 let mut base = 0;
@@ -230,7 +255,8 @@ impl Partition {
         }
     }
 
-    /// What `batch` does when the read-write volume does not show this epoch any more, which nobody else does.
+    /// What `batch` does when the read-write volume does not show this epoch any more, which nobody
+    /// else does.
     pub(crate) fn put_hidden(&self, tree: VolumeId, epoch: u64, batch: &mut Batch) {
         Removal { volume: tree, stays: true, tree, epoch, origin: None }.put(batch);
     }
@@ -242,7 +268,8 @@ impl Partition {
         removals.held.push((tree, SweptVolume::Shown(shown)));
     }
 
-    /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more. Whoever calls holds the catalog.
+    /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more.
+    /// Whoever calls holds the catalog.
     pub(crate) fn is_removed(&self, volume: &Arc<Volume>, whole: bool) {
         volume.set_gone();
         self.0.media.wake_packer();
@@ -259,16 +286,20 @@ impl Partition {
         removals.waiting = true;
         removals.held.push((volume.tree_id(), SweptVolume::Volume(Arc::downgrade(volume))));
         if whole {
-            removals.held.push((volume.tree_id(), SweptVolume::Tree(Arc::downgrade(&volume.trunk))));
+            removals
+                .held
+                .push((volume.tree_id(), SweptVolume::Tree(Arc::downgrade(&volume.trunk))));
         }
     }
 
-    /// Takes up to about `max` files or vnodes of removed volumes; says how many, 0 if nothing is left that nobody has.
+    /// Takes up to about `max` files or vnodes of removed volumes; says how many, 0 if nothing is
+    /// left that nobody has.
     pub(crate) fn sweep_removals(&self, max: usize) -> Result<usize> {
         if !self.0.removals.lock().waiting {
             return Ok(0);
         }
-        // A removal's record is there a moment before it is known who has the volume; both come under this lock.
+        // A removal's record is there a moment before it is known who has the volume; both come
+        // under this lock.
         let catalog = self.0.catalog.lock();
         let mut removals = self.0.removals.lock();
         removals.held.retain(|(_, held)| held.by_anybody());
@@ -282,9 +313,14 @@ impl Partition {
         })?;
         removals.waiting = waits || next.is_some();
         let Some(next) = next else { return Ok(0) };
-        let reached = removals.reached.take().filter(|(of, _)| *of == next.id()).map(|(_, reached)| reached);
+        let reached =
+            removals.reached.take().filter(|(of, _)| *of == next.id()).map(|(_, reached)| reached);
         drop((removals, catalog));
-        if next.epoch == WHOLE_TREE { self.sweep_tree(next, max) } else { self.sweep_epoch(next, reached, max) }
+        if next.epoch == WHOLE_TREE {
+            self.sweep_tree(next, max)
+        } else {
+            self.sweep_epoch(next, reached, max)
+        }
     }
 
     /// Visits what is to be swept, until told to stop. A damaged record stays; scrub reports it.
@@ -292,16 +328,22 @@ impl Partition {
         let prefix = [kind::REMOVAL];
         self.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
             let removal = Removal::get(key, value);
-            if removal.is_none_or(&mut *visit) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if removal.is_none_or(&mut *visit) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })
     }
 
-    /// Whether no other removal of the tree waits, as far as is known from a look that takes little time.
+    /// Whether no other removal of the tree waits, as far as is known from a look that takes little
+    /// time.
     fn is_alone(&self, removal: Removal) -> Result<bool> {
         let (mut looked, mut alone) = (0, true);
         self.each_removal(&mut |other| {
             looked += 1;
-            alone = looked < REMOVALS_LOOKED_AT_MAX && (other.tree != removal.tree || other.id() == removal.id());
+            alone = looked < REMOVALS_LOOKED_AT_MAX
+                && (other.tree != removal.tree || other.id() == removal.id());
             alone
         })?;
         Ok(alone)
@@ -311,7 +353,10 @@ impl Partition {
         let media = &self.0.media;
         // A crash must not bring back what names the files.
         media.sync()?;
-        let files = media.disk.clear(removal.tree, max).map_err(|e| StoreError::from_io("removal of bodies", &e))?;
+        let files = media
+            .disk
+            .clear(removal.tree, max)
+            .map_err(|e| StoreError::from_io("removal of bodies", &e))?;
         if files == max {
             return Ok(files);
         }
@@ -331,7 +376,9 @@ impl Partition {
 
     /// A tree that began with this is no more, with the batch.
     fn leave(&self, origin: ForkOrigin, mut batch: Batch) -> Result<()> {
-        let Some(trunk) = self.tree_of(origin.tree)? else { return self.0.media.apply(&batch).map(drop) };
+        let Some(trunk) = self.tree_of(origin.tree)? else {
+            return self.0.media.apply(&batch).map(drop);
+        };
         let nobody_writes = trunk.writers.write();
         let catalog = self.0.catalog.lock();
         let mut header = trunk.header.lock();
@@ -436,7 +483,8 @@ impl Partition {
     }
 }
 
-/// What the batch does to a tree's header when less of it is shown than before; says whether nothing is.
+/// What the batch does to a tree's header when less of it is shown than before; says whether
+/// nothing is.
 fn put_rest(trunk: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
     let whole = !tree.has_head() && tree.sealed.is_empty();
     if whole {
@@ -461,8 +509,9 @@ struct Change {
     with_entries: bool,
 }
 
-/// Up to `max` notes of changes behind `reached`, of vnodes that may have records which only the removed epoch showed. Such a record is hidden
-/// from all that is shown behind it by one that is newer; or nothing is shown behind it.
+/// Up to `max` notes of changes behind `reached`, of vnodes that may have records which only the
+/// removed epoch showed. Such a record is hidden from all that is shown behind it by one that is
+/// newer; or nothing is shown behind it.
 fn changes_around(
     trunk: &TreeState,
     header: &TreeHeader,

@@ -1,8 +1,10 @@
-//! Checking everything while the partition is in use: records, bodies, and that they agree with each other.
+//! Checking everything while the partition is in use: records, bodies, and that they agree with
+//! each other.
 //!
-//! Records are checked as a scan finds them, bodies gate by gate. What spans several records (links, counts, usage) can be
-//! in the middle of a change when it is looked at; so what does not add up is looked at again, and only what is found
-//! again in exactly the same way counts. Nothing is repaired here.
+//! Records are checked as a scan finds them, bodies gate by gate. What spans several records
+//! (links, counts, usage) can be in the middle of a change when it is looked at; so what does not
+//! add up is looked at again, and only what is found again in exactly the same way counts. Nothing
+//! is repaired here.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +21,9 @@ use crate::header::{TreeHeader, ViewHeader};
 use crate::key::{self, kind};
 use crate::update::count;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, BodyLocation, Partition, StoreError, Usage, Vnode, Volume, orphan_bodies, record};
+use crate::{
+    BLOCK_BYTES, BodyLocation, Partition, StoreError, Usage, Vnode, Volume, orphan_bodies, record,
+};
 
 /// How far a scrub is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,20 +119,28 @@ impl fmt::Display for ScrubFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScrubFinding::DamagedRecord { key } => write!(f, "record {key} is damaged"),
-            ScrubFinding::DamagedBlock { fid, block } => write!(f, "block {block} of {fid} is damaged"),
+            ScrubFinding::DamagedBlock { fid, block } => {
+                write!(f, "block {block} of {fid} is damaged")
+            }
             ScrubFinding::LostBody { fid } => write!(f, "the body of {fid} is lost"),
             ScrubFinding::StrayBody { volume, file } => {
                 write!(f, "body file {file} of volume {} belongs to nothing", volume.0)
             }
-            ScrubFinding::DanglingEntry { dir, name } => write!(f, "entry {name:?} of {dir} names no file"),
+            ScrubFinding::DanglingEntry { dir, name } => {
+                write!(f, "entry {name:?} of {dir} names no file")
+            }
             ScrubFinding::StrayEntries { volume, dir } => {
                 write!(f, "entries below {}.{}, which is no directory", volume.0, dir.0)
             }
-            ScrubFinding::WrongLinks { fid, stored, counted } => write!(f, "{fid} has {counted} links, not {stored}"),
+            ScrubFinding::WrongLinks { fid, stored, counted } => {
+                write!(f, "{fid} has {counted} links, not {stored}")
+            }
             ScrubFinding::WrongEntries { fid, stored, counted } => {
                 write!(f, "{fid} has {counted} entries, not {stored}")
             }
-            ScrubFinding::WrongUsed { fid, stored, counted } => write!(f, "{fid} uses {counted} bytes, not {stored}"),
+            ScrubFinding::WrongUsed { fid, stored, counted } => {
+                write!(f, "{fid} uses {counted} bytes, not {stored}")
+            }
             ScrubFinding::WrongUsage { volume, stored, counted } => {
                 write!(f, "volume {} uses {counted:?}, not {stored:?}", volume.0)
             }
@@ -157,7 +169,11 @@ impl Partition {
     ///
     /// # Errors
     /// `Medium`. Damage is a finding, not an error.
-    pub fn scrub(&self, progress: &mut dyn FnMut(ScrubProgress), cancel: &AtomicBool) -> Result<ScrubReport> {
+    pub fn scrub(
+        &self,
+        progress: &mut dyn FnMut(ScrubProgress),
+        cancel: &AtomicBool,
+    ) -> Result<ScrubReport> {
         let mut scrub = Scrub { partition: self, report: ScrubReport::default(), progress, cancel };
         scrub.records()?;
         scrub.volumes()?;
@@ -181,7 +197,11 @@ const PROGRESS_EVERY: u64 = 1024;
 
 impl Scrub<'_> {
     fn go_on(&self) -> ControlFlow<()> {
-        if self.cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.cancel.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 
     fn found(&mut self, finding: ScrubFinding) {
@@ -221,7 +241,8 @@ impl Scrub<'_> {
                 if self.go_on().is_break() {
                     return Ok(());
                 }
-                // What was removed meanwhile is nobody's business, and damage of its header was found.
+                // What was removed meanwhile is nobody's business, and damage of its header was
+                // found.
                 if let Ok(Some(volume)) = self.partition.volume(volume.id) {
                     self.bodies(&volume)?;
                     self.tree(&volume)?;
@@ -284,11 +305,17 @@ impl Scrub<'_> {
                 BodyLocation::None => crate::vnode::initial_used(status.kind),
             };
             if counted != status.used {
-                self.found(ScrubFinding::WrongUsed { fid: status.fid, stored: status.used, counted });
+                self.found(ScrubFinding::WrongUsed {
+                    fid: status.fid,
+                    stored: status.used,
+                    counted,
+                });
             }
             let readable = match reader.vnode.place {
                 BodyLocation::File { .. } | BodyLocation::Origin => reader.file().map(drop),
-                BodyLocation::Inline | BodyLocation::None if status.kind == Kind::Directory => Ok(()),
+                BodyLocation::Inline | BodyLocation::None if status.kind == Kind::Directory => {
+                    Ok(())
+                }
                 BodyLocation::Inline | BodyLocation::None => reader.read(0, 1).map(drop),
             };
             if let Err(error) = readable {
@@ -325,7 +352,10 @@ impl Scrub<'_> {
     fn strays(&mut self, tree: VolumeId) -> Result<()> {
         let media = &self.partition.0.media;
         let mut names = Vec::new();
-        media.disk.list(tree, &mut |name| names.push(name)).map_err(|e| StoreError::from_io("list of bodies", &e))?;
+        media
+            .disk
+            .list(tree, &mut |name| names.push(name))
+            .map_err(|e| StoreError::from_io("list of bodies", &e))?;
         for name in names {
             let stray = match name {
                 Ok(name) => (!self.belongs(name)?).then(|| disk::file_name(name)),
@@ -436,7 +466,8 @@ struct Look {
 
 impl Look {
     fn entry(&mut self, volume: &Volume, dir: VnodeNo, entry: &record::BucketEntry) {
-        let Some(parent) = self.vnodes.get_mut(&dir).filter(|seen| seen.kind == Kind::Directory) else {
+        let Some(parent) = self.vnodes.get_mut(&dir).filter(|seen| seen.kind == Kind::Directory)
+        else {
             let finding = ScrubFinding::StrayEntries { volume: volume.id(), dir };
             if !self.findings.contains(&finding) {
                 self.findings.push(finding);
@@ -448,8 +479,12 @@ impl Look {
         let parent = parent.fid;
         let target = &entry.target;
         match self.vnodes.get_mut(&target.vnode) {
-            Some(seen) if seen.fid.unique == target.unique && seen.kind == target.kind => seen.names_counted += 1,
-            _ => self.findings.push(ScrubFinding::DanglingEntry { dir: parent, name: entry.name.clone() }),
+            Some(seen) if seen.fid.unique == target.unique && seen.kind == target.kind => {
+                seen.names_counted += 1;
+            }
+            _ => self
+                .findings
+                .push(ScrubFinding::DanglingEntry { dir: parent, name: entry.name.clone() }),
         }
     }
 
@@ -469,7 +504,11 @@ impl Look {
                 _ => seen.names_counted,
             };
             if counted != seen.links {
-                self.findings.push(ScrubFinding::WrongLinks { fid: seen.fid, stored: seen.links, counted });
+                self.findings.push(ScrubFinding::WrongLinks {
+                    fid: seen.fid,
+                    stored: seen.links,
+                    counted,
+                });
             }
         }
         let stored = volume.usage();
@@ -484,9 +523,14 @@ impl Look {
 pub(crate) fn checks(key: &[u8], value: &[u8]) -> bool {
     let number = |at| key::number_at(key, at).unwrap_or_default();
     match key.first() {
-        Some(&kind::VNODE) => record::decode_vnode(key, VolumeId(number(0)), VnodeNo(number(1)), value).is_ok(),
+        Some(&kind::VNODE) => {
+            record::decode_vnode(key, VolumeId(number(0)), VnodeNo(number(1)), value).is_ok()
+        }
         Some(&kind::ENTRIES) => record::decode_bucket(key, value).is_ok(),
-        Some(&kind::SUMS) => record::decode_sums(key, value).is_ok() || record::decode_sealed_sums(key, value).is_ok(),
+        Some(&kind::SUMS) => {
+            record::decode_sums(key, value).is_ok()
+                || record::decode_sealed_sums(key, value).is_ok()
+        }
         Some(&kind::CIPHER) => record::TreeKeyRecord::decode(key, value).is_ok(),
         Some(&kind::VOLUME) => TreeHeader::decode(key, value).is_ok(),
         Some(&kind::VIEW) => ViewHeader::decode(key, value).is_ok(),

@@ -1,4 +1,5 @@
-//! Sessions as a partition keeps them over a restart: their numbers, records and last replies, and clients' incarnations.
+//! Sessions as a partition keeps them over a restart: their numbers, records and last replies, and
+//! clients' incarnations.
 
 use std::ops::ControlFlow;
 
@@ -79,7 +80,8 @@ impl Partition {
     pub fn sessions(&self) -> Result<Vec<SessionRecord>> {
         let mut sessions = Vec::new();
         self.each(&[kind::SESSION], &mut |key, value| {
-            let session = SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("session", key))?);
+            let session =
+                SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("session", key))?);
             sessions.push(record::decode_session(key, session, value)?);
             Ok(())
         })?;
@@ -125,14 +127,16 @@ impl Partition {
         Ok(replies)
     }
 
-    /// Removes the replies of sessions that are not `known`: those of sessions without a record, which ended with the process.
+    /// Removes the replies of sessions that are not `known`: those of sessions without a record,
+    /// which ended with the process.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn forget_replies(&self, known: &dyn Fn(SessionId) -> bool) -> Result<()> {
         let mut stray = std::collections::BTreeSet::new();
         self.each(&[kind::REPLY], &mut |key, _| {
-            let session = SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("reply", key))?);
+            let session =
+                SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("reply", key))?);
             if !known(session) {
                 stray.insert(session);
             }
@@ -148,7 +152,10 @@ impl Partition {
     pub fn incarnation(&self, client: ClientId) -> Result<Option<u64>> {
         let key = key::client(client);
         let value = self.0.media.engine.get(&key)?;
-        Ok(value.map(|value| decode_client(&key, &value)).transpose()?.map(|(incarnation, _)| incarnation))
+        Ok(value
+            .map(|value| decode_client(&key, &value))
+            .transpose()?
+            .map(|(incarnation, _)| incarnation))
     }
 
     /// Records a client's incarnation (unstable until the next sync).
@@ -162,8 +169,10 @@ impl Partition {
         self.0.media.apply(&batch).map(drop)
     }
 
-    /// Goes through clients' records behind `after`, at most `count` of them: whoever is not here and was away on `day - kept` already is forgotten, and of who
-    /// is away the day is noted. How many were forgotten, and where to go on; `None`: those were all. Whoever calls makes sure that no client comes meanwhile.
+    /// Goes through clients' records behind `after`, at most `count` of them: whoever is not here
+    /// and was away on `day - kept` already is forgotten, and of who is away the day is noted. How
+    /// many were forgotten, and where to go on; `None`: those were all. Whoever calls makes sure
+    /// that no client comes meanwhile.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.

@@ -2,7 +2,8 @@
 
 use parking_lot::{Condvar, Mutex};
 
-/// One runs at a time; those who come meanwhile share the next one. So however often it is asked for, it runs twice in the time that it takes once.
+/// One runs at a time; those who come meanwhile share the next one. So however often it is asked
+/// for, it runs twice in the time that it takes once.
 #[derive(Default)]
 pub(crate) struct Together {
     state: Mutex<State>,
@@ -19,7 +20,8 @@ struct State {
 }
 
 impl Together {
-    /// Does the work, or waits for somebody's that begins after now. Where that fails, each does it anew and hears why.
+    /// Does the work, or waits for somebody's that begins after now. Where that fails, each does it
+    /// anew and hears why.
     pub fn run<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state.lock();
         let wanted = state.begun + 1;

@@ -1,4 +1,5 @@
-//! Checksums of blocks: the crc32c of a block's bytes up to the end of the body, the rest taken as zeros.
+//! Checksums of blocks: the crc32c of a block's bytes up to the end of the body, the rest taken as
+//! zeros.
 
 use std::sync::LazyLock;
 
@@ -12,10 +13,12 @@ static ZEROS: [u8; BLOCK] = [0; BLOCK];
 /// The sum of a block of zeros that is no hole.
 pub(crate) static OF_ZEROS: LazyLock<u32> = LazyLock::new(|| of_block(&[]));
 
-/// The sum of a block that begins with `bytes`. Never 0, which means a hole: a crc of 0 counts as 1.
+/// The sum of a block that begins with `bytes`. Never 0, which means a hole: a crc of 0 counts as
+/// 1.
 pub(crate) fn of_block(bytes: &[u8]) -> u32 {
     let sum = crc32c::crc32c(bytes);
-    let sum = if bytes.len() < BLOCK { crc32c::crc32c_append(sum, &ZEROS[bytes.len()..]) } else { sum };
+    let sum =
+        if bytes.len() < BLOCK { crc32c::crc32c_append(sum, &ZEROS[bytes.len()..]) } else { sum };
     sum.max(1)
 }
 

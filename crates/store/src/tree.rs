@@ -1,13 +1,15 @@
 //! Records of one tree as one epoch of it shows them.
 //!
-//! Every record of the tree carries the epoch that wrote it. What a reader of epoch E sees under a prefix is the newest
-//! record not newer than E. A tree that was never sealed has all its records in its first epoch, so one exact get
-//! finds them; in a later epoch a miss needs a scan.
+//! Every record of the tree carries the epoch that wrote it. What a reader of epoch E sees under a
+//! prefix is the newest record not newer than E. A tree that was never sealed has all its records
+//! in its first epoch, so one exact get finds them; in a later epoch a miss needs a scan.
 //!
-//! Only the head is written. Up to the newest sealed epoch that a volume shows, the *floor*, records stay as they are; what is newer, the
-//! head alone sees. So what it puts takes the place of newer records than the floor, and what it erases leaves a tombstone only over an older one.
-//! Newer records than the floor, in other epochs than the head's own, are there only after the volume of a sealed epoch was removed. So between two
-//! sealed epochs that are shown there is at most one record under a prefix, but for what the sweep after a removal has not come to.
+//! Only the head is written. Up to the newest sealed epoch that a volume shows, the *floor*,
+//! records stay as they are; what is newer, the head alone sees. So what it puts takes the place of
+//! newer records than the floor, and what it erases leaves a tombstone only over an older one.
+//! Newer records than the floor, in other epochs than the head's own, are there only after the
+//! volume of a sealed epoch was removed. So between two sealed epochs that are shown there is at
+//! most one record under a prefix, but for what the sweep after a removal has not come to.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,8 +29,9 @@ use crate::{BodyLocation, StoreError, StoredEntry, Vnode};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Bits of a hash that tell buckets apart: the low 4 hold the index in the bucket, the top 2 stay 0 so that cookies are
-/// positive as signed numbers. Unit tests use few buckets, so that collisions are everyday.
+/// Bits of a hash that tell buckets apart: the low 4 hold the index in the bucket, the top 2 stay 0
+/// so that cookies are positive as signed numbers. Unit tests use few buckets, so that collisions
+/// are everyday.
 const HASH_MASK: u64 = if cfg!(test) { 0x3f0 } else { 0x3fff_ffff_ffff_fff0 };
 
 /// See the head of the file.
@@ -121,7 +124,8 @@ impl EpochView {
         Ok(())
     }
 
-    /// Puts a vnode's record as the epoch that is being sealed shows it, and as the next one begins with it. Its body file in the head stays.
+    /// Puts a vnode's record as the epoch that is being sealed shows it, and as the next one begins
+    /// with it. Its body file in the head stays.
     pub(crate) fn put_split(&self, sealed: &Vnode, head: &Vnode, batch: &mut Batch) -> Result<()> {
         let prefix = key::of_vnode(kind::VNODE, self.id, head.no());
         if self.has_gap() {
@@ -154,7 +158,8 @@ impl EpochView {
             batch.put(&key, &self.encode_sums(no, &key, sealed)?);
         }
         let key = prefix.epoch(self.epoch + 1);
-        let value = if holes(head) { record::tombstone(&key) } else { self.encode_sums(no, &key, head)? };
+        let value =
+            if holes(head) { record::tombstone(&key) } else { self.encode_sums(no, &key, head)? };
         batch.put(&key, &value);
         Ok(())
     }
@@ -167,22 +172,37 @@ impl EpochView {
         self.erase(&key::of_vnode(kind::VNODE, self.id, no), batch)
     }
 
-    /// Body files of a vnode's records that the head alone sees and that are about to go, unless the new record, or one that stays, names them: copies
-    /// that were made for a sealed epoch whose volume was removed since.
-    fn discard_covered(&self, no: VnodeNo, new: Option<BodyLocation>, batch: &mut Batch) -> Result<()> {
+    /// Body files of a vnode's records that the head alone sees and that are about to go, unless
+    /// the new record, or one that stays, names them: copies that were made for a sealed epoch
+    /// whose volume was removed since.
+    fn discard_covered(
+        &self,
+        no: VnodeNo,
+        new: Option<BodyLocation>,
+        batch: &mut Batch,
+    ) -> Result<()> {
         let mut gone = Vec::new();
         let prefix = key::of_vnode(kind::VNODE, self.id, no);
-        self.media.engine.scan(&prefix.epoch(self.epoch - 1), &prefix_end(&prefix), &mut |key, value| {
-            let place = record::decode_vnode(key, self.id, no, value).ok().flatten().map(|vnode| vnode.place);
-            if key::epoch_of(key) > self.floor {
-                gone.extend(place);
-                return ControlFlow::Continue(());
-            }
-            // Older ones name this file, or older files.
-            gone.retain(|gone| Some(*gone) != place);
-            ControlFlow::Break(())
-        })?;
-        gone.iter().filter(|gone| Some(**gone) != new).for_each(|gone| self.discard(no, *gone, batch));
+        self.media.engine.scan(
+            &prefix.epoch(self.epoch - 1),
+            &prefix_end(&prefix),
+            &mut |key, value| {
+                let place = record::decode_vnode(key, self.id, no, value)
+                    .ok()
+                    .flatten()
+                    .map(|vnode| vnode.place);
+                if key::epoch_of(key) > self.floor {
+                    gone.extend(place);
+                    return ControlFlow::Continue(());
+                }
+                // Older ones name this file, or older files.
+                gone.retain(|gone| Some(*gone) != place);
+                ControlFlow::Break(())
+            },
+        )?;
+        gone.iter()
+            .filter(|gone| Some(**gone) != new)
+            .for_each(|gone| self.discard(no, *gone, batch));
         Ok(())
     }
 
@@ -201,7 +221,8 @@ impl EpochView {
         self.is_layered() && self.epoch > self.floor + 1
     }
 
-    /// Before a record is put under `prefix`: those that it takes the place of, in other epochs, go.
+    /// Before a record is put under `prefix`: those that it takes the place of, in other epochs,
+    /// go.
     pub(crate) fn make_way(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
         if self.has_gap() {
             self.remove_covered(prefix, batch)?;
@@ -213,7 +234,9 @@ impl EpochView {
     pub(crate) fn erase(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
         let key = self.current(prefix);
         let is_shown = match self.is_layered() {
-            true => self.remove_covered(prefix, batch)?.map_or_else(|| self.inherits(prefix), Ok)?,
+            true => {
+                self.remove_covered(prefix, batch)?.map_or_else(|| self.inherits(prefix), Ok)?
+            }
             false => false,
         };
         if is_shown {
@@ -224,7 +247,8 @@ impl EpochView {
         Ok(())
     }
 
-    /// Removes the records below the head's own that the head alone sees; says whether there is one that a sealed epoch shows, which may be a tombstone.
+    /// Removes the records below the head's own that the head alone sees; says whether there is one
+    /// that a sealed epoch shows, which may be a tombstone.
     fn remove_covered(&self, prefix: &[u8], batch: &mut Batch) -> Result<Option<bool>> {
         let from = [prefix, &(!(self.epoch - 1)).to_be_bytes()].concat();
         let mut shown = None;
@@ -241,13 +265,15 @@ impl EpochView {
         Ok(shown)
     }
 
-    /// Notes for releases and for the sweep that the vnode, or what hangs on it, is changed in this epoch.
+    /// Notes for releases and for the sweep that the vnode, or what hangs on it, is changed in this
+    /// epoch.
     pub(crate) fn note_change(&self, no: VnodeNo, batch: &mut Batch) {
         let key = key::change(self.id, self.epoch, no);
         batch.put(&key, &record::encode_change(&key));
     }
 
-    /// The same of a bucket of a directory, beside the directory: a large one is neither sent nor swept as a whole.
+    /// The same of a bucket of a directory, beside the directory: a large one is neither sent nor
+    /// swept as a whole.
     pub(crate) fn note_bucket(&self, dir: VnodeNo, hash: u64, batch: &mut Batch) {
         let key = key::change(self.id, self.epoch, dir).number(hash);
         batch.put(&key, &record::encode_change(&key));
@@ -255,7 +281,13 @@ impl EpochView {
 
     /// The same tree as an older epoch, which a volume shows, has it.
     pub(crate) fn at(&self, epoch: u64) -> EpochView {
-        EpochView { media: Arc::clone(&self.media), epoch, floor: epoch, origin: self.origin.clone(), ..*self }
+        EpochView {
+            media: Arc::clone(&self.media),
+            epoch,
+            floor: epoch,
+            origin: self.origin.clone(),
+            ..*self
+        }
     }
 
     pub(crate) fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
@@ -267,8 +299,10 @@ impl EpochView {
         if self.is_layered() {
             return Ok(nos.iter().map(|no| self.vnode(*no)).collect());
         }
-        let keys: Vec<key::Key> =
-            nos.iter().map(|no| key::of_vnode(kind::VNODE, self.id, *no).epoch(self.epoch)).collect();
+        let keys: Vec<key::Key> = nos
+            .iter()
+            .map(|no| key::of_vnode(kind::VNODE, self.id, *no).epoch(self.epoch))
+            .collect();
         let values = self.media.engine.get_many(&keys)?;
         let decode = |((no, key), value): ((&VnodeNo, &key::Key), Option<Vec<u8>>)| match value {
             Some(value) => record::decode_vnode(key, self.shown, *no, &value),
@@ -341,14 +375,20 @@ impl EpochView {
 
     /// The hash that names of this volume are kept under.
     pub(crate) fn hash(&self, name: &[u8]) -> u64 {
-        SipHasher13::new_with_keys(self.hash_key as u64, (self.hash_key >> 64) as u64).hash(name) & HASH_MASK
+        SipHasher13::new_with_keys(self.hash_key as u64, (self.hash_key >> 64) as u64).hash(name)
+            & HASH_MASK
     }
 
     pub(crate) fn bucket(&self, dir: VnodeNo, hash: u64) -> Result<Vec<BucketEntry>> {
         self.bucket_at(dir, hash, self.epoch)
     }
 
-    pub(crate) fn bucket_at(&self, dir: VnodeNo, hash: u64, epoch: u64) -> Result<Vec<BucketEntry>> {
+    pub(crate) fn bucket_at(
+        &self,
+        dir: VnodeNo,
+        hash: u64,
+        epoch: u64,
+    ) -> Result<Vec<BucketEntry>> {
         match self.newest(&key::entries(self.id, dir, hash), epoch)? {
             Some((key, value)) => record::decode_bucket(&key, &value),
             None => Ok(Vec::new()),
@@ -423,5 +463,9 @@ impl EpochView {
 
 /// An entry of a bucket, with its cookie.
 pub(crate) fn entry(hash: u64, found: BucketEntry) -> StoredEntry {
-    StoredEntry { cookie: (hash | u64::from(found.index)) + 1, name: found.name, target: found.target }
+    StoredEntry {
+        cookie: (hash | u64::from(found.index)) + 1,
+        name: found.name,
+        target: found.target,
+    }
 }

@@ -1,8 +1,10 @@
-//! What all volumes of one tree share while any of them is used: the header, the head, and who writes.
+//! What all volumes of one tree share while any of them is used: the header, the head, and who
+//! writes.
 //!
-//! Model. The head is written by updates. An update *writes* from the first body that it holds, at the latest from its commit, to its end;
-//! any number write at a time. To seal the head, or to remove its volume, is done while nobody writes: so each batch is wholly in the epoch
-//! before or the one after, and a body that is changed in an epoch is committed in it.
+//! Model. The head is written by updates. An update *writes* from the first body that it holds, at
+//! the latest from its commit, to its end; any number write at a time. To seal the head, or to
+//! remove its volume, is done while nobody writes: so each batch is wholly in the epoch before or
+//! the one after, and a body that is changed in an epoch is committed in it.
 //!
 //! Locks, in this order: `writers`, gates of bodies, the partition's catalog, `header`, `usage`.
 
@@ -52,8 +54,8 @@ pub(crate) struct TreeState {
 
 /// The header, and the slots between what is handed out and what is set aside.
 ///
-/// Slots go to sessions in whole runs, and one by one from runs that no session has: a session knows the key of its
-/// runs, and with it the fids of all files in them.
+/// Slots go to sessions in whole runs, and one by one from runs that no session has: a session
+/// knows the key of its runs, and with it the fids of all files in them.
 pub(crate) struct HeaderState {
     pub(crate) stored: TreeHeader,
     /// The first slot of the next run.
@@ -121,18 +123,26 @@ impl TreeState {
         self.based.store(header.base.is_some(), Ordering::SeqCst);
     }
 
-    /// Whether the read-write volume shows a sealed epoch, and takes no changes. It stays so while the caller writes.
+    /// Whether the read-write volume shows a sealed epoch, and takes no changes. It stays so while
+    /// the caller writes.
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::SeqCst)
     }
 
-    /// Whether the header says what the read-write volume is a copy of. It stays so while the caller writes, unless he ends it.
+    /// Whether the header says what the read-write volume is a copy of. It stays so while the
+    /// caller writes, unless he ends it.
     pub(crate) fn is_based(&self) -> bool {
         self.based.load(Ordering::SeqCst)
     }
 
-    /// The read-write volume is changed by `batch`, and a copy no more; with other limits, if they are given.
-    pub(crate) fn change_fields(&self, quota: Option<VolumeQuota>, changes: bool, batch: Batch) -> Result<()> {
+    /// The read-write volume is changed by `batch`, and a copy no more; with other limits, if they
+    /// are given.
+    pub(crate) fn change_fields(
+        &self,
+        quota: Option<VolumeQuota>,
+        changes: bool,
+        batch: Batch,
+    ) -> Result<()> {
         let mut header = self.header.lock();
         let stored = &header.stored;
         let base = stored.base.filter(|_| !changes);
@@ -147,8 +157,8 @@ impl TreeState {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// The caller writes. Whoever writes already may come again, also while somebody waits for all to be done: he holds what others who are to
-    /// be done may need.
+    /// The caller writes. Whoever writes already may come again, also while somebody waits for all
+    /// to be done: he holds what others who are to be done may need.
     pub(crate) fn write(&self) -> WriteGuard {
         self.writers.read_arc_recursive()
     }
@@ -165,7 +175,12 @@ impl TreeState {
     }
 
     /// Changes the header, durably after the next sync; `batch` is applied with it.
-    pub(crate) fn change(&self, header: &mut HeaderState, new: TreeHeader, mut batch: Batch) -> Result<()> {
+    pub(crate) fn change(
+        &self,
+        header: &mut HeaderState,
+        new: TreeHeader,
+        mut batch: Batch,
+    ) -> Result<()> {
         put_header(self.id, &new, &mut batch);
         self.media.apply(&batch)?;
         header.stored = new;
@@ -220,13 +235,15 @@ impl TreeState {
         self.media.sync()
     }
 
-    /// Slots that the header sets aside may be in use, as after a start: vnodes with them come in from another server.
+    /// Slots that the header sets aside may be in use, as after a start: vnodes with them come in
+    /// from another server.
     pub(crate) fn skip_slots(&self, header: &mut HeaderState) {
         *header = HeaderState::new(header.stored.clone());
         self.use_slot(header.stored.next_slot);
     }
 
-    /// Whether this life or an earlier one may have given the slot to somebody; and whether a vnode may have taken it.
+    /// Whether this life or an earlier one may have given the slot to somebody; and whether a vnode
+    /// may have taken it.
     pub(crate) fn slot(&self, slot: u64) -> (bool, bool) {
         let given = (1..self.header.lock().stored.next_slot).contains(&slot);
         (given, slot <= self.slots_used.load(Ordering::SeqCst))
@@ -238,9 +255,22 @@ impl TreeState {
     }
 }
 
-fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader, origin: Option<Arc<EpochView>>) -> EpochView {
+fn head_of(
+    media: &Arc<Media>,
+    id: VolumeId,
+    header: &TreeHeader,
+    origin: Option<Arc<EpochView>>,
+) -> EpochView {
     let TreeHeader { epoch, hash_key, .. } = *header;
-    EpochView { media: media.clone(), id, shown: id, epoch, floor: header.floor(), hash_key, origin }
+    EpochView {
+        media: media.clone(),
+        id,
+        shown: id,
+        epoch,
+        floor: header.floor(),
+        hash_key,
+        origin,
+    }
 }
 
 /// Of a frozen volume the newest sealed epoch, in its own name.

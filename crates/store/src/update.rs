@@ -1,7 +1,9 @@
-//! What one operation changes: gathered here, applied as one batch by [`crate::Volume::commit`] (ST-1).
+//! What one operation changes: gathered here, applied as one batch by [`crate::Volume::commit`]
+//! (ST-1).
 //!
-//! An update that wrote to bodies holds their gates until it is committed or dropped. Dropped after a write, it leaves
-//! blocks that may disagree with their sums; the body is then suspect until the next settling sums it anew.
+//! An update that wrote to bodies holds their gates until it is committed or dropped. Dropped after
+//! a write, it leaves blocks that may disagree with their sums; the body is then suspect until the
+//! next settling sums it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -108,10 +110,13 @@ impl Drop for BodyInUpdate {
 
 /// Key of the mark that a body file has unstable writes.
 pub(crate) fn unstable_key(name: BodyName) -> key::Key {
-    key::of_vnode(kind::UNSTABLE, name.volume, name.vnode).number(name.epoch).number(u64::from(name.generation))
+    key::of_vnode(kind::UNSTABLE, name.volume, name.vnode)
+        .number(name.epoch)
+        .number(u64::from(name.generation))
 }
 
-/// Sums that are removed one by one; more are removed as a range, which the engine does not like too many of.
+/// Sums that are removed one by one; more are removed as a range, which the engine does not like
+/// too many of.
 const CUT_ONE_BY_ONE_MAX: usize = 64;
 
 impl Update {
@@ -120,14 +125,16 @@ impl Update {
         Update::default()
     }
 
-    /// A vnode that was not there before: counts one file more. May be followed by `put_vnode` of the same vnode.
+    /// A vnode that was not there before: counts one file more. May be followed by `put_vnode` of
+    /// the same vnode.
     pub fn create_vnode(&mut self, vnode: &Vnode) {
         self.files_delta += 1;
         self.bytes_delta += initial_used(vnode.status.kind) as i64;
         self.put_vnode(vnode);
     }
 
-    /// The new state of a vnode; the last one given counts. Needed after every body, entry and attribute operation.
+    /// The new state of a vnode; the last one given counts. Needed after every body, entry and
+    /// attribute operation.
     pub fn put_vnode(&mut self, vnode: &Vnode) {
         set(&mut self.vnodes, vnode.no(), Some(vnode.clone()));
     }
@@ -204,7 +211,11 @@ impl Update {
 
     /// What this update makes of a bucket, or found it to be.
     pub(crate) fn bucket(&self, dir: VnodeNo, hash: u64) -> Option<&Vec<BucketEntry>> {
-        self.buckets.iter().chain(&self.looked).find(|(of, _)| *of == (dir, hash)).map(|(_, bucket)| bucket)
+        self.buckets
+            .iter()
+            .chain(&self.looked)
+            .find(|(of, _)| *of == (dir, hash))
+            .map(|(_, bucket)| bucket)
     }
 
     pub(crate) fn set_looked(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {
@@ -225,12 +236,23 @@ impl Update {
     }
 
     /// What this update makes of attributes: names with new values or none.
-    pub(crate) fn xattrs(&self, vnode: VnodeNo) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
-        self.xattrs.iter().filter(move |((of, _), _)| *of == vnode).map(|((_, name), value)| (name, value))
+    pub(crate) fn xattrs(
+        &self,
+        vnode: VnodeNo,
+    ) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
+        self.xattrs
+            .iter()
+            .filter(move |((of, _), _)| *of == vnode)
+            .map(|((_, name), value)| (name, value))
     }
 
     /// Sums as this update leaves them.
-    pub(crate) fn sums(&self, tree: &EpochView, vnode: VnodeNo, group: u64) -> Result<Sums, StoreError> {
+    pub(crate) fn sums(
+        &self,
+        tree: &EpochView,
+        vnode: VnodeNo,
+        group: u64,
+    ) -> Result<Sums, StoreError> {
         if let Some(sums) = self.sums.get(&(vnode, group)) {
             return Ok(*sums);
         }
@@ -250,7 +272,12 @@ impl Update {
     }
 
     /// Every group from `from` on becomes a hole; says how many blocks were none.
-    pub(crate) fn cut_sums(&mut self, tree: &EpochView, vnode: VnodeNo, from: u64) -> Result<u64, StoreError> {
+    pub(crate) fn cut_sums(
+        &mut self,
+        tree: &EpochView,
+        vnode: VnodeNo,
+        from: u64,
+    ) -> Result<u64, StoreError> {
         let mut blocks = 0;
         tree.each_group(vnode, from, &mut |group, stored| {
             if !self.sums.contains_key(&(vnode, group))
@@ -332,16 +359,24 @@ impl Update {
     fn fill_sums(&self, tree: &EpochView, batch: &mut Batch) -> Result<(), StoreError> {
         for (no, from) in &self.cut_sums {
             let mut groups = Vec::new();
-            let at_once = |count: usize| count > CUT_ONE_BY_ONE_MAX && !tree.is_sealed() && tree.origin.is_none();
+            let at_once = |count: usize| {
+                count > CUT_ONE_BY_ONE_MAX && !tree.is_sealed() && tree.origin.is_none()
+            };
             tree.each_group(*no, *from, &mut |group, _| {
                 groups.push(group);
-                if at_once(groups.len()) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if at_once(groups.len()) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             })?;
             if at_once(groups.len()) {
                 let prefix = key::of_vnode(kind::SUMS, tree.id, *no);
                 batch.delete_range(&prefix.number(*from), &crate::engine::prefix_end(&prefix));
             } else {
-                groups.iter().try_for_each(|group| tree.erase(&key::sums(tree.id, *no, *group), batch))?;
+                groups
+                    .iter()
+                    .try_for_each(|group| tree.erase(&key::sums(tree.id, *no, *group), batch))?;
             }
         }
         for ((no, group), sums) in &self.sums {
@@ -412,7 +447,12 @@ pub(crate) fn count(sums: &Sums) -> u64 {
     sums.iter().filter(|sum| **sum != 0).count() as u64
 }
 
-fn put_bytes(tree: &EpochView, prefix: &[u8], bytes: Option<&[u8]>, batch: &mut Batch) -> Result<(), StoreError> {
+fn put_bytes(
+    tree: &EpochView,
+    prefix: &[u8],
+    bytes: Option<&[u8]>,
+    batch: &mut Batch,
+) -> Result<(), StoreError> {
     match bytes {
         Some(bytes) => {
             tree.make_way(prefix, batch)?;

@@ -1,11 +1,14 @@
-//! Taking away the records of one vnode that no volume shows, after the volume of an epoch was removed.
+//! Taking away the records of one vnode that no volume shows, after the volume of an epoch was
+//! removed.
 //!
-//! Of the records under one prefix (one version an epoch), each shown epoch sees the newest that is not newer than itself; the head, whatever
-//! is newest. What nobody sees goes, and so does a tombstone that hides nothing any more. Body files go with the last record that names them.
+//! Of the records under one prefix (one version an epoch), each shown epoch sees the newest that is
+//! not newer than itself; the head, whatever is newest. What nobody sees goes, and so does a
+//! tombstone that hides nothing any more. Body files go with the last record that names them.
 //!
-//! Meanwhile others write. They put and erase records of the head's epoch alone, and whatever they do there hides what it hid before. So older
-//! records may be taken away beside them; of the head's own only tombstones ever go, while nobody writes. A seal would make the head's view
-//! one more: it waits.
+//! Meanwhile others write. They put and erase records of the head's epoch alone, and whatever they
+//! do there hides what it hid before. So older records may be taken away beside them; of the head's
+//! own only tombstones ever go, while nobody writes. A seal would make the head's view one more: it
+//! waits.
 
 use std::ops::ControlFlow;
 
@@ -47,8 +50,8 @@ impl Shown {
         Shown(header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect())
     }
 
-    /// Which of the versions, newest first, are to go. `sees` says of a shown epoch whether it looks at such records at all; `below`: whether the tree's origin has
-    /// something under them.
+    /// Which of the versions, newest first, are to go. `sees` says of a shown epoch whether it
+    /// looks at such records at all; `below`: whether the tree's origin has something under them.
     fn unseen<'a>(
         &self,
         versions: &'a [Version],
@@ -59,10 +62,13 @@ impl Shown {
             let newer = at.checked_sub(1).map_or(u64::MAX, |newer| versions[newer].epoch() - 1);
             let version = &versions[at];
             // The head sees the newest, whatever its epoch.
-            let mut seers = self
-                .0
-                .iter()
-                .filter(|shown| if **shown == u64::MAX { at == 0 } else { (version.epoch()..=newer).contains(*shown) });
+            let mut seers = self.0.iter().filter(|shown| {
+                if **shown == u64::MAX {
+                    at == 0
+                } else {
+                    (version.epoch()..=newer).contains(*shown)
+                }
+            });
             seers.any(|shown| sees(*shown, version))
         };
         let mut gone: Vec<&Version> = Vec::new();
@@ -81,7 +87,8 @@ impl Shown {
 }
 
 impl TreeState {
-    /// Takes away what nobody sees of the vnode and of what hangs on it; of entries only if it is told to.
+    /// Takes away what nobody sees of the vnode and of what hangs on it; of entries only if it is
+    /// told to.
     pub(crate) fn tidy(&self, no: VnodeNo, with_entries: bool) -> Result<()> {
         let mut tombstones = Vec::new();
         {
@@ -122,8 +129,10 @@ impl TreeState {
         let header = self.header.lock().stored.clone();
         let mut batch = Batch::default();
         let vnodes = self.vnode_records(no)?;
-        let versions: Vec<Version> =
-            vnodes.iter().map(|(key, vnode)| Version { key: key.clone(), tombstone: vnode.is_none() }).collect();
+        let versions: Vec<Version> = vnodes
+            .iter()
+            .map(|(key, vnode)| Version { key: key.clone(), tombstone: vnode.is_none() })
+            .collect();
         let gone = self.tidy_versions(&header, &versions, &|_, _| true, tombstones, &mut batch)?;
         let places = |keep: bool| -> Vec<BodyLocation> {
             let of = vnodes.iter().filter(|(key, _)| gone.contains(key) != keep);
@@ -135,13 +144,17 @@ impl TreeState {
         for place in dropped {
             self.head().discard(no, place, &mut batch);
         }
-        // Who shows the vnode in a file, or without a body, does not look at an inline one; but the head's own may be the backup of one in a file.
+        // Who shows the vnode in a file, or without a body, does not look at an inline one; but the
+        // head's own may be the backup of one in a file.
         let inline = |epoch: u64| {
             let vnode = vnodes.iter().find(|(key, _)| key::epoch_of(key) <= epoch);
-            vnode.is_some_and(|(_, vnode)| vnode.as_ref().is_some_and(|vnode| vnode.place == BodyLocation::Inline))
+            vnode.is_some_and(|(_, vnode)| {
+                vnode.as_ref().is_some_and(|vnode| vnode.place == BodyLocation::Inline)
+            })
         };
-        let sees_inline =
-            |epoch: u64, version: &Version| inline(epoch) || (epoch == u64::MAX && version.epoch() > header.floor());
+        let sees_inline = |epoch: u64, version: &Version| {
+            inline(epoch) || (epoch == u64::MAX && version.epoch() > header.floor())
+        };
         let everybody = |_: u64, _: &Version| true;
         for (kind, sees) in [
             (kind::INLINE, &sees_inline as &dyn Fn(u64, &Version) -> bool),
@@ -170,13 +183,21 @@ impl TreeState {
         found
     }
 
-    /// Records from `from` to `end`, about `max` of them but all versions of each; and where the next one begins.
-    fn versions(&self, from: &[u8], end: &[u8], max: usize) -> Result<(Vec<Version>, Option<Vec<u8>>)> {
+    /// Records from `from` to `end`, about `max` of them but all versions of each; and where the
+    /// next one begins.
+    fn versions(
+        &self,
+        from: &[u8],
+        end: &[u8],
+        max: usize,
+    ) -> Result<(Vec<Version>, Option<Vec<u8>>)> {
         let mut found: Vec<Version> = Vec::new();
         let mut rest = None;
         self.media.engine.scan(from, end, &mut |key, value| {
             let version = Version { key: key.to_vec(), tombstone: record::is_tombstone(value) };
-            if found.len() >= max && found.last().is_some_and(|last| last.prefix() != version.prefix()) {
+            if found.len() >= max
+                && found.last().is_some_and(|last| last.prefix() != version.prefix())
+            {
                 rest = Some(version.key);
                 return ControlFlow::Break(());
             }
@@ -186,7 +207,8 @@ impl TreeState {
         Ok((found, rest))
     }
 
-    /// Puts the removal of what nobody sees into the batch; says what that is. Tombstones of the head's epoch are left to others.
+    /// Puts the removal of what nobody sees into the batch; says what that is. Tombstones of the
+    /// head's epoch are left to others.
     fn tidy_versions(
         &self,
         header: &TreeHeader,
@@ -199,7 +221,8 @@ impl TreeState {
         let mut gone = Vec::new();
         for versions in versions.chunk_by(|one, next| one.prefix() == next.prefix()) {
             // Only a tombstone hides anything.
-            let below = versions.iter().any(|version| version.tombstone) && head.inherits(versions[0].prefix())?;
+            let below = versions.iter().any(|version| version.tombstone)
+                && head.inherits(versions[0].prefix())?;
             for version in shown.unseen(versions, below, sees) {
                 let written_now = version.epoch() == header.epoch && header.has_head();
                 if written_now && version.tombstone {

@@ -30,15 +30,17 @@ impl BodyLocation {
     }
 }
 
-/// One vnode. `status.size`, `status.used` and `place` are kept by the volume's body operations, `entries` by its
-/// entry operations, `has_xattr` by its attribute operations; everything else is the caller's.
+/// One vnode. `status.size`, `status.used` and `place` are kept by the volume's body operations,
+/// `entries` by its entry operations, `has_xattr` by its attribute operations; everything else is
+/// the caller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vnode {
     /// What `stat` shows.
     pub status: Status,
     /// The verifier of an exclusive create, or 0.
     pub exclusive: u64,
-    /// The directory that names this directory (the root names itself); of other kinds the directory that first named it.
+    /// The directory that names this directory (the root names itself); of other kinds the
+    /// directory that first named it.
     pub parent: VnodeNo,
     /// Entries of a directory, otherwise 0.
     pub entries: u64,
@@ -46,18 +48,28 @@ pub struct Vnode {
     pub place: BodyLocation,
     /// How many body files this vnode has had.
     pub generations: u32,
-    /// The epoch in which an older one's body file became the head's alone, because the sealed epochs got a copy (`copy_on_write.rs`); 0: never. Kept
-    /// by body operations.
+    /// The epoch in which an older one's body file became the head's alone, because the sealed
+    /// epochs got a copy (`copy_on_write.rs`); 0: never. Kept by body operations.
     pub own_since: u64,
     /// Whether there are extended attributes.
     pub has_xattr: bool,
-    /// The body's file was handed to a kernel, which may have it for as long as the vnode lives (PT-4). The caller's.
+    /// The body's file was handed to a kernel, which may have it for as long as the vnode lives
+    /// (PT-4). The caller's.
     pub handed: bool,
 }
 
 impl Vnode {
-    /// A new file, directory or node with nothing in it: links 1 (a directory 2), all times `now`, versions 1.
-    pub fn new(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, parent: VnodeNo, now: Timestamp) -> Vnode {
+    /// A new file, directory or node with nothing in it: links 1 (a directory 2), all times `now`,
+    /// versions 1.
+    pub fn new(
+        fid: Fid,
+        kind: Kind,
+        mode: u16,
+        uid: u32,
+        gid: u32,
+        parent: VnodeNo,
+        now: Timestamp,
+    ) -> Vnode {
         let directory = kind == Kind::Directory;
         let status = Status {
             fid,
@@ -98,7 +110,11 @@ impl Vnode {
 
     /// What an entry for this vnode says.
     pub fn target(&self) -> EntryTarget {
-        EntryTarget { vnode: self.status.fid.vnode, unique: self.status.fid.unique, kind: self.status.kind }
+        EntryTarget {
+            vnode: self.status.fid.vnode,
+            unique: self.status.fid.unique,
+            kind: self.status.kind,
+        }
     }
 }
 

@@ -12,7 +12,10 @@ use crate::engine::Batch;
 use crate::header::ViewHeader;
 use crate::tree::{EpochView, entry};
 use crate::tree_state::TreeState;
-use crate::{EntryTarget, IncomingState, StoreError, StoredEntry, Update, Vnode, VolumeFacts, bucket, key, record};
+use crate::{
+    EntryTarget, IncomingState, StoreError, StoredEntry, Update, Vnode, VolumeFacts, bucket, key,
+    record,
+};
 
 /// Limits of a volume; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +86,8 @@ impl Volume {
         Volume::new(trunk.id, trunk, Shows::Head)
     }
 
-    /// What writes the head of a tree that comes in, whether a read-write volume waits for it or not.
+    /// What writes the head of a tree that comes in, whether a read-write volume waits for it or
+    /// not.
     pub(crate) fn incoming(trunk: Arc<TreeState>) -> Volume {
         Volume::new(trunk.id, trunk, Shows::Incoming)
     }
@@ -115,7 +119,8 @@ impl Volume {
         }
     }
 
-    /// Whether it was removed, or replaced, since it was asked for. It goes on showing what it showed.
+    /// Whether it was removed, or replaced, since it was asked for. It goes on showing what it
+    /// showed.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }
@@ -127,7 +132,8 @@ impl Volume {
     /// Whether it may be changed at all.
     ///
     /// # Errors
-    /// `ReadOnly`; `Busy` while it is held or frozen; `NoVolume` if it was removed; `Medium` after a failed sync.
+    /// `ReadOnly`; `Busy` while it is held or frozen; `NoVolume` if it was removed; `Medium` after
+    /// a failed sync.
     pub(crate) fn writable(&self) -> Result<()> {
         if !self.is_writable() {
             return Err(StoreError::ReadOnly(self.id));
@@ -177,7 +183,8 @@ impl Volume {
         matches!(self.shows, Shows::Incoming)
     }
 
-    /// Whether it is read-write and takes no changes for now, because something comes in over it: it shows what was there before.
+    /// Whether it is read-write and takes no changes for now, because something comes in over it:
+    /// it shows what was there before.
     pub fn is_frozen(&self) -> bool {
         matches!(self.shows, Shows::Head) && self.trunk.is_frozen()
     }
@@ -225,7 +232,11 @@ impl Volume {
 
     /// Its limits, without I/O. A volume that cannot be changed has none.
     pub fn quota(&self) -> VolumeQuota {
-        if self.is_writable() { self.trunk.header.lock().stored.quota } else { VolumeQuota::default() }
+        if self.is_writable() {
+            self.trunk.header.lock().stored.quota
+        } else {
+            VolumeQuota::default()
+        }
     }
 
     /// Everything that is known of it; without I/O where nothing is encrypted.
@@ -234,7 +245,11 @@ impl Volume {
         let encrypted = self.trunk.media.ciphers.wrapped_by(self.trunk.id).unwrap_or_default();
         let info = match self.view_header() {
             Some(header) => VolumeFacts::of_view(self.id, header.lock().clone()),
-            None => VolumeFacts::of_head(self.id, self.trunk.header.lock().stored.clone(), self.trunk.used()),
+            None => VolumeFacts::of_head(
+                self.id,
+                self.trunk.header.lock().stored.clone(),
+                self.trunk.used(),
+            ),
         };
         VolumeFacts { encrypted, ..info }
     }
@@ -247,7 +262,8 @@ impl Volume {
         self.tree().vnode(no)
     }
 
-    /// Vnodes in ascending order of their numbers, each as [`Volume::vnode`] has it, and cheaper together.
+    /// Vnodes in ascending order of their numbers, each as [`Volume::vnode`] has it, and cheaper
+    /// together.
     ///
     /// # Errors
     /// `Medium`.
@@ -259,22 +275,39 @@ impl Volume {
     pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
-        Ok(bucket.into_iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found)))
+        Ok(bucket
+            .into_iter()
+            .find(|found| found.name.as_bytes() == name)
+            .map(|found| entry(hash, found)))
     }
 
-    /// As `lookup`, for a change of this entry: what is found stays in the update, so nobody else may change the directory until the commit;
-    /// or look again.
-    pub fn look(&self, dir: VnodeNo, name: &[u8], update: &mut Update) -> Result<Option<StoredEntry>> {
+    /// As `lookup`, for a change of this entry: what is found stays in the update, so nobody else
+    /// may change the directory until the commit; or look again.
+    pub fn look(
+        &self,
+        dir: VnodeNo,
+        name: &[u8],
+        update: &mut Update,
+    ) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
-        let found = bucket.iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found.clone()));
+        let found = bucket
+            .iter()
+            .find(|found| found.name.as_bytes() == name)
+            .map(|found| entry(hash, found.clone()));
         update.set_looked(dir, hash, bucket);
         Ok(found)
     }
 
-    /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and whether that was the
-    /// last. An entry that stays is seen once, whatever comes and goes around it.
-    pub fn read_dir(&self, dir: VnodeNo, cookie: u64, entries_max: usize) -> Result<(Vec<StoredEntry>, bool)> {
+    /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and
+    /// whether that was the last. An entry that stays is seen once, whatever comes and goes around
+    /// it.
+    pub fn read_dir(
+        &self,
+        dir: VnodeNo,
+        cookie: u64,
+        entries_max: usize,
+    ) -> Result<(Vec<StoredEntry>, bool)> {
         let mut entries = Vec::new();
         let mut end = true;
         self.tree().each_entry(dir, cookie, &mut |entry| {
@@ -297,7 +330,8 @@ impl Volume {
         Ok((fid.vnode, fid.unique))
     }
 
-    /// A slot for a new vnode, never used before and never given again, whatever happens to the machine.
+    /// A slot for a new vnode, never used before and never given again, whatever happens to the
+    /// machine.
     ///
     /// # Errors
     /// `ReadOnly`, `Medium`.
@@ -320,7 +354,8 @@ impl Volume {
         Fid::of_slot(self.id(), slot, directory, self.trunk.key_of_slot(self.id(), slot))
     }
 
-    /// Whether this life or an earlier one may have given the slot to somebody, and no vnode takes it.
+    /// Whether this life or an earlier one may have given the slot to somebody, and no vnode takes
+    /// it.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -329,14 +364,22 @@ impl Volume {
         if !taken {
             return Ok(given);
         }
-        Ok(given && self.vnode(VnodeNo(2 * slot))?.is_none() && self.vnode(VnodeNo(2 * slot + 1))?.is_none())
+        Ok(given
+            && self.vnode(VnodeNo(2 * slot))?.is_none()
+            && self.vnode(VnodeNo(2 * slot + 1))?.is_none())
     }
 
     /// Makes or replaces an entry (a replaced one keeps its cookie) and counts it in `dir.entries`.
     ///
     /// # Errors
     /// `BucketFull`; nothing has then changed.
-    pub fn put_entry(&self, dir: &mut Vnode, name: &Name, target: EntryTarget, update: &mut Update) -> Result<()> {
+    pub fn put_entry(
+        &self,
+        dir: &mut Vnode,
+        name: &Name,
+        target: EntryTarget,
+        update: &mut Update,
+    ) -> Result<()> {
         let hash = self.tree().hash(name.as_bytes());
         let mut bucket = self.bucket(dir.no(), hash, update)?;
         if bucket::put(&mut bucket, name, target)? {
@@ -350,10 +393,17 @@ impl Volume {
     ///
     /// # Errors
     /// As every reading method.
-    pub fn remove_entry(&self, dir: &mut Vnode, name: &[u8], update: &mut Update) -> Result<Option<StoredEntry>> {
+    pub fn remove_entry(
+        &self,
+        dir: &mut Vnode,
+        name: &[u8],
+        update: &mut Update,
+    ) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let mut bucket = self.bucket(dir.no(), hash, update)?;
-        let Some(at) = bucket.iter().position(|found| found.name.as_bytes() == name) else { return Ok(None) };
+        let Some(at) = bucket.iter().position(|found| found.name.as_bytes() == name) else {
+            return Ok(None);
+        };
         let removed = bucket.remove(at);
         dir.entries = dir.entries.saturating_sub(1);
         update.set_bucket(dir.no(), hash, bucket);
@@ -387,7 +437,13 @@ impl Volume {
     ///
     /// # Errors
     /// `Misuse` for a NUL in the name.
-    pub fn put_xattr(&self, vnode: &mut Vnode, name: &[u8], value: &[u8], update: &mut Update) -> Result<()> {
+    pub fn put_xattr(
+        &self,
+        vnode: &mut Vnode,
+        name: &[u8],
+        value: &[u8],
+        update: &mut Update,
+    ) -> Result<()> {
         if name.contains(&0) {
             return Err(StoreError::Misuse("NUL in an attribute's name"));
         }
@@ -400,8 +456,14 @@ impl Volume {
     ///
     /// # Errors
     /// As every reading method.
-    pub fn remove_xattr(&self, vnode: &mut Vnode, name: &[u8], update: &mut Update) -> Result<bool> {
-        let mut left: Vec<Vec<u8>> = self.xattrs(vnode)?.into_iter().map(|(name, _)| name.to_vec()).collect();
+    pub fn remove_xattr(
+        &self,
+        vnode: &mut Vnode,
+        name: &[u8],
+        update: &mut Update,
+    ) -> Result<bool> {
+        let mut left: Vec<Vec<u8>> =
+            self.xattrs(vnode)?.into_iter().map(|(name, _)| name.to_vec()).collect();
         for (changed, value) in update.xattrs(vnode.no()) {
             left.retain(|name| name != changed);
             if value.is_some() {
@@ -418,8 +480,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Removes a vnode with body and attributes; counts one file less. `vnode` must be current. Of an orphan its mark goes with
-    /// [`Update::remove_orphan`].
+    /// Removes a vnode with body and attributes; counts one file less. `vnode` must be current. Of
+    /// an orphan its mark goes with [`Update::remove_orphan`].
     ///
     /// # Errors
     /// As every reading method.
@@ -432,12 +494,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Applies `update` as one batch: visible now, kept over the death of the process (see [`crate::Partition::gather`] for when), durable after
-    /// the next sync.
+    /// Applies `update` as one batch: visible now, kept over the death of the process (see
+    /// [`crate::Partition::gather`] for when), durable after the next sync.
     ///
     /// # Errors
-    /// `NoSpace` if it adds files or bytes and the partition is nearly full; `Medium` after a failed sync; `ReadOnly`; `NoVolume` if it was removed;
-    /// `Misuse` if a body was changed and its vnode not put. Nothing has then changed.
+    /// `NoSpace` if it adds files or bytes and the partition is nearly full; `Medium` after a
+    /// failed sync; `ReadOnly`; `NoVolume` if it was removed; `Misuse` if a body was changed and
+    /// its vnode not put. Nothing has then changed.
     pub fn commit(&self, mut update: Update) -> Result<()> {
         let media = &self.trunk.media;
         update.enter(&self.trunk);
@@ -459,7 +522,8 @@ impl Volume {
             batch.add(&key::usage(self.id), &delta);
         }
         self.trunk.use_slot(update.highest_slot());
-        let changes = matches!(self.shows, Shows::Head) && self.trunk.is_based() && update.changes();
+        let changes =
+            matches!(self.shows, Shows::Head) && self.trunk.is_based() && update.changes();
         if update.quota.is_some() || changes {
             self.trunk.change_fields(update.quota, changes, batch)?;
         } else if !batch.is_empty() {

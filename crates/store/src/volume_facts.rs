@@ -36,7 +36,8 @@ pub struct VolumeFacts {
     pub arriving: bool,
     /// It takes no changes, and shows what it had before something began to come in over it.
     pub frozen: bool,
-    /// What its files hold is encrypted: with which of its keys the keeper wrapped its key, 0 if it does not say.
+    /// What its files hold is encrypted: with which of its keys the keeper wrapped its key, 0 if it
+    /// does not say.
     pub encrypted: Option<u32>,
 }
 
@@ -55,7 +56,8 @@ impl VolumeFacts {
     pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeFacts {
         let epoch = if header.frozen { header.floor() } else { header.epoch };
         let origin = header.origin.map(|origin| origin.tree);
-        let TreeHeader { name, created, updated, quota, offline, arriving, held, frozen, .. } = header;
+        let TreeHeader { name, created, updated, quota, offline, arriving, held, frozen, .. } =
+            header;
         VolumeFacts {
             id,
             name,
@@ -76,7 +78,8 @@ impl VolumeFacts {
     }
 
     pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeFacts {
-        let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline, orphans: _ } = header;
+        let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline, orphans: _ } =
+            header;
         VolumeFacts {
             id,
             name,

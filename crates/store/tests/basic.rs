@@ -3,10 +3,12 @@
 
 use bytes::Bytes;
 use store::{
-    BodyLocation, MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, SessionRecord, StoreError,
-    Update, Usage, Vnode, Volume, VolumeQuota,
+    BodyLocation, MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig,
+    SessionRecord, StoreError, Update, Usage, Vnode, Volume, VolumeQuota,
 };
-use types::{AllocateMode, ClientId, Fid, Kind, Name, ReplyAddress, SeekWhat, SessionId, Timestamp, VnodeNo};
+use types::{
+    AllocateMode, ClientId, Fid, Kind, Name, ReplyAddress, SeekWhat, SessionId, Timestamp, VnodeNo,
+};
 
 const BLOCK: u64 = store::BLOCK_BYTES;
 
@@ -19,7 +21,13 @@ fn name(text: &str) -> Name {
 }
 
 fn root() -> NewRoot {
-    NewRoot { mode: 0o755, uid: 1, gid: 2, now: Timestamp::new(1000, 5), quota: VolumeQuota::default() }
+    NewRoot {
+        mode: 0o755,
+        uid: 1,
+        gid: 2,
+        now: Timestamp::new(1000, 5),
+        quota: VolumeQuota::default(),
+    }
 }
 
 /// A new file named `text` in the root directory.
@@ -43,7 +51,11 @@ fn write(volume: &Volume, vnode: &mut Vnode, offset: u64, data: &[u8]) {
     volume.commit(update).unwrap();
 }
 
-fn change(volume: &Volume, vnode: &mut Vnode, act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>) {
+fn change(
+    volume: &Volume,
+    vnode: &mut Vnode,
+    act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>,
+) {
     let mut update = Update::new();
     act(vnode, &mut update).unwrap();
     update.put_vnode(vnode);
@@ -54,7 +66,8 @@ fn change(volume: &Volume, vnode: &mut Vnode, act: impl FnOnce(&mut Vnode, &mut 
 fn on_both(test: impl Fn(Partition, &dyn Fn(Partition) -> Partition)) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
-    let made = Partition::create(&path, &PartitionConfig { server: "s".into() }, options()).unwrap();
+    let made =
+        Partition::create(&path, &PartitionConfig { server: "s".into() }, options()).unwrap();
     test(made, &|old| {
         drop(old);
         Partition::open(&path, options()).unwrap()
@@ -111,7 +124,10 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
         assert_eq!(volume.read(&file, 0, 1 << 20).unwrap(), expected);
         assert_eq!(volume.seek(&file, 0, SeekWhat::Hole).unwrap(), Some(BLOCK));
         assert_eq!(volume.seek(&file, BLOCK, SeekWhat::Data).unwrap(), Some(20 * BLOCK));
-        assert_eq!(volume.seek(&file, 20 * BLOCK + 50, SeekWhat::Hole).unwrap(), Some(20 * BLOCK + 105));
+        assert_eq!(
+            volume.seek(&file, 20 * BLOCK + 50, SeekWhat::Hole).unwrap(),
+            Some(20 * BLOCK + 105)
+        );
         assert_eq!(volume.seek(&file, 20 * BLOCK + 105, SeekWhat::Data).unwrap(), None);
         change(&volume, &mut file, |f, u| volume.truncate(f, 5_000, u));
         assert_eq!((file.status.size, file.status.used), (5_000, BLOCK));
@@ -119,9 +135,13 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
         expected.truncate(12_000);
         expected[5_000..].fill(0);
         assert_eq!(volume.read(&file, 0, 1 << 20).unwrap(), expected);
-        change(&volume, &mut file, |f, u| volume.allocate_range(f, 0, 10 * BLOCK, AllocateMode::Extend, u));
+        change(&volume, &mut file, |f, u| {
+            volume.allocate_range(f, 0, 10 * BLOCK, AllocateMode::Extend, u)
+        });
         assert_eq!((file.status.size, file.status.used), (10 * BLOCK, 10 * BLOCK));
-        change(&volume, &mut file, |f, u| volume.allocate_range(f, 100, 5 * BLOCK, AllocateMode::PunchHole, u));
+        change(&volume, &mut file, |f, u| {
+            volume.allocate_range(f, 100, 5 * BLOCK, AllocateMode::PunchHole, u)
+        });
         assert_eq!(file.status.used, 6 * BLOCK);
         expected.resize(10 * BLOCK as usize, 0);
         expected[100..].fill(0);
@@ -134,7 +154,10 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
         write(&volume, &mut file, (1 << 41) + 1, b"far");
         assert_eq!(volume.read(&file, (1 << 41) - 2, 10).unwrap(), &b"\0\0\0far"[..]);
         let mut update = Update::new();
-        assert!(matches!(volume.truncate(&mut file.clone(), 1 << 62, &mut update), Err(StoreError::TooBig)));
+        assert!(matches!(
+            volume.truncate(&mut file.clone(), 1 << 62, &mut update),
+            Err(StoreError::TooBig)
+        ));
         drop(update);
         assert_eq!(volume.read(&file, (1 << 41) - 2, 10).unwrap(), &b"\0\0\0far"[..]);
     });
@@ -181,7 +204,10 @@ fn entries_are_listed_once_in_cookie_order() {
             }
             // One goes that was seen, one comes: the others are not disturbed.
             let mut update = Update::new();
-            volume.remove_entry(&mut dir, seen.last().unwrap().as_bytes(), &mut update).unwrap().unwrap();
+            volume
+                .remove_entry(&mut dir, seen.last().unwrap().as_bytes(), &mut update)
+                .unwrap()
+                .unwrap();
             update.put_vnode(&dir);
             volume.commit(update).unwrap();
         }
@@ -206,7 +232,9 @@ fn attributes_orphans_links_and_removal() {
         let names = volume.xattrs(&file).unwrap();
         assert_eq!(names, [(Bytes::from("user.a"), 60_000), (Bytes::from("user.b"), 1)]);
         assert_eq!(volume.xattr(&file, b"user.b").unwrap().unwrap(), &b"2"[..]);
-        change(&volume, &mut file, |v, u| volume.remove_xattr(v, b"user.b", u).map(|was| assert!(was)));
+        change(&volume, &mut file, |v, u| {
+            volume.remove_xattr(v, b"user.b", u).map(|was| assert!(was))
+        });
         assert!(file.has_xattr && volume.xattr(&file, b"user.b").unwrap().is_none());
         let mut update = Update::new();
         update.add_orphan(file.no());
@@ -216,7 +244,9 @@ fn attributes_orphans_links_and_removal() {
         volume.drop_vnode(&file, &mut update).unwrap();
         update.remove_orphan(file.no());
         volume.commit(update).unwrap();
-        assert!(partition.orphans().unwrap().is_empty() && volume.vnode(file.no()).unwrap().is_none());
+        assert!(
+            partition.orphans().unwrap().is_empty() && volume.vnode(file.no()).unwrap().is_none()
+        );
         assert!(matches!(volume.read(&file, 0, 1), Err(StoreError::Gone(..))));
         assert_eq!(volume.usage(), Usage { bytes: 4096 + 4, files: 2 });
         drop(volume);
@@ -248,10 +278,16 @@ fn sessions_and_replies_survive() {
         assert_eq!(replies[0].reply, &b"done"[..]);
         assert_eq!(partition.incarnation(client).unwrap(), Some(3));
         assert_eq!(partition.incarnation(ClientId(1)).unwrap(), None);
-        assert_eq!(partition.volume_named(b"root").unwrap().unwrap().quota(), VolumeQuota { bytes: 5, files: 6 });
+        assert_eq!(
+            partition.volume_named(b"root").unwrap().unwrap().quota(),
+            VolumeQuota { bytes: 5, files: 6 }
+        );
         assert!(partition.allocate_session().unwrap() > session);
         partition.remove_session(session).unwrap();
-        assert!(partition.sessions().unwrap().is_empty() && partition.replies(session).unwrap().is_empty());
+        assert!(
+            partition.sessions().unwrap().is_empty()
+                && partition.replies(session).unwrap().is_empty()
+        );
     });
 }
 
@@ -277,7 +313,8 @@ fn clients_that_are_long_away_are_forgotten() {
         // One came back meanwhile.
         partition.put_incarnation(all[4], 7).unwrap();
         assert_eq!(pass(130, &all[..2]), 7);
-        let left: Vec<_> = all.iter().map(|client| partition.incarnation(*client).unwrap()).collect();
+        let left: Vec<_> =
+            all.iter().map(|client| partition.incarnation(*client).unwrap()).collect();
         let (three, seven) = (Some(3), Some(7));
         assert_eq!(left, [three, three, None, None, seven, None, None, None, None, None]);
     });
@@ -304,7 +341,8 @@ fn what_is_no_partition_is_refused_with_advice() {
     let path = dir.path().join("p");
     let open = || Partition::open(&path, options()).map(drop);
     assert!(matches!(open(), Err(OpenError::NotAPartition { .. })));
-    let partition = Partition::create(&path, &PartitionConfig { server: "s".into() }, options()).unwrap();
+    let partition =
+        Partition::create(&path, &PartitionConfig { server: "s".into() }, options()).unwrap();
     assert!(matches!(open(), Err(OpenError::InUse { .. })));
     let id = partition.id();
     drop(partition);
@@ -313,7 +351,10 @@ fn what_is_no_partition_is_refused_with_advice() {
     assert!(matches!(again, Err(OpenError::NotEmpty { .. })));
     std::fs::rename(path.join("meta"), path.join("away")).unwrap();
     let error = open().unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { .. }) && error.to_string().contains("meta"), "{error}");
+    assert!(
+        matches!(error, OpenError::Damaged { .. }) && error.to_string().contains("meta"),
+        "{error}"
+    );
     std::fs::rename(path.join("away"), path.join("meta")).unwrap();
     let format = std::fs::read_to_string(path.join("FORMAT")).unwrap();
     std::fs::write(path.join("FORMAT"), format.replace("version 2", "version 9")).unwrap();

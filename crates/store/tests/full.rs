@@ -1,5 +1,6 @@
-//! The file system below is full to the last byte, by somebody else's doing: changes are refused as "no space" and nothing else, what
-//! was acknowledged stays, and with room again work goes on without a new start.
+//! The file system below is full to the last byte, by somebody else's doing: changes are refused as
+//! "no space" and nothing else, what was acknowledged stays, and with room again work goes on
+//! without a new start.
 //!
 //! Needs root, for a small file system in memory; says so where it is not to be had.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use store::{
-    NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, StoreError, Update, Vnode, Volume, VolumeQuota,
+    NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, StoreError, Update, Vnode, Volume,
+    VolumeQuota,
 };
 use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
@@ -43,7 +45,8 @@ impl SmallDisk {
 
     /// Takes all room that is left.
     fn fill(&self) {
-        let mut filler = fs::OpenOptions::new().create(true).append(true).open(self.0.join("filler")).unwrap();
+        let mut filler =
+            fs::OpenOptions::new().create(true).append(true).open(self.0.join("filler")).unwrap();
         for piece in [1 << 20, 4096] {
             while filler.write_all(&vec![1; piece]).is_ok() {}
         }
@@ -94,7 +97,13 @@ fn remove(volume: &Volume, number: usize) -> Result<(), StoreError> {
 
 fn new_partition(path: &Path) -> (Partition, Arc<Volume>) {
     let partition = Partition::create(path, &PartitionConfig::default(), options()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::default(),
+        quota: VolumeQuota::default(),
+    };
     let volume = partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     (partition, volume)
 }
@@ -112,7 +121,12 @@ fn body(number: usize, round: usize) -> Vec<u8> {
 }
 
 /// Writes the next round of a file over the last one: nothing grows but the log.
-fn overwrite(volume: &Volume, vnode: &mut Vnode, number: usize, round: usize) -> Result<(), StoreError> {
+fn overwrite(
+    volume: &Volume,
+    vnode: &mut Vnode,
+    number: usize,
+    round: usize,
+) -> Result<(), StoreError> {
     let mut update = Update::new();
     volume.write(vnode, 0, &body(number, round), &mut update)?;
     update.put_vnode(vnode);
@@ -127,7 +141,10 @@ fn check(partition: &Partition, rounds: &[Option<usize>]) {
         assert_eq!(entry.is_some(), round.is_some(), "file {number}");
         if let (Some(entry), Some(round)) = (entry, round) {
             let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
-            assert!(volume.read(&vnode, 0, 1 << 20).unwrap() == body(number, *round), "file {number}, round {round}");
+            assert!(
+                volume.read(&vnode, 0, 1 << 20).unwrap() == body(number, *round),
+                "file {number}, round {round}"
+            );
         }
     }
     let report = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();

@@ -1,5 +1,5 @@
-//! The server process is killed in the middle of its work, again and again: all that was applied is found (DU-2), and the
-//! boot verifier stays, since nothing unstable was lost.
+//! The server process is killed in the middle of its work, again and again: all that was applied is
+//! found (DU-2), and the boot verifier stays, since nothing unstable was lost.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{BufRead, BufReader};
@@ -60,7 +60,11 @@ fn child() {
 
 fn spawn(path: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env(CHILD, path).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .args(["child", "--exact", "--nocapture"])
+        .env(CHILD, path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     command.spawn().unwrap()
 }
 
@@ -69,27 +73,45 @@ fn what_was_acknowledged_survives_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
     let partition = Partition::create(&path, &PartitionConfig::default(), options()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::default(),
+        quota: VolumeQuota::default(),
+    };
     partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     let verifier = partition.boot_verifier();
     drop(partition);
     for round in 0..8 {
         let mut child = spawn(&path);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("made ")).expect("child works");
+        let first = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find(|line| line.starts_with("made "))
+            .expect("child works");
         std::thread::sleep(Duration::from_millis(20 + round * 15));
         child.kill().unwrap();
         child.wait().unwrap();
         // What it said before it died; a last line may be cut.
-        let last = lines.map_while(Result::ok).filter(|line| line.starts_with("made ")).last().unwrap_or(first);
+        let last = lines
+            .map_while(Result::ok)
+            .filter(|line| line.starts_with("made "))
+            .last()
+            .unwrap_or(first);
         let acknowledged: u64 = last["made ".len()..].trim().parse().unwrap();
         let partition = Partition::open(&path, options()).unwrap();
         assert_eq!(partition.boot_verifier(), verifier);
         let volume = partition.volume_named(b"root").unwrap().unwrap();
         for number in 0..=acknowledged {
-            let entry = volume.lookup(VnodeNo::ROOT, number.to_string().as_bytes()).unwrap().unwrap();
+            let entry =
+                volume.lookup(VnodeNo::ROOT, number.to_string().as_bytes()).unwrap().unwrap();
             let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
-            assert!(volume.read(&vnode, 0, 1 << 20).unwrap() == contents(number), "file {number} in round {round}");
+            assert!(
+                volume.read(&vnode, 0, 1 << 20).unwrap() == contents(number),
+                "file {number} in round {round}"
+            );
         }
         let scrub = || partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
         assert_eq!(scrub(), []);

@@ -10,15 +10,24 @@ use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 #[test]
 fn readers_never_see_half_a_write() {
     let dir = tempfile::tempdir().unwrap();
-    let options = OpenOptions { cache_bytes: 4 << 20, open_bodies_max: 4, ..OpenOptions::default() };
-    let partition = Partition::create(&dir.path().join("p"), &PartitionConfig::default(), options).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
+    let options =
+        OpenOptions { cache_bytes: 4 << 20, open_bodies_max: 4, ..OpenOptions::default() };
+    let partition =
+        Partition::create(&dir.path().join("p"), &PartitionConfig::default(), options).unwrap();
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::default(),
+        quota: VolumeQuota::default(),
+    };
     let volume = partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     let files: Vec<VnodeNo> = (0..4)
         .map(|_| {
             let (no, unique) = volume.allocate(false).unwrap();
             let fid = Fid { volume: volume.id(), vnode: no, unique };
-            let vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, Timestamp::default());
+            let vnode =
+                Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, Timestamp::default());
             let mut update = Update::new();
             update.create_vnode(&vnode);
             volume.commit(update).unwrap();
@@ -44,7 +53,9 @@ fn readers_never_see_half_a_write() {
                         volume.truncate(&mut vnode, 0, &mut update).unwrap();
                     } else {
                         volume.truncate(&mut vnode, length, &mut update).unwrap();
-                        volume.write(&mut vnode, 0, &vec![round as u8; length as usize], &mut update).unwrap();
+                        volume
+                            .write(&mut vnode, 0, &vec![round as u8; length as usize], &mut update)
+                            .unwrap();
                     }
                     vnode.status.data_version = round;
                     update.put_vnode(&vnode);
@@ -69,11 +80,13 @@ fn readers_never_see_half_a_write() {
                         let bytes = reader.read(0, 1 << 20).unwrap();
                         let status = reader.vnode().status;
                         assert_eq!(bytes.len() as u64, status.size);
-                        // A dropped update may leave its own bytes behind, or zeros where it cut; all else is of one version.
+                        // A dropped update may leave its own bytes behind, or zeros where it cut;
+                        // all else is of one version.
                         let version = status.data_version as u8;
                         let dropped = version.wrapping_add(1);
-                        let foreign =
-                            bytes.iter().find(|byte| ![version, dropped, 0].contains(byte) && !reader.is_suspect());
+                        let foreign = bytes.iter().find(|byte| {
+                            ![version, dropped, 0].contains(byte) && !reader.is_suspect()
+                        });
                         assert_eq!(foreign, None);
                         reads.fetch_add(1, Ordering::Relaxed);
                     }
@@ -90,6 +103,10 @@ fn readers_never_see_half_a_write() {
     partition.sync_all().unwrap();
     let report = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
     // The files have no names, but that is the only thing wrong with them.
-    let wrong = report.findings.iter().filter(|found| !matches!(found, store::ScrubFinding::WrongLinks { .. })).count();
+    let wrong = report
+        .findings
+        .iter()
+        .filter(|found| !matches!(found, store::ScrubFinding::WrongLinks { .. }))
+        .count();
     assert_eq!(wrong, 0, "{:?}", report.findings);
 }

@@ -1,9 +1,10 @@
-//! A cell with places that are closed to strangers, and the calls of a stranger: a caller who tries everything that the
-//! protocol can say.
+//! A cell with places that are closed to strangers, and the calls of a stranger: a caller who tries
+//! everything that the protocol can say.
 //!
-//! Two cells that differ in their secret alone must give a stranger the same answers (AC-7). Most calls are about files
-//! that the stranger was told of; the others are about files that it guesses. One seed gives one sequence, as long as the
-//! answers that [`StrangerCalls::learn`] is given are the same.
+//! Two cells that differ in their secret alone must give a stranger the same answers (AC-7). Most
+//! calls are about files that the stranger was told of; the others are about files that it guesses.
+//! One seed gives one sequence, as long as the answers that [`StrangerCalls::learn`] is given are
+//! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +15,19 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, PrincipalId, RemoveWhat, Status, StatusChange, Timestamp,
-    XattrMode,
+    Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, PrincipalId, RemoveWhat, Status,
+    StatusChange, Timestamp, XattrMode,
 };
 
 /// Files that the stranger remembers.
 const KNOWN_MAX: usize = 400;
-/// Of these, the first ones are asked about more often: they were there before the stranger made any.
+/// Of these, the first ones are asked about more often: they were there before the stranger made
+/// any.
 const FIRST: usize = 16;
 /// Names in the cells under test, and one that is in none.
 const NAMES: [&[u8]; 12] = [
-    b"public", b"home", b"private", b"tmp", b"open", b"notes", b"owners", b"groups", b"behind", b"below", b"named-a",
-    b"x",
+    b"public", b"home", b"private", b"tmp", b"open", b"notes", b"owners", b"groups", b"behind",
+    b"below", b"named-a", b"x",
 ];
 /// The attribute that files of the cells under test have.
 pub const SECRET_XATTR: &[u8] = b"user.secret";
@@ -57,7 +59,8 @@ pub type Superuser<'a> = dyn FnMut(Call) -> Result<Answer, Fault> + 'a;
 pub struct Places {
     /// Tells the cell from the other one; secrets of all cells are equally long.
     pub secret: char,
-    /// Files that strangers may change nothing of, by what they are called here. The file `orphan` still has a name.
+    /// Files that strangers may change nothing of, by what they are called here. The file `orphan`
+    /// still has a name.
     pub closed: BTreeMap<&'static str, Fid>,
     /// All files, to be guessed at.
     pub all: Vec<Fid>,
@@ -130,21 +133,34 @@ impl Places {
     ///
     /// # Panics
     /// If a call is refused.
-    pub fn fill(model: AccessRule, secret: char, root: Fid, owner: Owner, ask: &mut Superuser<'_>) -> Places {
+    pub fn fill(
+        model: AccessRule,
+        secret: char,
+        root: Fid,
+        owner: Owner,
+        ask: &mut Superuser<'_>,
+    ) -> Places {
         let closed = BTreeMap::from([("root", root)]);
         let places = Places { secret, closed, all: vec![root], open: [root; 2] };
         let mut filler = Filler { owner, ask, places };
         if model == AccessRule::Lists {
             filler.set_list(root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
         }
-        let [public, home, private, sticky] = [("public", 0o777), ("home", 0o755), ("private", 0o700), ("tmp", 0o1777)]
-            .map(|(called, mode)| filler.make(root, called, NewKind::Directory, mode));
+        let [public, home, private, sticky] =
+            [("public", 0o777), ("home", 0o755), ("private", 0o700), ("tmp", 0o1777)]
+                .map(|(called, mode)| filler.make(root, called, NewKind::Directory, mode));
         if model == AccessRule::Lists {
             let see = Rights::LOOKUP.with(Rights::READ);
             let change = see.with(Rights::INSERT).with(Rights::DELETE).with(Rights::WRITE);
-            let given = [(public, Some(change)), (home, Some(Rights::LOOKUP)), (sticky, Some(see)), (private, None)];
+            let given = [
+                (public, Some(change)),
+                (home, Some(Rights::LOOKUP)),
+                (sticky, Some(see)),
+                (private, None),
+            ];
             for (dir, rights) in given {
-                let all: Vec<_> = rights.map(|rights| (PrincipalId::ANYBODY, rights)).into_iter().collect();
+                let all: Vec<_> =
+                    rights.map(|rights| (PrincipalId::ANYBODY, rights)).into_iter().collect();
                 filler.set_list(dir, &all);
             }
         }
@@ -162,12 +178,19 @@ impl Places {
         filler.secret_file("deep", below, "deep", 0o666);
         let target = NewKind::Symlink(Bytes::from(format!("/to/{secret}")));
         let link = filler.make(private, &format!("named-{secret}"), target, 0o777);
-        let others = [("home", home), ("private", private), ("notes", notes), ("program", program), ("below", below)];
+        let others = [
+            ("home", home),
+            ("private", private),
+            ("notes", notes),
+            ("program", program),
+            ("below", below),
+        ];
         filler.places.closed.extend(others.into_iter().chain([("link", link)]));
         filler.places
     }
 
-    /// The fids that a stranger guesses. Where lists decide, fids are no secret: the list is asked at each call.
+    /// The fids that a stranger guesses. Where lists decide, fids are no secret: the list is asked
+    /// at each call.
     #[must_use]
     pub fn guesses(&self, model: AccessRule) -> Vec<Fid> {
         match model {
@@ -189,7 +212,9 @@ impl Places {
             };
             let content = match status.kind {
                 Kind::File => ask(Call::Read { fid, offset: 0, length: 100_000 }),
-                Kind::Directory => ask(Call::ReadDir { dir: fid, cookie: 0, bytes_max: 9000, plus: false }),
+                Kind::Directory => {
+                    ask(Call::ReadDir { dir: fid, cookie: 0, bytes_max: 9000, plus: false })
+                }
                 _ => ask(Call::ReadLink { fid }),
             };
             let (names, list) = (ask(Call::XattrList { fid }), ask(Call::GetAcl { fid }));
@@ -205,7 +230,13 @@ impl Places {
         let (dir, secret, what) = (self.closed["private"], self.secret, RemoveWhat::File);
         let name = name(&format!("new-{secret}-{}", number % 7));
         match number % 3 {
-            0 => Call::Make { dir, name, kind: NewKind::File, mode: 0o666, how: CreateHow::Unchecked },
+            0 => Call::Make {
+                dir,
+                name,
+                kind: NewKind::File,
+                mode: 0o666,
+                how: CreateHow::Unchecked,
+            },
             1 => Call::Remove { dir, name, what, hold: number.is_multiple_of(2) },
             _ => Call::Write {
                 fid: self.closed["deep"],
@@ -237,19 +268,28 @@ impl StrangerCalls {
         let config = Config { max_local_rejects: u32::MAX, ..Config::default() };
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        let runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+        let runner =
+            TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
         let (rng, guesses) = (SmallRng::seed_from_u64(seed), places.guesses(model));
-        StrangerCalls { rng, runner, volume, known: BTreeSet::from([places.all[0]]), guesses, open: places.open }
+        StrangerCalls {
+            rng,
+            runner,
+            volume,
+            known: BTreeSet::from([places.all[0]]),
+            guesses,
+            open: places.open,
+        }
     }
 
-    /// The next call. Calls that hash passwords or report the server's counters are left out: other tests
-    /// have them, and the counters differ between any two servers.
+    /// The next call. Calls that hash passwords or report the server's counters are left out: other
+    /// tests have them, and the counters differ between any two servers.
     ///
     /// # Panics
     /// If a strategy of [`dafs::strategies`] cannot draw a call.
     pub fn next_call(&mut self) -> Call {
         loop {
-            let drawn = dafs::strategies::call().new_tree(&mut self.runner).expect("a call can be drawn");
+            let drawn =
+                dafs::strategies::call().new_tree(&mut self.runner).expect("a call can be drawn");
             let mut call = drawn.current();
             if matches!(call, Call::Auth { .. } | Call::ServerReport | Call::Scrub { .. }) {
                 continue;
@@ -277,7 +317,9 @@ impl StrangerCalls {
         }
         match call {
             Call::Root { volume } if self.rng.random() => *volume = self.volume.clone(),
-            Call::Lookup { name, .. } | Call::Make { name, .. } | Call::Remove { name, .. } => *name = one,
+            Call::Lookup { name, .. } | Call::Make { name, .. } | Call::Remove { name, .. } => {
+                *name = one;
+            }
             Call::Rename { from, to, .. } => (*from, *to) = (one, other),
             Call::Read { offset, length, .. } | Call::ReadPacked { offset, length, .. } => {
                 (*offset, *length) = (*offset % 50_000, *length % 60_000);
@@ -300,7 +342,11 @@ impl StrangerCalls {
         match self.rng.random_range(0..10) {
             0 => {
                 let guess = self.guesses[self.rng.random_range(0..self.guesses.len())];
-                let unique = if self.rng.random_range(0..2) == 0 { guess.unique.0 } else { self.rng.random() };
+                let unique = if self.rng.random_range(0..2) == 0 {
+                    guess.unique.0
+                } else {
+                    self.rng.random()
+                };
                 Fid::new(guess.volume.0, guess.vnode.0, unique)
             }
             1 => self.guesses[self.rng.random_range(0..self.guesses.len())],

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Violation, TextFile, Tree};
+use crate::{TextFile, Tree, Violation};
 
 fn documents(tree: &Tree) -> impl Iterator<Item = &TextFile> {
     tree.texts.iter().filter(|file| file.path.ends_with(".md"))
@@ -50,11 +50,17 @@ pub(crate) fn links(tree: &Tree) -> Vec<Violation> {
                     continue;
                 }
                 let (path, heading) = target.split_once('#').unwrap_or((target, ""));
-                let path = if path.is_empty() { file.path.clone() } else { normal(&format!("{folder}/{path}")) };
+                let path = if path.is_empty() {
+                    file.path.clone()
+                } else {
+                    normal(&format!("{folder}/{path}"))
+                };
                 let leads = tree.paths.contains(&path)
-                    && (heading.is_empty() || known.get(path.as_str()).is_some_and(|all| all.contains(heading)));
+                    && (heading.is_empty()
+                        || known.get(path.as_str()).is_some_and(|all| all.contains(heading)));
                 if !leads {
-                    let place = file.path.split_once('/').map_or("root", |(first, _)| first).to_owned();
+                    let place =
+                        file.path.split_once('/').map_or("root", |(first, _)| first).to_owned();
                     let what = format!("the link {target} leads nowhere");
                     found.push(Violation { place, path: file.path.clone(), line: no + 1, what });
                 }
@@ -69,7 +75,9 @@ pub(crate) fn invariants(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in documents(tree).filter(|file| file.path.ends_with("/invariants.md")) {
         for (no, line) in file.text.lines().enumerate() {
-            let Some((id, _)) = line.strip_prefix("**").and_then(|rest| rest.split_once(['.', ' '])) else {
+            let Some((id, _)) =
+                line.strip_prefix("**").and_then(|rest| rest.split_once(['.', ' ']))
+            else {
                 continue;
             };
             let is_id = id.split_once('-').is_some_and(|(letters, number)| {
@@ -77,7 +85,12 @@ pub(crate) fn invariants(tree: &Tree) -> Vec<Violation> {
             });
             if let (true, Some(line)) = (is_id, first.insert(id, no + 1)) {
                 let what = format!("{id} is defined in line {line} too");
-                found.push(Violation { place: "docs".to_owned(), path: file.path.clone(), line: no + 1, what });
+                found.push(Violation {
+                    place: "docs".to_owned(),
+                    path: file.path.clone(),
+                    line: no + 1,
+                    what,
+                });
             }
         }
     }

@@ -50,17 +50,27 @@ pub fn figures(tree: &Tree) -> Vec<Figure> {
     let client = lines(tree, |place| place == "client");
     let figure = |name: &str, now: String, bar| Figure { name: name.to_owned(), now, bar };
     let largest = methods_of_types(tree).into_iter().max_by_key(|(_, (number, _))| *number);
-    let largest = largest.map_or(String::new(), |((place, name), (number, _))| format!("{number} ({place}::{name})"));
+    let largest = largest.map_or(String::new(), |((place, name), (number, _))| {
+        format!("{number} ({place}::{name})")
+    });
     let mut shown = vec![
         figure("source lines", all.source.to_string(), ""),
         figure("test lines", all.test.to_string(), ""),
         figure("test lines / source lines", format!("{:.2}", ratio(all.test, all.source)), "0.60"),
-        figure("the same, crate client", format!("{:.2}", ratio(client.test, client.source)), "0.50"),
-        figure("assertions / 1,000 source lines", format!("{:.1}", 1000.0 * ratio(all.assertions, all.source)), "2.5"),
+        figure(
+            "the same, crate client",
+            format!("{:.2}", ratio(client.test, client.source)),
+            "0.50",
+        ),
+        figure(
+            "assertions / 1,000 source lines",
+            format!("{:.1}", 1000.0 * ratio(all.assertions, all.source)),
+            "2.5",
+        ),
         figure("methods of the largest type", largest, "40"),
     ];
-    shown.extend(
-        RULES.iter().map(|rule| figure(&format!("findings: {}", rule.name), (rule.find)(tree).len().to_string(), "0")),
-    );
+    shown.extend(RULES.iter().map(|rule| {
+        figure(&format!("findings: {}", rule.name), (rule.find)(tree).len().to_string(), "0")
+    }));
     shown
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
 use crate::tree::is_test;
-use crate::{Violation, FileKind, SourceFile, Tree};
+use crate::{FileKind, SourceFile, Tree, Violation};
 
 type Module = Vec<String>;
 
@@ -39,18 +39,31 @@ pub(crate) fn graph(files: &[&SourceFile]) -> Graph {
             }
         }
     }
-    Graph { edges, paths: modules.into_iter().map(|(module, file)| (module, file.path.clone())).collect() }
+    Graph {
+        edges,
+        paths: modules.into_iter().map(|(module, file)| (module, file.path.clone())).collect(),
+    }
 }
 
 /// The module that a path leads to from `module`.
-fn resolve(walks: &BTreeMap<Module, Walk>, module: &Module, path: &[String], depth: usize) -> Option<Module> {
+fn resolve(
+    walks: &BTreeMap<Module, Walk>,
+    module: &Module,
+    path: &[String],
+    depth: usize,
+) -> Option<Module> {
     let mut at = match path.first()?.as_str() {
         "crate" => Module::new(),
         "self" => module.clone(),
         "super" => module[..module.len().checked_sub(1)?].to_vec(),
         // A child, when it is named by a `use`.
         child if walks.contains_key(&[module.clone(), vec![child.to_owned()]].concat()) => {
-            return resolve(walks, module, &[vec!["self".to_owned()], path.to_vec()].concat(), depth);
+            return resolve(
+                walks,
+                module,
+                &[vec!["self".to_owned()], path.to_vec()].concat(),
+                depth,
+            );
         }
         _ => return None,
     };
@@ -170,7 +183,9 @@ pub(crate) fn circles(graph: &Graph) -> Vec<Vec<Module>> {
 
 pub(crate) fn cycles(tree: &Tree) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
-    for file in tree.rust.iter().filter(|file| file.kind == FileKind::Source && file.module().is_some()) {
+    for file in
+        tree.rust.iter().filter(|file| file.kind == FileKind::Source && file.module().is_some())
+    {
         crates.entry(&file.place).or_default().push(file);
     }
     let mut found = Vec::new();
@@ -178,7 +193,8 @@ pub(crate) fn cycles(tree: &Tree) -> Vec<Violation> {
         let graph = graph(&files);
         for circle in circles(&graph) {
             let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
-            // One finding for each module that is in it, so that a smaller circle is fewer findings.
+            // One finding for each module that is in it, so that a smaller circle is fewer
+            // findings.
             for module in &circle {
                 found.push(Violation {
                     place: place.to_owned(),

@@ -10,7 +10,7 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 
 use crate::tree::is_test;
-use crate::{Violation, FileKind, SourceFile, Tree};
+use crate::{FileKind, SourceFile, Tree, Violation};
 
 /// Methods of one type.
 pub(crate) const METHODS_MAX: usize = 40;
@@ -38,7 +38,8 @@ pub(crate) struct Items {
 
 impl Items {
     pub fn of(file: &SourceFile) -> Items {
-        let mut items = Items { depth_of_tests: usize::from(file.kind == FileKind::Test), ..Items::default() };
+        let mut items =
+            Items { depth_of_tests: usize::from(file.kind == FileKind::Test), ..Items::default() };
         items.visit_file(&file.syntax);
         items
     }
@@ -53,7 +54,12 @@ impl Items {
         }
     }
 
-    fn see_function(&mut self, vis: &syn::Visibility, attrs: &[syn::Attribute], sig: &syn::Signature) {
+    fn see_function(
+        &mut self,
+        vis: &syn::Visibility,
+        attrs: &[syn::Attribute],
+        sig: &syn::Signature,
+    ) {
         if attrs.iter().any(|attr| attr.path().is_ident("test")) {
             self.tests.push((sig.ident.to_string(), sig.ident.span().start().line));
         }
@@ -112,7 +118,9 @@ impl<'ast> Visit<'ast> for Items {
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        if let Some(owner) = self.owner.clone().filter(|_| self.is_product() && !is_test(&item.attrs)) {
+        if let Some(owner) =
+            self.owner.clone().filter(|_| self.is_product() && !is_test(&item.attrs))
+        {
             self.methods.push((owner, item.span().start().line));
             self.see_function(&item.vis, &item.attrs, &item.sig);
         }
@@ -172,11 +180,9 @@ pub(crate) fn errors_documented(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in tree.rust.iter().filter(|file| file.kind == FileKind::Source) {
         let silent = Items::of(file).silent.into_iter();
-        found.extend(
-            silent.map(|(name, line)| {
-                finding(file, line, format!("{name} returns Result and has no section '# Errors'"))
-            }),
-        );
+        found.extend(silent.map(|(name, line)| {
+            finding(file, line, format!("{name} returns Result and has no section '# Errors'"))
+        }));
     }
     found
 }
@@ -185,7 +191,11 @@ pub(crate) fn test_names(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in &tree.rust {
         let long = Items::of(file).tests.into_iter().filter(|(name, _)| name.len() > TEST_NAME_MAX);
-        found.extend(long.map(|(name, line)| finding(file, line, format!("{name}: {} characters", name.len()))));
+        found.extend(
+            long.map(|(name, line)| {
+                finding(file, line, format!("{name}: {} characters", name.len()))
+            }),
+        );
     }
     found
 }

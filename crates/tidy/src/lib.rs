@@ -64,16 +64,40 @@ pub const RULES: &[SourceRule] = &[
         asks: "comments and messages name software by its role: not nobody, somebody, he, him, his",
         find: text::person,
     },
-    SourceRule { name: "ambient", asks: "sans-I/O crates are given the time and never ask a clock", find: text::ambient },
-    SourceRule { name: "type-name", asks: "a public type's name is used once in the workspace", find: items::type_names },
+    SourceRule {
+        name: "ambient",
+        asks: "sans-I/O crates are given the time and never ask a clock",
+        find: text::ambient,
+    },
+    SourceRule {
+        name: "type-name",
+        asks: "a public type's name is used once in the workspace",
+        find: items::type_names,
+    },
     SourceRule { name: "methods", asks: "a type has at most 40 methods", find: items::methods },
     SourceRule {
         name: "errors-doc",
         asks: "a public function that returns Result documents its errors",
         find: items::errors_documented,
     },
-    SourceRule { name: "test-name", asks: "the name of a test has at most 60 characters", find: items::test_names },
-    SourceRule { name: "cycle", asks: "modules of a crate do not import each other in a circle", find: imports::cycles },
-    SourceRule { name: "link", asks: "links of documents lead to files and headings", find: docs::links },
-    SourceRule { name: "invariant", asks: "an invariant's number is defined once", find: docs::invariants },
+    SourceRule {
+        name: "test-name",
+        asks: "the name of a test has at most 60 characters",
+        find: items::test_names,
+    },
+    SourceRule {
+        name: "cycle",
+        asks: "modules of a crate do not import each other in a circle",
+        find: imports::cycles,
+    },
+    SourceRule {
+        name: "link",
+        asks: "links of documents lead to files and headings",
+        find: docs::links,
+    },
+    SourceRule {
+        name: "invariant",
+        asks: "an invariant's number is defined once",
+        find: docs::invariants,
+    },
 ];

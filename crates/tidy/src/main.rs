@@ -1,5 +1,5 @@
-//! `tidy`: prints the figures of the source; `tidy RULE`: the findings of one rule; `tidy --lower`: writes
-//! lower numbers into `ratchet.toml`.
+//! `tidy`: prints the figures of the source; `tidy RULE`: the findings of one rule; `tidy --lower`:
+//! writes lower numbers into `ratchet.toml`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,7 +43,9 @@ fn run(root: &Path, args: &[String]) -> Result<(), String> {
             let path = root.join("crates/tidy/ratchet.toml");
             let grown: Vec<String> = match Ratchet::read(&path) {
                 Ok(before) => before.changes(&tree).into_iter(),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new().into_iter(),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    Vec::new().into_iter()
+                }
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
             .filter(|change| change.found.len() > change.allowed)
@@ -56,7 +58,8 @@ fn run(root: &Path, args: &[String]) -> Result<(), String> {
         }
         Some(name) => {
             let rule = RULES.iter().find(|rule| rule.name == name);
-            let rule = rule.ok_or_else(|| format!("there is no rule '{name}'; 'tidy' lists them"))?;
+            let rule =
+                rule.ok_or_else(|| format!("there is no rule '{name}'; 'tidy' lists them"))?;
             let place = args.get(1);
             let findings = (rule.find)(&tree).into_iter();
             findings

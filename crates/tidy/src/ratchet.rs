@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs, io};
 
-use crate::{Violation, RULES, Tree};
+use crate::{RULES, Tree, Violation};
 
 /// Numbers of findings by rule and place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -33,7 +33,8 @@ impl fmt::Display for Change {
         if found < self.allowed {
             return write!(
                 f,
-                "{rule} in {place}: {found} findings instead of {}: run 'cargo run -p tidy -- --lower'",
+                "{rule} in {place}: {found} findings instead of {}: run 'cargo run -p tidy -- \
+                    --lower'",
                 self.allowed
             );
         }
@@ -70,7 +71,9 @@ impl Ratchet {
     /// The file's text.
     pub fn text(&self) -> String {
         let numbers = toml::to_string(self).unwrap_or_default();
-        format!("# Findings that are still allowed, by rule and crate. They may only fall.\n\n{numbers}")
+        format!(
+            "# Findings that are still allowed, by rule and crate. They may only fall.\n\n{numbers}"
+        )
     }
 
     /// Where the tree differs from the file.

@@ -3,14 +3,16 @@
 //! Model: a comment is a run of lines that begin with the same of `//`, `///` and `//!`. Words in
 //! backticks are code and are not judged. Tables and links of documents may be wide.
 
-use crate::{Violation, FileKind, Tree};
+use crate::{FileKind, Tree, Violation};
 
 /// Columns.
 pub(crate) const WIDTH: usize = 100;
 /// Sentences do not begin with these as their subject.
-const FREE_RELATIVES: [&str; 7] = ["Who", "Whoever", "Whom", "What", "Whatever", "Whose", "Whichever"];
+const FREE_RELATIVES: [&str; 7] =
+    ["Who", "Whoever", "Whom", "What", "Whatever", "Whose", "Whichever"];
 /// Software is none of these.
-const PERSONS: [&str; 8] = ["nobody", "somebody", "anybody", "he", "him", "his", "himself", "everybody"];
+const PERSONS: [&str; 8] =
+    ["nobody", "somebody", "anybody", "he", "him", "his", "himself", "everybody"];
 /// Crates that are given the time.
 const SANS_IO: [&str; 6] = ["dafs", "guard", "lease", "model", "types", "vice"];
 const CLOCKS: [&str; 4] = ["Instant::now(", "SystemTime::now(", "thread::sleep(", "thread::spawn("];
@@ -41,7 +43,11 @@ fn place_of(path: &str) -> &str {
     path.split_once('/').map_or("root", |(first, _)| first)
 }
 
-fn wide<'t>(place: &str, path: &str, lines: impl Iterator<Item = (usize, &'t str)>) -> Vec<Violation> {
+fn wide<'t>(
+    place: &str,
+    path: &str,
+    lines: impl Iterator<Item = (usize, &'t str)>,
+) -> Vec<Violation> {
     let too_wide = lines.filter(|(_, line)| line.chars().count() > WIDTH);
     let finding = |(no, line): (usize, &str)| Violation {
         place: place.to_owned(),
@@ -146,7 +152,8 @@ mod tests {
 
     #[test]
     fn sentences_are_cut_at_their_ends_and_leave_code_out() {
-        let text = "/// One `who goes` here.\n/// Who goes there\n/// again.\nfn main() {}\n// What?";
+        let text =
+            "/// One `who goes` here.\n/// Who goes there\n/// again.\nfn main() {}\n// What?";
         let told: Vec<(usize, String)> = sentences(text);
         assert_eq!(
             told,

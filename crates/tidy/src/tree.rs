@@ -46,7 +46,10 @@ impl SourceFile {
     pub fn module(&self) -> Option<Vec<String>> {
         let inside = self.path.split_once("/src/")?.1.strip_suffix(".rs")?;
         let mut parts: Vec<String> = inside.split('/').map(str::to_owned).collect();
-        if matches!(parts.last().map(String::as_str), Some("mod")) || inside == "lib" || inside == "main" {
+        if matches!(parts.last().map(String::as_str), Some("mod"))
+            || inside == "lib"
+            || inside == "main"
+        {
             parts.pop();
         }
         Some(parts)
@@ -123,7 +126,10 @@ impl Tree {
                     && one.content.is_none()
                     && is_test(&one.attrs)
                 {
-                    roots.push((file.place.clone(), [module.clone(), vec![one.ident.to_string()]].concat()));
+                    roots.push((
+                        file.place.clone(),
+                        [module.clone(), vec![one.ident.to_string()]].concat(),
+                    ));
                 }
             }
         }
@@ -146,7 +152,11 @@ fn parse(path: String, text: String) -> io::Result<SourceFile> {
         [] => String::new(),
     };
     let outside = parts.first() != Some(&"crates") || parts.get(2) != Some(&"src");
-    let kind = if outside || TEST_CRATES.contains(&place.as_str()) { FileKind::Test } else { FileKind::Source };
+    let kind = if outside || TEST_CRATES.contains(&place.as_str()) {
+        FileKind::Test
+    } else {
+        FileKind::Source
+    };
     let mut test_lines = BTreeSet::new();
     for item in &syntax.items {
         if is_test(attrs(item)) {
@@ -161,7 +171,11 @@ pub(crate) fn is_test(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let syn::Meta::List(list) = &attr.meta else { return false };
         attr.path().is_ident("cfg")
-            && list.tokens.to_string().split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
+            && list
+                .tokens
+                .to_string()
+                .split(|c: char| !c.is_alphanumeric())
+                .any(|word| word == "test")
     })
 }
 

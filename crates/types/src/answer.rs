@@ -5,9 +5,9 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo,
-    Principal, PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, Status, StreamCursor, TaskInfo,
-    VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun,
+    PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, Status,
+    StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// One entry of a listing.
@@ -23,9 +23,11 @@ pub struct DirEntry {
     pub cookie: u64,
     /// With `plus`: the status, promised. Not given for what is delegated to another session.
     pub status: Option<Status>,
-    /// With the status, in a directory that is delegated to the asker: nobody else was promised it, so the delegation covers it.
+    /// With the status, in a directory that is delegated to the asker: nobody else was promised it,
+    /// so the delegation covers it.
     pub sole: bool,
-    /// With the status of a symbolic link: where it leads, if that has at most [`crate::limits::TARGET_LISTED_BYTES_MAX`] bytes.
+    /// With the status of a symbolic link: where it leads, if that has at most
+    /// [`crate::limits::TARGET_LISTED_BYTES_MAX`] bytes.
     pub target: Option<Bytes>,
 }
 
@@ -46,8 +48,9 @@ pub struct VolumeStatus {
     pub partition_free_bytes: u64,
 }
 
-/// What a [`crate::Call`] returns when it is not refused. Where a directory changed, `dir` is its new status, so
-/// that a client that did the change itself can go on with its cache (see `data_version`).
+/// What a [`crate::Call`] returns when it is not refused. Where a directory changed, `dir` is its
+/// new status, so that a client that did the change itself can go on with its cache (see
+/// `data_version`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 // The common answers carry one or two statuses; a box around them would cost an allocation a call.
 #[allow(clippy::large_enum_variant)]
@@ -56,7 +59,8 @@ pub enum Answer {
     Done,
     /// A file's status.
     Status(Status),
-    /// A found entry; `dir_version` is the directory's data version at that moment. `sole` as in [`DirEntry`].
+    /// A found entry; `dir_version` is the directory's data version at that moment. `sole` as in
+    /// [`DirEntry`].
     Entry { status: Status, dir_version: u64, sole: bool },
     /// Entries; `dir_version` as above, `end`: no more behind the last.
     Entries { entries: Vec<DirEntry>, end: bool, dir_version: u64 },
@@ -64,7 +68,8 @@ pub enum Answer {
     Made { status: Status, dir: Status, existed: bool },
     /// What lost its name, as it is now (`links` 0: it is gone, or held), and the directory.
     Removed { status: Status, dir: Status },
-    /// The moved file, the other one of an exchange or the replaced one (`links` 0: gone or held), and both directories.
+    /// The moved file, the other one of an exchange or the replaced one (`links` 0: gone or held),
+    /// and both directories.
     Renamed { status: Status, other: Option<Status>, from_dir: Status, to_dir: Status },
     /// A symbolic link's target.
     Target(Bytes),
@@ -72,9 +77,11 @@ pub enum Answer {
     Xattr(Bytes),
     /// Attribute names.
     XattrNames(Vec<Bytes>),
-    /// An access list as stored, and whose it is: the directory's own, or that of the nearest one above that has one.
+    /// An access list as stored, and whose it is: the directory's own, or that of the nearest one
+    /// above that has one.
     Acl { of: Fid, list: Bytes },
-    /// Rights (bits as in access lists), and the directory of whose list they are: all files in it for which nothing else is said have them too.
+    /// Rights (bits as in access lists), and the directory of whose list they are: all files in it
+    /// for which nothing else is said have them too.
     Rights { of: Fid, rights: u32 },
     /// The volume.
     Volume(VolumeStatus),
@@ -82,9 +89,16 @@ pub enum Answer {
     Data { data: Bytes, end: bool, status: Status },
     /// The same, as they lie packed: all chunks that the read meets.
     Packed { run: PackedRun, end: bool, status: Status },
-    /// What was written where, and the status after. `previous_version`: the data version just before, so that a writer
-    /// knows whether anyone wrote between. *Unstable* unless asked otherwise: keep the data until a commit with this verifier.
-    Written { count: u32, offset: u64, status: Status, previous_version: u64, verifier: BootVerifier },
+    /// What was written where, and the status after. `previous_version`: the data version just
+    /// before, so that a writer knows whether anyone wrote between. *Unstable* unless asked
+    /// otherwise: keep the data until a commit with this verifier.
+    Written {
+        count: u32,
+        offset: u64,
+        status: Status,
+        previous_version: u64,
+        verifier: BootVerifier,
+    },
     /// An offset.
     Offset(u64),
     /// Everything up to here is on disk.
@@ -93,7 +107,8 @@ pub enum Answer {
     Body { status: Status },
     /// A blank body's number; its descriptor travels beside the message.
     Blank(u64),
-    /// Checksums of `sums.len()` blocks from the one asked for; `version` is the data version they belong to.
+    /// Checksums of `sums.len()` blocks from the one asked for; `version` is the data version they
+    /// belong to.
     Sums { version: u64, sums: Vec<u32> },
     /// The directory is delegated to the asker, with these slots for new files in its volume.
     Delegation { status: Status, slots: VnodeSlots },
@@ -109,7 +124,8 @@ pub enum Answer {
     Cursor(StreamCursor),
     /// Tasks of a server.
     Tasks(Vec<TaskInfo>),
-    /// What comes in. `base`: the epoch, numbered as where it comes from, that the volume asked for is a copy of, which nobody changed since; 0: none.
+    /// What comes in. `base`: the epoch, numbered as where it comes from, that the volume asked for
+    /// is a copy of, which nobody changed since; 0: none.
     Incoming { trees: Vec<IncomingTree>, base: u64 },
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
@@ -121,9 +137,11 @@ pub enum Answer {
     Revision(Revision),
     /// A number for a volume.
     Number(VolumeId),
-    /// What was changed up to the revision `at` and fits; `None`: it is forgotten, so everything may have changed.
+    /// What was changed up to the revision `at` and fits; `None`: it is forgotten, so everything
+    /// may have changed.
     Changes { at: Revision, changes: Option<Vec<(Revision, Changed)>> },
-    /// Users and groups, each with how many members it has, or groups it is in; `end`: no more behind the last.
+    /// Users and groups, each with how many members it has, or groups it is in; `end`: no more
+    /// behind the last.
     Principals { principals: Vec<(Principal, u32)>, end: bool },
     /// Numbers and names.
     Names { names: Vec<(PrincipalId, String)>, end: bool },
@@ -133,11 +151,13 @@ pub enum Answer {
     Fences { fences: Vec<Fence>, end: bool },
     /// Who administers what.
     Mandates { mandates: Vec<Mandate>, end: bool },
-    /// The rule with this number is in force, or is so no more, at every server of the cell but those that did not say so.
+    /// The rule with this number is in force, or is so no more, at every server of the cell but
+    /// those that did not say so.
     Enforced { number: u64, missing: Vec<ServerId> },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
     Token(Secret),
-    /// The same for a Kerberos ticket, with what shows the user's program that it was the cell that took it.
+    /// The same for a Kerberos ticket, with what shows the user's program that it was the cell that
+    /// took it.
     Ticket { token: Secret, reply: Bytes },
 }
 

@@ -50,10 +50,12 @@ pub struct Behalf {
     pub host: Option<IpAddr>,
 }
 
-/// How somebody shows who he is. A client key is the public half of one that the client made for this (Ed25519); the token is bound to it.
+/// How somebody shows who he is. A client key is the public half of one that the client made for
+/// this (Ed25519); the token is bound to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthCall {
-    /// With a password. Answer: `Token`; `AccessDenied`, whatever was wrong; `Busy`: too many attempts, try later.
+    /// With a password. Answer: `Token`; `AccessDenied`, whatever was wrong; `Busy`: too many
+    /// attempts, try later.
     Password {
         /// Of the user.
         name: String,
@@ -62,25 +64,28 @@ pub enum AuthCall {
         /// The client's key.
         client: [u8; 32],
     },
-    /// With a Kerberos ticket. Answer: `Ticket`; `AccessDenied` if it is not good for this client, `NoPrincipal` if the cell knows no such user, `Unsupported` where the
-    /// server has no keytab.
+    /// With a Kerberos ticket. Answer: `Ticket`; `AccessDenied` if it is not good for this client,
+    /// `NoPrincipal` if the cell knows no such user, `Unsupported` where the server has no keytab.
     Kerberos {
         /// A GSS-API token, at most [`crate::limits::KERBEROS_BYTES_MAX`] bytes.
         request: Secret,
         /// The client's key, to which the request is bound.
         client: [u8; 32],
     },
-    /// By who the connection says that he is: for a token to take elsewhere. Answer: `Token`; `NoPrincipal` if he is none.
+    /// By who the connection says that he is: for a token to take elsewhere. Answer: `Token`;
+    /// `NoPrincipal` if he is none.
     Attest {
         /// The client's key.
         client: [u8; 32],
     },
-    /// A newer token in place of the one that the caller shows. Answer: `Token`; `TokenExpired` if it is not to be renewed any more.
+    /// A newer token in place of the one that the caller shows. Answer: `Token`; `TokenExpired` if
+    /// it is not to be renewed any more.
     Renew {
         /// That one.
         token: Secret,
     },
-    /// Another password. Answer: `Done`; `AccessDenied` if the old one is wrong; `Invalid` if the new one cannot be one.
+    /// Another password. Answer: `Done`; `AccessDenied` if the old one is wrong; `Invalid` if the
+    /// new one cannot be one.
     SetPassword {
         /// Whose.
         name: String,

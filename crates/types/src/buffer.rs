@@ -1,5 +1,6 @@
-//! Memory for the largest payloads, used again. An allocator gives a mebibyte back to the kernel when it is freed, and the next
-//! one is zeroed page by page at a fault each: more work than the copy that it is needed for.
+//! Memory for the largest payloads, used again. An allocator gives a mebibyte back to the kernel
+//! when it is freed, and the next one is zeroed page by page at a fault each: more work than the
+//! copy that it is needed for.
 
 use bytes::Bytes;
 use std::sync::Mutex;
@@ -11,7 +12,8 @@ const KEPT_MAX: usize = 16;
 
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty buffer with room for `length` bytes: exactly so much, unless it is larger than a payload.
+/// An empty buffer with room for `length` bytes: exactly so much, unless it is larger than a
+/// payload.
 pub fn take(length: usize) -> Vec<u8> {
     let kept = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
     let mut buffer = kept.unwrap_or_else(|| Vec::with_capacity(length));
@@ -19,7 +21,8 @@ pub fn take(length: usize) -> Vec<u8> {
     buffer
 }
 
-/// A buffer of `length` bytes with anything in them: whoever takes it writes all of them. So large ones need not be zeroed each time.
+/// A buffer of `length` bytes with anything in them: whoever takes it writes all of them. So large
+/// ones need not be zeroed each time.
 pub fn take_written(length: usize) -> Vec<u8> {
     let kept = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
     let mut buffer = kept.unwrap_or_default();
@@ -30,7 +33,11 @@ pub fn take_written(length: usize) -> Vec<u8> {
 
 /// The buffer's bytes; its memory comes back when the last part of them is dropped.
 pub fn freeze(buffer: Vec<u8>) -> Bytes {
-    if buffer.capacity() == PAYLOAD_BYTES_MAX { Bytes::from_owner(Owner(buffer)) } else { Bytes::from(buffer) }
+    if buffer.capacity() == PAYLOAD_BYTES_MAX {
+        Bytes::from_owner(Owner(buffer))
+    } else {
+        Bytes::from(buffer)
+    }
 }
 
 /// A copy of `bytes`, in such memory.

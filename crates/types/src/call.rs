@@ -1,4 +1,5 @@
-//! What can be asked of the file service. One vocabulary for every door, for `vice`, and for the reference model.
+//! What can be asked of the file service. One vocabulary for every door, for `vice`, and for the
+//! reference model.
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -6,8 +7,8 @@ use bytes::Bytes;
 
 use crate::limits::TARGET_BYTES_MAX;
 use crate::{
-    AuthCall, Behalf, ByteRange, CellCall, Fault, Fid, GuardCall, Kind, LockFamily, LockMode, LockOwner, MountPoint,
-    MountPointError, Name, PrincipalId, PtsCall, Timestamp, VolumeCall,
+    AuthCall, Behalf, ByteRange, CellCall, Fault, Fid, GuardCall, Kind, LockFamily, LockMode,
+    LockOwner, MountPoint, MountPointError, Name, PrincipalId, PtsCall, Timestamp, VolumeCall,
 };
 
 /// What `Make` makes.
@@ -17,7 +18,8 @@ pub enum NewKind {
     File,
     /// An empty directory.
     Directory,
-    /// A symbolic link with this target (1 to [`crate::limits::TARGET_BYTES_MAX`] bytes without NUL).
+    /// A symbolic link with this target (1 to [`crate::limits::TARGET_BYTES_MAX`] bytes without
+    /// NUL).
     Symlink(Bytes),
     /// A named pipe.
     Fifo,
@@ -61,8 +63,12 @@ impl NewKind {
     pub fn check_target(&self) -> Result<(), Fault> {
         match self {
             NewKind::Symlink(target) if target.len() > TARGET_BYTES_MAX => Err(Fault::NameTooLong),
-            NewKind::Symlink(target) if target.is_empty() || target.contains(&0) => Err(Fault::Invalid),
-            NewKind::MountPoint(target) => MountPoint::parse(target).map(drop).map_err(MountPointError::fault),
+            NewKind::Symlink(target) if target.is_empty() || target.contains(&0) => {
+                Err(Fault::Invalid)
+            }
+            NewKind::MountPoint(target) => {
+                MountPoint::parse(target).map(drop).map_err(MountPointError::fault)
+            }
             _ => Ok(()),
         }
     }
@@ -75,7 +81,8 @@ pub enum CreateHow {
     Unchecked,
     /// Refuse with `Exists`.
     Guarded,
-    /// Refuse with `Exists` unless the file was made with this very verifier: survives a client that lost the reply and its session.
+    /// Refuse with `Exists` unless the file was made with this very verifier: survives a client
+    /// that lost the reply and its session.
     Exclusive(u64),
 }
 
@@ -89,7 +96,8 @@ pub enum RenameMode {
     NoReplace = 2,
     /// The two change places; both must exist.
     Exchange = 3,
-    /// A mount point moves, and nothing else may; refuse with `Exists`. All other modes refuse mount points with `Busy`.
+    /// A mount point moves, and nothing else may; refuse with `Exists`. All other modes refuse
+    /// mount points with `Busy`.
     MountPoint = 4,
 }
 
@@ -129,12 +137,14 @@ pub struct StatusChange {
     pub accessed: Option<SetTime>,
     /// Modification time.
     pub modified: Option<SetTime>,
-    /// Clear set-user-id, and set-group-id where the group may execute, as a change by an unprivileged writer does.
+    /// Clear set-user-id, and set-group-id where the group may execute, as a change by an
+    /// unprivileged writer does.
     pub kill_privileges: bool,
-    /// The caller holds the file open for writing, so its mode is not asked again for `size` where the caller's host is
-    /// believed; elsewhere as for `Write`.
+    /// The caller holds the file open for writing, so its mode is not asked again for `size` where
+    /// the caller's host is believed; elsewhere as for `Write`.
     pub through_handle: bool,
-    /// This session has the file open for users other than its owner: what the mode allowed them goes on (`vice/open_rights.rs`).
+    /// This session has the file open for users other than its owner: what the mode allowed them
+    /// goes on (`vice/open_rights.rs`).
     pub hold: bool,
 }
 
@@ -190,15 +200,17 @@ pub enum XattrMode {
 
 /// One request to the file service. Answers are in [`crate::Answer`], refusals in [`crate::Fault`].
 ///
-/// Every call that returns a status, and every listing with status, carries a promise for what it returned.
+/// Every call that returns a status, and every listing with status, carries a promise for what it
+/// returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The root directory of the volume with this name. Answer: `Status`.
     Root { volume: Name },
     /// One entry. Also promises the directory, for a refusal with `NotFound` too. Answer: `Entry`.
     Lookup { dir: Fid, name: Name },
-    /// Entries from `cookie` on (0: the first), in cookie order, without `.` and `..`. A directory that changes
-    /// meanwhile shows each entry that stays exactly once. `plus`: with status and promise. Answer: `Entries`.
+    /// Entries from `cookie` on (0: the first), in cookie order, without `.` and `..`. A directory
+    /// that changes meanwhile shows each entry that stays exactly once. `plus`: with status and
+    /// promise. Answer: `Entries`.
     ReadDir { dir: Fid, cookie: u64, bytes_max: u32, plus: bool },
     /// A new file, directory, link or node. Answer: `Made`.
     Make { dir: Fid, name: Name, kind: NewKind, mode: u16, how: CreateHow },
@@ -206,7 +218,9 @@ pub enum Call {
     MakeUnnamed { dir: Fid, mode: u16 },
     /// One more name for a file that is no directory. Answer: `Made`.
     Link { fid: Fid, dir: Fid, name: Name },
-    /// Takes a name away. A mount point is refused with `Busy` unless it is what is to be removed. `hold`: this session has the file open; keep it although its last name goes. Answer: `Removed`.
+    /// Takes a name away. A mount point is refused with `Busy` unless it is what is to be removed.
+    /// `hold`: this session has the file open; keep it although its last name goes. Answer:
+    /// `Removed`.
     Remove { dir: Fid, name: Name, what: RemoveWhat, hold: bool },
     /// Answer: `Renamed`. `hold` as in `Remove`, for the file that is replaced.
     Rename { from_dir: Fid, from: Name, to_dir: Fid, to: Name, mode: RenameMode, hold: bool },
@@ -229,49 +243,58 @@ pub enum Call {
     VolumeStatus { fid: Fid },
     /// The access list that decides for this file or directory. Answer: `Acl`.
     GetAcl { fid: Fid },
-    /// Its own list, as stored; `None`: it has that of its directory, or of the directory above, from now on. The first list of a volume's root makes lists
-    /// decide in the volume, and without one mode bits do; that is the administrators' to change. `instead_of`: only if the list that decides now has this
-    /// sum (SHA-256 of it as stored), otherwise `Conflict`. Answer: `Done`.
+    /// Its own list, as stored; `None`: it has that of its directory, or of the directory above,
+    /// from now on. The first list of a volume's root makes lists decide in the volume, and without
+    /// one mode bits do; that is the administrators' to change. `instead_of`: only if the list that
+    /// decides now has this sum (SHA-256 of it as stored), otherwise `Conflict`. Answer: `Done`.
     SetAcl { fid: Fid, list: Option<Bytes>, instead_of: Option<[u8; 32]> },
-    /// What the caller may do with this file or directory. Promises [`Fid::rights`] of the volume. Answer: `Rights`.
+    /// What the caller may do with this file or directory. Promises [`Fid::rights`] of the volume.
+    /// Answer: `Rights`.
     Rights { fid: Fid },
     /// In bytes and files; 0 means no limit. Superuser only. Answer: `Volume`.
     SetQuota { fid: Fid, bytes: u64, files: u64 },
 
-    /// Up to `length` bytes (at most [`crate::limits::PAYLOAD_BYTES_MAX`]); fewer only at the end. Answer: `Data`.
+    /// Up to `length` bytes (at most [`crate::limits::PAYLOAD_BYTES_MAX`]); fewer only at the end.
+    /// Answer: `Data`.
     Read { fid: Fid, offset: u64, length: u32 },
     /// The same, from who can unpack. Answer: `Packed` where that is shorter, otherwise `Data`.
     ReadPacked { fid: Fid, offset: u64, length: u32 },
-    /// `offset: None` appends: the server chooses the offset. `kill_privileges` as in [`StatusChange`].
-    /// Of a caller whose host is believed mode bits are not asked: its kernel did at the open. Answer: `Written`.
+    /// `offset: None` appends: the server chooses the offset. `kill_privileges` as in
+    /// [`StatusChange`]. Of a caller whose host is believed mode bits are not asked: its kernel did
+    /// at the open. Answer: `Written`.
     Write { fid: Fid, offset: Option<u64>, data: Bytes, stable: bool, kill_privileges: bool },
     /// Answer: `Written`, with `count` 0.
     Allocate { fid: Fid, offset: u64, length: u64, mode: AllocateMode },
     /// Answer: `Offset`.
     Seek { fid: Fid, offset: u64, what: SeekWhat },
-    /// All earlier changes of the file, or with a directory's fid of its entries, are stable before the answer.
-    /// Answer: `Committed`.
+    /// All earlier changes of the file, or with a directory's fid of its entries, are stable before
+    /// the answer. Answer: `Committed`.
     Commit { fid: Fid },
     /// Everything in the volume is stable before the answer. Answer: `Committed`.
     CommitVolume { fid: Fid },
-    /// A read-only descriptor of the body, over a connection that can pass one; `Unsupported` for inline bodies
-    /// and other connections. Answer: `Body`.
+    /// A read-only descriptor of the body, over a connection that can pass one; `Unsupported` for
+    /// inline bodies and other connections. Answer: `Body`.
     OpenBody { fid: Fid },
-    /// As `OpenBody`, for the caller's kernel. The body stays in this file for ever. If the kernel writes into it, then from now on
-    /// until `SettleBody` gives it back; a body that is in no file is moved into one. Refused with `Busy` where room is scarce. Answer: `Body`.
+    /// As `OpenBody`, for the caller's kernel. The body stays in this file for ever. If the kernel
+    /// writes into it, then from now on until `SettleBody` gives it back; a body that is in no file
+    /// is moved into one. Refused with `Busy` where room is scarce. Answer: `Body`.
     LendBody { fid: Fid, how: Lending },
-    /// What kernels wrote into a lent body is in the records afterwards. `back`: this session's kernel does not write any more.
-    /// Answer: `Status`.
+    /// What kernels wrote into a lent body is in the records afterwards. `back`: this session's
+    /// kernel does not write any more. Answer: `Status`.
     SettleBody { fid: Fid, back: bool },
-    /// An empty file on the partition of this file's volume, for the caller's kernel to write a new file's body into (docs/spec/passthrough.md). It
-    /// belongs to the session. Refused with `Busy` where room is scarce, or the session has enough. Answer: `Blank`.
+    /// An empty file on the partition of this file's volume, for the caller's kernel to write a new
+    /// file's body into (docs/spec/passthrough.md). It belongs to the session. Refused with `Busy`
+    /// where room is scarce, or the session has enough. Answer: `Blank`.
     LendBlank { fid: Fid },
-    /// The body of the file is from now on this blank of the session, with what it holds, and lent to the session. Answer: `Status`.
+    /// The body of the file is from now on this blank of the session, with what it holds, and lent
+    /// to the session. Answer: `Status`.
     AdoptBody { fid: Fid, blank: u64 },
-    /// Checksums (crc32c) of the body's blocks from block `first` on; none of a lent body. Answer: `Sums`.
+    /// Checksums (crc32c) of the body's blocks from block `first` on; none of a lent body. Answer:
+    /// `Sums`.
     ReadSums { fid: Fid, first: u64, count: u32 },
 
-    /// `wait`: the answer comes when the lock is had. `reclaim`: held before the server restarted. Answer: `Done`.
+    /// `wait`: the answer comes when the lock is had. `reclaim`: held before the server restarted.
+    /// Answer: `Done`.
     Lock {
         fid: Fid,
         owner: LockOwner,
@@ -294,10 +317,12 @@ pub enum Call {
     /// After a server restart: all locks and holds of this session are claimed. Answer: `Done`.
     ReclaimDone,
 
-    /// An exclusive promise of a directory (`docs/spec/delegation.md`), and slots for new files. Answer: `Delegation`.
+    /// An exclusive promise of a directory (`docs/spec/delegation.md`), and slots for new files.
+    /// Answer: `Delegation`.
     Delegate { fid: Fid },
-    /// A change that this session answered itself, at the time `at`, under a delegation. `slot`: which its new file has; 0: it makes
-    /// none, or leaves the choice to the server. Inside is a call that [`Call::delegable`] says yes to. Answer: that of `call`.
+    /// A change that this session answered itself, at the time `at`, under a delegation. `slot`:
+    /// which its new file has; 0: it makes none, or leaves the choice to the server. Inside is a
+    /// call that [`Call::delegable`] says yes to. Answer: that of `call`.
     Delegated { at: Timestamp, slot: u64, call: Box<Call> },
     /// Delegations that this session gives back, with all that they covered. Answer: `Done`.
     Return { fids: Vec<Fid> },
@@ -306,17 +331,21 @@ pub enum Call {
     Volume(VolumeCall),
     /// The cell's database. Answers: see [`CellCall`].
     Cell(CellCall),
-    /// Users and groups. `on_behalf`: of whom a server asks that has no database. Answers: see [`PtsCall`].
+    /// Users and groups. `on_behalf`: of whom a server asks that has no database. Answers: see
+    /// [`PtsCall`].
     Pts { on_behalf: Option<PrincipalId>, call: Box<PtsCall> },
 
-    /// Who somebody is. `behalf`: of whom a server asks that has no database. Answers: see [`AuthCall`].
+    /// Who somebody is. `behalf`: of whom a server asks that has no database. Answers: see
+    /// [`AuthCall`].
     Auth { behalf: Option<Behalf>, call: Box<AuthCall> },
 
-    /// Fences, and who administers what. `behalf`: of whom a server asks that has no database; [`PrincipalId::NONE`]: of its superuser. Answers: see [`GuardCall`].
+    /// Fences, and who administers what. `behalf`: of whom a server asks that has no database;
+    /// [`PrincipalId::NONE`]: of its superuser. Answers: see [`GuardCall`].
     Guard { behalf: Option<PrincipalId>, call: Box<GuardCall> },
 
     /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
-    /// Check every checksum of the partition in the background (`start`), or ask how far it is. Answer: `Report` (JSON).
+    /// Check every checksum of the partition in the background (`start`), or ask how far it is.
+    /// Answer: `Report` (JSON).
     Scrub { start: bool },
 }

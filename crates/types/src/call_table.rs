@@ -8,7 +8,9 @@
 //!
 //! How to add a call: `docs/walks/add-a-call.md`.
 
-use crate::{Answer, AuthCall, Call, CellCall, Fid, GuardCall, Lending, PtsCall, VolumeCall, VolumeId};
+use crate::{
+    Answer, AuthCall, Call, CellCall, Fid, GuardCall, Lending, PtsCall, VolumeCall, VolumeId,
+};
 
 /// What a successful call leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -611,7 +613,9 @@ impl Call {
     /// Every fid that the call names, those of lists too.
     pub fn fids_mut(&mut self) -> Vec<&mut Fid> {
         match self {
-            Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => fids.iter_mut().collect(),
+            Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => {
+                fids.iter_mut().collect()
+            }
             call => call.files_mut().into_iter().flatten().collect(),
         }
     }
@@ -628,7 +632,9 @@ impl Call {
         let payload = |brings, wants| CallData { brings, wants, is_payload: true };
         let inline = |brings, wants| CallData { brings, wants, is_payload: false };
         match self {
-            Call::Read { length, .. } | Call::ReadPacked { length, .. } => payload(0, *length as usize),
+            Call::Read { length, .. } | Call::ReadPacked { length, .. } => {
+                payload(0, *length as usize)
+            }
             Call::Write { data, .. } => payload(data.len(), 0),
             Call::Volume(VolumeCall::Changes { bytes_max, .. }) => payload(0, *bytes_max as usize),
             Call::Volume(VolumeCall::Apply { part, .. }) => payload(part.len(), 0),

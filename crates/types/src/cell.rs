@@ -1,4 +1,5 @@
-//! What a whole cell knows: where volumes are, which servers there are; and what can be asked of its database (`docs/spec/volumes.md`).
+//! What a whole cell knows: where volumes are, which servers there are; and what can be asked of
+//! its database (`docs/spec/volumes.md`).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -8,7 +9,8 @@ use std::str::FromStr;
 
 use crate::{KeyPrint, Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
 
-/// The number of a change of the cell's database; records carry that of their last one. 0: before all changes, and what a record has that is not there.
+/// The number of a change of the cell's database; records carry that of their last one. 0: before
+/// all changes, and what a record has that is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
@@ -59,7 +61,8 @@ pub struct ServerInfo {
     pub id: ServerId,
     /// For people: a host's name, at most [`crate::limits::SERVER_NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// Where it listens, the best first; at most [`crate::limits::ADDRESSES_MAX`]. None: only for its own machine.
+    /// Where it listens, the best first; at most [`crate::limits::ADDRESSES_MAX`]. None: only for
+    /// its own machine.
     pub addresses: Vec<SocketAddr>,
     /// The keys by which it shows that it is a server of the cell, whatever authority made a
     /// certificate for them; at most [`crate::limits::SERVER_KEYS_MAX`]. None: it is no server.
@@ -88,7 +91,8 @@ impl SiteKind {
 pub struct Site {
     /// The server.
     pub server: ServerId,
-    /// Its partition, as the server names it; at most [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
+    /// Its partition, as the server names it; at most [`crate::limits::PARTITION_NAME_BYTES_MAX`]
+    /// bytes.
     pub partition: String,
     /// What it has.
     pub kind: SiteKind,
@@ -96,7 +100,8 @@ pub struct Site {
     pub epoch: u64,
 }
 
-/// Who is at work on a group, so that others keep away. Not bound to the life of a session: an operation that was cut off is found by it.
+/// Who is at work on a group, so that others keep away. Not bound to the life of a session: an
+/// operation that was cut off is found by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {
     /// What is done: `release`, `move`, ... At most [`crate::limits::BUSY_BYTES_MAX`] bytes.
@@ -107,7 +112,8 @@ pub struct Busy {
     pub since_secs: i64,
 }
 
-/// The volumes of one tree that have a place in the cell. Snapshots are known to their server alone.
+/// The volumes of one tree that have a place in the cell. Snapshots are known to their server
+/// alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeGroup {
     /// The base name, without `.readonly` or `.backup`.
@@ -153,7 +159,9 @@ impl VolumeGroup {
     /// The read-only sites that have the last release: the only ones that readers are sent to.
     pub fn readable_sites(&self) -> impl Iterator<Item = &Site> {
         let epoch = self.released_epoch;
-        self.sites.iter().filter(move |site| site.kind == SiteKind::ReadOnly && epoch != 0 && site.epoch == epoch)
+        self.sites.iter().filter(move |site| {
+            site.kind == SiteKind::ReadOnly && epoch != 0 && site.epoch == epoch
+        })
     }
 }
 
@@ -172,20 +180,24 @@ pub enum Changed {
     Rules,
 }
 
-/// What is asked of the cell's database, which one server of the cell has. Changes are the superuser's; a change says which revision of the record it
-/// was made from (0: there was none), and is refused with `Conflict` if that is not the last. A change that is repeated because its
+/// What is asked of the cell's database, which one server of the cell has. Changes are the
+/// superuser's; a change says which revision of the record it was made from (0: there was none),
+/// and is refused with `Conflict` if that is not the last. A change that is repeated because its
 /// answer was lost is refused so too: who reads then finds what it wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellCall {
-    /// The group that has this base name, or this number as one of its own. Answer: `Groups`, with one; or the fault `NoVolume`.
+    /// The group that has this base name, or this number as one of its own. Answer: `Groups`, with
+    /// one; or the fault `NoVolume`.
     Group { volume: WhichVolume },
-    /// Groups with read-write numbers above `after`, in their order, at most `max`. Answer: `Groups`.
+    /// Groups with read-write numbers above `after`, in their order, at most `max`. Answer:
+    /// `Groups`.
     Groups { after: VolumeId, max: u32 },
     /// `Exists` if another group has the name or a number. Answer: `Revision`.
     PutGroup { group: Box<VolumeGroup>, expected: Revision },
     /// Answer: `Revision`.
     RemoveGroup { read_write: VolumeId, expected: Revision },
-    /// So many numbers for volumes, which follow each other, are above `above` (what who asks has seen), and which nobody had or will have. Answer: `Number`, the first.
+    /// So many numbers for volumes, which follow each other, are above `above` (what who asks has
+    /// seen), and which nobody had or will have. Answer: `Number`, the first.
     TakeNumbers { above: VolumeId, count: u32 },
     /// Answer: `Servers`.
     Servers,
@@ -196,15 +208,16 @@ pub enum CellCall {
     RemoveServer { id: ServerId, expected: Revision },
     /// What was changed after a revision, the oldest first, at most `max`. Answer: `Changes`.
     Changes { since: Revision, max: u32 },
-    /// Who is asked: the server itself, whether it has a database or not. Answer: `Servers`, with one, at revision 0.
+    /// Who is asked: the server itself, whether it has a database or not. Answer: `Servers`, with
+    /// one, at revision 0.
     Me,
     /// Somebody's record. Answer: `Principals`, with one; or the fault `NoPrincipal`.
     Principal { which: WhichPrincipal },
-    /// Every group that a principal is in who asks from `host` (`None`: from no host that counts), directly or through groups, and the
-    /// host sets. Answer: `Subdomain`.
+    /// Every group that a principal is in who asks from `host` (`None`: from no host that counts),
+    /// directly or through groups, and the host sets. Answer: `Subdomain`.
     Subdomain { principal: PrincipalId, host: Option<IpAddr> },
-    /// As `Changes`, asked by a server that has put into force all changes up to `since`: who makes a change that must be in force everywhere
-    /// waits for that. Answer: `Changes`.
+    /// As `Changes`, asked by a server that has put into force all changes up to `since`: who makes
+    /// a change that must be in force everywhere waits for that. Answer: `Changes`.
     Watch { server: ServerId, since: Revision, max: u32 },
 }
 
@@ -231,7 +244,9 @@ mod tests {
     fn a_servers_id_has_one_spelling() {
         let id = ServerId(0xab);
         assert_eq!(id.to_string().parse(), Ok(id));
-        for bad in ["", "ab", "000000000000000000000000000000AB", "+00000000000000000000000000000ab"] {
+        for bad in
+            ["", "ab", "000000000000000000000000000000AB", "+00000000000000000000000000000ab"]
+        {
             assert!(bad.parse::<ServerId>().is_err(), "{bad}");
         }
     }

@@ -1,6 +1,7 @@
 //! Why a call was refused. `mount/errno.rs` alone turns these into errnos.
 
-/// What the file service answers instead of an [`crate::Answer`]. The numbers are wire values; never renumber.
+/// What the file service answers instead of an [`crate::Answer`]. The numbers are wire values;
+/// never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u16)]
 pub enum Fault {
@@ -79,7 +80,8 @@ pub enum Fault {
     /// An earlier member of the chain failed.
     #[error("chain aborted")]
     ChainAborted = 25,
-    /// Ask again with the caller's supplementary groups: they may decide. Never reaches an application.
+    /// Ask again with the caller's supplementary groups: they may decide. Never reaches an
+    /// application.
     #[error("supplementary groups needed")]
     GroupsNeeded = 26,
     /// The session is gone, with its locks.
@@ -118,7 +120,8 @@ pub enum Fault {
     /// Cut off by an administrator.
     #[error("fenced off by an administrator")]
     Fenced = 38,
-    /// A token that is not this cell's, that somebody else made, or that is shown by who does not have its key.
+    /// A token that is not this cell's, that somebody else made, or that is shown by who does not
+    /// have its key.
     #[error("token is not accepted")]
     TokenRefused = 39,
 }

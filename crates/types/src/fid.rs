@@ -11,7 +11,8 @@ use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher128};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VolumeId(pub u64);
 
-/// A file's slot in its volume. Directories have odd numbers, everything else even ones; the root directory is 1.
+/// A file's slot in its volume. Directories have odd numbers, everything else even ones; the root
+/// directory is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VnodeNo(pub u64);
 
@@ -29,7 +30,8 @@ impl VnodeNo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uniquifier(pub u64);
 
-/// One file for ever: its volume, its slot there, and a number that only those learn who may find the file.
+/// One file for ever: its volume, its slot there, and a number that only those learn who may find
+/// the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fid {
     /// The volume that holds the file.
@@ -45,14 +47,16 @@ impl Fid {
     pub const WIRE_BYTES: usize = 3 * size_of::<u64>();
 
     /// In a chained request: the file that the previous member of the chain answered with.
-    pub const CURRENT: Fid = Fid { volume: VolumeId(u64::MAX), vnode: VnodeNo(u64::MAX), unique: Uniquifier(u64::MAX) };
+    pub const CURRENT: Fid =
+        Fid { volume: VolumeId(u64::MAX), vnode: VnodeNo(u64::MAX), unique: Uniquifier(u64::MAX) };
 
     /// A fid from its three numbers.
     pub const fn new(volume: u64, vnode: u64, unique: u64) -> Self {
         Fid { volume: VolumeId(volume), vnode: VnodeNo(vnode), unique: Uniquifier(unique) }
     }
 
-    /// Stands for what everybody may do in a volume: no file has this fid, but it is promised to who is told of rights there, and broken when they change.
+    /// Stands for what everybody may do in a volume: no file has this fid, but it is promised to
+    /// who is told of rights there, and broken when they change.
     pub const fn rights(volume: VolumeId) -> Self {
         Fid { volume, vnode: VnodeNo(0), unique: Uniquifier(0) }
     }
@@ -68,7 +72,8 @@ impl Fid {
         self.vnode.0 / 2
     }
 
-    /// The same file to a caller who may know that it is there and may not reach it: the listing of a directory without search permission.
+    /// The same file to a caller who may know that it is there and may not reach it: the listing of
+    /// a directory without search permission.
     pub const fn masked(self) -> Self {
         Fid { unique: Uniquifier(0), ..self }
     }
@@ -84,16 +89,17 @@ impl Fid {
     }
 }
 
-/// Slots that follow each other and share a [`RunKey`]. A session that makes files itself is given whole runs, so no
-/// other session's file has a fid that the key of the run tells.
+/// Slots that follow each other and share a [`RunKey`]. A session that makes files itself is given
+/// whole runs, so no other session's file has a fid that the key of the run tells.
 pub const RUN_SLOTS: u32 = 2048;
 
 /// Makes the fids of one run of slots.
 ///
-/// In a volume with mode bits a path protects what is below it: a file of mode 0644 in a directory of mode 0700 is
-/// closed to others. The server sees fids and no paths. So a fid is a proof that somebody was let through the path:
-/// its uniquifier is a keyed function (SipHash-2-4) of the vnode, under a key that is derived from a secret of the
-/// volume and the number of the run. Guessing one file's fid takes 2^63 attempts on average.
+/// In a volume with mode bits a path protects what is below it: a file of mode 0644 in a directory
+/// of mode 0700 is closed to others. The server sees fids and no paths. So a fid is a proof that
+/// somebody was let through the path: its uniquifier is a keyed function (SipHash-2-4) of the
+/// vnode, under a key that is derived from a secret of the volume and the number of the run.
+/// Guessing one file's fid takes 2^63 attempts on average.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RunKey(pub u128);
 
@@ -109,7 +115,8 @@ impl RunKey {
     }
 
     fn unique(self, vnode: VnodeNo) -> Uniquifier {
-        let made = SipHasher24::new_with_keys(self.0 as u64, (self.0 >> 64) as u64).hash(&vnode.0.to_le_bytes());
+        let made = SipHasher24::new_with_keys(self.0 as u64, (self.0 >> 64) as u64)
+            .hash(&vnode.0.to_le_bytes());
         // 0 is a masked fid's, the highest that of `Fid::CURRENT`.
         Uniquifier(made.clamp(1, u64::MAX - 1))
     }
@@ -162,7 +169,9 @@ impl FromStr for Fid {
     fn from_str(text: &str) -> Result<Fid, FidError> {
         let mut numbers = text.split('.').map(str::parse);
         match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
-            (Some(Ok(volume)), Some(Ok(vnode)), Some(Ok(unique)), None) => Ok(Fid::new(volume, vnode, unique)),
+            (Some(Ok(volume)), Some(Ok(vnode)), Some(Ok(unique)), None) => {
+                Ok(Fid::new(volume, vnode, unique))
+            }
             _ => Err(FidError),
         }
     }
@@ -203,7 +212,9 @@ mod tests {
     fn what_is_printed_is_read_again() {
         let fid = Fid::new(7, u64::MAX, 3);
         assert_eq!(fid.to_string().parse(), Ok(fid));
-        for bad in ["", "7", "7.1", "7.1.1.1", "7.1.", "7.1.x", "-7.1.1", "7.1.18446744073709551616"] {
+        for bad in
+            ["", "7", "7.1", "7.1.1.1", "7.1.", "7.1.x", "-7.1.1", "7.1.18446744073709551616"]
+        {
             assert_eq!(bad.parse::<Fid>(), Err(FidError), "{bad}");
         }
     }

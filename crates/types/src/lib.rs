@@ -34,12 +34,16 @@ mod volume;
 pub use answer::{Answer, DirEntry, VolumeStatus};
 pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
-    AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
+    AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime,
+    StatusChange, XattrMode,
 };
-pub use call_table::{AnswerKind, CallAccess, CallBlocking, CallData, CallEffect, CallTraits, Procedure};
+pub use call_table::{
+    AnswerKind, CallAccess, CallBlocking, CallData, CallEffect, CallTraits, Procedure,
+};
 pub use caller::Caller;
 pub use cell::{
-    Busy, CellCall, Changed, Revised, Revision, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
+    Busy, CellCall, Changed, Revised, Revision, ServerId, ServerIdError, ServerInfo, Site,
+    SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
@@ -50,15 +54,18 @@ pub use packed::PackedRun;
 pub use principal::{AuthLevel, OWN_IDS, PrincipalId, RequestIdentity, own_id};
 pub use print::{KeyPrint, fmt_sha256, parse_sha256};
 pub use pts::{
-    NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,
+    NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall,
+    WhichPrincipal,
 };
 pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
-pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionId};
+pub use session::{
+    BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionId,
+};
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 pub use volume::{
-    Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
-    WhichVolume, is_volume_name,
+    Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo,
+    VolumeKind, VolumeState, WhichVolume, is_volume_name,
 };

@@ -25,7 +25,8 @@ pub const CELL_BYTES_MAX: usize = 253;
 pub const PRINCIPAL_NAME_BYTES_MAX: usize = 63;
 /// Of a token: names of cell and principal, keys, times and a signature.
 pub const TOKEN_BYTES_MAX: usize = 1024;
-/// Of a Kerberos request: a ticket with the authorizations of a large directory is that large (MIT and Windows stop at 48,000).
+/// Of a Kerberos request: a ticket with the authorizations of a large directory is that large (MIT
+/// and Windows stop at 48,000).
 pub const KERBEROS_BYTES_MAX: usize = 48_000;
 /// Bytes of a password.
 pub const PASSWORD_BYTES_MIN: usize = 8;
@@ -41,7 +42,8 @@ pub const PRINCIPALS_MAX: usize = 1000;
 pub const TASK_TEXT_BYTES_MAX: usize = 255;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
 pub const TARGET_BYTES_MAX: usize = 4095;
-/// Bytes of a target that a listing brings along: longer ones are few, and must not crowd the others out.
+/// Bytes of a target that a listing brings along: longer ones are few, and must not crowd the
+/// others out.
 pub const TARGET_LISTED_BYTES_MAX: usize = 512;
 /// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
@@ -51,7 +53,8 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
 pub const XATTR_TOTAL_BYTES_MAX: usize = 1 << 20;
 /// Bytes of an access list at most.
 pub const ACL_BYTES_MAX: usize = 64 << 10;
-/// Names of one file's extended attributes, each with a closing NUL. Source: Linux `XATTR_LIST_MAX`; keeps a listing in one message.
+/// Names of one file's extended attributes, each with a closing NUL. Source: Linux
+/// `XATTR_LIST_MAX`; keeps a listing in one message.
 pub const XATTR_NAMES_BYTES_MAX: usize = 65536;
 /// Supplementary groups in a credential: Linux allows 65,536, and a message must stay small.
 pub const GROUPS_MAX: usize = 1024;
@@ -62,20 +65,25 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Bulk bytes behind one message. The kernel sends at most 1 MiB in a FUSE write.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
-/// Bytes of one message without its payload: holds a directory listing or the largest extended attribute.
+/// Bytes of one message without its payload: holds a directory listing or the largest extended
+/// attribute.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 /// Files in one claim of holds, or one end of them: what fits into a message.
 pub const HOLD_FIDS_MAX: usize = 4096;
-/// Slots of one session: enough to fill a fast link with 1 MiB reads and keep metadata going beside them.
+/// Slots of one session: enough to fill a fast link with 1 MiB reads and keep metadata going beside
+/// them.
 pub const SLOTS_MAX: u32 = 128;
 
-/// Promises of all users' sessions of a server: 450 MB of tables, ten thousand cached files for each of 400 clients.
+/// Promises of all users' sessions of a server: 450 MB of tables, ten thousand cached files for
+/// each of 400 clients.
 pub const PROMISES_MAX: usize = 4 << 20;
-/// Promises of one user's session: a quarter of all, so that one client cannot break those of the others.
+/// Promises of one user's session: a quarter of all, so that one client cannot break those of the
+/// others.
 pub const PROMISES_PER_SESSION_MAX: usize = PROMISES_MAX / 4;
 /// Promises of all users' sessions of one host: half of all.
 pub const PROMISES_PER_HOST_MAX: usize = PROMISES_MAX / 2;
-/// Locks and waiting lock requests of one user's session: a database with a lock for each row of a large query.
+/// Locks and waiting lock requests of one user's session: a database with a lock for each row of a
+/// large query.
 pub const LOCKS_PER_SESSION_MAX: usize = 1 << 16;
 /// Locks and waiting lock requests of all sessions: 100 MB of tables.
 pub const LOCKS_MAX: usize = 1 << 20;
@@ -88,28 +96,33 @@ pub const HOLDS_MAX: usize = 4 << 20;
 /// Holds of all users' sessions of one host: half of all.
 pub const HOLDS_PER_HOST_MAX: usize = HOLDS_MAX / 2;
 
-// What *nobody* may have: a session through which no user has called, who is proved by a token or believed for the connection's sake.
-// All of it together (times NOBODY_SESSIONS_MAX) is at most a quarter of what there is.
+// What *nobody* may have: a session through which no user has called, who is proved by a token or
+// believed for the connection's sake. All of it together (times NOBODY_SESSIONS_MAX) is at most a
+// quarter of what there is.
 
 /// Sessions of nobody on a server. The next one ends the oldest of the host that has most of them.
 pub const NOBODY_SESSIONS_MAX: usize = 1024;
-/// Sessions of nobody from one host (IPv6: one /64): logins of a large machine or a small network behind one address, all at once.
+/// Sessions of nobody from one host (IPv6: one /64): logins of a large machine or a small network
+/// behind one address, all at once.
 pub const NOBODY_SESSIONS_PER_HOST_MAX: usize = 64;
-/// Requests that a session of nobody may have in progress: enough to read ahead with, and to log in beside it.
+/// Requests that a session of nobody may have in progress: enough to read ahead with, and to log in
+/// beside it.
 pub const NOBODY_CREDITS: u32 = 8;
-/// Promises of a session of nobody: a large directory's worth. It is told of changes, and no change waits for it.
+/// Promises of a session of nobody: a large directory's worth. It is told of changes, and no change
+/// waits for it.
 pub const NOBODY_PROMISES_MAX: usize = 1024;
 /// Locks and waiting lock requests of a session of nobody.
 pub const NOBODY_LOCKS_MAX: usize = 16;
-/// A session of nobody waits for a lock only while fewer requests than this wait for locks of the file: whoever unlocks
-/// it looks at all that want the same bytes.
+/// A session of nobody waits for a lock only while fewer requests than this wait for locks of the
+/// file: whoever unlocks it looks at all that want the same bytes.
 pub const NOBODY_LOCK_QUEUE_MAX: usize = 64;
 /// Files that a session of nobody holds open.
 pub const NOBODY_HOLDS_MAX: usize = 64;
-/// MiB that messages of nobody may take that are half received, and as much again for replies that nobody has read. Past it the connection that has
-/// most is closed, or the next requests wait.
+/// MiB that messages of nobody may take that are half received, and as much again for replies that
+/// nobody has read. Past it the connection that has most is closed, or the next requests wait.
 pub const NOBODY_MEMORY_MIB: usize = 32;
-/// Password hashes that wait for one of two threads; one more is answered `Busy`. A second's worth: 25 ms and 19 MiB each.
+/// Password hashes that wait for one of two threads; one more is answered `Busy`. A second's worth:
+/// 25 ms and 19 MiB each.
 pub const PASSWORDS_WAITING_MAX: usize = 64;
 /// Of these, those of one host.
 pub const PASSWORDS_PER_HOST_MAX: usize = 8;
@@ -124,14 +137,18 @@ pub const SESSIONS_MAX: usize = 16_384;
 /// Sessions of users from one host: a machine of many containers, or a building behind one address.
 pub const SESSIONS_PER_HOST_MAX: usize = 1024;
 /// Connections from one host: two of each of its sessions.
-pub const CONNECTIONS_PER_HOST_MAX: usize = 2 * (SESSIONS_PER_HOST_MAX + NOBODY_SESSIONS_PER_HOST_MAX);
-/// How many days after it was last here the newest incarnation of a client is forgotten. An older life of it that comes back later is let in (EO-2): all that it
-/// and the newer one had is over for long. Longer than holidays.
+pub const CONNECTIONS_PER_HOST_MAX: usize =
+    2 * (SESSIONS_PER_HOST_MAX + NOBODY_SESSIONS_PER_HOST_MAX);
+/// How many days after it was last here the newest incarnation of a client is forgotten. An older
+/// life of it that comes back later is let in (EO-2): all that it and the newer one had is over for
+/// long. Longer than holidays.
 pub const CLIENT_KEPT_DAYS: u64 = 60;
-/// Descriptors that connections leave to the store, or a quarter of all if that is less: RocksDB cannot go on without one for its next log.
+/// Descriptors that connections leave to the store, or a quarter of all if that is less: RocksDB
+/// cannot go on without one for its next log.
 pub const DESCRIPTORS_KEPT: u64 = 4096;
 
-/// A promise is good until its session's lease ends, counted on the client from when it *sent* the last renewal.
+/// A promise is good until its session's lease ends, counted on the client from when it *sent* the
+/// last renewal.
 pub const LEASE: Duration = Duration::from_secs(15);
 /// How often a quiet client renews.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -145,7 +162,8 @@ const _: () = assert!(KEEP_ALIVE.as_secs() * 3 <= LEASE.as_secs());
 const _: () = assert!(LEASE.as_millis() / 100 <= LEASE_GRACE.as_millis());
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(
-    SERVERS_MAX * (30 + SERVER_NAME_BYTES_MAX + 18 * ADDRESSES_MAX + 32 * SERVER_KEYS_MAX) + 64 <= MESSAGE_BYTES_MAX
+    SERVERS_MAX * (30 + SERVER_NAME_BYTES_MAX + 18 * ADDRESSES_MAX + 32 * SERVER_KEYS_MAX) + 64
+        <= MESSAGE_BYTES_MAX
 );
 const _: () = assert!(ACL_BYTES_MAX <= XATTR_VALUE_BYTES_MAX);
 const _: () = assert!(2 * XATTR_NAMES_BYTES_MAX < MESSAGE_BYTES_MAX);

@@ -1,7 +1,7 @@
 //! What a mount point says: which volume is to be seen there, and how it is chosen.
 //!
-//! `#home` follows the preference for read-only volumes, `%home` is always the read-write one; `#cell.org:home` and
-//! `%cell.org:home` are another cell's. Source: AFS.
+//! `#home` follows the preference for read-only volumes, `%home` is always the read-write one;
+//! `#cell.org:home` and `%cell.org:home` are another cell's. Source: AFS.
 
 use std::fmt;
 
@@ -41,7 +41,9 @@ impl MountPointError {
     pub const fn fault(self) -> Fault {
         match self {
             MountPointError::TooLong => Fault::NameTooLong,
-            MountPointError::NoMark | MountPointError::BadCell | MountPointError::BadVolume => Fault::Invalid,
+            MountPointError::NoMark | MountPointError::BadCell | MountPointError::BadVolume => {
+                Fault::Invalid
+            }
         }
     }
 }
@@ -61,7 +63,11 @@ impl MountPoint {
             Some(colon) => (Some(&rest[..colon]), &rest[colon + 1..]),
             None => (None, rest),
         };
-        Ok(MountPoint { read_write, cell: cell.map(parse_cell).transpose()?, volume: parse_volume(volume)? })
+        Ok(MountPoint {
+            read_write,
+            cell: cell.map(parse_cell).transpose()?,
+            volume: parse_volume(volume)?,
+        })
     }
 }
 
@@ -125,9 +131,15 @@ mod tests {
         ] {
             assert_eq!(MountPoint::parse(text), Err(error), "{:?}", String::from_utf8_lossy(text));
         }
-        assert_eq!(MountPoint::parse(&[&b"#"[..], &[b'x'; 256]].concat()), Err(MountPointError::TooLong));
+        assert_eq!(
+            MountPoint::parse(&[&b"#"[..], &[b'x'; 256]].concat()),
+            Err(MountPointError::TooLong)
+        );
         assert!(MountPoint::parse(&[&b"#"[..], &[b'x'; 255]].concat()).is_ok());
-        assert_eq!(MountPoint::parse(&[&b"#"[..], &[b'c'; 254], b":v"].concat()), Err(MountPointError::BadCell));
+        assert_eq!(
+            MountPoint::parse(&[&b"#"[..], &[b'c'; 254], b":v"].concat()),
+            Err(MountPointError::BadCell)
+        );
     }
 
     proptest! {

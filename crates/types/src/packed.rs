@@ -1,4 +1,5 @@
-//! A run of a body as it lies packed on a partition: chunks of one length, each compressed by itself, with the sums of the blocks that they unpack to.
+//! A run of a body as it lies packed on a partition: chunks of one length, each compressed by
+//! itself, with the sums of the blocks that they unpack to.
 
 use bytes::Bytes;
 
@@ -13,7 +14,8 @@ pub struct PackedRun {
     pub length: u32,
     /// Bytes of each chunk's zstd frame; 0: the chunk is all zeros, and has none.
     pub frames: Vec<u32>,
-    /// The crc32c of each block, what is behind the end of the body taken as zeros. 0: the block is a hole; a sum of 0 counts as 1.
+    /// The crc32c of each block, what is behind the end of the body taken as zeros. 0: the block is
+    /// a hole; a sum of 0 counts as 1.
     pub sums: Vec<u32>,
     /// The frames, one behind the other.
     pub bytes: Bytes,
@@ -38,7 +40,8 @@ impl PackedRun {
             && framed == self.bytes.len() as u64
     }
 
-    /// Whether these are the chunks of a read of `length` bytes from `offset` on, of a body of `size` bytes: no more and no fewer.
+    /// Whether these are the chunks of a read of `length` bytes from `offset` on, of a body of
+    /// `size` bytes: no more and no fewer.
     pub fn answers(&self, offset: u64, length: u32, size: u64) -> bool {
         let wanted = offset.saturating_add(length.into()).min(size);
         let end = wanted.checked_next_multiple_of(Self::CHUNK_BYTES).unwrap_or(size).min(size);
@@ -56,14 +59,23 @@ mod tests {
     fn run(offset: u64, length: u64) -> PackedRun {
         let frames = vec![3; length.div_ceil(64 * K) as usize];
         let bytes = vec![0; 3 * frames.len()].into();
-        PackedRun { offset, length: length as u32, frames, sums: vec![1; length.div_ceil(16 * K) as usize], bytes }
+        PackedRun {
+            offset,
+            length: length as u32,
+            frames,
+            sums: vec![1; length.div_ceil(16 * K) as usize],
+            bytes,
+        }
     }
 
     #[test]
     fn a_run_is_all_chunks_that_a_read_meets_and_no_other() {
         let size = 200 * K;
         assert!(run(64 * K, 64 * K).answers(70 * K, 10, size));
-        assert!(run(64 * K, 136 * K).answers(127 * K, 90 * K as u32, size), "to the end of the body");
+        assert!(
+            run(64 * K, 136 * K).answers(127 * K, 90 * K as u32, size),
+            "to the end of the body"
+        );
         for (other, why) in [
             (run(0, 128 * K), "a chunk too early"),
             (run(64 * K, 128 * K), "a chunk too many"),

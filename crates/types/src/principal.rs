@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use crate::{KeyPrint, Timestamp};
 
-/// A user (above 0), a group or a set of hosts (below 0). Source of the fixed numbers: OpenAFS `ptserver.h`.
+/// A user (above 0), a group or a set of hosts (below 0). Source of the fixed numbers: OpenAFS
+/// `ptserver.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PrincipalId(pub i32);
 
@@ -52,7 +53,8 @@ pub enum AuthLevel {
     Kerberos = 4,
     /// A server of the cell, by its certificate.
     Server = 5,
-    /// A believed host said so, over the network. Files are as open as to [`AuthLevel::Named`]; it is no server, and makes no administrator.
+    /// A believed host said so, over the network. Files are as open as to [`AuthLevel::Named`]; it
+    /// is no server, and makes no administrator.
     Host = 6,
     /// A certificate of the cell's own authority for a server whose key the cell's database does
     /// not list: nobody, who may enter this key there and do nothing else as a server.
@@ -75,12 +77,14 @@ impl AuthLevel {
         all.into_iter().find(|level| *level as u8 == value)
     }
 
-    /// Whether the caller is believed: the other end may say who asks. Its uid 0, if the door let it through, is the superuser of files.
+    /// Whether the caller is believed: the other end may say who asks. Its uid 0, if the door let
+    /// it through, is the superuser of files.
     pub const fn is_trusted(self) -> bool {
         matches!(self, AuthLevel::Named | AuthLevel::Server | AuthLevel::Host)
     }
 
-    /// Whether uid 0 is the superuser of the cell too: over the server's own Unix socket, and with a server's certificate. An address makes nobody that.
+    /// Whether uid 0 is the superuser of the cell too: over the server's own Unix socket, and with
+    /// a server's certificate. An address makes nobody that.
     pub const fn is_own(self) -> bool {
         matches!(self, AuthLevel::Named | AuthLevel::Server)
     }
@@ -96,17 +100,20 @@ impl AuthLevel {
     }
 }
 
-/// From here on user and group ids are of those whose records have none: `pts` refuses them for others, and no system gives them to users.
+/// From here on user and group ids are of those whose records have none: `pts` refuses them for
+/// others, and no system gives them to users.
 pub const OWN_IDS: u32 = 0x8000_0000;
 
-/// What mode bits take a user for whose record has no uid or gid: somebody else than every other user. `None`: the number leaves no room.
+/// What mode bits take a user for whose record has no uid or gid: somebody else than every other
+/// user. `None`: the number leaves no room.
 pub fn own_id(principal: PrincipalId) -> Option<u32> {
     let number = u32::try_from(principal.0).ok().filter(|number| *number > 0)?;
     // The highest one means "none".
     Some(OWN_IDS + number).filter(|id| *id < u32::MAX)
 }
 
-/// Who asks, as the cell knows it. Checked at each request: a proof ends, a token is revoked, a fence comes.
+/// Who asks, as the cell knows it. Checked at each request: a proof ends, a token is revoked, a
+/// fence comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestIdentity {
     /// Which principal; [`PrincipalId::ANONYMOUS`] for a named caller whose uid no principal has.
@@ -126,13 +133,14 @@ pub struct RequestIdentity {
     /// Where from; `None`: this machine.
     pub host: Option<IpAddr>,
     /// The key of the certificate that the caller's power rests on: at [`AuthLevel::Server`] and
-    /// [`AuthLevel::Enrolling`], and of users whom a server names. Each call is refused once the cell's
-    /// database does not list the key any more.
+    /// [`AuthLevel::Enrolling`], and of users whom a server names. Each call is refused once the
+    /// cell's database does not list the key any more.
     pub server: Option<KeyPrint>,
 }
 
 impl RequestIdentity {
-    /// Whom a trusted connection names before anybody has looked for the principal. What callers have at the client.
+    /// Whom a trusted connection names before anybody has looked for the principal. What callers
+    /// have at the client.
     pub const NAMED: RequestIdentity = RequestIdentity {
         principal: PrincipalId::ANONYMOUS,
         level: AuthLevel::Named,

@@ -1,4 +1,5 @@
-//! The cell's users and groups, and what can be asked about them (`docs/spec/access.md`, *Principals*).
+//! The cell's users and groups, and what can be asked about them (`docs/spec/access.md`,
+//! *Principals*).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -15,19 +16,23 @@ pub enum PrincipalKind {
     User = 1,
     /// Any number of principals. Numbers below 0.
     Group = 2,
-    /// The machines of a network; the name is its address and prefix length, as `10.1.0.0/16`. Numbers below 0.
+    /// The machines of a network; the name is its address and prefix length, as `10.1.0.0/16`.
+    /// Numbers below 0.
     Hosts = 3,
 }
 
 impl PrincipalKind {
     /// The kind with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [PrincipalKind::User, PrincipalKind::Group, PrincipalKind::Hosts].into_iter().find(|kind| *kind as u8 == value)
+        [PrincipalKind::User, PrincipalKind::Group, PrincipalKind::Hosts]
+            .into_iter()
+            .find(|kind| *kind as u8 == value)
     }
 }
 
-/// Who beside the owner and administrators may see and change a principal: the five letters of `pts setfields -access`.
-/// Source: OpenAFS `ptserver.h` (the bits), `pts_setfields(1)` (the letters).
+/// Who beside the owner and administrators may see and change a principal: the five letters of
+/// `pts setfields -access`. Source: OpenAFS `ptserver.h` (the bits), `pts_setfields(1)` (the
+/// letters).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Privacy(pub u8);
 
@@ -52,8 +57,13 @@ impl Privacy {
 }
 
 /// For each place of the text: its letter for anybody, its letter for members, and what they mean.
-const PLACES: [(char, u8, char, u8); 5] =
-    [('S', 0x80, 's', 0x40), ('O', 0x20, ' ', 0), ('M', 0x10, 'm', 0x08), ('A', 0x04, 'a', 0x02), (' ', 0, 'r', 0x01)];
+const PLACES: [(char, u8, char, u8); 5] = [
+    ('S', 0x80, 's', 0x40),
+    ('O', 0x20, ' ', 0),
+    ('M', 0x10, 'm', 0x08),
+    ('A', 0x04, 'a', 0x02),
+    (' ', 0, 'r', 0x01),
+];
 
 impl fmt::Display for Privacy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,7 +81,9 @@ impl fmt::Display for Privacy {
 
 /// Why some text is no [`Privacy`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} are no privacy flags: five letters, each its own or '-': S or s, O, M or m, A or a, r")]
+#[error(
+    "{0:?} are no privacy flags: five letters, each its own or '-': S or s, O, M or m, A or a, r"
+)]
 pub struct PrivacyError(String);
 
 impl FromStr for Privacy {
@@ -100,7 +112,8 @@ pub struct Principal {
     pub kind: PrincipalKind,
     /// At most [`crate::limits::PRINCIPAL_NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// Who may change it; [`PrincipalId::NONE`]: only administrators. A group may own itself: its members then.
+    /// Who may change it; [`PrincipalId::NONE`]: only administrators. A group may own itself: its
+    /// members then.
     pub owner: PrincipalId,
     /// Who made it.
     pub creator: PrincipalId,
@@ -152,12 +165,15 @@ pub struct NewPrincipal {
     pub gid: Option<u32>,
 }
 
-/// What is asked about principals. Any server of the cell answers. Who may ask what, says `guard` (the table, and owners and privacy flags).
+/// What is asked about principals. Any server of the cell answers. Who may ask what, says `guard`
+/// (the table, and owners and privacy flags).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PtsCall {
-    /// The names of numbers; empty for those that nobody has. At most [`crate::limits::PRINCIPALS_MAX`]. Answer: `Names`.
+    /// The names of numbers; empty for those that nobody has. At most
+    /// [`crate::limits::PRINCIPALS_MAX`]. Answer: `Names`.
     Names { ids: Vec<PrincipalId> },
-    /// The numbers of names; [`PrincipalId::NONE`] for those that nobody has. As many. Answer: `Names`.
+    /// The numbers of names; [`PrincipalId::NONE`] for those that nobody has. As many. Answer:
+    /// `Names`.
     Numbers { names: Vec<String> },
     /// Answer: `Principals`, with one.
     Examine { id: PrincipalId },
@@ -175,13 +191,15 @@ pub enum PtsCall {
     Join { group: PrincipalId, member: PrincipalId },
     /// Answer: `Done`.
     Leave { group: PrincipalId, member: PrincipalId },
-    /// Of a group: its members. Of others, or `groups`: the groups it is in. In the order of numbers, after `after`. Answer: `Names`.
+    /// Of a group: its members. Of others, or `groups`: the groups it is in. In the order of
+    /// numbers, after `after`. Answer: `Names`.
     Membership { id: PrincipalId, groups: bool, after: PrincipalId, max: u32 },
     /// What it owns; [`PrincipalId::NONE`]: groups that nobody owns. Answer: `Names`.
     Owned { owner: PrincipalId, after: PrincipalId, max: u32 },
     /// All, in the order of numbers. Answer: `Principals`.
     Entries { after: PrincipalId, max: u32 },
-    /// The highest number of a user, and the lowest of a group, that were given. Answer: `Names`, with two.
+    /// The highest number of a user, and the lowest of a group, that were given. Answer: `Names`,
+    /// with two.
     Max,
     /// [`PrincipalId::NONE`] stays. Answer: `Done`.
     SetMax { user: PrincipalId, group: PrincipalId },
@@ -193,7 +211,9 @@ mod tests {
 
     #[test]
     fn privacy_flags_are_five_letters() {
-        for (text, bits) in [("S----", 0x80), ("S-M--", 0x90), ("SOMAr", 0xb5), ("s-mar", 0x4b), ("-----", 0)] {
+        for (text, bits) in
+            [("S----", 0x80), ("S-M--", 0x90), ("SOMAr", 0xb5), ("s-mar", 0x4b), ("-----", 0)]
+        {
             assert_eq!(text.parse(), Ok(Privacy(bits)), "{text}");
             assert_eq!(Privacy(bits).to_string(), text);
         }

@@ -1,4 +1,5 @@
-//! The cell's rules: who is fenced off, who administers what, and what can be asked about them (`docs/spec/access.md`, *Fences*, *The call table*).
+//! The cell's rules: who is fenced off, who administers what, and what can be asked about them
+//! (`docs/spec/access.md`, *Fences*, *The call table*).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -18,7 +19,8 @@ pub enum Whom {
     Token(u128),
     /// Who asks through this client, in whatever session.
     Client(ClientId),
-    /// The client of a session of the server that is asked. No fence is kept so: that server makes [`Whom::Client`] of it.
+    /// The client of a session of the server that is asked. No fence is kept so: that server makes
+    /// [`Whom::Client`] of it.
     Session(SessionId),
 }
 
@@ -41,7 +43,8 @@ pub struct Fence {
 /// What somebody administers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Realm {
-    /// Volumes with this name; with all names that begin so, where the last letter is `*`. At most [`crate::limits::NAME_BYTES_MAX`] bytes.
+    /// Volumes with this name; with all names that begin so, where the last letter is `*`. At most
+    /// [`crate::limits::NAME_BYTES_MAX`] bytes.
     Volumes(String),
     /// A server, and all that it has.
     Server(ServerId),
@@ -66,7 +69,8 @@ pub struct Mandate {
 pub enum GuardCall {
     /// Those with numbers above `after`, in their order, at most `max`. Answer: `Fences`.
     Fences { after: u64, max: u32 },
-    /// `NoSpace`: there are [`crate::limits::RULES_MAX`] already. `seconds`: for how long; 0: until it is removed. Answer: `Enforced`.
+    /// `NoSpace`: there are [`crate::limits::RULES_MAX`] already. `seconds`: for how long; 0: until
+    /// it is removed. Answer: `Enforced`.
     AddFence { whom: Whom, seconds: u64, why: String },
     /// `NotFound` if there is none. Answer: `Enforced`.
     RemoveFence { number: u64 },

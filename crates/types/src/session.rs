@@ -52,6 +52,7 @@ pub struct BreakItem {
     pub fid: Fid,
     /// Why.
     pub reason: BreakReason,
-    /// Of a directory, the entry that changed where there is just one: a hint that lets holders do less.
+    /// Of a directory, the entry that changed where there is just one: a hint that lets holders do
+    /// less.
     pub name: Option<Name>,
 }

@@ -20,7 +20,8 @@ pub enum Kind {
     CharDevice = 6,
     /// A block device's name.
     BlockDevice = 7,
-    /// The name of a volume whose root is to be seen here ([`crate::MountPoint`]); kept like a small body, and followed by clients alone.
+    /// The name of a volume whose root is to be seen here ([`crate::MountPoint`]); kept like a
+    /// small body, and followed by clients alone.
     MountPoint = 8,
 }
 
@@ -40,7 +41,8 @@ impl Kind {
         })
     }
 
-    /// Whether it is a text that leads elsewhere, which `ReadLink` answers with. Its mode is always `0o777`.
+    /// Whether it is a text that leads elsewhere, which `ReadLink` answers with. Its mode is always
+    /// `0o777`.
     pub const fn has_target(self) -> bool {
         matches!(self, Kind::Symlink | Kind::MountPoint)
     }
@@ -55,17 +57,21 @@ pub struct Status {
     pub kind: Kind,
     /// Permission, set-id and sticky bits: at most `0o7777`.
     pub mode: u16,
-    /// Access lists decide in this volume, and not the mode bits alone (`docs/spec/access.md`). No part of a file's record: the service says so of its volume.
+    /// Access lists decide in this volume, and not the mode bits alone (`docs/spec/access.md`). No
+    /// part of a file's record: the service says so of its volume.
     pub by_list: bool,
-    /// And this file has a list of its own, instead of its directory's: what it says of files decides for it. Of files alone, and only where lists decide.
+    /// And this file has a list of its own, instead of its directory's: what it says of files
+    /// decides for it. Of files alone, and only where lists decide.
     pub own_list: bool,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names of the file; of a directory 2 and one for each subdirectory. 0: unlinked but held open.
+    /// Names of the file; of a directory 2 and one for each subdirectory. 0: unlinked but held
+    /// open.
     pub links: u32,
-    /// Bytes from 0 to the end of the file; of a symbolic link or mount point the length of its target; of a directory 4,096.
+    /// Bytes from 0 to the end of the file; of a symbolic link or mount point the length of its
+    /// target; of a directory 4,096.
     pub size: u64,
     /// Bytes of medium in use, holes not counted.
     pub used: u64,

@@ -1,4 +1,5 @@
-//! Two clocks: [`Timestamp`] is wall-clock time as files carry it, [`Time`] is a machine's steady clock.
+//! Two clocks: [`Timestamp`] is wall-clock time as files carry it, [`Time`] is a machine's steady
+//! clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -22,12 +23,16 @@ impl Timestamp {
     /// So much later.
     pub const fn later(self, by: std::time::Duration) -> Self {
         let nanos = self.nanos + by.subsec_nanos();
-        let secs = self.secs.saturating_add_unsigned(by.as_secs()).saturating_add((nanos / 1_000_000_000) as i64);
+        let secs = self
+            .secs
+            .saturating_add_unsigned(by.as_secs())
+            .saturating_add((nanos / 1_000_000_000) as i64);
         Timestamp { secs, nanos: nanos % 1_000_000_000 }
     }
 }
 
-/// Steady time since some start that only its owner knows. State machines get it as an argument and read no clock.
+/// Steady time since some start that only its owner knows. State machines get it as an argument and
+/// read no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(Duration);
 

@@ -1,4 +1,5 @@
-//! Volumes on their way between servers: what comes in becomes, and who fetches what (`docs/spec/volumes.md`, *Between servers*).
+//! Volumes on their way between servers: what comes in becomes, and who fetches what
+//! (`docs/spec/volumes.md`, *Between servers*).
 // A field is named for what it is.
 #![allow(missing_docs)]
 
@@ -9,10 +10,12 @@ use crate::{Name, PartitionNo, Timestamp, VolumeId, VolumeKind};
 /// What becomes of a tree that came in whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// A volume that shows the epoch. `id: None`: the next number of the cell, or that of the volume that it replaces. `replace`: a volume of the same tree that has this name
-    /// and kind shows it from then on, and keeps its number.
+    /// A volume that shows the epoch. `id: None`: the next number of the cell, or that of the
+    /// volume that it replaces. `replace`: a volume of the same tree that has this name and kind
+    /// shows it from then on, and keeps its number.
     View { id: Option<VolumeId>, name: Name, kind: VolumeKind, replace: bool },
-    /// The tree's read-write volume, under the tree's number. `arriving`: it serves nobody before [`crate::VolumeCall::Serve`].
+    /// The tree's read-write volume, under the tree's number. `arriving`: it serves nobody before
+    /// [`crate::VolumeCall::Serve`].
     ReadWrite {
         name: Name,
         quota_bytes: u64,
@@ -50,7 +53,8 @@ pub struct IncomingTree {
 /// What a server is told to fetch from another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// Where the other server is; each is tried. None: it is this one. At most [`crate::limits::ADDRESSES_MAX`].
+    /// Where the other server is; each is tried. None: it is this one. At most
+    /// [`crate::limits::ADDRESSES_MAX`].
     pub from: Vec<SocketAddr>,
     /// The volume there that shows the epoch.
     pub id: VolumeId,
@@ -68,14 +72,17 @@ pub enum TaskState {
     Runs = 1,
     /// What was asked for is there.
     Done = 2,
-    /// It ended without; `TaskInfo::text` says why. What came in stays, so that the same pull goes on where it was.
+    /// It ended without; `TaskInfo::text` says why. What came in stays, so that the same pull goes
+    /// on where it was.
     Failed = 3,
 }
 
 impl TaskState {
     /// The state with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [TaskState::Runs, TaskState::Done, TaskState::Failed].into_iter().find(|state| *state as u8 == value)
+        [TaskState::Runs, TaskState::Done, TaskState::Failed]
+            .into_iter()
+            .find(|state| *state as u8 == value)
     }
 }
 

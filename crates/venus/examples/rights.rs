@@ -1,4 +1,5 @@
-//! What a mount asks before it tells the kernel who may: rights that are known here, of 500 directories with 20 users each.
+//! What a mount asks before it tells the kernel who may: rights that are known here, of 500
+//! directories with 20 users each.
 //!
 //! `cargo run --release -p venus --example rights [-- DIRECTORIES USERS]`
 #![allow(clippy::unwrap_used)]
@@ -27,17 +28,29 @@ impl vice::Principals for Known {
 }
 
 fn main() {
-    let numbers: Vec<usize> = std::env::args().skip(1).map(|number| number.parse().unwrap()).collect();
-    let (dirs, users) = (numbers.first().copied().unwrap_or(500), numbers.get(1).copied().unwrap_or(20));
+    let numbers: Vec<usize> =
+        std::env::args().skip(1).map(|number| number.parse().unwrap()).collect();
+    let (dirs, users) =
+        (numbers.first().copied().unwrap_or(500), numbers.get(1).copied().unwrap_or(20));
     let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1, 0),
+        quota: VolumeQuota::default(),
+    };
     let volume = partition.create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
     let root = Fid::root(volume.id());
-    let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
+    let config = ViceConfig::new(dafs::encode_answer_record, |record| {
+        dafs::decode_answer_record(record).ok()
+    });
     let vice = Vice::open(partition, config, clock::now()).unwrap();
     vice.set_principals(Arc::new(Known));
     let loopback = Loopback::new(Arc::new(vice));
-    let venus = Venus::new(Arc::new(loopback.attach(ClientId(1), 1).unwrap()), VenusConfig::default()).unwrap();
+    let venus =
+        Venus::new(Arc::new(loopback.attach(ClientId(1), 1).unwrap()), VenusConfig::default())
+            .unwrap();
 
     let administrator = RequestContext::of(&Caller::ROOT);
     let mut list = Acl::new();
@@ -48,8 +61,12 @@ fn main() {
         venus.make(&administrator, root, &name, NewKind::Directory, 0o755).unwrap().status.fid
     };
     let fids: Vec<Fid> = (0..dirs).map(make).collect();
-    let caller =
-        |uid: usize| Caller { uid: 1 + uid as u32, gid: 1, groups: Some(Box::default()), who: RequestIdentity::NAMED };
+    let caller = |uid: usize| Caller {
+        uid: 1 + uid as u32,
+        gid: 1,
+        groups: Some(Box::default()),
+        who: RequestIdentity::NAMED,
+    };
     let callers: Vec<Caller> = (0..users).map(caller).collect();
 
     let ask = |number: usize| {

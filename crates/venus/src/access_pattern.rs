@@ -1,15 +1,18 @@
 //! In which order the small files of directories are, and who reads them in that order.
 //!
-//! Model. A *list* has the small files of one directory, in two orders: as its pages named them one after the other (who lists and reads), and
-//! as they were made (their numbers ascend: who sorts names or numbers). Reading one that lies near the last one read is a *step*, in
-//! either order; after [`STEPS`] of them in a row the files behind are to be fetched, each once, up to a window that doubles with each
-//! batch that is asked for, and ends at so many bytes. Who goes through a tree begins a new list every so often: if the last step is a moment ago, the
-//! first files of a directory that is just being listed are to be fetched at once, but of one such directory only until
-//! somebody steps again.
+//! Model. A *list* has the small files of one directory, in two orders: as its pages named them one
+//! after the other (who lists and reads), and as they were made (their numbers ascend: who sorts
+//! names or numbers). Reading one that lies near the last one read is a *step*, in either order;
+//! after [`STEPS`] of them in a row the files behind are to be fetched, each once, up to a window
+//! that doubles with each batch that is asked for, and ends at so many bytes. Who goes through a
+//! tree begins a new list every so often: if the last step is a moment ago, the first files of a
+//! directory that is just being listed are to be fetched at once, but of one such directory only
+//! until somebody steps again.
 //!
-//! A walk goes down first, in the order of the listings (`grep -r`). Once all of a list is to be fetched, the directory that comes next is *expected*: a
-//! subdirectory, or the next one of its own parent's list, and so on upwards. If the reader lists what was expected, the next
-//! one that is expected is to be listed ahead; anywhere else, and it must come true again first.
+//! A walk goes down first, in the order of the listings (`grep -r`). Once all of a list is to be
+//! fetched, the directory that comes next is *expected*: a subdirectory, or the next one of its own
+//! parent's list, and so on upwards. If the reader lists what was expected, the next one that is
+//! expected is to be listed ahead; anywhere else, and it must come true again first.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -25,7 +28,8 @@ const WINDOW_MIN: usize = 8;
 const WINDOW_MAX: usize = 256;
 /// Their bytes, but for one file: what waits for two readers has room (`dir_prefetch.rs`).
 const WINDOW_BYTES: u64 = 4 << 20;
-/// How long a walk through a tree may take from the last file of one directory to the listing of the next.
+/// How long a walk through a tree may take from the last file of one directory to the listing of
+/// the next.
 const MOMENT: Duration = Duration::from_millis(500);
 /// Directories between the one that is read and the next one with files.
 const EXPECTED_MAX: usize = 4;
@@ -69,7 +73,8 @@ struct List {
     /// The place of the one that was read last.
     last: usize,
     tracks: [Track; 2],
-    /// Its subdirectories, as they were listed; those before this one were gone into, or are expected to be.
+    /// Its subdirectories, as they were listed; those before this one were gone into, or are
+    /// expected to be.
     dirs: Vec<Fid>,
     entered: usize,
     /// What comes behind it is expected.
@@ -119,9 +124,18 @@ pub(crate) struct ListedDirs {
 
 impl ListedDirs {
     /// The page of `dir` from `cookie` to `next` names these. Returns those to be fetched.
-    pub fn listed(&mut self, now: Instant, dir: Fid, cookie: u64, next: u64, named: &Named) -> Vec<Fid> {
+    pub fn listed(
+        &mut self,
+        now: Instant,
+        dir: Fid,
+        cookie: u64,
+        next: u64,
+        named: &Named,
+    ) -> Vec<Fid> {
         let Named { files, dirs } = named;
-        let joins = |list: &List| list.dir == dir && list.next == cookie && list.files.len() < LIST_FILES_MAX;
+        let joins = |list: &List| {
+            list.dir == dir && list.next == cookie && list.files.len() < LIST_FILES_MAX
+        };
         let at = self.lists.iter().rposition(|list| cookie != 0 && joins(list));
         let begins = at.is_none();
         let at = at.unwrap_or_else(|| self.begin(dir, cookie));
@@ -133,7 +147,9 @@ impl ListedDirs {
         let places = (list.dirs.len()..).map(|place| (list.number, place));
         self.parents.extend(dirs.iter().copied().zip(places));
         list.dirs.extend(dirs);
-        let walk = self.walk.filter(|walk| begins && !files.is_empty() && now.duration_since(walk.when) < MOMENT);
+        let walk = self
+            .walk
+            .filter(|walk| begins && !files.is_empty() && now.duration_since(walk.when) < MOMENT);
         let ahead = match walk {
             Some(Walk { order, window, .. }) => {
                 self.walk = None;
@@ -148,14 +164,28 @@ impl ListedDirs {
 
     fn begin(&mut self, dir: Fid, cookie: u64) -> usize {
         if cookie == 0 {
-            let old: Vec<u64> = self.lists.iter().filter(|list| list.dir == dir).map(|list| list.number).collect();
+            let old: Vec<u64> =
+                self.lists.iter().filter(|list| list.dir == dir).map(|list| list.number).collect();
             old.into_iter().for_each(|number| self.drop_list(number));
         }
         self.count += 1;
         let (number, next, tracks) = (self.count, cookie, Default::default());
         let (files, sizes, made, done, dirs) = Default::default();
         let (last, entered, passed) = Default::default();
-        self.lists.push_back(List { number, dir, next, files, sizes, made, done, last, tracks, dirs, entered, passed });
+        self.lists.push_back(List {
+            number,
+            dir,
+            next,
+            files,
+            sizes,
+            made,
+            done,
+            last,
+            tracks,
+            dirs,
+            entered,
+            passed,
+        });
         self.lists.len() - 1
     }
 
@@ -192,7 +222,8 @@ impl ListedDirs {
         }
         let files = list.batch(order);
         let window = list.tracks[order].window;
-        let through = list.tracks[order].asked >= list.files.len() && !std::mem::replace(&mut list.passed, true);
+        let through = list.tracks[order].asked >= list.files.len()
+            && !std::mem::replace(&mut list.passed, true);
         let dir = list.dir;
         self.walk = Some(Walk { when: now, order, window });
         FetchAhead { files, dir: if through { self.expect(dir) } else { None } }
@@ -240,7 +271,8 @@ impl ListedDirs {
         self.expected.drain(..at.map_or(self.expected.len(), |at| at + 1));
     }
 
-    /// This directory was listed ahead. If nothing of it is to be fetched, the one behind it is to be listed.
+    /// This directory was listed ahead. If nothing of it is to be fetched, the one behind it is to
+    /// be listed.
     pub fn listed_ahead(&mut self, dir: Fid) -> Option<Fid> {
         let list = self.lists.iter_mut().rfind(|list| list.dir == dir)?;
         let empty = list.files.is_empty() && !std::mem::replace(&mut list.passed, true);
@@ -287,7 +319,8 @@ impl List {
         if self.tracks[AS_MADE].run > self.tracks[AS_LISTED].run { AS_MADE } else { AS_LISTED }
     }
 
-    /// Puts all into the order in which they were made; who reads in that order goes on from the same file.
+    /// Puts all into the order in which they were made; who reads in that order goes on from the
+    /// same file.
     fn sort(&mut self) {
         self.made = (0..self.files.len() as u32).collect();
         let files = &self.files;
@@ -431,18 +464,32 @@ mod tests {
         );
         lists.step(now, file(100));
         let later = now + MOMENT;
-        assert_eq!(lists.listed(later, Fid::new(1, 7, 1), 0, 7, &named(&files(300..340))), [], "that is long ago");
+        assert_eq!(
+            lists.listed(later, Fid::new(1, 7, 1), 0, 7, &named(&files(300..340))),
+            [],
+            "that is long ago"
+        );
     }
 
     #[test]
     fn the_oldest_lists_go() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
         for n in 0..100 {
-            lists.listed(now, Fid::new(1, 2 * n + 1, 1), 0, 7, &named(&files(n * 1000..n * 1000 + 1000)));
+            lists.listed(
+                now,
+                Fid::new(1, 2 * n + 1, 1),
+                0,
+                7,
+                &named(&files(n * 1000..n * 1000 + 1000)),
+            );
         }
         assert!(lists.places.len() <= FILES_MAX && lists.lists.len() <= LISTS_MAX);
         lists.listed(now, Fid::new(1, 199, 1), 0, 7, &named(&files(0..10)));
         let held: usize = lists.lists.iter().map(|list| list.files.len()).sum();
-        assert_eq!(lists.places.len(), held, "listed again: the old list is gone, each file has one place");
+        assert_eq!(
+            lists.places.len(),
+            held,
+            "listed again: the old list is gone, each file has one place"
+        );
     }
 }

@@ -1,15 +1,19 @@
 //! What came faster than a disk takes it.
 //!
-//! A long stream that comes from its server faster than the cache's disk writes is not kept the first time: its pages are in the kernel, the server is as
-//! near as the disk, and most of what is streamed so is never read again. Keeping it costs the client as much processor time as all the rest of
-//! such a read. What is *left out* is written down here, and is kept the second time:
+//! A long stream that comes from its server faster than the cache's disk writes is not kept the
+//! first time: its pages are in the kernel, the server is as near as the disk, and most of what is
+//! streamed so is never read again. Keeping it costs the client as much processor time as all the
+//! rest of such a read. What is *left out* is written down here, and is kept the second time:
 //!
-//! - when the file is opened again, it is fetched in the background, a block at a time, so that the kernel can have the whole body soon;
+//! - when the file is opened again, it is fetched in the background, a block at a time, so that the
+//!   kernel can have the whole body soon;
 //! - when its bytes come by once more because somebody reads them, they are kept at once.
 //!
-//! When all of it is here and nobody has the file open, the kernel's own pages of it go: the next open finds nothing to do but to pass the body.
+//! When all of it is here and nobody has the file open, the kernel's own pages of it go: the next
+//! open finds nothing to do but to pass the body.
 //!
-//! All of it belongs to one data version of the file, and is forgotten with the process: then the next reading is a first one again.
+//! All of it belongs to one data version of the file, and is forgotten with the process: then the
+//! next reading is a first one again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,14 +37,22 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A read of `start..end` that follows the last one or not. Whether the stream has come so far as `far` bytes at `rate` bytes a second or
-    /// more.
-    pub fn is_fast(&mut self, now: Instant, follows: bool, (start, end): (u64, u64), far: u64, rate: u64) -> bool {
+    /// A read of `start..end` that follows the last one or not. Whether the stream has come so far
+    /// as `far` bytes at `rate` bytes a second or more.
+    pub fn is_fast(
+        &mut self,
+        now: Instant,
+        follows: bool,
+        (start, end): (u64, u64),
+        far: u64,
+        rate: u64,
+    ) -> bool {
         let began = self.began.filter(|_| follows);
         let (since, from) = *self.began.insert(began.unwrap_or((now, start)));
         let bytes = end.saturating_sub(from);
         bytes >= far
-            && Duration::from_millis(bytes.saturating_mul(1000) / rate.max(1)) >= now.saturating_duration_since(since)
+            && Duration::from_millis(bytes.saturating_mul(1000) / rate.max(1))
+                >= now.saturating_duration_since(since)
     }
 }
 
@@ -77,7 +89,9 @@ impl Admission {
     /// Whether the caller is to catch up with the file, which is open again.
     fn begin(&self, fid: Fid, version: u64) -> bool {
         let mut files = self.files.lock();
-        let Some(left) = files.get_mut(&fid).filter(|left| left.version == version) else { return false };
+        let Some(left) = files.get_mut(&fid).filter(|left| left.version == version) else {
+            return false;
+        };
         !std::mem::replace(&mut left.caught_up, true)
     }
 
@@ -110,7 +124,9 @@ impl Core {
 
     /// One block, and then the next one behind whatever else waits.
     fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
-        let Some(block) = self.left_out.next(fid, version) else { return self.drop_pages_of_whole(fid) };
+        let Some(block) = self.left_out.next(fid, version) else {
+            return self.drop_pages_of_whole(fid);
+        };
         let request = RequestContext { caller: &caller, cancel: Some(&self.leaving), groups: None };
         let life = self.lives.life();
         let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
@@ -163,12 +179,16 @@ mod tests {
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
         let mut pace = Pace::default();
-        let read =
-            |pace: &mut Pace, now, at: u64| pace.is_fast(now, true, (at * MIB, (at + 1) * MIB), 32 * MIB, 16 * MIB);
+        let read = |pace: &mut Pace, now, at: u64| {
+            pace.is_fast(now, true, (at * MIB, (at + 1) * MIB), 32 * MIB, 16 * MIB)
+        };
         assert!(!read(&mut pace, start, 0));
         assert!(!read(&mut pace, after(10), 30), "not far enough");
         assert!(read(&mut pace, after(20), 31));
         assert!(!read(&mut pace, after(9000), 63), "64 MiB in nine seconds");
-        assert!(!pace.is_fast(after(9010), false, (500 * MIB, 600 * MIB), 200 * MIB, 16 * MIB), "begins anew");
+        assert!(
+            !pace.is_fast(after(9010), false, (500 * MIB, 600 * MIB), 200 * MIB, 16 * MIB),
+            "begins anew"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! What a blank holds goes to the server: sealed, as a write in the journal, or adopted, as the file's body (docs/spec/passthrough.md, `preallocated.rs`).
+//! What a blank holds goes to the server: sealed, as a write in the journal, or adopted, as the
+//! file's body (docs/spec/passthrough.md, `preallocated.rs`).
 //!
-//! A call that adopts a blank, or that cuts the file at the server and then the blank, makes it *busy*; who wants the same meanwhile waits. So
-//! a cut is never undone by the bytes that were there before.
+//! A call that adopts a blank, or that cuts the file at the server and then the blank, makes it
+//! *busy*; who wants the same meanwhile waits. So a cut is never undone by the bytes that were
+//! there before.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +25,8 @@ use crate::{Error, RequestContext};
 
 /// Longer ones are adopted.
 const SEALED_BYTES_MAX: u64 = 1 << 20;
-/// One that was sealed so often is adopted, if it is not quite short: all of it would be sent again each time.
+/// One that was sealed so often is adopted, if it is not quite short: all of it would be sent again
+/// each time.
 const SEALS_MAX: u32 = 2;
 const SHORT_BYTES: u64 = 64 << 10;
 /// How long a wait is at most before everything is looked at again.
@@ -35,9 +38,12 @@ const PAGE: u64 = 4096;
 
 /// Sealing and adopting.
 impl Core {
-    /// Puts what the kernel wrote into the journal. False: it is to be adopted. The caller knows that the file is covered.
+    /// Puts what the kernel wrote into the journal. False: it is to be adopted. The caller knows
+    /// that the file is covered.
     pub fn seal_blank(&self, file: &Arc<FileBytes>, data: &mut MutexGuard<'_, Data>) -> bool {
-        let Some((body, seals)) = file.scratch.lock().as_ref().map(|one| (Arc::clone(&one.body), one.seals)) else {
+        let Some((body, seals)) =
+            file.scratch.lock().as_ref().map(|one| (Arc::clone(&one.body), one.seals))
+        else {
             return true;
         };
         let Ok(stat) = rustix::fs::fstat(&*body) else { return false };
@@ -58,16 +64,32 @@ impl Core {
         true
     }
 
-    fn record_blank(&self, file: &Arc<FileBytes>, data: &mut MutexGuard<'_, Data>, bytes: Bytes) -> bool {
+    fn record_blank(
+        &self,
+        file: &Arc<FileBytes>,
+        data: &mut MutexGuard<'_, Data>,
+        bytes: Bytes,
+    ) -> bool {
         let caller = data.writer.clone().unwrap_or(Caller::ROOT);
-        let call =
-            Call::Write { fid: file.fid, offset: Some(0), data: bytes.clone(), stable: false, kill_privileges: false };
+        let call = Call::Write {
+            fid: file.fid,
+            offset: Some(0),
+            data: bytes.clone(),
+            stable: false,
+            kill_privileges: false,
+        };
         let chunk = Chunk { offset: 0, data: bytes, first: data.clock };
         let mut tables = self.tables.lock();
         let at = wall();
         let Some(local) = tables.answer_here(&self.asker(&caller), &call, at) else { return false };
-        let (number, answer) =
-            self.record(&mut tables, &caller, &call, at, local, Some((Arc::clone(file), chunk.clone())));
+        let (number, answer) = self.record(
+            &mut tables,
+            &caller,
+            &call,
+            at,
+            local,
+            Some((Arc::clone(file), chunk.clone())),
+        );
         data.sealed.push((number, chunk));
         if let Answer::Written { status, .. } = answer {
             tables.node(file.fid).status = Some(status);
@@ -77,7 +99,8 @@ impl Core {
         true
     }
 
-    /// Makes the blank, if the file has one, its body at the server; on return the file has none. Whoever calls does not hold its `choice`.
+    /// Makes the blank, if the file has one, its body at the server; on return the file has none.
+    /// Whoever calls does not hold its `choice`.
     ///
     /// # Errors
     /// That the call was interrupted or timed out, or why what was written is lost.
@@ -99,7 +122,9 @@ impl Core {
         let Some(number) = self.occupy(file, cancel)? else { return Ok(()) };
         let mut call = Call::AdoptBody { fid: file.fid, blank: number };
         let _away = self.away(&mut call);
-        self.adopt_by(file, || self.call(&RequestContext { caller: &Caller::ROOT, cancel, groups: None }, call))
+        self.adopt_by(file, || {
+            self.call(&RequestContext { caller: &Caller::ROOT, cancel, groups: None }, call)
+        })
     }
 
     /// Makes the blank busy; its number, if there is one.
@@ -109,7 +134,9 @@ impl Core {
             if file.is_lost() {
                 return Err(Error::Lost);
             }
-            let Some(blank) = data.passed.as_mut().and_then(|passed| passed.blank.as_mut()) else { return Ok(None) };
+            let Some(blank) = data.passed.as_mut().and_then(|passed| passed.blank.as_mut()) else {
+                return Ok(None);
+            };
             if !blank.busy {
                 blank.busy = true;
                 return Ok(Some(blank.number));
@@ -123,16 +150,26 @@ impl Core {
 
     /// The same while the server is waiting for us to claim what is ours.
     pub fn adopt_again(&self, file: &FileBytes, remote: &dyn client::Remote) {
-        let number = file.data.lock().passed.as_ref().and_then(|passed| Some(passed.blank.as_ref()?.number));
+        let number =
+            file.data.lock().passed.as_ref().and_then(|passed| Some(passed.blank.as_ref()?.number));
         // An idle one is taken off when the delegation is given back.
         let Some(blank) = number.filter(|_| !file.is_idle() && !file.is_lost()) else { return };
         let call = Call::AdoptBody { fid: file.fid, blank };
-        let by = || remote.call(&Caller::ROOT, call, None).map(|reply| reply.answer).map_err(|e: CallError| e.into());
+        let by = || {
+            remote
+                .call(&Caller::ROOT, call, None)
+                .map(|reply| reply.answer)
+                .map_err(|e: CallError| e.into())
+        };
         // What is lost was said.
         let _ = self.adopt_by(file, by);
     }
 
-    fn adopt_by(&self, file: &FileBytes, ask: impl FnOnce() -> Result<Answer, Error>) -> Result<(), Error> {
+    fn adopt_by(
+        &self,
+        file: &FileBytes,
+        ask: impl FnOnce() -> Result<Answer, Error>,
+    ) -> Result<(), Error> {
         let life = self.life.load(Ordering::Acquire);
         let stamp = file.scratch.lock().as_ref().and_then(|scratch| BodyStamp::of(&scratch.body));
         let snapshot = self.begin();
@@ -170,7 +207,8 @@ impl Core {
         result
     }
 
-    /// Before the file is cut or grown at the server. Whether it has a blank to be cut too: then [`Core::cut_blank`] must follow.
+    /// Before the file is cut or grown at the server. Whether it has a blank to be cut too: then
+    /// [`Core::cut_blank`] must follow.
     ///
     /// # Errors
     /// [`Error::Interrupted`], and that the blank is lost.
@@ -178,8 +216,8 @@ impl Core {
         self.occupy(file, cancel).map(|number| number.is_some())
     }
 
-    /// The file was cut or grown to this size at the server, or was not. False: what the blank held was adopted after all, so that the server must
-    /// be told once more.
+    /// The file was cut or grown to this size at the server, or was not. False: what the blank held
+    /// was adopted after all, so that the server must be told once more.
     pub fn cut_blank(&self, file: &FileBytes, size: Option<u64>) -> bool {
         let mut data = file.data.lock();
         let mut failed = false;

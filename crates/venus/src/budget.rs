@@ -1,8 +1,10 @@
 //! Memory that all volumes of a mount take together.
 //!
-//! Of everything that is bounded there is one *pot* for a mount, and each volume has a *share* of it. One volume alone may take all of it. Where others need some too, each may
-//! have what they leave, and in any case its even part, so that a volume whose server is away, or that nobody uses any more, keeps nobody from working. So a
-//! pot may be passed, while volumes that took much at first do nothing: up to twice.
+//! Of everything that is bounded there is one *pot* for a mount, and each volume has a *share* of
+//! it. One volume alone may take all of it. Where others need some too, each may have what they
+//! leave, and in any case its even part, so that a volume whose server is away, or that nobody uses
+//! any more, keeps nobody from working. So a pot may be passed, while volumes that took much at
+//! first do nothing: up to twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -107,7 +109,11 @@ mod tests {
         first.set(90);
         assert_eq!(first.limit(100), 100);
         let second = Share::of(&pot);
-        assert_eq!((first.limit(100), second.limit(100)), (100, 50), "its even part, whatever the other has");
+        assert_eq!(
+            (first.limit(100), second.limit(100)),
+            (100, 50),
+            "its even part, whatever the other has"
+        );
         second.set(30);
         assert_eq!(first.limit(100), 70);
         assert_eq!(first.change(90, 40), 40);

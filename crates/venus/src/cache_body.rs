@@ -1,12 +1,16 @@
-//! Passthrough on another machine than the server's: the kernel has a body of our disk cache (docs/spec/passthrough.md).
+//! Passthrough on another machine than the server's: the kernel has a body of our disk cache
+//! (docs/spec/passthrough.md).
 //!
-//! Such a body is *pinned* (`cache_body_sync.rs` has its bytes). What the server has comes into it by *following* (PT-6): after each break, before it is
-//! acknowledged; after the promises are void; after a change of ours that the server worked out. One thread follows one file at a time, and
-//! goes round once more for whatever came while it did. It calls the server and nobody else, takes no `choice`, and waits for no write of ours: two clients that
-//! break each other would wait for each other.
+//! Such a body is *pinned* (`cache_body_sync.rs` has its bytes). What the server has comes into it
+//! by *following* (PT-6): after each break, before it is acknowledged; after the promises are void;
+//! after a change of ours that the server worked out. One thread follows one file at a time, and
+//! goes round once more for whatever came while it did. It calls the server and nobody else, takes
+//! no `choice`, and waits for no write of ours: two clients that break each other would wait for
+//! each other.
 //!
-//! Is a body what the server has? While the promise holds, nothing written here is unsent and it is not in *doubt*, yes. `VerifiedBlocks` says of
-//! which version it is: our own changes lead it on, a strange one leaves a gap until it is followed.
+//! Is a body what the server has? While the promise holds, nothing written here is unsent and it is
+//! not in *doubt*, yes. `VerifiedBlocks` says of which version it is: our own changes lead it on, a
+//! strange one leaves a gap until it is followed.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -129,7 +133,9 @@ impl CacheBody {
     }
 
     fn needs_tending(&self) -> bool {
-        [&self.doubt, &self.watched, &self.lingers].into_iter().any(|flag| flag.load(Ordering::Acquire))
+        [&self.doubt, &self.watched, &self.lingers]
+            .into_iter()
+            .any(|flag| flag.load(Ordering::Acquire))
     }
 }
 
@@ -145,7 +151,9 @@ impl Core {
         file: &Arc<FileBytes>,
         mode: OpenMode,
     ) -> Result<Option<PassedFile>, Error> {
-        let Some((passed, pinned, version)) = self.try_pin(request, file, mode) else { return Ok(None) };
+        let Some((passed, pinned, version)) = self.try_pin(request, file, mode) else {
+            return Ok(None);
+        };
         // A break that came before it was there to be seen.
         if self.promised(file).is_none_or(|now| now.data_version != version)
             && let Err(error) = self.follow_now(file, request.cancel)
@@ -174,11 +182,17 @@ impl Core {
         let taken = disk.take(file.fid, self.edition(&status), status.size)?;
         let kernel = self.invalidator();
         let pinned = Arc::new(CacheBody::new(taken, status.size));
-        let passed =
-            kernel.pass(pinned.file().as_fd()).and_then(|backing| PassedFile::of_cache(backing, Arc::clone(&pinned)));
+        let passed = kernel
+            .pass(pinned.file().as_fd())
+            .and_then(|backing| PassedFile::of_cache(backing, Arc::clone(&pinned)));
         let Some(passed) = passed else {
             if let Some(taken) = pinned.taken.lock().take() {
-                disk.give_back(file.fid, taken, Some((self.edition(&status), status.size)), &Default::default());
+                disk.give_back(
+                    file.fid,
+                    taken,
+                    Some((self.edition(&status), status.size)),
+                    &Default::default(),
+                );
             }
             return None;
         };
@@ -193,8 +207,9 @@ impl Core {
         Some((passed, pinned, status.data_version))
     }
 
-    /// Behind all that waits for the disk cache: if the whole file is in it then and nobody has the file open, the next open is passed, and the kernel's own pages of
-    /// it are of no more use. To drop them then would hold that open up (50 ms for 256 MiB).
+    /// Behind all that waits for the disk cache: if the whole file is in it then and nobody has the
+    /// file open, the next open is passed, and the kernel's own pages of it are of no more use. To
+    /// drop them then would hold that open up (50 ms for 256 MiB).
     pub fn drop_pages_of_whole(&self, fid: Fid) {
         let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) else { return };
         if self.disk().is_some() && self.passes().is_ok() && self.closed(fid).is_some() {
@@ -219,12 +234,19 @@ impl Core {
 
     /// Whether all of this version is in the disk cache.
     fn is_whole(&self, status: &Status) -> bool {
-        let missing = self.disk().and_then(|disk| disk.missing(status.fid, self.edition(status), status.size));
+        let missing = self
+            .disk()
+            .and_then(|disk| disk.missing(status.fid, self.edition(status), status.size));
         missing.is_some_and(|missing| missing.is_empty())
     }
 
     /// Fetches what is missing in the disk cache, if that is little; nothing if it is not.
-    fn fill_gaps(&self, request: &RequestContext<'_>, file: &FileBytes, status: &Status) -> Option<()> {
+    fn fill_gaps(
+        &self,
+        request: &RequestContext<'_>,
+        file: &FileBytes,
+        status: &Status,
+    ) -> Option<()> {
         let disk = self.disk()?;
         let missing = disk.missing(file.fid, self.edition(status), status.size)?;
         if missing.len() as u64 > GAPS_MAX.min(status.size.div_ceil(PIECE) / GAPS_PART) {
@@ -250,7 +272,12 @@ impl Core {
     }
 
     /// One more handle of a file that is pinned.
-    pub fn join_pinned(&self, request: &RequestContext<'_>, pinned: &CacheBody, mode: OpenMode) -> Result<(), Error> {
+    pub fn join_pinned(
+        &self,
+        request: &RequestContext<'_>,
+        pinned: &CacheBody,
+        mode: OpenMode,
+    ) -> Result<(), Error> {
         pinned.wait(request.cancel)?;
         if mode.write {
             pinned.watched.store(true, Ordering::Release);
@@ -278,7 +305,8 @@ impl Core {
         self.tend_soon();
     }
 
-    /// Gives the body back to the disk cache. False: somebody has it mapped, or what is in it is still on its way.
+    /// Gives the body back to the disk cache. False: somebody has it mapped, or what is in it is
+    /// still on its way.
     fn unpin(&self, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) -> bool {
         let free = mem::lease::is_open_elsewhere(pinned.file().as_fd()) == Ok(false);
         if !free || pinned.following.lock().running {
@@ -302,7 +330,13 @@ impl Core {
         true
     }
 
-    fn drop_pinned(&self, file: &FileBytes, pinned: &CacheBody, backing: Backing, version: Option<u64>) {
+    fn drop_pinned(
+        &self,
+        file: &FileBytes,
+        pinned: &CacheBody,
+        backing: Backing,
+        version: Option<u64>,
+    ) {
         self.invalidator().unpass(backing);
         let status = self.tables.lock().nodes.get(&file.fid).and_then(|node| node.status);
         let body = pinned.body.lock();
@@ -323,14 +357,18 @@ impl Core {
         }
     }
 
-    /// Everything ends: what is still pinned goes back as it is. The kernel is told nothing, since the mount is gone by now.
+    /// Everything ends: what is still pinned goes back as it is. The kernel is told nothing, since
+    /// the mount is gone by now.
     pub fn unpin_all(&self) {
         for file in self.files() {
             let Some(pinned) = file.pinned() else { continue };
             let passed = file.data.lock().passed.take();
             let known = file.data.lock().reads.known.whole_version(pinned.body.lock().size());
             let free = mem::lease::is_open_elsewhere(pinned.file().as_fd()) == Ok(false);
-            let sure = free && file.is_clean() && file.is_landed() && !pinned.doubt.load(Ordering::Acquire);
+            let sure = free
+                && file.is_clean()
+                && file.is_landed()
+                && !pinned.doubt.load(Ordering::Acquire);
             if let Some(passed) = passed {
                 self.drop_pinned(&file, &pinned, passed.backing, known.filter(|_| sure));
             }
@@ -341,7 +379,11 @@ impl Core {
 /// Stores of maps.
 impl Core {
     /// What maps stored is among what is to be sent, on return.
-    pub fn settle_pinned(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn settle_pinned(
+        &self,
+        file: &Arc<FileBytes>,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
         let Some(pinned) = file.pinned() else { return Ok(()) };
         while self.take_stores(file, &pinned, false) {
             let until = file.data.lock().clock;
@@ -350,7 +392,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes up some of what maps stored, to be sent as writes. Whether there may be more. `sure`: whether the times say so or not.
+    /// Takes up some of what maps stored, to be sent as writes. Whether there may be more. `sure`:
+    /// whether the times say so or not.
     fn take_stores(&self, file: &Arc<FileBytes>, pinned: &CacheBody, sure: bool) -> bool {
         let mut body = pinned.body.lock();
         if !body.is_watched() {
@@ -395,7 +438,12 @@ impl CacheBody {
 
 impl Core {
     /// The body is brought up to what the server has now, and then `heard` is let go.
-    pub fn follow(self: &Arc<Self>, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>, heard: Option<Arc<BreakAck>>) {
+    pub fn follow(
+        self: &Arc<Self>,
+        file: &Arc<FileBytes>,
+        pinned: &Arc<CacheBody>,
+        heard: Option<Arc<BreakAck>>,
+    ) {
         {
             let mut following = pinned.following.lock();
             following.heard.extend(heard);
@@ -431,7 +479,8 @@ impl Core {
                 std::mem::take(&mut following.heard)
             };
             if let Err(error) = self.catch_up(file, pinned) {
-                tracing::warn!(fid = %file.fid, %error, "a body that the kernel has is not brought up to date");
+                tracing::warn!(fid = %file.fid, %error, "a body that the kernel has is not \
+                    brought up to date");
                 // Who is gone for good is not asked for again.
                 pinned.doubt.store(error.fault() != Some(Fault::Stale), Ordering::Release);
             }
@@ -475,7 +524,8 @@ impl Core {
         }
     }
 
-    /// Brings what the server has into the body, but for what is ours. The version, if all of it is of one.
+    /// Brings what the server has into the body, but for what is ours. The version, if all of it is
+    /// of one.
     fn bring(&self, file: &FileBytes, pinned: &CacheBody) -> Result<Option<u64>, Error> {
         let fid = file.fid;
         let status = self.follow_call(file, Call::GetStatus { fid }, |answer| match answer {
@@ -483,7 +533,8 @@ impl Core {
             _ => None,
         })?;
         let disk = |error: std::io::Error| {
-            tracing::error!(%fid, %error, "the disk cache does not take a change that was made elsewhere");
+            tracing::error!(%fid, %error, "the disk cache does not take a change that was made \
+                elsewhere");
             Error::Fault(Fault::Medium)
         };
         {
@@ -498,13 +549,14 @@ impl Core {
         let mut one = true;
         for first in (0..blocks).step_by(SUMS as usize) {
             let count = SUMS.min(blocks - first);
-            let sums = match self.follow_raw(file, Call::ReadSums { fid, first, count: count as u32 })? {
-                Answer::Sums { version, sums } => {
-                    one &= version == status.data_version;
-                    sums
-                }
-                _ => return Err(Error::Protocol),
-            };
+            let sums =
+                match self.follow_raw(file, Call::ReadSums { fid, first, count: count as u32 })? {
+                    Answer::Sums { version, sums } => {
+                        one &= version == status.data_version;
+                        sums
+                    }
+                    _ => return Err(Error::Protocol),
+                };
             let differing = match sums.is_empty() {
                 true => (first..first + count).collect(),
                 false => pinned.body.lock().differing(first, &sums).map_err(disk)?,
@@ -518,7 +570,9 @@ impl Core {
                 })?;
                 let same = now.data_version == status.data_version;
                 one &= same;
-                let of = sums.get((run.0 - first) as usize..(run.1 - first) as usize).filter(|_| same && one);
+                let of = sums
+                    .get((run.0 - first) as usize..(run.1 - first) as usize)
+                    .filter(|_| same && one);
                 pinned.body.lock().adopt(offset, &data, of).map_err(disk)?;
             }
         }
@@ -554,7 +608,8 @@ impl Core {
         }
     }
 
-    /// Each second, as long as there is a body that needs it: stores are sent, doubts are cleared, what nobody has mapped any more goes back.
+    /// Each second, as long as there is a body that needs it: stores are sent, doubts are cleared,
+    /// what nobody has mapped any more goes back.
     pub fn tend_pinned(self: &Arc<Self>) {
         let mut again = false;
         for file in self.files() {

@@ -1,12 +1,14 @@
 //! A cached body that the kernel has: its bytes, and what is needed to tell whose they are.
 //!
-//! Three hands change it: *put*, what was written here through a handle; *adopt*, what the server has in place of what was here;
-//! and maps, which store without a word. What was put while a following of the server is under way, or had not landed when it
-//! began, is *ours*, and not replaced by what is adopted.
+//! Three hands change it: *put*, what was written here through a handle; *adopt*, what the server
+//! has in place of what was here; and maps, which store without a word. What was put while a
+//! following of the server is under way, or had not landed when it began, is *ours*, and not
+//! replaced by what is adopted.
 //!
-//! `sums` are of the server's blocks, to be compared with the server's; none where a block changed here. `pages` are of what was
-//! put or adopted into each page, kept from when somebody may map the file for writing: a page that differs was stored to. So they are
-//! computed from what was meant to be there and never read back: a store that comes between is not taken for ours.
+//! `sums` are of the server's blocks, to be compared with the server's; none where a block changed
+//! here. `pages` are of what was put or adopted into each page, kept from when somebody may map the
+//! file for writing: a page that differs was stored to. So they are computed from what was meant to
+//! be there and never read back: a store that comes between is not taken for ours.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -108,7 +110,8 @@ impl Body {
         if end > self.size {
             self.resize(end)?;
         }
-        let as_left = self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
+        let as_left =
+            self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
         let expected = self.expected(offset, bytes)?;
         self.file.write_all_at(bytes, offset)?;
         for block in offset / SUMMED..end.div_ceil(SUMMED) {
@@ -126,8 +129,8 @@ impl Body {
         Ok(())
     }
 
-    /// The sums of the pages that `bytes` are about to be written into. A page of which a part stays and that was stored to keeps its sum, and so
-    /// differs from it still.
+    /// The sums of the pages that `bytes` are about to be written into. A page of which a part
+    /// stays and that was stored to keeps its sum, and so differs from it still.
     fn expected(&self, offset: u64, bytes: &[u8]) -> io::Result<Vec<(u64, u32)>> {
         let Some(pages) = &self.pages else { return Ok(Vec::new()) };
         let end = offset + bytes.len() as u64;
@@ -156,7 +159,8 @@ impl Body {
         }
         let cut = size.min(self.size);
         let last = cut / PAGE;
-        let as_left = self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
+        let as_left =
+            self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
         let unstored = match &self.pages {
             Some(pages) if !cut.is_multiple_of(PAGE) => {
                 let whole = self.read(last * PAGE, (last + 1) * PAGE)?;
@@ -227,7 +231,8 @@ impl Body {
         Ok(differing)
     }
 
-    /// What the server has from `offset` on, the start of a block. `sums` of these blocks, if they are known to belong to it.
+    /// What the server has from `offset` on, the start of a block. `sums` of these blocks, if they
+    /// are known to belong to it.
     pub fn adopt(&mut self, offset: u64, bytes: &[u8], sums: Option<&[u32]>) -> io::Result<()> {
         let bytes = &bytes[..bytes.len().min(self.size.saturating_sub(offset) as usize)];
         let end = offset + bytes.len() as u64;
@@ -252,13 +257,15 @@ impl Body {
         let (first, last) = (start / PAGE, end.div_ceil(PAGE));
         let bytes = self.read(first * PAGE, last * PAGE)?;
         let all = (first..last).zip(bytes.chunks(PAGE as usize));
-        let stored =
-            all.filter(|(page, bytes)| pages.sums.get(*page as usize).is_some_and(|sum| *sum != page_sum(bytes)));
+        let stored = all.filter(|(page, bytes)| {
+            pages.sums.get(*page as usize).is_some_and(|sum| *sum != page_sum(bytes))
+        });
         Ok(stored.map(|(page, _)| (page * PAGE, (page + 1) * PAGE)).collect())
     }
 
-    /// What maps stored since the last time, `most` bytes or a little more of it; these pages are ours then. Whether there may be more. `sure`: looks at
-    /// every page, also if the times say that nothing was stored.
+    /// What maps stored since the last time, `most` bytes or a little more of it; these pages are
+    /// ours then. Whether there may be more. `sure`: looks at every page, also if the times say
+    /// that nothing was stored.
     pub fn take_stores(&mut self, most: u64, sure: bool) -> io::Result<(Vec<At>, bool)> {
         if self.pages.is_none() {
             return Ok((Vec::new(), false));
@@ -351,7 +358,10 @@ mod tests {
 
     #[test]
     fn what_is_outside_of_holes() {
-        assert_eq!(outside(10, 20, vec![(12, 14), (0, 11), (13, 15), (19, 30)]), [(11, 12), (15, 19)]);
+        assert_eq!(
+            outside(10, 20, vec![(12, 14), (0, 11), (13, 15), (19, 30)]),
+            [(11, 12), (15, 19)]
+        );
         assert_eq!(outside(10, 20, vec![(0, 100)]), []);
         assert_eq!(outside(10, 20, vec![(0, 5), (25, 30)]), [(10, 20)]);
     }
@@ -418,6 +428,10 @@ mod tests {
         assert_eq!(&stores[1].1[..3], b"too");
         assert_eq!(body.take_stores(u64::MAX, true).unwrap(), (vec![], false));
         map.write(9, b"again");
-        assert_eq!(body.take_stores(u64::MAX, false).unwrap().0.len(), 1, "a clean page faults and sets the times");
+        assert_eq!(
+            body.take_stores(u64::MAX, false).unwrap().0.len(),
+            1,
+            "a clean page faults and sets the times"
+        );
     }
 }

@@ -1,10 +1,13 @@
-//! Changing directories: make, link, remove, rename. Each is one call, and its answer brings the cache up to date.
+//! Changing directories: make, link, remove, rename. Each is one call, and its answer brings the
+//! cache up to date.
 //!
-//! A removal says whether the file is open here (`hold`), and opens ask nobody. So that both are right, a removal that says
-//! "not open" marks the file, and opens wait for it. A victim that is not known is held to be safe, and let go of if it
-//! was not open.
+//! A removal says whether the file is open here (`hold`), and opens ask nobody. So that both are
+//! right, a removal that says "not open" marks the file, and opens wait for it. A victim that is
+//! not known is held to be safe, and let go of if it was not open.
 
-use types::{Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status};
+use types::{
+    Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status,
+};
 
 use crate::core::Core;
 use crate::{EntryReply, Error, OpenMode, OpenReply, RequestContext, Venus};
@@ -20,14 +23,15 @@ fn unsure(error: &Error) -> bool {
     matches!(error, Error::Lost | Error::TimedOut | Error::Closed(_) | Error::Protocol)
 }
 
-/// Whether the refusal may say otherwise than the cache: somebody else's change was quicker, and its break is on its way.
-/// Whoever was refused must not be shown the time before.
+/// Whether the refusal may say otherwise than the cache: somebody else's change was quicker, and
+/// its break is on its way. Whoever was refused must not be shown the time before.
 fn contradicts(error: &Error) -> bool {
     matches!(error.fault(), Some(Fault::Exists | Fault::NotFound | Fault::Stale))
 }
 
 impl Core {
-    /// Runs a change of these directories, which are told from others' changes by it; `take` enters the answer.
+    /// Runs a change of these directories, which are told from others' changes by it; `take` enters
+    /// the answer.
     fn change<R>(
         &self,
         request: &RequestContext<'_>,
@@ -53,7 +57,9 @@ impl Core {
         let result = answer.and_then(|answer| take(&mut tables, snapshot, answer));
         match &result {
             Ok(_) => dirs.iter().for_each(|dir| tables.own_change(*dir, removes)),
-            Err(error) if unsure(error) || contradicts(error) => dirs.iter().for_each(|dir| tables.unsure(*dir)),
+            Err(error) if unsure(error) || contradicts(error) => {
+                dirs.iter().for_each(|dir| tables.unsure(*dir));
+            }
             Err(_) => {}
         }
         result
@@ -69,7 +75,9 @@ impl Core {
     ) -> Result<(EntryReply, bool), Error> {
         let new = matches!(call, Call::Make { .. });
         self.change(request, &[dir], call, |tables, snapshot, answer| {
-            let Answer::Made { status, dir: dir_status, existed } = answer else { return Err(Error::Protocol) };
+            let Answer::Made { status, dir: dir_status, existed } = answer else {
+                return Err(Error::Protocol);
+            };
             if !existed && status.kind == Kind::Directory {
                 tables.made_directory(snapshot, &status);
                 // Who makes a directory is likely to fill it.
@@ -89,7 +97,9 @@ impl Core {
 
     fn mark_victim(&self, dir: Fid, name: &Name) -> Victim {
         let mut tables = self.tables.lock();
-        let Some(fid) = tables.resolve(dir, name) else { return Victim { hold: true, marked: None } };
+        let Some(fid) = tables.resolve(dir, name) else {
+            return Victim { hold: true, marked: None };
+        };
         let node = tables.node(fid);
         if node.opens > 0 || node.held {
             return Victim { hold: true, marked: None };
@@ -123,7 +133,13 @@ impl Core {
         }
     }
 
-    fn remove(&self, request: &RequestContext<'_>, dir: Fid, name: &Name, what: RemoveWhat) -> Result<(), Error> {
+    fn remove(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+        what: RemoveWhat,
+    ) -> Result<(), Error> {
         if what == RemoveWhat::Directory
             && let Some(gone) = self.resolved(dir, name)
         {
@@ -136,7 +152,9 @@ impl Core {
         let hold = victim.hold;
         let call = Call::Remove { dir, name: name.clone(), what, hold };
         let removed = self.change(request, &[dir], call, |tables, snapshot, answer| {
-            let Answer::Removed { status, dir: dir_status } = answer else { return Err(Error::Protocol) };
+            let Answer::Removed { status, dir: dir_status } = answer else {
+                return Err(Error::Protocol);
+            };
             tables.put(snapshot, status);
             tables.changed(snapshot, &dir_status, |names| names.insert_absent(name));
             self.lost_name(tables, &status, hold);
@@ -178,10 +196,12 @@ impl Venus {
         exclusive: bool,
         open: OpenMode,
     ) -> Result<(EntryReply, OpenReply), Error> {
-        let how = if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
+        let how =
+            if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
         let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
         let (entry, existed) = match self.core.made(request, dir, name, call.clone()) {
-            // The verifier makes it the same request: whether the first one was applied no longer matters.
+            // The verifier makes it the same request: whether the first one was applied no longer
+            // matters.
             Err(Error::Lost) => self.core.made(request, dir, name, call)?,
             first => first?,
         };
@@ -225,7 +245,13 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn link(&self, request: &RequestContext<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<EntryReply, Error> {
+    pub fn link(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<EntryReply, Error> {
         if let Some(file) = self.core.file_of(fid) {
             self.core.send_all(&file, request.cancel)?;
         }
@@ -253,11 +279,17 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says; `Invalid` if it is none.
-    pub fn remove_mount_point(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+    pub fn remove_mount_point(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::MountPoint)
     }
 
-    /// Moves a name, after what was written to the file: who replaces a file by a rename must not lose both.
+    /// Moves a name, after what was written to the file: who replaces a file by a rename must not
+    /// lose both.
     ///
     /// # Errors
     /// As the service says.
@@ -283,10 +315,19 @@ impl Venus {
             }
         };
         let hold = victim.hold;
-        let call = Call::Rename { from_dir: from.0, from: from.1.clone(), to_dir: to.0, to: to.1.clone(), mode, hold };
+        let call = Call::Rename {
+            from_dir: from.0,
+            from: from.1.clone(),
+            to_dir: to.0,
+            to: to.1.clone(),
+            mode,
+            hold,
+        };
         let dirs = if from.0 == to.0 { vec![from.0] } else { vec![from.0, to.0] };
         let renamed = core.change(request, &dirs, call, |tables, snapshot, answer| {
-            let Answer::Renamed { status, other, from_dir, to_dir } = answer else { return Err(Error::Protocol) };
+            let Answer::Renamed { status, other, from_dir, to_dir } = answer else {
+                return Err(Error::Protocol);
+            };
             tables.put(snapshot, status);
             if let Some(other) = other {
                 tables.put(snapshot, other);
@@ -294,9 +335,12 @@ impl Venus {
                     core.lost_name(tables, &other, hold);
                 }
             }
-            // A rename of one name of a file onto another of the same does nothing, and its answer does not show it.
+            // A rename of one name of a file onto another of the same does nothing, and its answer
+            // does not show it.
             let nothing = match (moved, there) {
-                _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => Some(false),
+                _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => {
+                    Some(false)
+                }
                 (Some(moved), Some(there)) => Some(moved == there),
                 _ => None,
             };
@@ -331,7 +375,8 @@ impl Venus {
 impl Core {
     /// As [`Core::mark_victim`], but that there is nothing to replace is the usual case.
     fn mark_replaced(&self, dir: Fid, name: &Name) -> Victim {
-        let absent = matches!(self.tables.lock().lookup(dir, name), crate::node_tables::Cached::Absent);
+        let absent =
+            matches!(self.tables.lock().lookup(dir, name), crate::node_tables::Cached::Absent);
         if absent { Victim { hold: false, marked: None } } else { self.mark_victim(dir, name) }
     }
 }

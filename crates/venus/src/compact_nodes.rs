@@ -1,4 +1,5 @@
-//! Files of which only the status is known, packed: 128 bytes each, in chunks that never move, found by a table of places.
+//! Files of which only the status is known, packed: 128 bytes each, in chunks that never move,
+//! found by a table of places.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -144,8 +145,14 @@ impl Plains {
         self.chunks[place / CHUNK][place % CHUNK].as_mut()
     }
 
-    /// Enters the status of an answer, if it can be packed. Returns it as it is to be shown, and whether the kernel may keep it.
-    pub fn enter(&mut self, status: &Status, promised: bool, touched: u32) -> Option<(Status, bool)> {
+    /// Enters the status of an answer, if it can be packed. Returns it as it is to be shown, and
+    /// whether the kernel may keep it.
+    pub fn enter(
+        &mut self,
+        status: &Status,
+        promised: bool,
+        touched: u32,
+    ) -> Option<(Status, bool)> {
         let newer = Plain::new(status)?;
         let Some(plain) = self.get_mut(status.fid) else {
             self.insert(Plain { valid: promised, touched, ..newer });
@@ -182,7 +189,8 @@ impl Plains {
         let before = (self.chunks.len() - 1) * CHUNK;
         let last = self.chunks.last_mut().expect("one was just made if there was none");
         last.push(None);
-        u32::try_from(before + last.len() - 1).expect("4 billion files are far beyond any budget of memory")
+        u32::try_from(before + last.len() - 1)
+            .expect("4 billion files are far beyond any budget of memory")
     }
 
     /// Takes one out.
@@ -221,7 +229,8 @@ impl Plains {
     /// What is allocated.
     #[cfg(test)]
     pub fn allocated(&self) -> usize {
-        let chunks: usize = self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Option<Plain>>()).sum();
+        let chunks: usize =
+            self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Option<Plain>>()).sum();
         chunks + self.index.allocation_size() + self.free.capacity() * size_of::<u32>()
     }
 }

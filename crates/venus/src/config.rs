@@ -13,15 +13,17 @@ use types::limits;
 pub struct VenusConfig {
     /// How long promises are good after a renewal was sent.
     pub lease: Duration,
-    /// What statuses and names may take in memory: two thirds for what is known of files, a third for names. Beyond it the longest
-    /// unused go, those first that the kernel does not refer to. A file known by its status costs about 140 bytes, a name
-    /// about 50 and its letters. Not in it: open files, and what the mount itself keeps of each inode that the kernel has.
+    /// What statuses and names may take in memory: two thirds for what is known of files, a third
+    /// for names. Beyond it the longest unused go, those first that the kernel does not refer to. A
+    /// file known by its status costs about 140 bytes, a name about 50 and its letters. Not in it:
+    /// open files, and what the mount itself keeps of each inode that the kernel has.
     pub memory_bytes_max: usize,
     /// Written and not yet at the server, over all files: writers wait beyond it.
     pub dirty_bytes_max: usize,
     /// The same for one file.
     pub file_dirty_bytes_max: usize,
-    /// At the server but not stable there, kept to be sent again: beyond it a commit starts in the background.
+    /// At the server but not stable there, kept to be sent again: beyond it a commit starts in the
+    /// background.
     pub uncommitted_bytes_max: usize,
     /// Written data is sent at the latest after this.
     pub dirty_age: Duration,
@@ -37,17 +39,21 @@ pub struct VenusConfig {
     pub read_ahead_bytes_max: usize,
     /// Bytes that read-ahead may hold over all files.
     pub read_cache_bytes_max: usize,
-    /// Bodies on this machine are given to the kernel (docs/spec/passthrough.md), where it can take them.
+    /// Bodies on this machine are given to the kernel (docs/spec/passthrough.md), where it can take
+    /// them.
     pub passthrough: bool,
     /// Tokens of this machine's users, which sessions show; `None`: users are only named.
     pub tokens: Option<Arc<TokenWallet>>,
-    /// Where file data is kept on disk; used when the connection passes no descriptors. `None`: nowhere.
+    /// Where file data is kept on disk; used when the connection passes no descriptors. `None`:
+    /// nowhere.
     pub cache_dir: Option<PathBuf>,
     /// How much may lie in `cache_dir`.
     pub cache_bytes_max: u64,
-    /// From so many bytes on a stream that is faster than `keep_rate_max` is not kept there when it is read for the first time.
+    /// From so many bytes on a stream that is faster than `keep_rate_max` is not kept there when it
+    /// is read for the first time.
     pub keep_bytes: u64,
-    /// Bytes a second that `cache_dir`'s disk can be expected to take beside everything else: faster than a line of a gigabit.
+    /// Bytes a second that `cache_dir`'s disk can be expected to take beside everything else:
+    /// faster than a line of a gigabit.
     pub keep_rate_max: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What all operations share: the session, the tables, the open files, the threads. See the head of `lib.rs` for the locks.
+//! What all operations share: the session, the tables, the open files, the threads. See the head of
+//! `lib.rs` for the locks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,9 @@ use crate::preallocated::BlankPool;
 use crate::server_instance::ServerInstance;
 use crate::snapshots::is_made_up;
 use crate::unstable_metadata::{MetadataSubject, Unsaved};
-use crate::{DirHandle, Error, KernelPort, NoKernel, OpenHandle, RequestContext, Stamp, VenusConfig};
+use crate::{
+    DirHandle, Error, KernelPort, NoKernel, OpenHandle, RequestContext, Stamp, VenusConfig,
+};
 
 /// Files that are followed at the same time.
 const FOLLOWERS: usize = 4;
@@ -53,7 +56,8 @@ pub(crate) struct Chores {
 pub(crate) struct Core {
     pub remote: Arc<dyn Remote>,
     pub config: VenusConfig,
-    /// Nobody can change the volume: there is nothing to lock but what this client's applications agree upon, and its locks are its own.
+    /// Nobody can change the volume: there is nothing to lock but what this client's applications
+    /// agree upon, and its locks are its own.
     pub own_locks: bool,
     /// With the other volumes of the mount.
     pub common: Arc<MountShared>,
@@ -64,8 +68,8 @@ pub(crate) struct Core {
     pub gate: RwLock<u64>,
     /// Counts what ends lends: lost leases and restarts of the server.
     pub life: AtomicU64,
-    /// When trust ends if nothing is heard, in nanoseconds of [`client::clock`]: for replies into the
-    /// kernel, which must not take the tables' lock.
+    /// When trust ends if nothing is heard, in nanoseconds of [`client::clock`]: for replies into
+    /// the kernel, which must not take the tables' lock.
     pub trusted_until: AtomicU64,
     /// Bodies that the kernel was given.
     pub passed: AtomicU64,
@@ -101,7 +105,8 @@ pub(crate) struct Core {
     pub blanks: Mutex<BlankPool>,
     /// Entries that were taken out of the journal, whose bytes are to be let go.
     pub cuts: Mutex<Vec<JournalEntry>>,
-    /// Answers of the server that were not those given here (DE-5), other than behind a change that was lost.
+    /// Answers of the server that were not those given here (DE-5), other than behind a change that
+    /// was lost.
     pub differences: AtomicU64,
     /// Entries up to here may rest on one that was lost.
     pub distrusted: AtomicU64,
@@ -164,7 +169,8 @@ impl Core {
         })
     }
 
-    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept for it.
+    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept
+    /// for it.
     pub fn is_local(&self) -> bool {
         self.remote.passes_descriptors()
     }
@@ -174,13 +180,17 @@ impl Core {
         self.common.disk().filter(|_| !self.is_local())
     }
 
-    /// Calls, after what was answered here about the files concerned has been sent; looks the groups up and calls again if the
-    /// server says that they decide.
+    /// Calls, after what was answered here about the files concerned has been sent; looks the
+    /// groups up and calls again if the server says that they decide.
     pub fn call(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
         self.call_with_body(request, call).map(|reply| reply.answer)
     }
 
-    pub fn call_with_body(&self, request: &RequestContext<'_>, mut call: Call) -> Result<Reply, Error> {
+    pub fn call_with_body(
+        &self,
+        request: &RequestContext<'_>,
+        mut call: Call,
+    ) -> Result<Reply, Error> {
         if call.changes() && call.fids_mut().into_iter().any(|fid| is_made_up(*fid)) {
             return Err(Fault::ReadOnly.into());
         }

@@ -1,9 +1,11 @@
-//! Delegations: when they are asked for, what they cover, and how they are given back (`docs/spec/delegation.md`).
+//! Delegations: when they are asked for, what they cover, and how they are given back
+//! (`docs/spec/delegation.md`).
 //!
-//! A directory's delegation is *at home* (the server's), *asked* for, *held*, or *recalled*: then nothing is answered here any more (DE-3),
-//! and a thread sends what there is and returns it. Each time it is held it is another *generation*. A sole child remembers the directory and
-//! the generation that cover it, so nothing is to be done to the children when a delegation ends. It is never more than what
-//! the server takes for covered.
+//! A directory's delegation is *at home* (the server's), *asked* for, *held*, or *recalled*: then
+//! nothing is answered here any more (DE-3), and a thread sends what there is and returns it. Each
+//! time it is held it is another *generation*. A sole child remembers the directory and the
+//! generation that cover it, so nothing is to be done to the children when a delegation ends. It is
+//! never more than what the server takes for covered.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -32,7 +34,8 @@ const OWN_CHANGES: u32 = 1;
 const PAUSE_FACTOR_MAX: u32 = 64;
 /// More slots are asked for, together with a chain that is sent anyway, when fewer are left.
 const SLOTS_FEW: u64 = 512;
-/// What may be missing for an answer here: the delegation, slots, a page of the listing, the caller's rights.
+/// What may be missing for an answer here: the delegation, slots, a page of the listing, the
+/// caller's rights.
 const IMPROVEMENTS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -123,7 +126,9 @@ impl Tables {
 
     /// The server said so in answer to a question that was sent when `dir` had this delegation.
     pub fn put_sole(&mut self, dir: Fid, delegation: Option<Generation>, fid: Fid) {
-        let Some(generation) = delegation.filter(|_| self.delegation(dir) == delegation) else { return };
+        let Some(generation) = delegation.filter(|_| self.delegation(dir) == delegation) else {
+            return;
+        };
         if self.delegation(fid).is_none() {
             self.node(fid).sole = Some((dir, generation));
         }
@@ -167,7 +172,8 @@ impl Tables {
         generation
     }
 
-    /// The server wants it back. Whether it is to be given back now: otherwise that is under way, or happens when it comes.
+    /// The server wants it back. Whether it is to be given back now: otherwise that is under way,
+    /// or happens when it comes.
     pub fn recall(&mut self, dir: Fid) -> bool {
         let lend = self.node(dir).lend.get_or_insert_default();
         match &mut lend.state {
@@ -183,7 +189,8 @@ impl Tables {
         }
     }
 
-    /// All delegations end; those that are to be given back, in case the server still knows of them.
+    /// All delegations end; those that are to be given back, in case the server still knows of
+    /// them.
     pub fn end_delegations(&mut self) -> Vec<Fid> {
         self.slots.clear();
         let mut ended = Vec::new();
@@ -202,8 +209,12 @@ impl Tables {
     }
 
     fn children_of(&self, dirs: &[Fid]) -> Vec<Arc<FileBytes>> {
-        let below =
-            |fid: &Fid| self.nodes.whole(fid).and_then(|node| node.sole).is_some_and(|(dir, _)| dirs.contains(&dir));
+        let below = |fid: &Fid| {
+            self.nodes
+                .whole(fid)
+                .and_then(|node| node.sole)
+                .is_some_and(|(dir, _)| dirs.contains(&dir))
+        };
         self.files.iter().filter(|(fid, _)| below(fid)).map(|(_, file)| Arc::clone(file)).collect()
     }
 }
@@ -222,7 +233,11 @@ pub(crate) type Answered<'a> = (MutexGuard<'a, Tables>, CallStart, Answer);
 /// Answering.
 impl Core {
     /// Answers a change here if that is possible; asks for the delegation if it is time for that.
-    pub fn answer_under_delegation(&self, request: &RequestContext<'_>, call: &Call) -> Option<Answered<'_>> {
+    pub fn answer_under_delegation(
+        &self,
+        request: &RequestContext<'_>,
+        call: &Call,
+    ) -> Option<Answered<'_>> {
         if !self.config.delegations {
             return None;
         }
@@ -274,7 +289,8 @@ impl Core {
             return (number, answer);
         }
         let about = fids(&answer);
-        let pending = about.first().and_then(|fid| tables.nodes.whole(fid)).map_or(0, |node| node.pending);
+        let pending =
+            about.first().and_then(|fid| tables.nodes.whole(fid)).map_or(0, |node| node.pending);
         let before = if pending > self.journal.landed() { pending } else { 0 };
         let entry = JournalEntry {
             number: 0,
@@ -301,7 +317,9 @@ impl Core {
             (Answer::Removed { status, .. }, _) if status.kind == Kind::Directory => {
                 tables.node(status.fid).lend = None;
             }
-            (Answer::Removed { status, .. }, Call::Remove { hold: false, .. }) if status.links == 0 && before > 0 => {
+            (Answer::Removed { status, .. }, Call::Remove { hold: false, .. })
+                if status.links == 0 && before > 0 =>
+            {
                 let cut = self.journal.cut();
                 self.cuts.lock().extend(cut);
             }
@@ -322,13 +340,17 @@ impl Core {
         };
         let lend = |dir: &Fid| tables.nodes.whole(dir).and_then(|node| node.lend.as_ref());
         if let Some(dir) = dirs.iter().find(|dir| tables.delegation(**dir).is_none()) {
-            let all = dirs
-                .iter()
-                .all(|dir| tables.delegation(*dir).is_some() || lend(dir).is_some_and(|lend| lend.is_wanted()));
+            let all = dirs.iter().all(|dir| {
+                tables.delegation(*dir).is_some() || lend(dir).is_some_and(|lend| lend.is_wanted())
+            });
             return (all && tables.trusted()).then_some(Missing::Delegation(*dir));
         }
         let judged = |dir: &&Fid| {
-            let listed = tables.nodes.whole(dir).and_then(|node| node.status).is_some_and(|status| status.by_list);
+            let listed = tables
+                .nodes
+                .whole(dir)
+                .and_then(|node| node.status)
+                .is_some_and(|status| status.by_list);
             !listed || tables.rights.of(**dir, uid).is_some()
         };
         if let Some(dir) = dirs.iter().find(|dir| !judged(dir)) {
@@ -339,7 +361,8 @@ impl Core {
         }
         let strange = |(dir, name): &&(Fid, &Name)| {
             let known = tables.resolve(*dir, name);
-            known.is_some_and(|fid| !tables.covers(fid)) && lend(dir).is_some_and(|lend| !lend.listed.end)
+            known.is_some_and(|fid| !tables.covers(fid))
+                && lend(dir).is_some_and(|lend| !lend.listed.end)
         };
         names.iter().find(strange).map(|(dir, _)| Missing::Page(*dir))
     }
@@ -394,9 +417,12 @@ impl Core {
         }
     }
 
-    /// Lists the next page of a directory that is delegated, to learn which children are sole. Whether there was one.
+    /// Lists the next page of a directory that is delegated, to learn which children are sole.
+    /// Whether there was one.
     fn list_sole(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
-        let lend = |tables: &mut Tables| tables.node(dir).lend.as_ref().map_or(Listed::default(), |lend| lend.listed);
+        let lend = |tables: &mut Tables| {
+            tables.node(dir).lend.as_ref().map_or(Listed::default(), |lend| lend.listed)
+        };
         let from = lend(&mut self.tables.lock());
         let (cookie, end) = match self.list_page(request, dir, from.cookie) {
             Ok((cookie, end)) => (cookie, end),
@@ -410,15 +436,16 @@ impl Core {
         true
     }
 
-    /// Before a directory is listed from its beginning: somebody is removing a tree if the one above lost a name last. The
-    /// server then says of each entry whether it is sole.
+    /// Before a directory is listed from its beginning: somebody is removing a tree if the one
+    /// above lost a name last. The server then says of each entry whether it is sole.
     pub fn ask_before_listing(&self, request: &RequestContext<'_>, dir: Fid) {
         let above_removes = || {
             let tables = self.tables.lock();
             let above = tables.nodes.whole(&dir)?.sole?.0;
             let removes = tables.nodes.whole(&above)?.lend.as_ref()?.removes;
             let may = tables.nodes.whole(&dir)?.lend.as_ref().is_none_or(|lend| {
-                matches!(lend.state, State::Home) && lend.not_before.is_none_or(|at| at <= Instant::now())
+                matches!(lend.state, State::Home)
+                    && lend.not_before.is_none_or(|at| at <= Instant::now())
             });
             Some(removes && may && tables.covers(dir))
         };
@@ -427,14 +454,16 @@ impl Core {
         }
     }
 
-    /// After a chain with these entries: a directory to ask for more slots with, if there are few left.
+    /// After a chain with these entries: a directory to ask for more slots with, if there are few
+    /// left.
     pub fn slots_wanted(&self, chain: &[JournalEntry]) -> Option<Fid> {
         let made = chain.iter().rev().find_map(|entry| match &entry.call {
             Call::Make { dir, .. } => Some(*dir),
             _ => None,
         })?;
         let tables = self.tables.lock();
-        (tables.slots_left(made.volume) < SLOTS_FEW && tables.delegation(made).is_some()).then_some(made)
+        (tables.slots_left(made.volume) < SLOTS_FEW && tables.delegation(made).is_some())
+            .then_some(made)
     }
 
     /// The answer to asking with [`Core::slots_wanted`].
@@ -458,7 +487,8 @@ impl Core {
         self.give_back_soon(now);
     }
 
-    /// Sends what there is and returns these, in the background: nobody may wait for that who hears breaks.
+    /// Sends what there is and returns these, in the background: nobody may wait for that who hears
+    /// breaks.
     pub fn give_back_soon(&self, dirs: Vec<Fid>) {
         if !dirs.is_empty()
             && let Some(core) = self.this.get().and_then(Weak::upgrade)
@@ -469,11 +499,13 @@ impl Core {
 
     pub fn give_back(self: &Arc<Self>, dirs: &[Fid]) {
         self.withdraw_uncovered();
-        // Whoever asks must see what was closed, and with handles whose closing says nothing that is all that was written.
+        // Whoever asks must see what was closed, and with handles whose closing says nothing that
+        // is all that was written.
         let files = self.tables.lock().children_of(dirs);
         for file in files.iter().filter(|file| !file.is_clean()) {
             if self.send_all(file, None).is_err() {
-                tracing::warn!(fid = %file.fid, "written bytes could not be sent before a delegation is given back");
+                tracing::warn!(fid = %file.fid, "written bytes could not be sent before a \
+                    delegation is given back");
             }
         }
         // Interrupted is the only error, and nobody interrupts this.
@@ -486,14 +518,17 @@ impl Core {
         }
         let mut tables = self.tables.lock();
         for dir in dirs {
-            let Some(lend) = tables.nodes.whole_mut(dir).and_then(|node| node.lend.as_mut()) else { continue };
+            let Some(lend) = tables.nodes.whole_mut(dir).and_then(|node| node.lend.as_mut()) else {
+                continue;
+            };
             lend.state = State::Home;
             lend.shun(self.config.recall_pause);
         }
     }
 }
 
-/// The files that a call is about, and whether that is all: a name that it takes away may be unknown here.
+/// The files that a call is about, and whether that is all: a name that it takes away may be
+/// unknown here.
 fn concerned(tables: &Tables, call: &mut Call) -> (Vec<Fid>, bool) {
     let mut fids: Vec<Fid> = call.fids_mut().into_iter().map(|fid| *fid).collect();
     let names: &[(Fid, &Name)] = match call {
@@ -532,7 +567,8 @@ impl Drop for Away<'_> {
 
 /// Calls that the server answers.
 impl Core {
-    /// Before `call`, which changes something, is sent, until its answer has been entered. Not to be dropped under the lock of the tables.
+    /// Before `call`, which changes something, is sent, until its answer has been entered. Not to
+    /// be dropped under the lock of the tables.
     pub fn away(&self, call: &mut Call) -> Away<'_> {
         let mut tables = self.tables.lock();
         let (fids, all) = concerned(&tables, call);
@@ -543,17 +579,21 @@ impl Core {
         Away { core: self, fids, blind: !all }
     }
 
-    /// What was answered here about the files that `call` is about is at the server afterwards; before a change of names or status
-    /// all that was answered is, so that no later change outlives an earlier one.
+    /// What was answered here about the files that `call` is about is at the server afterwards;
+    /// before a change of names or status all that was answered is, so that no later change
+    /// outlives an earlier one.
     pub fn settle(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
         let until = {
             let tables = self.tables.lock();
             let landed = tables.landed.load(Ordering::Acquire);
             let pending = |fid: Fid| tables.nodes.whole(&fid).map_or(0, |node| node.pending);
-            let data = matches!(call, Call::Write { .. } | Call::Allocate { .. } | Call::AdoptBody { .. });
+            let data =
+                matches!(call, Call::Write { .. } | Call::Allocate { .. } | Call::AdoptBody { .. });
             match concerned(&tables, call) {
                 _ if call.changes() && !data => Some(self.journal.last()),
-                (fids, true) => fids.into_iter().map(pending).filter(|number| *number > landed).max(),
+                (fids, true) => {
+                    fids.into_iter().map(pending).filter(|number| *number > landed).max()
+                }
                 (_, false) => Some(self.journal.last()),
             }
         };

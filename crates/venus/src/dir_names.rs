@@ -1,13 +1,15 @@
 //! The names of one directory that are known here.
 //!
-//! They belong to one data version of the directory. A name maps to a file, or to nothing: then it is known to be
-//! absent. A *complete* directory knows all its names, so what is not in the map is absent.
+//! They belong to one data version of the directory. A name maps to a file, or to nothing: then it
+//! is known to be absent. A *complete* directory knows all its names, so what is not in the map is
+//! absent.
 //!
-//! Whether the names may be used is another question: `valid` says that the directory is promised and still has this
-//! version. Names that are not valid are kept: if the directory turns out to have the same version, they are good again.
+//! Whether the names may be used is another question: `valid` says that the directory is promised
+//! and still has this version. Names that are not valid are kept: if the directory turns out to
+//! have the same version, they are good again.
 //!
-//! A directory may have millions of names. Their letters lie behind one another in one piece of memory; a name costs them and
-//! 33 bytes in a table.
+//! A directory may have millions of names. Their letters lie behind one another in one piece of
+//! memory; a name costs them and 33 bytes in a table.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +25,13 @@ pub(crate) enum CachedName {
     Unknown,
 }
 
-/// Lookups that had to ask the server before the directory is listed ahead of the next ones, one page each time: of the first page, and of later ones, whose
-/// readers have shown that they go on.
+/// Lookups that had to ask the server before the directory is listed ahead of the next ones, one
+/// page each time: of the first page, and of later ones, whose readers have shown that they go on.
 const AHEAD_MISSES: [u32; 2] = [4, 1];
 /// The same once a page has been asked for and did not come yet.
 const AHEAD_MISSES_AGAIN: [u32; 2] = [32, 2];
-/// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names of a larger directory
-/// pays for no more.
+/// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names
+/// of a larger directory pays for no more.
 const AHEAD_PAGES_MAX: u32 = 24;
 
 /// Maps there were, of all directories.
@@ -63,8 +65,9 @@ struct Ahead {
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Which map this is: one that began anew, also under the directory's next version, has another number, and knows nothing of what was entered under this
-    /// one. 0: names were left out, so it never becomes complete.
+    /// Which map this is: one that began anew, also under the directory's next version, has another
+    /// number, and knows nothing of what was entered under this one. 0: names were left out, so it
+    /// never becomes complete.
     pub number: u64,
     pub version: u64,
     pub valid: bool,
@@ -144,8 +147,8 @@ impl Names {
         self.complete
     }
 
-    /// The server answered under this version of the directory, with a promise or without. True: what it answered may
-    /// be entered. An answer older than what is here changes nothing.
+    /// The server answered under this version of the directory, with a promise or without. True:
+    /// what it answered may be entered. An answer older than what is here changes nothing.
     pub fn meet(&mut self, version: u64, promised: bool) -> bool {
         if version < self.version {
             return false;
@@ -158,7 +161,8 @@ impl Names {
         promised
     }
 
-    /// One change of ours led to `version`. True: `edit` may enter what it did, and the rest is still good.
+    /// One change of ours led to `version`. True: `edit` may enter what it did, and the rest is
+    /// still good.
     pub fn advance(&mut self, version: u64, promised: bool) -> bool {
         if version == self.version + 1 {
             self.version = version;
@@ -178,13 +182,15 @@ impl Names {
         self.number = another();
     }
 
-    /// A lookup found nothing here. Somebody who asks for one name after the other is likely to ask for the rest: every so
-    /// often this says what to list ahead.
+    /// A lookup found nothing here. Somebody who asks for one name after the other is likely to ask
+    /// for the rest: every so often this says what to list ahead.
     pub fn missed(&mut self) -> Option<Wanted> {
         let ahead = &mut self.ahead;
         ahead.misses += 1;
-        let misses = if ahead.asked { AHEAD_MISSES_AGAIN } else { AHEAD_MISSES }[usize::from(ahead.cookie != 0)];
-        if self.complete || ahead.misses < misses || ahead.pages >= AHEAD_PAGES_MAX && !ahead.asked {
+        let misses = if ahead.asked { AHEAD_MISSES_AGAIN } else { AHEAD_MISSES }
+            [usize::from(ahead.cookie != 0)];
+        if self.complete || ahead.misses < misses || ahead.pages >= AHEAD_PAGES_MAX && !ahead.asked
+        {
             return None;
         }
         ahead.pages += u32::from(!ahead.asked);
@@ -192,7 +198,8 @@ impl Names {
         Some(Wanted { cookie: ahead.cookie, is_late: std::mem::replace(&mut ahead.asked, true) })
     }
 
-    /// A page from `from` on has been entered; the next one begins at `cookie`. False: it does not join what was listed.
+    /// A page from `from` on has been entered; the next one begins at `cookie`. False: it does not
+    /// join what was listed.
     pub fn listed(&mut self, from: u64, cookie: u64) -> bool {
         let joins = self.ahead.cookie == from;
         if joins {
@@ -229,7 +236,8 @@ impl Names {
             self.number = 0;
             return;
         };
-        self.table.insert_unique(hash, One { fid, at, length }, |one| hasher.hash_one(letters.of(one)));
+        self.table
+            .insert_unique(hash, One { fid, at, length }, |one| hasher.hash_one(letters.of(one)));
     }
 
     fn remove(&mut self, name: &Name) {

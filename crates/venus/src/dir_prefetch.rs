@@ -1,13 +1,16 @@
-//! Small files ahead: who reads the files of a directory one after the other finds the next ones here already (`access_pattern.rs` says which).
+//! Small files ahead: who reads the files of a directory one after the other finds the next ones
+//! here already (`access_pattern.rs` says which).
 //!
-//! They are fetched whole, with chains of reads, and kept until they are read. Longer ones on the server's machine come through their
-//! descriptors, which are asked for with their sums in the same chains: the disk is then waited for by several threads here instead of by
-//! the server's one, and the bytes pass no socket. A body here belongs to a data version of its file, and is
-//! used only under a valid status with this version: so a break needs to do nothing here. What nobody reads goes when
-//! there is no room.
+//! They are fetched whole, with chains of reads, and kept until they are read. Longer ones on the
+//! server's machine come through their descriptors, which are asked for with their sums in the same
+//! chains: the disk is then waited for by several threads here instead of by the server's one, and
+//! the bytes pass no socket. A body here belongs to a data version of its file, and is used only
+//! under a valid status with this version: so a break needs to do nothing here. What nobody reads
+//! goes when there is no room.
 //!
-//! Small files that were written here, past the kernel's pages, wait here too once the server has them: who reads what was just made does not ask for it.
-//! They have a room of their own, from which the oldest goes, and tell nothing of who reads.
+//! Small files that were written here, past the kernel's pages, wait here too once the server has
+//! them: who reads what was just made does not ask for it. They have a room of their own, from
+//! which the oldest goes, and tell nothing of who reads.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -31,11 +34,13 @@ use crate::direct_body::{agree, read_at};
 use crate::passthrough::READ_MIN;
 use crate::read_cache::SUMMED;
 
-/// On the server's machine longer files do not come ahead: of who only looks at their first bytes too much would be read for nothing.
+/// On the server's machine longer files do not come ahead: of who only looks at their first bytes
+/// too much would be read for nothing.
 const LOCAL_MAX: u64 = 256 << 10;
 /// From another machine not those that the disk cache passes: the kernel reads them from there.
 const REMOTE_MAX: u64 = SIZE_MIN - 1;
-/// Longer bodies on the server's machine are read here, through their descriptors; for shorter ones one answer with the bytes is cheaper than two.
+/// Longer bodies on the server's machine are read here, through their descriptors; for shorter ones
+/// one answer with the bytes is cheaper than two.
 const ANSWER_MAX: u64 = 64 << 10;
 const _: () = assert!(LOCAL_MAX < READ_MIN, "longer ones the kernel is given as they are");
 /// Bytes here.
@@ -169,7 +174,8 @@ impl Siblings {
         self.state.lock().lists.listed_ahead(dir)
     }
 
-    /// These came, or did not. Nobody may use them if the lease was lost (`life`) since they were asked for.
+    /// These came, or did not. Nobody may use them if the lease was lost (`life`) since they were
+    /// asked for.
     fn arrived(&self, life: &AtomicU64, asked_in: u64, bodies: Vec<(Status, Option<Bytes>)>) {
         let mut state = self.state.lock();
         let alive = life.load(Ordering::Acquire) == asked_in;
@@ -209,7 +215,9 @@ impl Core {
         let mut named = Named::default();
         for entry in entries {
             match &entry.status {
-                Some(status) if self.is_small(status) => named.files.push((status.fid, status.size as u32)),
+                Some(status) if self.is_small(status) => {
+                    named.files.push((status.fid, status.size as u32));
+                }
                 Some(status) if status.kind == Kind::Directory => named.dirs.push(status.fid),
                 Some(_) | None => {}
             }
@@ -218,12 +226,19 @@ impl Core {
     }
 
     /// The page of `dir` from one cookie to the next was listed with status; it names these.
-    pub fn siblings_listed(&self, caller: &Caller, dir: Fid, (from, next): (u64, u64), named: &Named) {
+    pub fn siblings_listed(
+        &self,
+        caller: &Caller,
+        dir: Fid,
+        (from, next): (u64, u64),
+        named: &Named,
+    ) {
         let ahead = self.siblings.state.lock().lists.listed(Instant::now(), dir, from, next, named);
         self.fetch_siblings(caller, ahead);
     }
 
-    /// The server has taken in this write, which was all of the file; the kernel has no pages of it.
+    /// The server has taken in this write, which was all of the file; the kernel has no pages of
+    /// it.
     pub fn wrote_whole(&self, status: &Status, offset: u64, data: &Bytes) {
         if offset == 0 && is_file_up_to(status, ANSWER_MAX) && data.len() as u64 == status.size {
             self.siblings.state.lock().keep(status.fid, status.data_version, data);
@@ -243,14 +258,17 @@ impl Core {
         }
         let fid = status.fid;
         let mut state = self.siblings.state.lock();
-        let ahead = if start == 0 { state.lists.step(Instant::now(), fid) } else { FetchAhead::default() };
+        let ahead =
+            if start == 0 { state.lists.step(Instant::now(), fid) } else { FetchAhead::default() };
         if ahead != FetchAhead::default() {
             drop(state);
             self.go_ahead(caller, ahead);
             state = self.siblings.state.lock();
         }
         for _ in 0..LOOKS {
-            if !matches!(state.bodies.get(&fid), Some(Body::Coming)) || cancel.is_some_and(Cancel::is_cancelled) {
+            if !matches!(state.bodies.get(&fid), Some(Body::Coming))
+                || cancel.is_some_and(Cancel::is_cancelled)
+            {
                 break;
             }
             self.siblings.came.wait_for(&mut state, POLL_INTERVAL);
@@ -258,18 +276,25 @@ impl Core {
         state.take(status, start, end)
     }
 
-    /// A small file is about to be opened, by nobody else. If it was fetched, the kernel is given it before the answer, and need not ask for it.
+    /// A small file is about to be opened, by nobody else. If it was fetched, the kernel is given
+    /// it before the answer, and need not ask for it.
     ///
-    /// Breaks wait (`gate`) from the moment that the bytes are found good until the kernel has them, and take them back afterwards. So does a
-    /// truncation of ours. Who writes must open the file first, and waits for its `choice`, which the caller holds. The kernel
-    /// locks the pages: nobody who has the file open is there to hold them.
+    /// Breaks wait (`gate`) from the moment that the bytes are found good until the kernel has
+    /// them, and take them back afterwards. So does a truncation of ours. Who writes must open the
+    /// file first, and waits for its `choice`, which the caller holds. The kernel locks the pages:
+    /// nobody who has the file open is there to hold them.
     pub fn fill_from_prefetch(&self, caller: &Caller, fid: Fid) {
         if !self.siblings.has(fid) {
             return;
         }
         let tables = self.tables.lock();
-        let node = tables.nodes.get(&fid).filter(|node| node.valid && node.pending <= self.journal.landed());
-        let Some(status) = node.and_then(|node| node.status).filter(|_| tables.trusted()) else { return };
+        let node = tables
+            .nodes
+            .get(&fid)
+            .filter(|node| node.valid && node.pending <= self.journal.landed());
+        let Some(status) = node.and_then(|node| node.status).filter(|_| tables.trusted()) else {
+            return;
+        };
         let gate = self.gate.read();
         drop(tables);
         let whole = self.siblings.state.lock().whole(&status);
@@ -299,7 +324,8 @@ impl Core {
             let tables = self.tables.lock();
             let landed = self.journal.landed();
             let status = |fid: Fid| {
-                let node = tables.nodes.get(&fid).filter(|node| node.valid && node.file.is_none())?;
+                let node =
+                    tables.nodes.get(&fid).filter(|node| node.valid && node.file.is_none())?;
                 node.status.filter(|status| self.is_small(status) && node.pending <= landed)
             };
             fids.into_iter().filter_map(status).collect()
@@ -316,7 +342,8 @@ impl Core {
             };
             wanted.into_iter().filter(begin).collect()
         };
-        // In the order in which they were made: so they lie on the server's disk. They are ahead of their reader, who need not have the first one first.
+        // In the order in which they were made: so they lie on the server's disk. They are ahead of
+        // their reader, who need not have the first one first.
         let mut wanted = wanted;
         wanted.sort_unstable_by_key(|status| status.fid);
         let life = self.life.load(Ordering::Acquire);
@@ -350,13 +377,15 @@ impl Core {
         let calls: Vec<Call> = missing.iter().flat_map(|status| self.questions(status)).collect();
         let (snapshot, place, of_server) = (self.begin(), self.lives.place(), self.lives.life());
         let replies = if calls.is_empty() { Vec::new() } else { self.remote.chain(caller, calls) };
-        let mut replies = replies.into_iter().map(|reply| reply.inspect(|reply| self.hear(place, reply)).ok());
+        let mut replies =
+            replies.into_iter().map(|reply| reply.inspect(|reply| self.hear(place, reply)).ok());
         let mut bodies = Vec::new();
         for wanted in missing {
             let first = replies.next().flatten();
             if self.comes_by_descriptor(&wanted) {
                 bodies.push((wanted, first, replies.next().flatten()));
-            } else if let Some(Answer::Data { data, status, .. }) = first.map(|reply| reply.answer) {
+            } else if let Some(Answer::Data { data, status, .. }) = first.map(|reply| reply.answer)
+            {
                 self.tables.lock().put(snapshot, status);
                 self.store(&status, of_server, 0, &data);
                 came.push((status, Some(data)));
@@ -389,8 +418,15 @@ impl Core {
         vec![Call::Read { fid, offset: 0, length: status.size as u32 }]
     }
 
-    /// The body that these answers brought, if it is in the version that was `wanted`. Its bytes are on their way from the disk.
-    fn summed(&self, snapshot: CallStart, wanted: &Status, body: Option<Reply>, sums: Option<Reply>) -> Option<Summed> {
+    /// The body that these answers brought, if it is in the version that was `wanted`. Its bytes
+    /// are on their way from the disk.
+    fn summed(
+        &self,
+        snapshot: CallStart,
+        wanted: &Status,
+        body: Option<Reply>,
+        sums: Option<Reply>,
+    ) -> Option<Summed> {
         let (body, Answer::Sums { version, sums }) = (body?, sums?.answer) else { return None };
         let (Answer::Body { status }, fd) = (body.answer, body.body?) else { return None };
         self.tables.lock().put(snapshot, status);
@@ -398,7 +434,8 @@ impl Core {
             return None;
         }
         // Not to be told of an error: it comes again when the bytes are read.
-        let _ = rustix::fs::fadvise(&fd, 0, NonZeroU64::new(wanted.size), rustix::fs::Advice::WillNeed);
+        let _ =
+            rustix::fs::fadvise(&fd, 0, NonZeroU64::new(wanted.size), rustix::fs::Advice::WillNeed);
         Some(Summed { fd, sums })
     }
 }

@@ -1,7 +1,8 @@
-//! Reading a body through its descriptor, on the server's machine: no bytes pass through the session.
+//! Reading a body through its descriptor, on the server's machine: no bytes pass through the
+//! session.
 //!
-//! Every block is compared with the server's checksum (ST-3). One that differs may be damaged, or be written just now: the
-//! server, which knows, is asked for those bytes instead.
+//! Every block is compared with the server's checksum (ST-3). One that differs may be damaged, or
+//! be written just now: the server, which knows, is asked for those bytes instead.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -39,7 +40,9 @@ impl Core {
         let bytes = read_at(&fd, from, (until - from) as usize)?;
         let good = bytes.chunks(SUMMED as usize).zip(first..).all(|(block, number)| {
             let group = sums.get(&(number / GROUP));
-            group.and_then(|group| group.get((number % GROUP) as usize)).is_some_and(|sum| matches_sum(block, *sum))
+            group
+                .and_then(|group| group.get((number % GROUP) as usize))
+                .is_some_and(|sum| matches_sum(block, *sum))
         });
         let mut data = open.file.data.lock();
         if !good {
@@ -62,9 +65,12 @@ impl Core {
     ) -> Option<(Arc<OwnedFd>, Sums)> {
         let groups = first / GROUP..=last / GROUP;
         let here = |body: &DirectBody| {
-            let sums: Sums =
-                groups.clone().filter_map(|group| Some((group, Arc::clone(body.sums.get(&group)?)))).collect();
-            (sums.len() as u64 == groups.end() - groups.start() + 1).then(|| (Arc::clone(&body.fd), sums))
+            let sums: Sums = groups
+                .clone()
+                .filter_map(|group| Some((group, Arc::clone(body.sums.get(&group)?))))
+                .collect();
+            (sums.len() as u64 == groups.end() - groups.start() + 1)
+                .then(|| (Arc::clone(&body.fd), sums))
         };
         let open_already = {
             let data = open.file.data.lock();
@@ -77,7 +83,8 @@ impl Core {
         let fid = open.file.fid;
         let blocks = status.size.div_ceil(SUMMED);
         let base = groups.start() * GROUP;
-        let count = u32::try_from(blocks - base).unwrap_or(SUMS).min(SUMS).max((last + 1 - base) as u32);
+        let count =
+            u32::try_from(blocks - base).unwrap_or(SUMS).min(SUMS).max((last + 1 - base) as u32);
         let sums = Call::ReadSums { fid, first: base, count };
         let mut replies = if open_already {
             vec![self.remote.call(&open.caller, sums, request.cancel)]
@@ -102,7 +109,8 @@ impl Core {
     }
 }
 
-/// The sum of `block`, a whole one or the last of the file, as the server has it unless it is a hole.
+/// The sum of `block`, a whole one or the last of the file, as the server has it unless it is a
+/// hole.
 pub(crate) fn block_sum(block: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(block), &ZEROS[block.len()..])
 }

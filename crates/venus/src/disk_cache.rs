@@ -4,16 +4,19 @@
 //! <cache dir>/data/<low byte of vnode>/<volume>.<vnode>.<uniquifier>        the bytes, sparse
 //! <cache dir>/data/<low byte of vnode>/<volume>.<vnode>.<uniquifier>.map    which pieces, and their sums
 //! ```
-//! A file's data belongs to one data version and comes in pieces of 64 KiB. The map is written anew and renamed into place, so
-//! it is whole or absent. Nothing is synced: after a crash a map may speak of bytes that never came to the disk, and
-//! their sums show it. So every piece is compared with its sum when it is read: one that differs is not served, but
-//! fetched again. After a restart an entry is used only if the server still has that data version (its status says so).
+//! A file's data belongs to one data version and comes in pieces of 64 KiB. The map is written anew
+//! and renamed into place, so it is whole or absent. Nothing is synced: after a crash a map may
+//! speak of bytes that never came to the disk, and their sums show it. So every piece is compared
+//! with its sum when it is read: one that differs is not served, but fetched again. After a restart
+//! an entry is used only if the server still has that data version (its status says so).
 //!
-//! A server whose machine lost its power may give a number of a data version once more, to something else. So an entry belongs to the life of the server in
-//! which its bytes came; in another one it is used only if the file has not been changed since, in anything (`Edition`).
+//! A server whose machine lost its power may give a number of a data version once more, to
+//! something else. So an entry belongs to the life of the server in which its bytes came; in
+//! another one it is used only if the file has not been changed since, in anything (`Edition`).
 //!
-//! A body that the kernel has (`cache_body.rs`) is *pinned*: it is out of the index, and nothing here touches its file until it comes back.
-//! Its map stays on the disk: no piece that was changed in place agrees with it.
+//! A body that the kernel has (`cache_body.rs`) is *pinned*: it is out of the index, and nothing
+//! here touches its file until it comes back. Its map stays on the disk: no piece that was changed
+//! in place agrees with it.
 //!
 //! Any error of the disk, a full one too, means that something is not cached, and nothing else.
 
@@ -59,7 +62,8 @@ pub(crate) struct Edition {
 impl Edition {
     /// What a file has in it by this status, which came in that life of the server.
     pub fn of(status: &Status, life: u64) -> Edition {
-        let changed = status.changed.secs.cast_unsigned().wrapping_mul(1_000_000_000) + u64::from(status.changed.nanos);
+        let changed = status.changed.secs.cast_unsigned().wrapping_mul(1_000_000_000)
+            + u64::from(status.changed.nanos);
         Edition { version: status.data_version, changed, life }
     }
 
@@ -88,7 +92,8 @@ struct Piece {
 impl Piece {
     fn of(bytes: &[u8]) -> Piece {
         let blocks = blocks_of(bytes);
-        let sum = blocks.iter().fold(0, |sum, block| crc32c::crc32c_append(sum, &block.to_le_bytes()));
+        let sum =
+            blocks.iter().fold(0, |sum, block| crc32c::crc32c_append(sum, &block.to_le_bytes()));
         Piece { bytes: bytes.len() as u32, sum, blocks: Some(blocks) }
     }
 }
@@ -168,8 +173,16 @@ impl DiskCache {
         self.dir.join(format!("{:02x}", fid.vnode.0 >> 1 & 0xff)).join(file_name(fid))
     }
 
-    /// The bytes `start..end` of this edition of the file, which has `size` bytes, if all of them are here and good.
-    pub fn read(&self, fid: Fid, edition: Edition, size: u64, start: u64, end: u64) -> Option<Bytes> {
+    /// The bytes `start..end` of this edition of the file, which has `size` bytes, if all of them
+    /// are here and good.
+    pub fn read(
+        &self,
+        fid: Fid,
+        edition: Edition,
+        size: u64,
+        start: u64,
+        end: u64,
+    ) -> Option<Bytes> {
         let version = edition.version;
         let (file, pieces) = {
             let mut index = self.index.lock();
@@ -186,7 +199,12 @@ impl DiskCache {
             let pieces: Option<Vec<(u64, Piece)>> =
                 indices.map(|index| Some((index, *item.pieces.get(&index)?))).collect();
             if item.file.is_none() {
-                item.file = fs::File::options().read(true).write(true).open(self.path(fid)).ok().map(Arc::new);
+                item.file = fs::File::options()
+                    .read(true)
+                    .write(true)
+                    .open(self.path(fid))
+                    .ok()
+                    .map(Arc::new);
             }
             (Arc::clone(item.file.as_ref()?), pieces?)
         };
@@ -203,7 +221,8 @@ impl DiskCache {
             let read = file.read_exact_at(&mut whole[at..], index * PIECE);
             let found = Piece::of(&whole[at..]);
             if read.is_err() || found.sum != piece.sum {
-                tracing::warn!(%fid, piece = index, "damaged piece in the disk cache; fetching it again");
+                tracing::warn!(%fid, piece = index, "damaged piece in the disk cache; fetching it \
+                    again");
                 self.drop_piece(fid, version, *index);
                 return None;
             }
@@ -218,7 +237,8 @@ impl DiskCache {
         Some(Bytes::from(whole).slice(skip..skip + (end - start) as usize))
     }
 
-    /// Keeps those pieces of `bytes`, which lie at `offset` of this edition of `size` bytes, that are whole or reach the end of the file.
+    /// Keeps those pieces of `bytes`, which lie at `offset` of this edition of `size` bytes, that
+    /// are whole or reach the end of the file.
     pub fn store(&self, fid: Fid, edition: Edition, size: u64, offset: u64, bytes: &Bytes) {
         let end = offset + bytes.len() as u64;
         let first = offset.div_ceil(PIECE);
@@ -227,19 +247,22 @@ impl DiskCache {
             return;
         }
         let Some(file) = self.file_for(fid, edition) else { return };
-        let whole = &bytes[(first * PIECE - offset) as usize..((last * PIECE).min(end) - offset) as usize];
+        let whole =
+            &bytes[(first * PIECE - offset) as usize..((last * PIECE).min(end) - offset) as usize];
         if let Err(error) = file.write_all_at(whole, first * PIECE) {
             tracing::debug!(%fid, %error, "not cached on disk");
             return;
         }
-        let stored: Vec<_> = (first..last).zip(whole.chunks(PIECE as usize).map(Piece::of)).collect();
+        let stored: Vec<_> =
+            (first..last).zip(whole.chunks(PIECE as usize).map(Piece::of)).collect();
         self.enter(fid, edition.version, &stored);
         self.evict(Some(fid));
     }
 
     /// The file that holds this edition; an older one is emptied.
     fn file_for(&self, fid: Fid, edition: Edition) -> Option<Arc<fs::File>> {
-        let stale = self.index.lock().items.get_mut(&fid).is_some_and(|item| !item.confirm(&edition));
+        let stale =
+            self.index.lock().items.get_mut(&fid).is_some_and(|item| !item.confirm(&edition));
         if stale {
             self.remove(fid);
         }
@@ -258,7 +281,12 @@ impl DiskCache {
             file: None,
         });
         if item.file.is_none() {
-            let open = fs::File::options().read(true).write(true).create(true).truncate(false).open(self.path(fid));
+            let open = fs::File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(self.path(fid));
             item.file = open.ok().map(Arc::new);
         }
         item.used = used;
@@ -267,7 +295,10 @@ impl DiskCache {
 
     fn enter(&self, fid: Fid, version: u64, stored: &[(u64, Piece)]) {
         let mut index = self.index.lock();
-        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version) else { return };
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
+        else {
+            return;
+        };
         let mut grown = 0;
         for (number, piece) in stored {
             if item.pieces.insert(*number, *piece).is_none() {
@@ -276,7 +307,8 @@ impl DiskCache {
         }
         item.bytes += grown;
         item.unwritten += stored.len();
-        let map = (item.unwritten >= MAP_EVERY.max(item.pieces.len() / 4)).then(|| map_of(item.edition, &item.pieces));
+        let map = (item.unwritten >= MAP_EVERY.max(item.pieces.len() / 4))
+            .then(|| map_of(item.edition, &item.pieces));
         if map.is_some() {
             item.unwritten = 0;
         }
@@ -290,7 +322,10 @@ impl DiskCache {
     /// These pieces were compared with their sums.
     fn know(&self, fid: Fid, version: u64, compared: &[(u64, Piece)]) {
         let mut index = self.index.lock();
-        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version) else { return };
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
+        else {
+            return;
+        };
         for (number, piece) in compared {
             if let Some(here) = item.pieces.get_mut(number).filter(|here| here.sum == piece.sum) {
                 here.blocks = piece.blocks;
@@ -308,7 +343,8 @@ impl DiskCache {
         Some((0..size.div_ceil(PIECE)).filter(|number| !item.pieces.contains_key(number)).collect())
     }
 
-    /// Takes the body out of the index, if all of this edition is here and known, and nobody else has the file open or mapped.
+    /// Takes the body out of the index, if all of this edition is here and known, and nobody else
+    /// has the file open or mapped.
     pub fn take(&self, fid: Fid, edition: Edition, size: u64) -> Option<Taken> {
         let unknown: Vec<u64> = {
             let mut index = self.index.lock();
@@ -316,9 +352,14 @@ impl DiskCache {
             if !item.confirm(&edition) {
                 return None;
             }
-            let pieces = (0..size.div_ceil(PIECE)).map(|number| Some((number, item.pieces.get(&number)?)));
+            let pieces =
+                (0..size.div_ceil(PIECE)).map(|number| Some((number, item.pieces.get(&number)?)));
             let pieces: Vec<_> = pieces.collect::<Option<_>>()?;
-            pieces.iter().filter(|(_, piece)| piece.blocks.is_none()).map(|(number, _)| *number).collect()
+            pieces
+                .iter()
+                .filter(|(_, piece)| piece.blocks.is_none())
+                .map(|(number, _)| *number)
+                .collect()
         };
         if unknown.len() as u64 * PIECE > CHECK_MAX {
             return None;
@@ -327,7 +368,8 @@ impl DiskCache {
             self.read(fid, edition, size, number * PIECE, ((number + 1) * PIECE).min(size))?;
         }
         let mut index = self.index.lock();
-        let item = index.items.get_mut(&fid).filter(|item| item.edition.version == edition.version)?;
+        let item =
+            index.items.get_mut(&fid).filter(|item| item.edition.version == edition.version)?;
         let mut sums = Vec::with_capacity(size.div_ceil(SUMMED) as usize);
         for number in 0..size.div_ceil(PIECE) {
             let piece = item.pieces.get(&number)?;
@@ -338,7 +380,8 @@ impl DiskCache {
             sums.extend_from_slice(&piece.blocks?[..bytes.div_ceil(SUMMED) as usize]);
         }
         if item.file.is_none() {
-            item.file = fs::File::options().read(true).write(true).open(self.path(fid)).ok().map(Arc::new);
+            item.file =
+                fs::File::options().read(true).write(true).open(self.path(fid)).ok().map(Arc::new);
         }
         let file = item.file.as_ref()?;
         // Whoever fetched bytes before may still be about to write them.
@@ -355,14 +398,22 @@ impl DiskCache {
         Some(Taken { file, sums, edition: item.edition, pieces: item.pieces })
     }
 
-    /// The body comes back as this edition of `size` bytes, in which these pieces are not what they were; or not at all.
-    pub fn give_back(&self, fid: Fid, taken: Taken, now: Option<(Edition, u64)>, changed: &BTreeSet<u64>) {
+    /// The body comes back as this edition of `size` bytes, in which these pieces are not what they
+    /// were; or not at all.
+    pub fn give_back(
+        &self,
+        fid: Fid,
+        taken: Taken,
+        now: Option<(Edition, u64)>,
+        changed: &BTreeSet<u64>,
+    ) {
         let Taken { file, mut pieces, edition: before, .. } = taken;
         let entered = now.and_then(|(edition, size)| {
             // What lies behind the end from earlier is no part of any piece.
             file.set_len(size).ok()?;
             pieces.retain(|number, _| number * PIECE < size && !changed.contains(number));
-            let missing: Vec<u64> = (0..size.div_ceil(PIECE)).filter(|number| !pieces.contains_key(number)).collect();
+            let missing: Vec<u64> =
+                (0..size.div_ceil(PIECE)).filter(|number| !pieces.contains_key(number)).collect();
             for number in missing {
                 let mut bytes = vec![0; (size - number * PIECE).min(PIECE) as usize];
                 file.read_exact_at(&mut bytes, number * PIECE).ok()?;
@@ -412,7 +463,8 @@ impl DiskCache {
         item.edition = edition;
         let touched = offset / PIECE..=(offset + bytes.len() as u64).saturating_sub(1) / PIECE;
         let before = item.pieces.len();
-        // A piece that ended the file may now end elsewhere: its length no longer fits, so it goes when it is read.
+        // A piece that ended the file may now end elsewhere: its length no longer fits, so it goes
+        // when it is read.
         item.pieces.retain(|piece, _| !touched.contains(piece));
         let gone = (before - item.pieces.len()) as u64 * PIECE;
         item.bytes -= gone;
@@ -422,7 +474,10 @@ impl DiskCache {
 
     fn drop_piece(&self, fid: Fid, version: u64, piece: u64) {
         let mut index = self.index.lock();
-        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version) else { return };
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
+        else {
+            return;
+        };
         if item.pieces.remove(&piece).is_some() {
             item.bytes -= PIECE;
             item.unwritten += 1;
@@ -500,7 +555,8 @@ fn map_path(data: &Path) -> PathBuf {
     name.into()
 }
 
-/// What a map file says: magic, edition (version, last change, life), count, rows of (index, bytes, sum), crc32c of everything before.
+/// What a map file says: magic, edition (version, last change, life), count, rows of (index, bytes,
+/// sum), crc32c of everything before.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CacheMap {
     edition: Edition,
@@ -515,7 +571,10 @@ impl CacheMap {
 
     pub(crate) fn parse(map: &[u8]) -> Option<CacheMap> {
         let (body, sum) = map.split_last_chunk::<4>()?;
-        if body.len() < HEAD || &body[..8] != MAGIC || crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
+        if body.len() < HEAD
+            || &body[..8] != MAGIC
+            || crc32c::crc32c(body) != u32::from_le_bytes(*sum)
+        {
             return None;
         }
         let long = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
@@ -568,7 +627,9 @@ fn load(index: &mut Index, path: &Path) {
         Some(CacheMap { edition, pieces }) => {
             let bytes = pieces.len() as u64 * PIECE;
             index.bytes += bytes;
-            index.items.insert(fid, Item { edition, pieces, bytes, used: 0, unwritten: 0, file: None });
+            index
+                .items
+                .insert(fid, Item { edition, pieces, bytes, used: 0, unwritten: 0, file: None });
         }
         None => {
             let _ = fs::remove_file(path);
@@ -625,7 +686,8 @@ mod tests {
     #[test]
     fn in_another_life_of_the_server_only_what_was_not_changed_since_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let (bytes, next) = (data(PIECE as usize, 1), |edition: Edition| Edition { life: 2, ..edition });
+        let (bytes, next) =
+            (data(PIECE as usize, 1), |edition: Edition| Edition { life: 2, ..edition });
         let first = cache(dir.path());
         first.store(FILE, at(9), PIECE, 0, &bytes);
         let renamed = Edition { changed: 5000, ..at(9) };
@@ -637,8 +699,16 @@ mod tests {
         first.rest_all();
         let second = cache(dir.path());
         assert_eq!(second.read(FILE, next(renamed), PIECE, 0, PIECE), Some(bytes.clone()));
-        assert_eq!(second.read(FILE, renamed, PIECE, 0, PIECE), Some(bytes), "it stays of the life in which it came");
-        assert_eq!(second.read(FILE, next(at(9)), PIECE, 0, PIECE), None, "another one with its number");
+        assert_eq!(
+            second.read(FILE, renamed, PIECE, 0, PIECE),
+            Some(bytes),
+            "it stays of the life in which it came"
+        );
+        assert_eq!(
+            second.read(FILE, next(at(9)), PIECE, 0, PIECE),
+            None,
+            "another one with its number"
+        );
         assert_eq!(second.bytes(), 0);
     }
 
@@ -651,7 +721,10 @@ mod tests {
         let file = fs::File::options().write(true).open(cache.path(FILE)).unwrap();
         file.write_all_at(b"rot", PIECE + 5).unwrap();
         assert_eq!(cache.read(FILE, at(1), size, 0, size), None);
-        assert_eq!(cache.read(FILE, at(1), size, 2 * PIECE, size), Some(bytes.slice(2 * PIECE as usize..)));
+        assert_eq!(
+            cache.read(FILE, at(1), size, 2 * PIECE, size),
+            Some(bytes.slice(2 * PIECE as usize..))
+        );
         cache.store(FILE, at(1), size, PIECE, &bytes.slice(PIECE as usize..2 * PIECE as usize));
         assert_eq!(cache.read(FILE, at(1), size, 0, size), Some(bytes), "fetched again");
     }
@@ -704,7 +777,10 @@ mod tests {
         cache.store(FILE, at(1), size, 1, &data(2 * PIECE as usize, 4));
         assert_eq!(cache.bytes(), PIECE, "piece 1 alone is whole");
         cache.wrote(FILE, 2 * PIECE, &data(1, 5), 1, at(2));
-        assert!(cache.read(FILE, at(2), size, PIECE, 2 * PIECE).is_some(), "the version went along");
+        assert!(
+            cache.read(FILE, at(2), size, PIECE, 2 * PIECE).is_some(),
+            "the version went along"
+        );
         cache.wrote(FILE, PIECE, &data(1, 5), 2, at(3));
         assert_eq!(cache.read(FILE, at(3), size, PIECE, 2 * PIECE), None);
         cache.wrote(FILE, 0, &data(1, 5), 7, at(8));

@@ -1,6 +1,8 @@
-//! The root of everything: a directory that no server has, in which every cell is a mount point to its `root.cell`.
+//! The root of everything: a directory that no server has, in which every cell is a mount point to
+//! its `root.cell`.
 //!
-//! It is a read-only volume like any other to the cache manager and the mount, served by a [`Remote`] that answers from memory. What it shows:
+//! It is a read-only volume like any other to the cache manager and the mount, served by a
+//! [`Remote`] that answers from memory. What it shows:
 //!
 //! | name | is | where |
 //! |---|---|---|
@@ -8,11 +10,16 @@
 //! | `.CELL` | mount point `%CELL:root.cell`; a symbolic link to `CELL` while nothing is released there, because that leads to the same volume, which has one place | the own cell, and those whose `.CELL` was looked up: only the cell itself can say which it is |
 //! | `SHORT`, `.SHORT` | symbolic links to `CELL` and `.CELL` | the own cell's first label, if no other cell is called or begins so |
 //!
-//! A name that is not listed and may be a cell's is looked for; that takes as long as [`KnownCells::finds`] does, so it happens without a lock. What was not found is remembered for
-//! [`ABSENT`]. Names are found that are not listed, so no listing ever says that it has come to its end: otherwise the cache manager would know by itself what is absent.
+//! A name that is not listed and may be a cell's is looked for; that takes as long as
+//! [`KnownCells::finds`] does, so it happens without a lock. What was not found is remembered for
+//! [`ABSENT`]. Names are found that are not listed, so no listing ever says that it has come to its
+//! end: otherwise the cache manager would know by itself what is absent.
 //!
-//! What is shown changes when the list does, when a cell is found, and when `root.cell` is released for the first time. A thread looks, sends breaks by name as a server would, and renews
-//! the lease, which nobody can lose. A name that nobody was told anything of is not broken, because that could detach what is mounted there. Breaks are not waited for: nobody was told that the change is done.
+//! What is shown changes when the list does, when a cell is found, and when `root.cell` is released
+//! for the first time. A thread looks, sends breaks by name as a server would, and renews the
+//! lease, which nobody can lose. A name that nobody was told anything of is not broken, because
+//! that could detach what is mounted there. Breaks are not waited for: nobody was told that the
+//! change is done.
 //!
 //! Source: AFS, `afsd -dynroot`.
 
@@ -25,9 +32,9 @@ use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{
-    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, DirEntry, Fault, Fid, Kind, Name,
-    PartitionInfo, Revised, Revision, ServerId, ServerInfo, Status, Timestamp, VolumeCall, VolumeId, VolumeInfo,
-    VolumeKind, VolumeState, VolumeStatus,
+    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, DirEntry, Fault, Fid,
+    Kind, Name, PartitionInfo, Revised, Revision, ServerId, ServerInfo, Status, Timestamp,
+    VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus,
 };
 
 /// The volume that is to be mounted.
@@ -88,9 +95,14 @@ struct State {
 }
 
 fn is_cell_name(name: &str) -> bool {
-    let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_');
+    let letters = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_')
+    };
     let labels = name.split('.').all(|label| !label.is_empty() && !label.starts_with('-'));
-    name.contains('.') && name.bytes().all(letters) && labels && name.len() <= types::limits::CELL_BYTES_MAX
+    name.contains('.')
+        && name.bytes().all(letters)
+        && labels
+        && name.len() <= types::limits::CELL_BYTES_MAX
 }
 
 fn name(text: &str) -> Option<Name> {
@@ -122,7 +134,12 @@ impl Dynroot {
             absent: HashMap::new(),
             broken: Vec::new(),
         };
-        let this = Dynroot { cells, state: Mutex::new(state), events: Mutex::new(None), poke: Condvar::new() };
+        let this = Dynroot {
+            cells,
+            state: Mutex::new(state),
+            events: Mutex::new(None),
+            poke: Condvar::new(),
+        };
         let this = Arc::new(this);
         this.look();
         let looking = Arc::downgrade(&this);
@@ -156,7 +173,8 @@ impl Dynroot {
         self.poke.notify_all();
     }
 
-    /// Asks in these cells whether anything is released. One that cannot be reached counts as if there were, so that whoever goes there hears why.
+    /// Asks in these cells whether anything is released. One that cannot be reached counts as if
+    /// there were, so that whoever goes there hears why.
     fn ask_released(&self, cells: impl IntoIterator<Item = String>) {
         for cell in cells {
             let released = self.cells.is_released(&cell);
@@ -213,10 +231,13 @@ impl Dynroot {
         all.sort_by_key(|entry| entry.cookie);
         let mut room = bytes_max as usize;
         let fits = |entry: &DirEntry| {
-            let bytes = ENTRY_BYTES + entry.name.as_bytes().len() + entry.target.as_ref().map_or(0, Bytes::len);
+            let bytes = ENTRY_BYTES
+                + entry.name.as_bytes().len()
+                + entry.target.as_ref().map_or(0, Bytes::len);
             room.checked_sub(bytes).inspect(|left| room = *left).is_some()
         };
-        let entries = all.into_iter().filter(|entry| entry.cookie > cookie).take_while(fits).collect();
+        let entries =
+            all.into_iter().filter(|entry| entry.cookie > cookie).take_while(fits).collect();
         Ok(Answer::Entries { entries, end: false, dir_version: state.version })
     }
 
@@ -268,12 +289,22 @@ impl Dynroot {
                     types::WhichVolume::Id(id) => *id == info.id,
                     types::WhichVolume::Name(name) => *name == info.name,
                 };
-                if is_it { Ok(Answer::Volumes { volumes: vec![info], end: true }) } else { Err(Fault::NoVolume) }
+                if is_it {
+                    Ok(Answer::Volumes { volumes: vec![info], end: true })
+                } else {
+                    Err(Fault::NoVolume)
+                }
             }
             VolumeCall::Partitions => {
                 let (no, name) = (types::PartitionNo::default(), "memory".to_owned());
                 let compression = "none".to_owned();
-                Ok(Answer::Partitions(vec![PartitionInfo { no, name, total_bytes: 0, free_bytes: 0, compression }]))
+                Ok(Answer::Partitions(vec![PartitionInfo {
+                    no,
+                    name,
+                    total_bytes: 0,
+                    free_bytes: 0,
+                    compression,
+                }]))
             }
             _ => Err(Fault::Unsupported),
         }
@@ -281,10 +312,14 @@ impl Dynroot {
 
     fn answer(&self, call: Call) -> Result<Answer, Fault> {
         match call {
-            Call::Root { volume } if volume == self.volume().name => Ok(Answer::Status(self.status_of(root())?)),
+            Call::Root { volume } if volume == self.volume().name => {
+                Ok(Answer::Status(self.status_of(root())?))
+            }
             Call::Root { .. } => Err(Fault::NoVolume),
             Call::Lookup { dir, name } => self.lookup(dir, &name),
-            Call::ReadDir { dir, cookie, bytes_max, plus } => self.list(dir, cookie, bytes_max, plus),
+            Call::ReadDir { dir, cookie, bytes_max, plus } => {
+                self.list(dir, cookie, bytes_max, plus)
+            }
             Call::ReadLink { fid } => self.target(fid),
             Call::GetStatus { fid } => Ok(Answer::Status(self.status_of(fid)?)),
             Call::XattrGet { .. } => Err(Fault::NoXattr),
@@ -293,8 +328,12 @@ impl Dynroot {
                 let used_files = self.volume().used_files;
                 Ok(Answer::Volume(VolumeStatus { used_files, ..VolumeStatus::default() }))
             }
-            Call::Commit { .. } | Call::CommitVolume { .. } => Ok(Answer::Committed { verifier: BootVerifier(1) }),
-            Call::Hold { .. } | Call::Unhold { .. } | Call::ReclaimDone | Call::Return { .. } => Ok(Answer::Done),
+            Call::Commit { .. } | Call::CommitVolume { .. } => {
+                Ok(Answer::Committed { verifier: BootVerifier(1) })
+            }
+            Call::Hold { .. } | Call::Unhold { .. } | Call::ReclaimDone | Call::Return { .. } => {
+                Ok(Answer::Done)
+            }
             Call::Volume(call) => self.volume_call(&call),
             Call::Cell(CellCall::Me) => {
                 let record = ServerInfo {
@@ -305,13 +344,16 @@ impl Dynroot {
                 };
                 Ok(Answer::Servers(vec![Revised { record, revision: Revision::default() }]))
             }
-            Call::ServerReport => Ok(Answer::Report(format!(r#"{{"server":{{"cell":"{DYNROOT}"}}}}"#))),
+            Call::ServerReport => {
+                Ok(Answer::Report(format!(r#"{{"server":{{"cell":"{DYNROOT}"}}}}"#)))
+            }
             call if call.changes() => Err(Fault::ReadOnly),
             _ => Err(Fault::Unsupported),
         }
     }
 
-    /// Names that were not found long ago, and all of them if they are too many, are looked for when they are asked for next.
+    /// Names that were not found long ago, and all of them if they are too many, are looked for
+    /// when they are asked for next.
     fn forget_absent(&self) {
         let mut state = self.state.lock();
         let all = state.absent.len() > ABSENT_MAX;
@@ -390,13 +432,17 @@ impl State {
         }
         self.version += 1;
         self.changed = wall();
-        // Who was never told anything of a cell need not hear of it: whoever looks for it now may be on his way through it.
+        // Who was never told anything of a cell need not hear of it: whoever looks for it now may
+        // be on his way through it.
         let unknown = |state: &State, name: &Name| {
             let text = String::from_utf8_lossy(name.as_bytes());
             let cell = text.strip_prefix('.').unwrap_or(&text);
-            !state.shown.contains_key(&*text) && is_cell_name(cell) && !state.absent.contains_key(name)
+            !state.shown.contains_key(&*text)
+                && is_cell_name(cell)
+                && !state.absent.contains_key(name)
         };
-        let told = changed.iter().filter(|name| !unknown(self, name)).map(|name| Some(name.clone()));
+        let told =
+            changed.iter().filter(|name| !unknown(self, name)).map(|name| Some(name.clone()));
         let told: Vec<Option<Name>> = told.chain([None]).collect();
         self.broken.extend(told);
         self.absent.retain(|name, _| !changed.contains(name));
@@ -455,7 +501,15 @@ impl State {
         let target = (plus && shown.kind == Kind::Symlink).then(|| shown.target.clone().into());
         let cookie = self.number(text, shown)?;
         let (fid, kind) = (status.fid, shown.kind);
-        Some(DirEntry { name: name(text)?, fid, kind, cookie, status: plus.then_some(status), sole: false, target })
+        Some(DirEntry {
+            name: name(text)?,
+            fid,
+            kind,
+            cookie,
+            status: plus.then_some(status),
+            sole: false,
+            target,
+        })
     }
 }
 

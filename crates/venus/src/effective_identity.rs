@@ -1,7 +1,9 @@
 //! Who somebody of this machine is to the cell's mode bits.
 //!
-//! Where the cell believes this machine (docs/spec/access.md, *Callers*), a user is who he is here, unless he has a token. Where it does not, only tokens say who anybody is, and
-//! the numbers of this machine and those of the cell have nothing to do with each other. A server says which is the case, and who the holder of a token is.
+//! Where the cell believes this machine (docs/spec/access.md, *Callers*), a user is who he is
+//! here, unless he has a token. Where it does not, only tokens say who anybody is, and the numbers
+//! of this machine and those of the cell have nothing to do with each other. A server says which is
+//! the case, and who the holder of a token is.
 
 use std::borrow::Cow;
 
@@ -35,17 +37,20 @@ impl Core {
 }
 
 impl Venus {
-    /// Asks a server who the caller, who has shown a token, is to mode bits; whether he was another one before.
+    /// Asks a server who the caller, who has shown a token, is to mode bits; whether he was another
+    /// one before.
     ///
     /// # Errors
     /// As the service says.
     pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let report = self.report(request)?;
         let tokens = self.core.config.tokens.as_ref().zip(EffectiveIdentity::of(&report));
-        Ok(tokens.is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
+        Ok(tokens
+            .is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 
-    /// The status as this machine's kernel is told: whose it is in its own numbers, where they are others than the cell's.
+    /// The status as this machine's kernel is told: whose it is in its own numbers, where they are
+    /// others than the cell's.
     pub fn localized(&self, status: Status) -> Status {
         let local = self.core.config.tokens.as_ref().and_then(|tokens| tokens.local(status.uid));
         Status { uid: local.unwrap_or(status.uid), ..status }
@@ -60,9 +65,15 @@ impl Venus {
             .map_or(uid, |ids| ids.uid)
     }
 
-    /// Whether mode bits let the caller do what `wanted` says (read 4, write 2, execute or search 1), where the kernel judges by other numbers. True where it does not.
+    /// Whether mode bits let the caller do what `wanted` says (read 4, write 2, execute or search
+    /// 1), where the kernel judges by other numbers. True where it does not.
     pub fn lets(&self, caller: &Caller, status: &Status, wanted: u16) -> bool {
-        let tokens = self.core.config.tokens.as_ref().filter(|tokens| tokens.is_doubted() && !status.by_list);
+        let tokens = self
+            .core
+            .config
+            .tokens
+            .as_ref()
+            .filter(|tokens| tokens.is_doubted() && !status.by_list);
         let Some(ids) = tokens.and_then(|tokens| tokens.ids(caller.uid)) else { return true };
         let class = if ids.uid == status.uid {
             6

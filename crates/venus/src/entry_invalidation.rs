@@ -1,14 +1,19 @@
 //! Breaks of directories in a mount that has others below it.
 //!
-//! Usually a break of a directory ends every name that the kernel has of the mount ([`KernelPort::directory`]), which takes no lock. But the
-//! kernel then detaches what is mounted below such names. So where [`KernelPort::by_name`] says so, only the changed name ends. The kernel's other names of the directory
-//! stay good because no change goes unheard:
+//! Usually a break of a directory ends every name that the kernel has of the mount
+//! ([`KernelPort::directory`]), which takes no lock. But the kernel then detaches what is mounted
+//! below such names. So where [`KernelPort::by_name`] says so, only the changed name ends. The
+//! kernel's other names of the directory stay good because no change goes unheard:
 //!
-//! - The server tells us of a change if we have a promise of the directory, or have not acknowledged an earlier break of it (CB-1). So the directory is promised to us again,
-//!   by asking for its status, *before* the break is acknowledged. A change that comes between is a break of its own, worked off in the same way.
-//! - Each of these breaks names the entry that changed, or says that none did (the status changed, or the server wanted the promise back). If it says neither, or the
-//!   kernel does not let go of the name in time, or the server cannot be asked, all names end.
-//! - A directory that was removed had no entries any more, and gets none: what the kernel knows of it stays true, and there is nothing left to be promised.
+//! - The server tells us of a change if we have a promise of the directory, or have not
+//!   acknowledged an earlier break of it (CB-1). So the directory is promised to us again, by
+//!   asking for its status, *before* the break is acknowledged. A change that comes between is a
+//!   break of its own, worked off in the same way.
+//! - Each of these breaks names the entry that changed, or says that none did (the status changed,
+//!   or the server wanted the promise back). If it says neither, or the kernel does not let go of
+//!   the name in time, or the server cannot be asked, all names end.
+//! - A directory that was removed had no entries any more, and gets none: what the kernel knows of
+//!   it stays true, and there is nothing left to be promised.
 
 use types::{Answer, BreakItem, BreakReason, Call, Caller, Fid, Name};
 
@@ -50,7 +55,11 @@ impl Core {
     /// Asks for the directory's status, which the server promises with its answer.
     fn promise_again(&self, dir: Fid) -> bool {
         let snapshot = self.begin();
-        let reply = self.remote.call_urgently(&Caller::ROOT, Call::GetStatus { fid: dir }, Some(&self.leaving));
+        let reply = self.remote.call_urgently(
+            &Caller::ROOT,
+            Call::GetStatus { fid: dir },
+            Some(&self.leaving),
+        );
         let Ok(Answer::Status(status)) = reply.map(|reply| reply.answer) else { return false };
         self.tables.lock().put(snapshot, status);
         true

@@ -3,8 +3,8 @@
 use client::CallError;
 use types::Fault;
 
-/// What an operation of [`crate::Venus`] fails with. `Clone`, because an error of a write in the background is reported
-/// to every open handle of its file.
+/// What an operation of [`crate::Venus`] fails with. `Clone`, because an error of a write in the
+/// background is reported to every open handle of its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The service refused.

@@ -1,9 +1,10 @@
-//! What the server tells us: broken promises, lost leases, restarts. Our own cache first, then the kernel's, then the
-//! acknowledgement: on return, or when the bodies that the kernel has have followed (`cache_body.rs`).
+//! What the server tells us: broken promises, lost leases, restarts. Our own cache first, then the
+//! kernel's, then the acknowledgement: on return, or when the bodies that the kernel has have
+//! followed (`cache_body.rs`).
 //!
-//! This runs on a thread of the session and waits for nothing that waits for the session: locks here are held by others only
-//! for moments. A writer that waits in venus holds pages locked in the kernel, so the writers of a broken file are let go
-//! before the kernel is told (`breaks`).
+//! This runs on a thread of the session and waits for nothing that waits for the session: locks
+//! here are held by others only for moments. A writer that waits in venus holds pages locked in the
+//! kernel, so the writers of a broken file are let go before the kernel is told (`breaks`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -87,13 +88,15 @@ impl Core {
         }
         let items = &items[..];
         let kernel = self.invalidator();
-        let spared: Vec<SparedEntries> = items.iter().filter_map(|item| SparedEntries::of(&*kernel, item)).collect();
+        let spared: Vec<SparedEntries> =
+            items.iter().filter_map(|item| SparedEntries::of(&*kernel, item)).collect();
         {
             let mut tables = self.tables.lock();
             heard.hold(tables.on_break(items));
             *self.gate.write() += 1;
         }
-        let files: Vec<Arc<FileBytes>> = items.iter().filter_map(|item| self.file_of(item.fid)).collect();
+        let files: Vec<Arc<FileBytes>> =
+            items.iter().filter_map(|item| self.file_of(item.fid)).collect();
         files.iter().for_each(|file| self.let_writers_go(file));
         if items.iter().any(is_rights) {
             kernel.rights();
@@ -174,15 +177,18 @@ impl Core {
             self.drop_ahead(freed);
             file.moved.notify_all();
             drop(data);
-            if let (Some(core), Some(pinned)) = (self.this.get().and_then(Weak::upgrade), file.pinned()) {
+            if let (Some(core), Some(pinned)) =
+                (self.this.get().and_then(Weak::upgrade), file.pinned())
+            {
                 pinned.doubt();
                 core.follow(&file, &pinned, None);
             }
         }
     }
 
-    /// The kernel is to forget everything. That can wait for a read that waits for the server, and the server may be waiting
-    /// for us here (to claim our locks after its restart): so this waits for the kernel for a while only.
+    /// The kernel is to forget everything. That can wait for a read that waits for the server, and
+    /// the server may be waiting for us here (to claim our locks after its restart): so this waits
+    /// for the kernel for a while only.
     fn tell_all(&self) {
         let kernel = self.invalidator();
         let (done, wait) = std::sync::mpsc::channel();
@@ -194,7 +200,9 @@ impl Core {
         match telling {
             Ok(_) => {
                 if wait.recv_timeout(KERNEL_PATIENCE).is_err() {
-                    tracing::warn!("kernel is still reading; it forgets the rest when that is over");
+                    tracing::warn!(
+                        "kernel is still reading; it forgets the rest when that is over"
+                    );
                 }
             }
             Err(error) => tracing::error!(%error, "no thread to tell the kernel with"),
@@ -221,7 +229,8 @@ impl Core {
         self.poke.notify_one();
     }
 
-    /// Every open file, from now on held: with its promise gone the server does not know that it is open.
+    /// Every open file, from now on held: with its promise gone the server does not know that it is
+    /// open.
     fn held(&self) -> Vec<Fid> {
         let mut tables = self.tables.lock();
         let open = tables.nodes.each_whole().filter(|(_, node)| node.opens > 0);
@@ -232,10 +241,12 @@ impl Core {
         .collect()
     }
 
-    /// The volume is on another server. The one that it left has ended all promises of it, so the kernel has nothing that must be taken back at once.
+    /// The volume is on another server. The one that it left has ended all promises of it, so the
+    /// kernel has nothing that must be taken back at once.
     fn on_moved(&self, reclaim: &dyn Remote) {
         self.forget_blanks();
-        // All that the old server had is stable at the new one, where others may have written since.
+        // All that the old server had is stable at the new one, where others may have written
+        // since.
         self.files().iter().for_each(|file| self.forget_kept(file));
         self.unsaved.moved();
         self.lives.moved();
@@ -247,7 +258,8 @@ impl Core {
 
     /// What is held here is claimed from a server that knows nothing of it any more, or never did.
     fn claim(&self, reclaim: &dyn Remote) {
-        // Before the delegations are forgotten there: delegated changes do not wait for the end of the reclaim.
+        // Before the delegations are forgotten there: delegated changes do not wait for the end of
+        // the reclaim.
         let _ = self.drain_all(None);
         if !self.own_locks {
             self.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));

@@ -1,8 +1,9 @@
 //! Written bytes by their place in the file: no two extents overlap, later writes win.
 //!
-//! Small writes that follow each other grow one extent up to [`CHUNK`], which is what one call sends; large ones are kept as
-//! they came, without a copy. Each extent remembers `first`, the clock of its oldest byte, so that a flush knows when
-//! everything that was written before it began is gone.
+//! Small writes that follow each other grow one extent up to [`CHUNK`], which is what one call
+//! sends; large ones are kept as they came, without a copy. Each extent remembers `first`, the
+//! clock of its oldest byte, so that a flush knows when everything that was written before it began
+//! is gone.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 
 /// Bytes of one write call to the server.
 pub(crate) const CHUNK: usize = types::limits::PAYLOAD_BYTES_MAX;
-/// Writes from here on are kept as they came: copying them to join them would cost more than a call of their own.
+/// Writes from here on are kept as they came: copying them to join them would cost more than a call
+/// of their own.
 const WHOLE: usize = CHUNK / 2;
 
 #[derive(Debug)]
@@ -112,7 +114,11 @@ impl Extents {
             return full;
         }
         self.bytes += data.len();
-        let piece = if data.len() < WHOLE { Piece::Growing(BytesMut::from(&data[..])) } else { Piece::Whole(data) };
+        let piece = if data.len() < WHOLE {
+            Piece::Growing(BytesMut::from(&data[..]))
+        } else {
+            Piece::Whole(data)
+        };
         self.map.insert(at, Extent { first: clock, piece });
         full
     }
@@ -130,9 +136,12 @@ impl Extents {
         }
     }
 
-    /// Appends to the growing extent that ends at `offset`, as far as it may grow; how much, and whether it is full.
+    /// Appends to the growing extent that ends at `offset`, as far as it may grow; how much, and
+    /// whether it is full.
     fn grow(&mut self, offset: u64, data: &[u8]) -> (usize, bool) {
-        let Some((start, extent)) = self.map.range_mut(..offset).next_back() else { return (0, false) };
+        let Some((start, extent)) = self.map.range_mut(..offset).next_back() else {
+            return (0, false);
+        };
         match &mut extent.piece {
             Piece::Growing(bytes) if start + bytes.len() as u64 == offset => {
                 let joined = data.len().min(CHUNK - bytes.len());
@@ -150,9 +159,12 @@ impl Extents {
         while at < chunk.end() {
             let (gap_start, gap_end) = self.gap(at, chunk.end());
             if gap_start < gap_end {
-                let data = chunk.data.slice((gap_start - chunk.offset) as usize..(gap_end - chunk.offset) as usize);
+                let data = chunk
+                    .data
+                    .slice((gap_start - chunk.offset) as usize..(gap_end - chunk.offset) as usize);
                 self.bytes += data.len();
-                self.map.insert(gap_start, Extent { first: chunk.first, piece: Piece::Whole(data) });
+                self.map
+                    .insert(gap_start, Extent { first: chunk.first, piece: Piece::Whole(data) });
             }
             at = gap_end.max(at + 1);
         }
@@ -174,7 +186,8 @@ impl Extents {
     /// Takes out the bytes in `start..end`.
     pub fn carve(&mut self, start: u64, end: u64) {
         let before = self.map.range(..start).next_back().map(|(key, _)| *key);
-        let hit: Vec<u64> = before.into_iter().chain(self.map.range(start..end).map(|(key, _)| *key)).collect();
+        let hit: Vec<u64> =
+            before.into_iter().chain(self.map.range(start..end).map(|(key, _)| *key)).collect();
         for key in hit {
             let Some(extent) = self.map.get(&key) else { continue };
             let stop = key + extent.piece.len() as u64;
@@ -212,8 +225,8 @@ impl Extents {
         found
     }
 
-    /// Takes out the first chunk that overlaps none of `flying`: with `full`, only one that a single extent fills or that is
-    /// at least half of [`CHUNK`]. Contiguous extents are joined.
+    /// Takes out the first chunk that overlaps none of `flying`: with `full`, only one that a
+    /// single extent fills or that is at least half of [`CHUNK`]. Contiguous extents are joined.
     pub fn take(&mut self, flying: &[Chunk], full: bool) -> Option<Chunk> {
         let mut run: Option<(u64, u64)> = None;
         let mut chosen = None;
@@ -223,7 +236,9 @@ impl Extents {
                 continue;
             }
             run = match run {
-                Some((start, end)) if end == *key && stop - start <= CHUNK as u64 => Some((start, stop)),
+                Some((start, end)) if end == *key && stop - start <= CHUNK as u64 => {
+                    Some((start, stop))
+                }
                 Some((start, end)) if !full || end - start >= WHOLE as u64 => {
                     chosen = Some((start, end));
                     break;
@@ -231,7 +246,8 @@ impl Extents {
                 _ => Some((*key, stop)),
             };
         }
-        // The last extent may still be growing: with `full` it goes only when it cannot grow much more.
+        // The last extent may still be growing: with `full` it goes only when it cannot grow much
+        // more.
         let least = if full { CHUNK as u64 - 1 } else { 0 };
         let chosen = chosen.or_else(|| run.filter(|(start, end)| end - start > least))?;
         Some(self.take_run(chosen.0, chosen.1))
@@ -260,13 +276,17 @@ impl Extents {
         self.bytes = 0;
         let map = std::mem::take(&mut self.map);
         map.into_iter()
-            .map(|(offset, extent)| Chunk { offset, data: extent.piece.freeze(), first: extent.first })
+            .map(|(offset, extent)| Chunk {
+                offset,
+                data: extent.piece.freeze(),
+                first: extent.first,
+            })
             .collect()
     }
 }
 
-/// Lays written bytes over fetched ones. `base` begins at `start` and is cut or grown to `end` by what lies there; bytes
-/// between the end of the file at the server and a written place are zeros.
+/// Lays written bytes over fetched ones. `base` begins at `start` and is cut or grown to `end` by
+/// what lies there; bytes between the end of the file at the server and a written place are zeros.
 pub(crate) fn overlay(base: Bytes, start: u64, layers: &[(u64, Bytes)]) -> Bytes {
     if layers.is_empty() {
         return base;
@@ -318,7 +338,8 @@ mod tests {
             let mut random = SmallRng::seed_from_u64(seed);
             let (mut extents, mut plain) = (Extents::default(), Plain::default());
             for clock in 0..60u64 {
-                let (offset, length) = (random.random_range(0..300u64), random.random_range(1..50usize));
+                let (offset, length) =
+                    (random.random_range(0..300u64), random.random_range(1..50usize));
                 let data = Bytes::from(vec![random.random::<u8>(); length]);
                 let places = offset..offset + length as u64;
                 match random.random_range(0..6) {
@@ -363,7 +384,10 @@ mod tests {
         assert_eq!((chunk.offset, chunk.data.len(), chunk.first), (0, CHUNK, 0));
         assert_eq!(extents.take(&[], true), None);
         let rest = extents.take(&[], false).expect("the rest");
-        assert_eq!((rest.offset, rest.data.len(), rest.first), (CHUNK as u64, 1_100_000 - CHUNK, 10));
+        assert_eq!(
+            (rest.offset, rest.data.len(), rest.first),
+            (CHUNK as u64, 1_100_000 - CHUNK, 10)
+        );
         assert!(extents.is_empty());
     }
 
@@ -379,7 +403,10 @@ mod tests {
     #[test]
     fn layers_grow_the_base_with_zeros() {
         let layers = [(14, Bytes::from_static(b"xy")), (11, Bytes::from_static(b"B"))];
-        assert_eq!(overlay(Bytes::from_static(b"abc"), 10, &layers), Bytes::from_static(b"aBc\0xy"));
+        assert_eq!(
+            overlay(Bytes::from_static(b"abc"), 10, &layers),
+            Bytes::from_static(b"aBc\0xy")
+        );
         assert_eq!(overlay(Bytes::from_static(b"abc"), 10, &[]), Bytes::from_static(b"abc"));
         assert_eq!(overlay(Bytes::new(), 10, &layers[..1]), Bytes::from_static(b"\0\0\0\0xy"));
     }

@@ -1,13 +1,14 @@
-//! The bytes of one file that are here: written and not sent, sent and not answered, answered and not yet stable.
+//! The bytes of one file that are here: written and not sent, sent and not answered, answered and
+//! not yet stable.
 //!
-//! A written byte moves `dirty` -> `flying` -> (`kept` ->) gone. Reads lay `flying` and then `dirty` over what the server has.
-//! Under a delegation it moves `dirty` -> `sealed` -> (`kept` ->) gone: what is sealed is an entry of the journal, and its effect is in
-//! the status already.
-//! Chunks in flight never overlap, so the order in which the server applies them does not matter. `kept` is what the
-//! server acknowledged as *unstable* (`unstable_writes.rs`).
+//! A written byte moves `dirty` -> `flying` -> (`kept` ->) gone. Reads lay `flying` and then
+//! `dirty` over what the server has. Under a delegation it moves `dirty` -> `sealed` -> (`kept` ->)
+//! gone: what is sealed is an entry of the journal, and its effect is in the status already. Chunks
+//! in flight never overlap, so the order in which the server applies them does not matter. `kept`
+//! is what the server acknowledged as *unstable* (`unstable_writes.rs`).
 //!
-//! `clock` counts writes; a flush waits until everything not newer than the count at its beginning is gone, so that a
-//! busy writer does not hold it up for ever.
+//! `clock` counts writes; a flush waits until everything not newer than the count at its beginning
+//! is gone, so that a busy writer does not hold it up for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -35,7 +36,8 @@ pub(crate) struct FileBytes {
     pub floor: AtomicU64,
     /// Chunks sealed. As `unsent`.
     sealed: AtomicUsize,
-    /// The server's records lag behind what the kernel writes. Changes under `data`; read without it for the status that is shown.
+    /// The server's records lag behind what the kernel writes. Changes under `data`; read without
+    /// it for the status that is shown.
     pub lent: AtomicBool,
     /// The kernel writes into a blank. Changes with `scratch`; read without it.
     pub blank: AtomicBool,
@@ -94,13 +96,15 @@ pub(crate) struct Data {
     pub error: Option<Error>,
     /// Who wrote last; sends in the background go in this name.
     pub writer: Option<Caller>,
-    /// Who opened it last, for reading if anybody did; what follows others' changes in the background asks in this name.
+    /// Who opened it last, for reading if anybody did; what follows others' changes in the
+    /// background asks in this name.
     pub opener: Option<Caller>,
     /// The next write call clears set-id bits.
     pub kill: bool,
     /// Breaks of this file: a writer that waits is let go when one comes (see `KernelPort`).
     pub breaks: u64,
-    /// Breaks of this file that are being told to the kernel: it writes mapped pages back to us first, and waits for that.
+    /// Breaks of this file that are being told to the kernel: it writes mapped pages back to us
+    /// first, and waits for that.
     pub breaking: u32,
     pub locks: Vec<Granted>,
     /// Locks of this file that were lost with their session: handles opened before are of no use.
@@ -144,7 +148,8 @@ impl FileBytes {
 
     /// Publishes what `data` holds, after each change of `dirty`, `flying` or `sealed`.
     pub fn account(&self, data: &mut Data, share: &Share) {
-        let now = data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
+        let now =
+            data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
         let floor = data.flying.iter().map(Chunk::end).max().unwrap_or(0).max(data.dirty.end());
         self.floor.store(floor, Ordering::Release);
         self.sealed.store(data.sealed.len(), Ordering::Release);
@@ -165,7 +170,10 @@ impl FileBytes {
         let sealed = data.sealed.iter().map(|(_, chunk)| chunk);
         for chunk in sealed.chain(&data.flying).filter(|chunk| chunk.overlaps(start, end)) {
             let (lo, hi) = (start.max(chunk.offset), end.min(chunk.end()));
-            layers.push((lo, chunk.data.slice((lo - chunk.offset) as usize..(hi - chunk.offset) as usize)));
+            layers.push((
+                lo,
+                chunk.data.slice((lo - chunk.offset) as usize..(hi - chunk.offset) as usize),
+            ));
         }
         layers.extend(data.dirty.within(start, end));
         (layers, self.floor.load(Ordering::Acquire))
@@ -200,7 +208,8 @@ impl Data {
         self.flying.retain(|flight| flight.offset != chunk.offset);
     }
 
-    /// Bytes that were at the server, or on their way, before all that is here are to be sent again.
+    /// Bytes that were at the server, or on their way, before all that is here are to be sent
+    /// again.
     pub fn send_older(&mut self, chunks: &[Chunk]) {
         let mut older = Extents::default();
         chunks.iter().for_each(|chunk| older.fill(chunk));
@@ -234,9 +243,13 @@ impl Data {
 
     /// The lock of another owner that is in the way of one.
     pub fn conflict(&self, wanted: &Granted) -> Option<Granted> {
-        let shared = |lock: &Granted| lock.mode == LockMode::Shared && wanted.mode == LockMode::Shared;
+        let shared =
+            |lock: &Granted| lock.mode == LockMode::Shared && wanted.mode == LockMode::Shared;
         let other = |lock: &Granted| lock.owner != wanted.owner && lock.family == wanted.family;
-        self.locks.iter().copied().find(|lock| other(lock) && !shared(lock) && lock.range.overlaps(wanted.range))
+        self.locks
+            .iter()
+            .copied()
+            .find(|lock| other(lock) && !shared(lock) && lock.range.overlaps(wanted.range))
     }
 
     /// This is how near the end is of the locks that `which` chooses.
@@ -252,16 +265,22 @@ impl Data {
 
     /// The owner's locks in the range are gone; parts outside stay.
     pub fn ungranted(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) {
-        let (hit, mut rest): (Vec<Granted>, Vec<Granted>) = self
-            .locks
-            .drain(..)
-            .partition(|lock| lock.owner == owner && lock.family == family && lock.range.overlaps(range));
+        let (hit, mut rest): (Vec<Granted>, Vec<Granted>) =
+            self.locks.drain(..).partition(|lock| {
+                lock.owner == owner && lock.family == family && lock.range.overlaps(range)
+            });
         for lock in hit {
             if lock.range.start < range.start {
-                rest.push(Granted { range: ByteRange { start: lock.range.start, end: range.start - 1 }, ..lock });
+                rest.push(Granted {
+                    range: ByteRange { start: lock.range.start, end: range.start - 1 },
+                    ..lock
+                });
             }
             if lock.range.end > range.end {
-                rest.push(Granted { range: ByteRange { start: range.end + 1, end: lock.range.end }, ..lock });
+                rest.push(Granted {
+                    range: ByteRange { start: range.end + 1, end: lock.range.end },
+                    ..lock
+                });
             }
         }
         self.locks = rest;
@@ -285,7 +304,8 @@ mod tests {
         data.granted(Granted { owner: LockOwner(2), ..lock(200, u64::MAX) });
         data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange { start: 10, end: 19 });
         data.ungranted(LockOwner(1), LockFamily::Flock, ByteRange::ALL);
-        let mut ranges: Vec<_> = data.locks.iter().map(|lock| (lock.range.start, lock.range.end)).collect();
+        let mut ranges: Vec<_> =
+            data.locks.iter().map(|lock| (lock.range.start, lock.range.end)).collect();
         ranges.sort_unstable();
         assert_eq!(ranges, [(0, 9), (20, 99), (200, u64::MAX)]);
         data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange::ALL);
@@ -307,7 +327,11 @@ mod tests {
         let mut data = Data { clock: 5, ..Data::default() };
         data.dirty.write(0, Bytes::from_static(b"new"), 5);
         data.flying.push(Chunk { offset: 6, data: Bytes::from_static(b"fly"), first: 4 });
-        data.send_again(&[Chunk { offset: 0, data: Bytes::from_static(b"0123456789ab"), first: 1 }]);
+        data.send_again(&[Chunk {
+            offset: 0,
+            data: Bytes::from_static(b"0123456789ab"),
+            first: 1,
+        }]);
         let found: Vec<_> = data.dirty.within(0, 100);
         let text: Vec<_> = found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
         assert_eq!(text, [(0, &b"new"[..]), (3, b"345"), (9, b"9ab")]);

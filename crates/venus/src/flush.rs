@@ -1,10 +1,12 @@
 //! Sending the journal, and taking in what the server says to it.
 //!
-//! Who waits for an entry sends chains itself, unless another thread is at it. What came of age, and what has grown large, the flusher sends.
+//! Who waits for an entry sends chains itself, unless another thread is at it. What came of age,
+//! and what has grown large, the flusher sends.
 //!
-//! The server's answer is compared with the one that was given here (DE-5). A refusal means that what was answered is not so: it is
-//! reported like a failed write, and what is known of the files concerned is forgotten, here and in the kernel. When the session is lost, so is
-//! all that was not sent.
+//! The server's answer is compared with the one that was given here (DE-5). A refusal means that
+//! what was answered is not so: it is reported like a failed write, and what is known of the files
+//! concerned is forgotten, here and in the kernel. When the session is lost, so is all that was not
+//! sent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,7 +112,8 @@ impl Core {
         self.journal.land(again);
     }
 
-    /// The session is over: nothing of the journal will ever be executed, nor these, which were on their way.
+    /// The session is over: nothing of the journal will ever be executed, nor these, which were on
+    /// their way.
     pub fn lose_journal(&self, mut entries: Vec<JournalEntry>, why: &Error) {
         let ended = {
             let mut tables = self.tables.lock();
@@ -120,7 +123,8 @@ impl Core {
         };
         self.give_back_soon(ended);
         if !entries.is_empty() {
-            tracing::error!(changes = entries.len(), %why, "changes that the server had not been told of are lost");
+            tracing::error!(changes = entries.len(), %why, "changes that the server had not been \
+                told of are lost");
         }
         entries.iter().for_each(|entry| self.entry_lost(entry, why));
     }
@@ -211,10 +215,18 @@ fn delegated(entry: &JournalEntry) -> Call {
 
 fn agrees(entry: &JournalEntry, answer: &Answer) -> bool {
     match (&entry.expected, answer) {
-        (Answer::Removed { dir: expected, .. }, Answer::Removed { dir, .. }) if entry.cut => expected == dir,
+        (Answer::Removed { dir: expected, .. }, Answer::Removed { dir, .. }) if entry.cut => {
+            expected == dir
+        }
         (
             Answer::Written { count, offset, status, previous_version, .. },
-            Answer::Written { count: count2, offset: offset2, status: status2, previous_version: version2, .. },
+            Answer::Written {
+                count: count2,
+                offset: offset2,
+                status: status2,
+                previous_version: version2,
+                ..
+            },
         ) => (count, offset, status, previous_version) == (count2, offset2, status2, version2),
         (expected, answer) => expected == answer,
     }
@@ -230,7 +242,9 @@ fn describe(call: &Call) -> String {
             format!("rename of {} in {from_dir} to {} in {to_dir}", text(from), text(to))
         }
         Call::SetStatus { fid, .. } => format!("status of {fid}"),
-        Call::Write { fid, offset, data, .. } => format!("{} bytes of {fid} at {}", data.len(), offset.unwrap_or(0)),
+        Call::Write { fid, offset, data, .. } => {
+            format!("{} bytes of {fid} at {}", data.len(), offset.unwrap_or(0))
+        }
         other => format!("{other:?}"),
     }
 }

@@ -1,4 +1,5 @@
-//! Whether the server is nearly full. Then writes go through, so that the error arrives at the write that caused it.
+//! Whether the server is nearly full. Then writes go through, so that the error arrives at the
+//! write that caused it.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,8 @@ impl Space {
     pub fn sent(&self, bytes: usize) -> bool {
         let mut state = self.0.lock();
         state.written += bytes as u64;
-        let ask = state.written >= ASK_BYTES && state.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
+        let ask =
+            state.written >= ASK_BYTES && state.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
         if ask {
             state.written = 0;
             state.asked = Some(Instant::now());
@@ -45,8 +47,11 @@ impl Space {
 
     /// The volume as it is; writes behind may hold up to `budget` bytes.
     pub fn learn(&self, volume: &VolumeStatus, budget: u64) {
-        let by_quota =
-            if volume.quota_bytes == 0 { u64::MAX } else { volume.quota_bytes.saturating_sub(volume.used_bytes) };
+        let by_quota = if volume.quota_bytes == 0 {
+            u64::MAX
+        } else {
+            volume.quota_bytes.saturating_sub(volume.used_bytes)
+        };
         if by_quota.min(volume.partition_free_bytes) < budget {
             self.refused();
         }

@@ -1,8 +1,10 @@
-//! What the fuzz targets check of what is read back from the disk cache, so that plain tests run it too (feature `fuzzing`).
+//! What the fuzz targets check of what is read back from the disk cache, so that plain tests run it
+//! too (feature `fuzzing`).
 
 use crate::disk_cache::{CacheMap, fid_of, file_name};
 
-/// A map is refused, or says the same when it is written again. Its sum is made here: it only finds accidents.
+/// A map is refused, or says the same when it is written again. Its sum is made here: it only finds
+/// accidents.
 pub fn map(bytes: &[u8]) {
     let summed = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
     for bytes in [bytes, &summed] {
@@ -29,9 +31,12 @@ mod tests {
     use super::*;
 
     fn row() -> impl Strategy<Value = Vec<u8>> {
-        (0u64..4, prop_oneof![Just(65_536), any::<u32>()], any::<u32>()).prop_map(|(index, bytes, sum)| {
-            [&index.to_le_bytes()[..], &u32::to_le_bytes(bytes), &u32::to_le_bytes(sum)].concat()
-        })
+        (0u64..4, prop_oneof![Just(65_536), any::<u32>()], any::<u32>()).prop_map(
+            |(index, bytes, sum)| {
+                [&index.to_le_bytes()[..], &u32::to_le_bytes(bytes), &u32::to_le_bytes(sum)]
+                    .concat()
+            },
+        )
     }
 
     proptest! {

@@ -1,6 +1,8 @@
-//! The thread for what nobody waits for: old written data, commits, holds to be let go, the end of the lease.
+//! The thread for what nobody waits for: old written data, commits, holds to be let go, the end of
+//! the lease.
 //!
-//! It calls nobody itself: while the server is away a call takes as long as that, and the end of the lease must not wait (CB-4).
+//! It calls nobody itself: while the server is away a call takes as long as that, and the end of
+//! the lease must not wait (CB-4).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +46,8 @@ impl Core {
                 due.unhold.append(&mut self.chores.lock().unhold);
                 let core = Arc::clone(self);
                 self.senders.run(move || {
-                    // Only a new session: what is lent to one that goes on stays lent, and blanks are adopted in their turn.
+                    // Only a new session: what is lent to one that goes on stays lent, and blanks
+                    // are adopted in their turn.
                     if !due.hold.is_empty() {
                         core.hold_again(&due.hold);
                     }
@@ -72,14 +75,22 @@ impl Core {
             }
             let due = self.due(&mut chores);
             let lease = chores.lease.map(|until| until.since(clock::now()));
-            let any = !due.aged.is_empty() || !due.unhold.is_empty() || !due.hold.is_empty() || due.commit || due.tend;
+            let any = !due.aged.is_empty()
+                || !due.unhold.is_empty()
+                || !due.hold.is_empty()
+                || due.commit
+                || due.tend;
             if any || lease == Some(Duration::ZERO) {
                 return Some(due);
             }
-            let age = chores.aging.front().map(|(since, _)| self.config.dirty_age.saturating_sub(since.elapsed()));
+            let age = chores
+                .aging
+                .front()
+                .map(|(since, _)| self.config.dirty_age.saturating_sub(since.elapsed()));
             let commit = self.commit_left(&chores);
             let tend = chores.tend.map(|at| at.saturating_duration_since(Instant::now()));
-            let wait = [Some(IDLE), age, lease, commit, tend].into_iter().flatten().min().unwrap_or(IDLE);
+            let wait =
+                [Some(IDLE), age, lease, commit, tend].into_iter().flatten().min().unwrap_or(IDLE);
             self.poke.wait_for(&mut chores, wait);
         }
     }
@@ -104,7 +115,8 @@ impl Core {
             aged: Vec::new(),
             unhold: std::mem::take(&mut chores.unhold),
             hold: std::mem::take(&mut chores.hold),
-            commit: std::mem::take(&mut chores.commit) || self.commit_left(chores) == Some(Duration::ZERO),
+            commit: std::mem::take(&mut chores.commit)
+                || self.commit_left(chores) == Some(Duration::ZERO),
             tend: chores.tend.take_if(|at| *at <= Instant::now()).is_some(),
         };
         // What is nearly old enough goes along, so that many small files do not wake us one by one.
@@ -115,7 +127,8 @@ impl Core {
         due
     }
 
-    /// CB-4: at the end of the lease the kernel must forget too, whether the session has found out or not.
+    /// CB-4: at the end of the lease the kernel must forget too, whether the session has found out
+    /// or not.
     fn check_lease(&self) {
         let (expired, until) = {
             let mut tables = self.tables.lock();
@@ -151,7 +164,8 @@ impl Core {
         }
     }
 
-    /// The session is new: files that are open here are claimed again, as far as they are still there.
+    /// The session is new: files that are open here are claimed again, as far as they are still
+    /// there.
     fn hold_again(&self, fids: &[Fid]) {
         if let Err(error) = self.say_held(&*self.remote, fids) {
             tracing::warn!(%error, "removed files that are open here are lost");

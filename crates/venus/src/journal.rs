@@ -1,14 +1,20 @@
-//! The changes that were answered here and that the server has not executed yet, in order (`docs/spec/delegation.md`).
+//! The changes that were answered here and that the server has not executed yet, in order
+//! (`docs/spec/delegation.md`).
 //!
-//! An entry is *queued*, then it *flies* in a chain, then it has *landed*: executed, refused, or lost. One chain flies at a time, and chains
-//! are taken from the front, so what the server has seen is always a prefix of what was answered (DE-4). `landed` says up to
-//! which number everything has landed; who needs the server to know something waits for its number.
+//! An entry is *queued*, then it *flies* in a chain, then it has *landed*: executed, refused, or
+//! lost. One chain flies at a time, and chains are taken from the front, so what the server has
+//! seen is always a prefix of what was answered (DE-4). `landed` says up to which number everything
+//! has landed; who needs the server to know something waits for its number.
 //!
-//! Entries are pushed under the lock of the tables, in the step that answers the application: the order of the journal is the order of the answers.
-//! Their numbers follow each other, so a number says where in the queue its entry is. One that was taken out (*cut*) leaves a gap there, never in front.
+//! Entries are pushed under the lock of the tables, in the step that answers the application: the
+//! order of the journal is the order of the answers. Their numbers follow each other, so a number
+//! says where in the queue its entry is. One that was taken out (*cut*) leaves a gap there, never
+//! in front.
 //!
-//! Nobody is woken for an entry. While the applications go on with their changes, sending would only take processor time from them: the *flusher* begins when
-//! nothing was added for a while, when the oldest entry is of age, or when there are many. It looks up on its own, and is woken when there are many or after it slept for long.
+//! Nobody is woken for an entry. While the applications go on with their changes, sending would
+//! only take processor time from them: the *flusher* begins when nothing was added for a while,
+//! when the oldest entry is of age, or when there are many. It looks up on its own, and is woken
+//! when there are many or after it slept for long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,14 +33,20 @@ use crate::local_answers::merged;
 const CHAIN_MEMBERS_MAX: usize = 63;
 /// Written bytes of one chain, but one write always fits.
 const CHAIN_BYTES_MAX: usize = 2 << 20;
-/// A flush begins at so many entries or bytes: who waits for all of them (fsync, a recall) waits for a fifth of a second.
+/// A flush begins at so many entries or bytes: who waits for all of them (fsync, a recall) waits
+/// for a fifth of a second.
 const FLUSH_ENTRIES: usize = 8192;
 const FLUSH_BYTES: usize = 32 << 20;
-/// Who adds waits at so many entries or bytes. With a chain that flies these are fewer files than the server sets aside for a session.
+/// Who adds waits at so many entries or bytes. With a chain that flies these are fewer files than
+/// the server sets aside for a session.
 const ENTRIES_MAX: usize = 16_000;
 const BYTES_MAX: usize = 64 << 20;
-const _: () = assert!(FLUSH_ENTRIES < ENTRIES_MAX && FLUSH_BYTES < BYTES_MAX, "who adds goes on while a flush begins");
-/// The flusher looks up so many times in the age at which entries are sent; what was not added to between two looks is sent.
+const _: () = assert!(
+    FLUSH_ENTRIES < ENTRIES_MAX && FLUSH_BYTES < BYTES_MAX,
+    "who adds goes on while a flush begins"
+);
+/// The flusher looks up so many times in the age at which entries are sent; what was not added to
+/// between two looks is sent.
 const LOOKS_IN_AGE: u32 = 16;
 /// After so many looks for nothing it sleeps until it is woken.
 const LOOKS_FOR_NOTHING: u32 = 24;
@@ -45,7 +57,8 @@ const ENTRIES_KEPT: usize = 256;
 pub(crate) struct JournalEntry {
     /// Its place in the order, given by [`Journal::push`].
     pub number: u64,
-    /// That of the change before to what this one makes, changes or removes first, if that had not landed; otherwise 0.
+    /// That of the change before to what this one makes, changes or removes first, if that had not
+    /// landed; otherwise 0.
     pub before: u64,
     /// When it came.
     pub since: Instant,
@@ -76,7 +89,9 @@ impl JournalEntry {
 pub(crate) fn fids(answer: &Answer) -> SmallVec<[Fid; 4]> {
     match answer {
         Answer::Status(status) | Answer::Written { status, .. } => smallvec![status.fid],
-        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => smallvec![status.fid, dir.fid],
+        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => {
+            smallvec![status.fid, dir.fid]
+        }
         Answer::Renamed { status, other, from_dir, to_dir } => {
             let other = other.iter().map(|other| other.fid);
             [status.fid, from_dir.fid, to_dir.fid].into_iter().chain(other).collect()
@@ -170,9 +185,18 @@ impl Journal {
         state.last
     }
 
-    /// Makes one change of the youngest entry and this one, if both are changes of status of one file by one caller; the answer.
-    pub fn merge(&self, caller: &Caller, call: &Call, at: Timestamp, answer: &Answer) -> Option<(u64, Answer)> {
-        let (Call::SetStatus { fid, change: then }, Answer::Status(after)) = (call, answer) else { return None };
+    /// Makes one change of the youngest entry and this one, if both are changes of status of one
+    /// file by one caller; the answer.
+    pub fn merge(
+        &self,
+        caller: &Caller,
+        call: &Call,
+        at: Timestamp,
+        answer: &Answer,
+    ) -> Option<(u64, Answer)> {
+        let (Call::SetStatus { fid, change: then }, Answer::Status(after)) = (call, answer) else {
+            return None;
+        };
         let mut state = self.state.lock();
         let back = state.queue.back_mut()?.as_mut().filter(|back| back.caller == *caller)?;
         let Call::SetStatus { fid: same, change: first } = &mut back.call else { return None };
@@ -188,8 +212,9 @@ impl Journal {
         Some((back.number, Answer::Status(status)))
     }
 
-    /// The youngest entry is the removal of a file's last name. If a queued entry made the file: takes out what was done to its bytes and status
-    /// since. A file that was renamed or had another name stays as it is: the answers to that tell of the changes before.
+    /// The youngest entry is the removal of a file's last name. If a queued entry made the file:
+    /// takes out what was done to its bytes and status since. A file that was renamed or had
+    /// another name stays as it is: the answers to that tell of the changes before.
     pub fn cut(&self) -> Vec<JournalEntry> {
         let mut state = self.state.lock();
         let last = state.last;
@@ -197,7 +222,9 @@ impl Journal {
         let (mut number, mut out) = (removal.before, Vec::new());
         loop {
             match state.at(number).and_then(|entry| entry.as_ref()) {
-                Some(entry) if matches!(entry.call, Call::SetStatus { .. } | Call::Write { .. }) => {
+                Some(entry)
+                    if matches!(entry.call, Call::SetStatus { .. } | Call::Write { .. }) =>
+                {
                     out.push(number);
                     number = entry.before;
                 }
@@ -205,7 +232,8 @@ impl Journal {
                 _ => return Vec::new(),
             }
         }
-        let cut: Vec<JournalEntry> = out.into_iter().rev().filter_map(|number| state.at(number)?.take()).collect();
+        let cut: Vec<JournalEntry> =
+            out.into_iter().rev().filter_map(|number| state.at(number)?.take()).collect();
         state.bytes -= cut.iter().map(JournalEntry::bytes).sum::<usize>();
         if let Some(Some(removal)) = state.at(last) {
             removal.cut = !cut.is_empty();
@@ -392,8 +420,13 @@ mod tests {
 
         fn make(&mut self, fid: Fid) -> u64 {
             let how = CreateHow::Guarded;
-            let call = Call::Make { dir: DIR, name: name(fid), kind: NewKind::File, mode: 0o644, how };
-            self.push(fid, call, Answer::Made { status: status(fid), dir: status(DIR), existed: false })
+            let call =
+                Call::Make { dir: DIR, name: name(fid), kind: NewKind::File, mode: 0o644, how };
+            self.push(
+                fid,
+                call,
+                Answer::Made { status: status(fid), dir: status(DIR), existed: false },
+            )
         }
 
         fn set(&mut self, fid: Fid) -> u64 {
@@ -403,13 +436,23 @@ mod tests {
 
         fn rename(&mut self, fid: Fid) -> u64 {
             let (to, mode) = (Name::new(b"other").unwrap(), RenameMode::Replace);
-            let call = Call::Rename { from_dir: DIR, from: name(fid), to_dir: DIR, to, mode, hold: false };
+            let call =
+                Call::Rename { from_dir: DIR, from: name(fid), to_dir: DIR, to, mode, hold: false };
             let (from_dir, to_dir) = (status(DIR), status(DIR));
-            self.push(fid, call, Answer::Renamed { status: status(fid), other: None, from_dir, to_dir })
+            self.push(
+                fid,
+                call,
+                Answer::Renamed { status: status(fid), other: None, from_dir, to_dir },
+            )
         }
 
         fn remove(&mut self, fid: Fid) -> u64 {
-            let call = Call::Remove { dir: DIR, name: name(fid), what: types::RemoveWhat::File, hold: false };
+            let call = Call::Remove {
+                dir: DIR,
+                name: name(fid),
+                what: types::RemoveWhat::File,
+                hold: false,
+            };
             self.push(fid, call, Answer::Removed { status: status(fid), dir: status(DIR) })
         }
 
@@ -437,7 +480,10 @@ mod tests {
         let renamed = desk.remove(c);
         assert_eq!(numbers(&desk.journal.cut()), [0; 0], "its rename told of what was set before");
         let sent = desk.take();
-        assert_eq!(numbers(&sent), [made[0], made[1], made[2], set[1], set[3], renamed - 2, gone, renamed]);
+        assert_eq!(
+            numbers(&sent),
+            [made[0], made[1], made[2], set[1], set[3], renamed - 2, gone, renamed]
+        );
         assert_eq!(
             sent.iter().map(|entry| entry.cut).collect::<Vec<_>>(),
             [[false; 4], [false, false, true, false]].concat()
@@ -465,11 +511,15 @@ mod tests {
             assert!(chain.len() <= CHAIN_MEMBERS_MAX);
             // The server had no room for the second half.
             let again = if chain.len() > 2 { chain.split_off(chain.len() / 2) } else { Vec::new() };
-            let (last, next) = (chain.last().unwrap().number, again.first().map(|entry| entry.number));
+            let (last, next) =
+                (chain.last().unwrap().number, again.first().map(|entry| entry.number));
             sent.extend(numbers(&chain));
             desk.journal.land(again);
             let landed = desk.journal.landed();
-            assert!(landed >= last && next.is_none_or(|next| landed == next - 1), "{last} {landed} {next:?}");
+            assert!(
+                landed >= last && next.is_none_or(|next| landed == next - 1),
+                "{last} {landed} {next:?}"
+            );
         }
         assert_eq!(sent.len(), 1 + 2 * 198);
         assert!(sent.is_sorted());

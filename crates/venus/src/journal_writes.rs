@@ -1,7 +1,9 @@
-//! Sealing: written bytes of a covered file become entries of the journal, and the file's status is exact from then on.
+//! Sealing: written bytes of a covered file become entries of the journal, and the file's status is
+//! exact from then on.
 //!
-//! It happens when the file is closed or synced, when its status is asked for or changed, or when the bytes are old enough: where
-//! bytes are sent otherwise. A file that has much is written as it streams, by the sender threads: what is in the journal waits in memory.
+//! It happens when the file is closed or synced, when its status is asked for or changed, or when
+//! the bytes are old enough: where bytes are sent otherwise. A file that has much is written as it
+//! streams, by the sender threads: what is in the journal waits in memory.
 
 use std::sync::Arc;
 
@@ -15,7 +17,8 @@ use crate::file_data::FileBytes;
 const SEALED_BYTES_MAX: usize = 1 << 20;
 
 impl Core {
-    /// Seals everything dirty. False: nothing covers the file, or its bytes are to be sent otherwise; some may be sealed.
+    /// Seals everything dirty. False: nothing covers the file, or its bytes are to be sent
+    /// otherwise; some may be sealed.
     pub fn seal(&self, file: &Arc<FileBytes>) -> bool {
         if !self.config.delegations || !self.tables.lock().covers(file.fid) {
             return false;
@@ -45,7 +48,8 @@ impl Core {
             };
             data.kill = false;
             let sealed = (Arc::clone(file), chunk.clone());
-            let (number, answer) = self.record(&mut tables, &caller, &call, at, local, Some(sealed));
+            let (number, answer) =
+                self.record(&mut tables, &caller, &call, at, local, Some(sealed));
             data.sealed.push((number, chunk));
             if let Answer::Written { status, .. } = answer {
                 tables.node(file.fid).status = Some(status);

@@ -1,18 +1,23 @@
-//! The cache manager: a file system in fids that answers from its cache while the server's promises hold.
+//! The cache manager: a file system in fids that answers from its cache while the server's promises
+//! hold.
 //!
-//! The walk of a request: `mount` calls an operation of [`Venus`] (`look`, `change`, `list`, `open`, `read`, `write`,
-//! `locks`); the operation asks the `tables` (statuses and names under promises) or a `file` (its bytes); what is not there is
-//! fetched with one call, and the answer is entered if no break overtook it (CB-3). Breaks come in through `events`.
-//! Changes that a delegation covers are answered here (`delegate`, `lend`) and sent later (`journal`, `flush`).
+//! The walk of a request: `mount` calls an operation of [`Venus`] (`look`, `change`, `list`,
+//! `open`, `read`, `write`, `locks`); the operation asks the `tables` (statuses and names under
+//! promises) or a `file` (its bytes); what is not there is fetched with one call, and the answer is
+//! entered if no break overtook it (CB-3). Breaks come in through `events`. Changes that a
+//! delegation covers are answered here (`delegate`, `lend`) and sent later (`journal`, `flush`).
 //!
 //! # Locks
-//! In this order, and none is held over a call to the server, to [`KernelPort`], or over a wait for another thread's call:
+//! In this order, and none is held over a call to the server, to [`KernelPort`], or over a wait for
+//! another thread's call:
 //!
-//! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over calls (`passthrough.rs`)
+//! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is
+//!    held over calls (`passthrough.rs`)
 //! 2. one pinned body (`cache_body.rs`), then one file's `data`
 //! 3. `tables`
 //! 4. `gate`; one directory handle's `progress` or `early`
-//! 5. a file's `scratch`, the `blanks`, the journal, `cuts`, `chores`, a [`budget`](crate::budget) pot, `space`, the disk cache's index (leaves)
+//! 5. a file's `scratch`, the `blanks`, the journal, `cuts`, `chores`, a [`budget`](crate::budget)
+//!    pot, `space`, the disk cache's index (leaves)
 //!
 //! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
 
@@ -86,8 +91,8 @@ pub use kernel_port::{Backing, KernelPort, NoKernel};
 pub use other_cells::{CellOpener, Neighbours};
 pub use request::RequestContext;
 pub use result::{
-    Attributes, DirHandle, DirListing, EntryReply, ListEntry, LookupReply, OpenHandle, OpenMode, OpenReply,
-    PassthroughState, Stamp, Wrote,
+    Attributes, DirHandle, DirListing, EntryReply, ListEntry, LookupReply, OpenHandle, OpenMode,
+    OpenReply, PassthroughState, Stamp, Wrote,
 };
 pub use rights::somebody;
 pub use venus::Venus;

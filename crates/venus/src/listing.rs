@@ -1,8 +1,11 @@
-//! Listing directories. A listing that was read from its beginning to its end under one version makes the directory complete.
+//! Listing directories. A listing that was read from its beginning to its end under one version
+//! makes the directory complete.
 //!
-//! While a reader takes one page, the next is fetched. It is shown only if the directory is still in the version that the page is of,
-//! and with the statuses of that later moment: so nobody can tell that it was asked for before. Who walks through a tree finds the first page of the
-//! next directory in the same way (`access_pattern.rs`): it waits in a directory that nobody has opened yet.
+//! While a reader takes one page, the next is fetched. It is shown only if the directory is still
+//! in the version that the page is of, and with the statuses of that later moment: so nobody can
+//! tell that it was asked for before. Who walks through a tree finds the first page of the next
+//! directory in the same way (`access_pattern.rs`): it waits in a directory that nobody has opened
+//! yet.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +36,8 @@ struct Progress {
 pub(crate) struct OpenDir {
     dir: Fid,
     progress: Mutex<Option<Progress>>,
-    /// Behind which cookie there was nothing more, and under which version: readers ask once more to be sure.
+    /// Behind which cookie there was nothing more, and under which version: readers ask once more
+    /// to be sure.
     end: Mutex<End>,
     early: Mutex<Early>,
     /// The page that was asked for ahead came, or did not.
@@ -100,7 +104,8 @@ enum Early {
 /// How long a reader waits for a page that was asked for ahead before it asks itself.
 const EARLY_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Bytes of the first page that is listed ahead: some hundred entries with status, a millisecond or two of the server's time.
+/// Bytes of the first page that is listed ahead: some hundred entries with status, a millisecond or
+/// two of the server's time.
 const AHEAD_BYTES: u32 = 64 << 10;
 /// Of later ones: a whole message.
 const AHEAD_MORE_BYTES: u32 = 256 << 10;
@@ -152,7 +157,15 @@ impl Core {
                 None => (None, false),
             };
             let (fid, kind, cookie) = (entry.fid, entry.kind, entry.cookie);
-            ListEntry { name: entry.name, fid, kind, cookie, status, cacheable, target: entry.target }
+            ListEntry {
+                name: entry.name,
+                fid,
+                kind,
+                cookie,
+                status,
+                cacheable,
+                target: entry.target,
+            }
         });
         let entries = entries.collect();
         let listing = DirListing { entries, end, names_cacheable, stamp: self.stamp() };
@@ -186,7 +199,8 @@ impl Core {
         });
     }
 
-    /// Asks for the first page of a directory before it is opened; and of the one behind it, if nothing of it is to be read.
+    /// Asks for the first page of a directory before it is opened; and of the one behind it, if
+    /// nothing of it is to be read.
     pub fn list_dir_early(&self, caller: &Caller, dir: Fid) {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
         let bytes_max = self.early_dirs.bytes_max.load(Ordering::Relaxed);
@@ -198,7 +212,13 @@ impl Core {
     }
 
     /// The page behind `cookie`, if it was fetched and is as good as one that is asked for now.
-    fn take_early(&self, request: &RequestContext<'_>, open: &OpenDir, cookie: u64, plus: bool) -> Option<Page> {
+    fn take_early(
+        &self,
+        request: &RequestContext<'_>,
+        open: &OpenDir,
+        cookie: u64,
+        plus: bool,
+    ) -> Option<Page> {
         let mut early = open.early.lock();
         if matches!(*early, Early::Asked(asked) if asked == cookie) {
             open.came.wait_for(&mut early, EARLY_PATIENCE);
@@ -219,7 +239,12 @@ impl Core {
         let (_, version) = open.end.lock().filter(|(end, _)| *end == cookie && cookie != 0)?;
         let tables = self.tables.lock();
         let here = tables.is_current(open.dir, version);
-        here.then(|| DirListing { entries: Vec::new(), end: true, names_cacheable: true, stamp: self.stamp() })
+        here.then(|| DirListing {
+            entries: Vec::new(),
+            end: true,
+            names_cacheable: true,
+            stamp: self.stamp(),
+        })
     }
 
     /// The page as it would be answered now, if the directory did not change.
@@ -237,14 +262,21 @@ impl Core {
         Some(page)
     }
 
-    /// Lists a page with status for its own sake; where the next one begins, and whether there is none.
-    pub fn list_page(&self, request: &RequestContext<'_>, dir: Fid, cookie: u64) -> Result<(u64, bool), Error> {
+    /// Lists a page with status for its own sake; where the next one begins, and whether there is
+    /// none.
+    pub fn list_page(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        cookie: u64,
+    ) -> Result<(u64, bool), Error> {
         let page = self.page(request, dir, cookie, AHEAD_BYTES, true)?;
         Ok((page.next, page.listing.end))
     }
 
-    /// After a run of lookups that had to ask: has the kernel list the next page of the directory, or lists it with status, so that the following ones
-    /// need not ask; also if the kernel takes longer than who looks. Who may not list it, or finds it changing, goes on asking.
+    /// After a run of lookups that had to ask: has the kernel list the next page of the directory,
+    /// or lists it with status, so that the following ones need not ask; also if the kernel takes
+    /// longer than who looks. Who may not list it, or finds it changing, goes on asking.
     pub fn list_ahead(&self, request: &RequestContext<'_>, dir: Fid) {
         let Some(Wanted { cookie, is_late }) = self.tables.lock().missed(dir) else { return };
         if !is_late && self.invalidator().list(dir, cookie) {

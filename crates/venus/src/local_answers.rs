@@ -1,18 +1,23 @@
-//! Answering changes here: what the service would answer, computed from what is known (`docs/spec/delegation.md`).
+//! Answering changes here: what the service would answer, computed from what is known
+//! (`docs/spec/delegation.md`).
 //!
-//! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`, `data.rs`), for the cases where everything that
-//! they look at is known here for certain: the directory is delegated to us, the file is a sole child, its status is valid, nothing of
-//! ours that changes it is under way at the server, and what decides is known: the caller's class without groups that are not shown or, where access lists
-//! decide, his rights in the directory (`rights.rs`). In all other cases, refusals among them, there is no answer here, and the service is asked.
+//! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`,
+//! `data.rs`), for the cases where everything that they look at is known here for certain: the
+//! directory is delegated to us, the file is a sole child, its status is valid, nothing of ours
+//! that changes it is under way at the server, and what decides is known: the caller's class
+//! without groups that are not shown or, where access lists decide, his rights in the directory
+//! (`rights.rs`). In all other cases, refusals among them, there is no answer here, and the service
+//! is asked.
 //!
-//! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the change.
+//! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the
+//! change.
 
 use std::borrow::Cow;
 
 use guard::Rights;
 use types::{
-    Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime, Status,
-    StatusChange, Timestamp, limits,
+    Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime,
+    Status, StatusChange, Timestamp, limits,
 };
 
 use crate::dir_names::CachedName;
@@ -31,7 +36,8 @@ const GROUP_EXECUTE: u16 = 0o010;
 /// Who has proved nothing owns nothing by lists. Source: docs/spec/access.md.
 const NOBODY_ID: u32 = 65534;
 
-/// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source: docs/spec/store.md.
+/// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source:
+/// docs/spec/store.md.
 const BLOCK_BYTES: u64 = 16 << 10;
 /// What a directory is charged. Source: docs/spec/semantics.md.
 const DIRECTORY_BYTES: u64 = 4096;
@@ -60,15 +66,23 @@ impl From<Answer> for Local {
 }
 
 impl Tables {
-    /// What the service will answer to this call at the time `at`; nothing if it must be asked. Changes nothing but the slots that are left, and what is known of
-    /// rights: those in what was made.
-    pub fn answer_here(&mut self, asker: &LocalCaller<'_>, call: &Call, at: Timestamp) -> Option<Local> {
+    /// What the service will answer to this call at the time `at`; nothing if it must be asked.
+    /// Changes nothing but the slots that are left, and what is known of rights: those in what was
+    /// made.
+    pub fn answer_here(
+        &mut self,
+        asker: &LocalCaller<'_>,
+        call: &Call,
+        at: Timestamp,
+    ) -> Option<Local> {
         // A caller without a token is judged by rules of its own, which the server has.
         if !self.trusted() || self.blind > 0 || asker.caller.uid == NOBODY_ID {
             return None;
         }
         match call {
-            Call::Make { dir, name, kind, mode, .. } => self.make_here(asker, *dir, name, kind, *mode, at),
+            Call::Make { dir, name, kind, mode, .. } => {
+                self.make_here(asker, *dir, name, kind, *mode, at)
+            }
             Call::Remove { dir, name, what, .. } => self.remove_here(asker, *dir, name, *what, at),
             Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
                 self.rename_here(asker, (*from_dir, from), (*to_dir, to), *mode, at)
@@ -83,14 +97,17 @@ impl Tables {
 
     /// The status of something covered.
     fn covered_status(&self, fid: Fid) -> Option<Status> {
-        let node = self.nodes.get(&fid).filter(|node| node.valid && node.away == 0 && !node.is_lent())?;
+        let node =
+            self.nodes.get(&fid).filter(|node| node.valid && node.away == 0 && !node.is_lent())?;
         node.status.filter(|_| self.covers(fid))
     }
 
-    /// The status of a directory whose entries this caller may change here, where he has these rights if lists decide.
+    /// The status of a directory whose entries this caller may change here, where he has these
+    /// rights if lists decide.
     fn changeable(&self, asker: &LocalCaller<'_>, dir: Fid, needed: Rights) -> Option<Status> {
         let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
-        let status = node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
+        let status =
+            node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
         self.delegation(dir)?;
         let allowed = match status.by_list {
             true => self.rights.of(dir, asker.uid)?.has(needed),
@@ -109,7 +126,8 @@ impl Tables {
 
     /// What is known of a name.
     pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
-        let names = self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
+        let names =
+            self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
         names.map_or(CachedName::Unknown, |names| names.get(name))
     }
 
@@ -124,7 +142,10 @@ impl Tables {
     ) -> Option<Local> {
         let caller = &*asker.caller;
         let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::INSERT))?;
-        if self.known(dir, name) != CachedName::Absent || !can_make(caller, new) || parent.links >= limits::LINKS_MAX {
+        if self.known(dir, name) != CachedName::Absent
+            || !can_make(caller, new)
+            || parent.links >= limits::LINKS_MAX
+        {
             return None;
         }
         let kind = new.kind();
@@ -165,8 +186,12 @@ impl Tables {
         let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::DELETE))?;
         let CachedName::File(fid) = self.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;
-        let empty =
-            || self.nodes.whole(&fid).and_then(|node| node.names.as_ref()).is_some_and(|names| names.is_empty());
+        let empty = || {
+            self.nodes
+                .whole(&fid)
+                .and_then(|node| node.names.as_ref())
+                .is_some_and(|names| names.is_empty())
+        };
         if stuck(&asker.caller, &parent, &victim)
             || what != removable_as(victim.kind)
             || what == RemoveWhat::Directory && !empty()
@@ -191,10 +216,12 @@ impl Tables {
         at: Timestamp,
     ) -> Option<Local> {
         let caller = &*asker.caller;
-        let (leave, enter) = (Rights::LOOKUP.with(Rights::DELETE), Rights::LOOKUP.with(Rights::INSERT));
+        let (leave, enter) =
+            (Rights::LOOKUP.with(Rights::DELETE), Rights::LOOKUP.with(Rights::INSERT));
         let mut from_dir = self.changeable(asker, from.0, leave)?;
         let replaces = self.known(to.0, to.1) != CachedName::Absent;
-        let mut to_dir = self.changeable(asker, to.0, if replaces { enter.with(leave) } else { enter })?;
+        let mut to_dir =
+            self.changeable(asker, to.0, if replaces { enter.with(leave) } else { enter })?;
         if from_dir.by_list && from.0 != to.0 {
             // Another list decides from then on, which everybody hears of.
             return None;
@@ -202,19 +229,30 @@ impl Tables {
         let CachedName::File(moved) = self.known(from.0, from.1) else { return None };
         let mut moved = self.covered_status(moved)?;
         let mut other = match (mode, self.known(to.0, to.1)) {
-            (RenameMode::Replace | RenameMode::NoReplace | RenameMode::MountPoint, CachedName::Absent) => None,
+            (
+                RenameMode::Replace | RenameMode::NoReplace | RenameMode::MountPoint,
+                CachedName::Absent,
+            ) => None,
             (RenameMode::Replace, CachedName::File(other)) => Some(self.covered_status(other)?),
             _ => return None,
         };
         let mount_point = |status: &Status| status.kind == Kind::MountPoint;
-        if mount_point(&moved) != (mode == RenameMode::MountPoint) || other.as_ref().is_some_and(mount_point) {
+        if mount_point(&moved) != (mode == RenameMode::MountPoint)
+            || other.as_ref().is_some_and(mount_point)
+        {
             return None;
         }
         let directory = moved.kind == Kind::Directory;
         let unfit = |other: &Status| {
-            directory || other.kind == Kind::Directory || other.fid == moved.fid || stuck(caller, &to_dir, other)
+            directory
+                || other.kind == Kind::Directory
+                || other.fid == moved.fid
+                || stuck(caller, &to_dir, other)
         };
-        if stuck(caller, &from_dir, &moved) || directory && from.0 != to.0 || other.as_ref().is_some_and(unfit) {
+        if stuck(caller, &from_dir, &moved)
+            || directory && from.0 != to.0
+            || other.as_ref().is_some_and(unfit)
+        {
             return None;
         }
         touch_status(&mut moved, at);
@@ -230,10 +268,18 @@ impl Tables {
         Some(Answer::Renamed { status: moved, other, from_dir, to_dir }.into())
     }
 
-    fn set_here(&self, asker: &LocalCaller<'_>, fid: Fid, wanted: &StatusChange, at: Timestamp) -> Option<Local> {
+    fn set_here(
+        &self,
+        asker: &LocalCaller<'_>,
+        fid: Fid,
+        wanted: &StatusChange,
+        at: Timestamp,
+    ) -> Option<Local> {
         let caller = &*asker.caller;
         let mut status = self.covered_status(fid)?;
-        if (StatusChange { through_handle: false, hold: false, ..*wanted }) == StatusChange::default() {
+        if (StatusChange { through_handle: false, hold: false, ..*wanted })
+            == StatusChange::default()
+        {
             return None;
         }
         if !(caller.is_root() || caller.uid == status.uid)
@@ -244,8 +290,9 @@ impl Tables {
         }
         if status.by_list && !caller.is_root() {
             // Owners, groups and set-id bits are administrators' to change.
-            let privileged =
-                wanted.uid.is_some() || wanted.gid.is_some() || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
+            let privileged = wanted.uid.is_some()
+                || wanted.gid.is_some()
+                || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
             if privileged || !self.list_lets_write(asker, &status)? {
                 return None;
             }
@@ -305,7 +352,8 @@ impl Tables {
         if status.by_list && !self.list_lets_write(asker, &status)? {
             return None;
         }
-        // The server judges each write of a machine that it does not believe, and knows what the file allowed at the open.
+        // The server judges each write of a machine that it does not believe, and knows what the
+        // file allowed at the open.
         let owns = asker.caller.is_root() || asker.caller.uid == status.uid;
         if asker.is_doubted && !status.by_list && !owns && !may(&asker.caller, &status, WRITE)? {
             return None;
@@ -319,11 +367,15 @@ impl Tables {
         }
         touch_data(&mut status, at);
         let verifier = BootVerifier::default();
-        Some(Answer::Written { count: length as u32, offset, status, previous_version, verifier }.into())
+        Some(
+            Answer::Written { count: length as u32, offset, status, previous_version, verifier }
+                .into(),
+        )
     }
 }
 
-/// One change of status that does what two did that followed each other, if there is one; `after` is the status after both.
+/// One change of status that does what two did that followed each other, if there is one; `after`
+/// is the status after both.
 pub(crate) fn merged(
     caller: &Caller,
     first: &StatusChange,
@@ -333,7 +385,11 @@ pub(crate) fn merged(
     after: &Status,
 ) -> Option<StatusChange> {
     // What an open file allowed between the two would not be noted.
-    if then.hold || first.size.is_some() || then.size.is_some() || !(caller.is_root() || after.mode & SET_GID == 0) {
+    if then.hold
+        || first.size.is_some()
+        || then.size.is_some()
+        || !(caller.is_root() || after.mode & SET_GID == 0)
+    {
         return None;
     }
     let fixed = |time: Option<SetTime>, at| match time {

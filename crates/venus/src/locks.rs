@@ -1,8 +1,12 @@
-//! Locks, all of them the server's, but those in volumes that nobody can change: they are this client's own, whichever server has the volume. What was written under a lock is at the server before the lock is given back, and what
-//! others wrote is seen after it is had, because their writes ended our promise.
+//! Locks, all of them the server's, but those in volumes that nobody can change: they are this
+//! client's own, whichever server has the volume. What was written under a lock is at the server
+//! before the lock is given back, and what others wrote is seen after it is had, because their
+//! writes ended our promise.
 //!
-//! A lock that ends with its open file ends after `close` has returned: the kernel tells us later. Who then asks for one without waiting must not be told that it is taken. So he
-//! waits for locks of this client whose file may be closed already: a moment, and as long as it takes once we hear of it.
+//! A lock that ends with its open file ends after `close` has returned: the kernel tells us later.
+//! Who then asks for one without waiting must not be told that it is taken. So he waits for locks
+//! of this client whose file may be closed already: a moment, and as long as it takes once we hear
+//! of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,10 +41,17 @@ impl Venus {
         if self.core.own_locks {
             let wanted = Granted { owner, pid: 0, family, range, mode, handle, end: End::Far };
             let found = file.data.lock().conflict(&wanted);
-            return Ok(found.map(|lock| LockConflict { pid: lock.pid, range: lock.range, mode: lock.mode }));
+            return Ok(found.map(|lock| LockConflict {
+                pid: lock.pid,
+                range: lock.range,
+                mode: lock.mode,
+            }));
         }
         let fid = file.fid;
-        match self.core.call(&open.request(request), Call::TestLock { fid, owner, family, range, mode })? {
+        match self
+            .core
+            .call(&open.request(request), Call::TestLock { fid, owner, family, range, mode })?
+        {
             Answer::LockTest(conflict) => Ok(conflict),
             _ => Err(Error::Protocol),
         }
@@ -73,7 +84,8 @@ impl Venus {
             return grant(&file, lock, wait, request.cancel);
         }
         self.core.send_all(&file, request.cancel)?;
-        let call = Call::Lock { fid: file.fid, owner, pid, family, range, mode, wait, reclaim: false };
+        let call =
+            Call::Lock { fid: file.fid, owner, pid, family, range, mode, wait, reclaim: false };
         let lost = file.data.lock().locks_lost;
         self.core.call(&open.request(request), call)?;
         let mut data = file.data.lock();
@@ -104,12 +116,15 @@ impl Venus {
             file.moved.notify_all();
             return Ok(());
         }
-        let these = |lock: &Granted| lock.owner == owner && lock.family == family && lock.range.overlaps(range);
+        let these = |lock: &Granted| {
+            lock.owner == owner && lock.family == family && lock.range.overlaps(range)
+        };
         file.data.lock().ends(End::Now, these);
         // An unlock is not taken back: the kernel has no lock any more.
         let sent = self.core.send_all(file, None);
         let call = Call::Unlock { fid: file.fid, owner, family, range };
-        let unlocked = sent.and_then(|()| self.core.call(&RequestContext { cancel: None, ..*request }, call));
+        let unlocked =
+            sent.and_then(|()| self.core.call(&RequestContext { cancel: None, ..*request }, call));
         let mut data = file.data.lock();
         match unlocked {
             Ok(_) => data.ungranted(owner, family, range),
@@ -136,8 +151,14 @@ fn wait_for_closing(file: &FileBytes, wanted: &Granted, cancel: Option<&Cancel>)
     }
 }
 
-/// A lock of our own. Nobody has such a file open for writing, so what is exclusive is `flock`'s, which knows no deadlocks.
-fn grant(file: &Arc<FileBytes>, lock: Granted, wait: bool, cancel: Option<&Cancel>) -> Result<(), Error> {
+/// A lock of our own. Nobody has such a file open for writing, so what is exclusive is `flock`'s,
+/// which knows no deadlocks.
+fn grant(
+    file: &Arc<FileBytes>,
+    lock: Granted,
+    wait: bool,
+    cancel: Option<&Cancel>,
+) -> Result<(), Error> {
     let _listening = cancel.map(|cancel| {
         let file = Arc::clone(file);
         cancel.on_cancel(move || {

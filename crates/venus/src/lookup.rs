@@ -1,4 +1,5 @@
-//! Looking: names, statuses, links' targets, extended attributes. From the cache while promises hold.
+//! Looking: names, statuses, links' targets, extended attributes. From the cache while promises
+//! hold.
 
 use std::sync::atomic::Ordering;
 
@@ -25,7 +26,11 @@ impl Core {
     }
 
     /// A call that answers with a status.
-    pub fn status_by(&self, request: &RequestContext<'_>, mut call: Call) -> Result<Attributes, Error> {
+    pub fn status_by(
+        &self,
+        request: &RequestContext<'_>,
+        mut call: Call,
+    ) -> Result<Attributes, Error> {
         let _away = call.changes().then(|| self.away(&mut call));
         let snapshot = self.begin();
         let Answer::Status(status) = self.call(request, call)? else { return Err(Error::Protocol) };
@@ -46,13 +51,21 @@ impl Core {
         Some(self.attributes(status, cacheable))
     }
 
-    /// Whether no bytes of the file are in the journal, where what a truncation cuts off would still be read, or in a body that the kernel has.
+    /// Whether no bytes of the file are in the journal, where what a truncation cuts off would
+    /// still be read, or in a body that the kernel has.
     fn may_cut_here(&self, fid: Fid) -> bool {
         self.file_of(fid).is_none_or(|file| file.is_landed() && file.pinned().is_none())
     }
 
-    /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep the name.
-    pub fn entry(&self, tables: &mut Tables, status: Status, cacheable: bool, named: bool) -> EntryReply {
+    /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep
+    /// the name.
+    pub fn entry(
+        &self,
+        tables: &mut Tables,
+        status: Status,
+        cacheable: bool,
+        named: bool,
+    ) -> EntryReply {
         tables.nodes.refer(status.fid);
         EntryReply { status, cacheable, name_cacheable: named, stamp: self.stamp() }
     }
@@ -84,7 +97,12 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says; that there is no such entry is no error.
-    pub fn lookup(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<LookupReply, Error> {
+    pub fn lookup(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<LookupReply, Error> {
         if is_made_up(dir) {
             return self.core.find_snapshot(request, dir, name)?.ok_or(Fault::Stale.into());
         }
@@ -97,7 +115,12 @@ impl Venus {
         }
     }
 
-    fn find(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<LookupReply, Error> {
+    fn find(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<LookupReply, Error> {
         let core = &self.core;
         if let Some(found) = core.cached_lookup(dir, name) {
             return Ok(found);
@@ -130,7 +153,8 @@ impl Venus {
         }
     }
 
-    /// The kernel was given `fid` once more otherwise than by lookup, make, create or link (by a listing).
+    /// The kernel was given `fid` once more otherwise than by lookup, make, create or link (by a
+    /// listing).
     pub fn remember(&self, fid: Fid) {
         self.core.tables.lock().nodes.refer(fid);
     }
@@ -140,8 +164,8 @@ impl Venus {
         self.core.tables.lock().nodes.forget(fid, count);
     }
 
-    /// The status. Of a file with bytes that are not at the server yet it is asked for after they are, so that the times
-    /// that an application sees are those that stay.
+    /// The status. Of a file with bytes that are not at the server yet it is asked for after they
+    /// are, so that the times that an application sees are those that stay.
     ///
     /// # Errors
     /// As the service says.
@@ -212,7 +236,8 @@ impl Venus {
         }
         let set = set?;
         if change.size.is_some() {
-            // Who gives the kernel bytes of the version before must be through before it cuts them off.
+            // Who gives the kernel bytes of the version before must be through before it cuts them
+            // off.
             drop(core.gate.write());
             if let Some(file) = core.file_of(fid) {
                 file.data.lock().reads.known.reset(set.status.data_version);
@@ -230,7 +255,9 @@ impl Venus {
         if is_made_up(fid) {
             return self.core.snapshot_target(request, fid);
         }
-        if let Some(target) = self.core.tables.lock().nodes.whole(&fid).and_then(|node| node.target.clone()) {
+        if let Some(target) =
+            self.core.tables.lock().nodes.whole(&fid).and_then(|node| node.target.clone())
+        {
             return Ok(target);
         }
         let Answer::Target(target) = self.core.call(request, Call::ReadLink { fid })? else {
@@ -257,7 +284,12 @@ impl Venus {
     ///
     /// # Errors
     /// [`Fault::NoXattr`] if there is none; as the service says.
-    pub fn getxattr(&self, request: &RequestContext<'_>, fid: Fid, name: &[u8]) -> Result<Bytes, Error> {
+    pub fn getxattr(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        name: &[u8],
+    ) -> Result<Bytes, Error> {
         let core = &self.core;
         let snapshot = {
             let mut tables = core.tables.lock();
@@ -298,7 +330,11 @@ impl Venus {
         value: Bytes,
         mode: XattrMode,
     ) -> Result<(), Error> {
-        self.change_xattr(request, fid, Call::XattrSet { fid, name: Bytes::copy_from_slice(name), value, mode })
+        self.change_xattr(
+            request,
+            fid,
+            Call::XattrSet { fid, name: Bytes::copy_from_slice(name), value, mode },
+        )
     }
 
     /// The names of the extended attributes.
@@ -316,16 +352,31 @@ impl Venus {
     ///
     /// # Errors
     /// [`Fault::NoXattr`] if there is none; as the service says.
-    pub fn removexattr(&self, request: &RequestContext<'_>, fid: Fid, name: &[u8]) -> Result<(), Error> {
-        self.change_xattr(request, fid, Call::XattrRemove { fid, name: Bytes::copy_from_slice(name) })
+    pub fn removexattr(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        name: &[u8],
+    ) -> Result<(), Error> {
+        self.change_xattr(
+            request,
+            fid,
+            Call::XattrRemove { fid, name: Bytes::copy_from_slice(name) },
+        )
     }
 
-    fn change_xattr(&self, request: &RequestContext<'_>, fid: Fid, call: Call) -> Result<(), Error> {
+    fn change_xattr(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        call: Call,
+    ) -> Result<(), Error> {
         // What was written before must not take the capabilities away that are set now.
         if let Some(file) = self.core.file_of(fid) {
             self.core.send_all(&file, request.cancel)?;
         }
-        // Before, so that a look in between is not remembered; and after, for one that was answered in between.
+        // Before, so that a look in between is not remembered; and after, for one that was answered
+        // in between.
         self.core.tables.lock().node(fid).forget_xattrs();
         let changed = self.core.status_by(request, call);
         let mut tables = self.core.tables.lock();

@@ -1,4 +1,5 @@
-//! What a mount point says. The server does not follow mount points; clients do, and [`crate::Volumes`] is where.
+//! What a mount point says. The server does not follow mount points; clients do, and
+//! [`crate::Volumes`] is where.
 
 use types::{Fault, Fid, MountPoint};
 

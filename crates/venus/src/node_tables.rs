@@ -1,11 +1,14 @@
-//! What is known of files without their bytes: statuses, names, what the kernel refers to, what is open.
+//! What is known of files without their bytes: statuses, names, what the kernel refers to, what is
+//! open.
 //!
-//! Everything lies under one lock, so that an answer is entered, a break taken in and a cached answer given as one step
-//! each: a break is either before an answer is entered (and [`Holder::promised`] then refuses it) or after (and takes it out).
-//! Nobody does I/O under this lock.
+//! Everything lies under one lock, so that an answer is entered, a break taken in and a cached
+//! answer given as one step each: a break is either before an answer is entered (and
+//! [`Holder::promised`] then refuses it) or after (and takes it out). Nobody does I/O under this
+//! lock.
 //!
-//! A status is *valid* while the server's promise for it holds. Answers may overtake each other, so the one with the
-//! higher status version stays. A status that is not valid any more is kept for its versions only.
+//! A status is *valid* while the server's promise for it holds. Answers may overtake each other, so
+//! the one with the higher status version stays. A status that is not valid any more is kept for
+//! its versions only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +52,8 @@ pub(crate) struct Tables {
     pub files: HashMap<Fid, Arc<FileBytes>>,
     /// Slots for new files that the server granted.
     pub slots: HashMap<VolumeId, Vec<VnodeSlots>>,
-    /// Calls under way that change files that are not known here: meanwhile nothing is answered here.
+    /// Calls under way that change files that are not known here: meanwhile nothing is answered
+    /// here.
     pub blind: u32,
     /// Delegations there were.
     pub generations: u64,
@@ -92,7 +96,8 @@ impl Tables {
         if self.trusted() { self.nodes.view(fid) } else { None }
     }
 
-    /// Enters a status from an answer; returns it as it is to be shown, and whether the kernel may keep it.
+    /// Enters a status from an answer; returns it as it is to be shown, and whether the kernel may
+    /// keep it.
     pub fn put(&mut self, snapshot: CallStart, status: Status) -> (Status, bool) {
         let promised = self.holder.promised(status.fid, snapshot);
         let (shown, cacheable) = self.nodes.enter(status, promised);
@@ -106,8 +111,11 @@ impl Tables {
             return Cached::Unknown;
         }
         let Some(node) = self.nodes.whole_mut(&dir) else { return Cached::Unknown };
-        let known =
-            node.names.as_ref().filter(|names| names.valid).map_or(CachedName::Unknown, |names| names.get(name));
+        let known = node
+            .names
+            .as_ref()
+            .filter(|names| names.valid)
+            .map_or(CachedName::Unknown, |names| names.get(name));
         match known {
             CachedName::Unknown => Cached::Unknown,
             CachedName::Absent => Cached::Absent,
@@ -120,7 +128,8 @@ impl Tables {
 
     /// The file that a name is known to mean, valid and trusted.
     pub fn resolve(&self, dir: Fid, name: &Name) -> Option<Fid> {
-        let names = self.nodes.whole(&dir)?.names.as_ref().filter(|names| names.valid && self.trusted())?;
+        let names =
+            self.nodes.whole(&dir)?.names.as_ref().filter(|names| names.valid && self.trusted())?;
         match names.get(name) {
             CachedName::File(fid) => Some(fid),
             CachedName::Absent | CachedName::Unknown => None,
@@ -129,7 +138,8 @@ impl Tables {
 
     /// Before a lookup or listing of `dir` is sent.
     pub fn before(&self, dir: Fid) -> Before {
-        let (changes, changing) = self.nodes.whole(&dir).map_or((0, 0), |node| (node.changes, node.changing));
+        let (changes, changing) =
+            self.nodes.whole(&dir).map_or((0, 0), |node| (node.changes, node.changing));
         Before { snapshot: self.holder.begin(), changes, quiet: changing == 0 }
     }
 
@@ -145,7 +155,14 @@ impl Tables {
     }
 
     /// Enters what a lookup found; whether the kernel may keep the name.
-    pub fn put_name(&mut self, before: &Before, dir: Fid, dir_version: u64, name: &Name, fid: Fid) -> bool {
+    pub fn put_name(
+        &mut self,
+        before: &Before,
+        dir: Fid,
+        dir_version: u64,
+        name: &Name,
+        fid: Fid,
+    ) -> bool {
         let promised = self.holder.promised(dir, before.snapshot);
         let entered = self.edit(dir, |names| {
             let may = names.meet(dir_version, promised);
@@ -157,11 +174,14 @@ impl Tables {
         entered && self.trusted()
     }
 
-    /// Enters that a lookup found nothing; whether the kernel may keep that. The refusal has no version: it is taken only if
-    /// no change of ours ran beside it, under the version that is known.
+    /// Enters that a lookup found nothing; whether the kernel may keep that. The refusal has no
+    /// version: it is taken only if no change of ours ran beside it, under the version that is
+    /// known.
     pub fn put_absent(&mut self, before: &Before, dir: Fid, name: &Name) -> bool {
         let promised = self.holder.promised(dir, before.snapshot);
-        let Some(node) = self.nodes.get(&dir) else { return promised && self.trusted() && before.quiet };
+        let Some(node) = self.nodes.get(&dir) else {
+            return promised && self.trusted() && before.quiet;
+        };
         let alone = before.quiet && node.changes == before.changes;
         if !(promised && alone) {
             return false;
@@ -181,7 +201,8 @@ impl Tables {
         self.trusted()
     }
 
-    /// Enters a part of a listing; whether the kernel may keep the names, and whether they were entered.
+    /// Enters a part of a listing; whether the kernel may keep the names, and whether they were
+    /// entered.
     pub fn put_listing(
         &mut self,
         before: &Before,
@@ -211,12 +232,14 @@ impl Tables {
         names.is_some_and(|names| names.valid && names.version == dir_version) && self.trusted()
     }
 
-    /// A lookup in `dir` has to ask the server; what of the directory to list ahead, if it is time for that.
+    /// A lookup in `dir` has to ask the server; what of the directory to list ahead, if it is time
+    /// for that.
     pub fn missed(&mut self, dir: Fid) -> Option<Wanted> {
         self.nodes.whole_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()
     }
 
-    /// A page that was listed ahead has been entered into this map by [`Tables::put_listing`]. Whether everything before it was too.
+    /// A page that was listed ahead has been entered into this map by [`Tables::put_listing`].
+    /// Whether everything before it was too.
     pub fn listed(&mut self, dir: Fid, number: u64, from: u64, cookie: u64) -> bool {
         self.edit(dir, |names| names.number == number && names.listed(from, cookie))
     }
@@ -256,7 +279,8 @@ impl Tables {
         node.changes += 1;
     }
 
-    /// A change of ours was answered with the directory's new status: `edit` does to the names what the change did.
+    /// A change of ours was answered with the directory's new status: `edit` does to the names what
+    /// the change did.
     pub fn changed(&mut self, snapshot: CallStart, dir: &Status, edit: impl FnOnce(&mut Names)) {
         let promised = self.holder.promised(dir.fid, snapshot);
         self.put(snapshot, *dir);
@@ -267,7 +291,8 @@ impl Tables {
         });
     }
 
-    /// A change may have been applied without our seeing its answer: nothing of `dir` is known any more.
+    /// A change may have been applied without our seeing its answer: nothing of `dir` is known any
+    /// more.
     pub fn unsure(&mut self, dir: Fid) {
         let node = self.node(dir);
         node.void();
@@ -275,8 +300,9 @@ impl Tables {
         self.names -= dropped;
     }
 
-    /// The server ended promises; returns the files that are open here, whatever the reason: without a promise the server
-    /// would not ask again before it drops one whose last name goes. They are held from now on.
+    /// The server ended promises; returns the files that are open here, whatever the reason:
+    /// without a promise the server would not ask again before it drops one whose last name goes.
+    /// They are held from now on.
     pub fn on_break(&mut self, items: &[BreakItem]) -> Vec<Fid> {
         self.holder.on_break(items);
         self.rights.on_break(items);
@@ -292,7 +318,8 @@ impl Tables {
         held
     }
 
-    /// All promises are gone. Versions seen before mean nothing to a server that lost changes, so they are forgotten too.
+    /// All promises are gone. Versions seen before mean nothing to a server that lost changes, so
+    /// they are forgotten too.
     pub fn void(&mut self) {
         self.nodes.void_all();
         self.rights.clear();
@@ -363,8 +390,10 @@ mod tests {
     }
 
     fn tables(memory_bytes_max: usize) -> Tables {
-        let mut tables =
-            Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() }, &MountShared::default());
+        let mut tables = Tables::new(
+            &VenusConfig { memory_bytes_max, ..VenusConfig::default() },
+            &MountShared::default(),
+        );
         tables.holder.on_renewed(clock::now());
         tables
     }
@@ -411,7 +440,11 @@ mod tests {
             tables.on_break(&[broken(by_list.fid, BreakReason::Data)]);
             let snapshot = tables.holder.begin();
             assert_eq!(tables.put(snapshot, by_list), (by_list, true));
-            assert_eq!(tables.put(asked_before, status(vnode, 5)).0, by_list, "an answer from before the break");
+            assert_eq!(
+                tables.put(asked_before, status(vnode, 5)).0,
+                by_list,
+                "an answer from before the break"
+            );
             assert_eq!(tables.status(by_list.fid), Some((by_list, true)));
         }
     }
@@ -424,9 +457,13 @@ mod tests {
         tables.put(snapshot, status(1, 5));
         let before = tables.before(dir);
         tables.change_begins(dir);
-        tables.changed(snapshot, &status(1, 6), |names| names.insert(&name("x"), Fid::new(1, 2, 1)));
+        tables
+            .changed(snapshot, &status(1, 6), |names| names.insert(&name("x"), Fid::new(1, 2, 1)));
         tables.change_ends(dir);
-        assert!(!tables.put_absent(&before, dir, &name("x")), "asked before the change, heard after it");
+        assert!(
+            !tables.put_absent(&before, dir, &name("x")),
+            "asked before the change, heard after it"
+        );
         assert_eq!(tables.resolve(dir, &name("x")), Some(Fid::new(1, 2, 1)));
         let before = tables.before(dir);
         assert!(tables.put_absent(&before, dir, &name("y")));
@@ -473,7 +510,15 @@ mod tests {
     fn listed(n: u64) -> DirEntry {
         let name = name(&format!("entry-{n:07}"));
         let kind = types::Kind::File;
-        DirEntry { name, fid: Fid::new(1, 2 * n, n), kind, cookie: n, status: None, sole: false, target: None }
+        DirEntry {
+            name,
+            fid: Fid::new(1, 2 * n, n),
+            kind,
+            cookie: n,
+            status: None,
+            sole: false,
+            target: None,
+        }
     }
 
     #[test]
@@ -492,7 +537,11 @@ mod tests {
             let before = tables.before(dir);
             let late = tables.put_listing(&before, dir, 7, std::slice::from_ref(&second)).1;
             assert_eq!(early == late, !forgotten, "who lists sees the difference");
-            assert_eq!(tables.listed(dir, early.unwrap(), 0, 1), !forgotten, "so does who lists ahead");
+            assert_eq!(
+                tables.listed(dir, early.unwrap(), 0, 1),
+                !forgotten,
+                "so does who lists ahead"
+            );
             tables.complete(dir, 7, early.unwrap());
             let known = matches!(tables.lookup(dir, &name("other")), Cached::Absent);
             assert_eq!(known, !forgotten, "that there is no other name");
@@ -506,7 +555,8 @@ mod tests {
         let mut tables = tables(1 << 20);
         let before = tables.before(dir);
         let early = tables.put_listing(&before, dir, 7, std::slice::from_ref(&first)).1.unwrap();
-        // Before who listed it says how far he came, somebody changes the directory, and a look-up meets that.
+        // Before who listed it says how far he came, somebody changes the directory, and a look-up
+        // meets that.
         tables.on_break(&[broken(dir, BreakReason::Data)]);
         let before = tables.before(dir);
         tables.put_name(&before, dir, 8, &name("met"), Fid::new(1, 8, 8));
@@ -515,7 +565,10 @@ mod tests {
         if tables.listed(dir, late, 1, 2) {
             tables.complete(dir, 8, late);
         }
-        assert!(!joined && matches!(tables.lookup(dir, &first.name), Cached::Unknown), "its first page is not known");
+        assert!(
+            !joined && matches!(tables.lookup(dir, &first.name), Cached::Unknown),
+            "its first page is not known"
+        );
     }
 
     #[test]
@@ -528,7 +581,10 @@ mod tests {
             let page: Vec<DirEntry> = (first..first + 500).map(listed).collect();
             assert!(tables.put_listing(&before, dir, 7, &page).1.is_some());
             for entry in page {
-                tables.put(before.snapshot, Status { fid: entry.fid, ..status(entry.fid.vnode.0, 1) });
+                tables.put(
+                    before.snapshot,
+                    Status { fid: entry.fid, ..status(entry.fid.vnode.0, 1) },
+                );
                 tables.nodes.refer(entry.fid);
             }
         }
@@ -554,7 +610,11 @@ mod tests {
         assert_eq!((node.lookups, node.known, node.bare, node.valid), (7, 3, true, true));
         assert_eq!(node.status, Some(status(20, 3)));
         drop(node);
-        assert_eq!(tables.put(snapshot, status(20, 2)), (status(20, 3), true), "an older answer changes nothing");
+        assert_eq!(
+            tables.put(snapshot, status(20, 2)),
+            (status(20, 3), true),
+            "an older answer changes nothing"
+        );
         assert_eq!(tables.put(snapshot, status(20, 4)), (status(20, 4), true));
         assert_eq!(tables.nodes.get(&fid(10)).unwrap().known, 0, "nothing of this version");
     }

@@ -1,8 +1,9 @@
 //! The files that something is known of, in as few bytes as that takes.
 //!
-//! Of most files nothing is known but the status: they are *plain*, and packed. Of others there is more (names, bytes, handles,
-//! delegations): they are *whole*. A plain file becomes whole when its node is asked for to be changed. A sweep, each time the
-//! whole ones have doubled, packs those that are nothing but a status again. So what was opened once does not cost more for ever.
+//! Of most files nothing is known but the status: they are *plain*, and packed. Of others there is
+//! more (names, bytes, handles, delegations): they are *whole*. A plain file becomes whole when its
+//! node is asked for to be changed. A sweep, each time the whole ones have doubled, packs those
+//! that are nothing but a status again. So what was opened once does not cost more for ever.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -40,9 +41,11 @@ pub(crate) struct Node {
     pub changes: u64,
     /// A symbolic link's target, which never changes.
     pub target: Option<Bytes>,
-    /// Extended attributes that were asked for, absent ones too; good as long as the status is valid.
+    /// Extended attributes that were asked for, absent ones too; good as long as the status is
+    /// valid.
     pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
-    /// There are no attributes beside those in `xattrs`: the file is ours from its first moment. Good as long as `xattrs` is.
+    /// There are no attributes beside those in `xattrs`: the file is ours from its first moment.
+    /// Good as long as `xattrs` is.
     pub bare: bool,
     /// Of a directory that we change: how it stands with its delegation.
     pub lend: Option<Box<Delegation>>,
@@ -179,8 +182,8 @@ impl Deref for NodeView<'_> {
     }
 }
 
-/// What a whole file takes: its node and key in a map that is two thirds full. What its node points to is not counted, but for
-/// names, which have a share of their own.
+/// What a whole file takes: its node and key in a map that is two thirds full. What its node points
+/// to is not counted, but for names, which have a share of their own.
 const WHOLE_BYTES: usize = (size_of::<Node>() + size_of::<Fid>()) * 3 / 2;
 /// So many whole ones are not worth a sweep.
 const SWEEP_MIN: usize = 1024;
@@ -194,7 +197,8 @@ pub(crate) struct Nodes {
     sweep_at: usize,
 }
 
-/// The order in which files are forgotten: those that the kernel refers to last, the longest unused first.
+/// The order in which files are forgotten: those that the kernel refers to last, the longest unused
+/// first.
 fn rank(lookups: u64, touched: u32) -> u64 {
     u64::from(lookups > 0) << 32 | u64::from(touched)
 }
@@ -210,8 +214,10 @@ impl Nodes {
     pub fn node(&mut self, fid: Fid) -> &mut Node {
         let tick = self.tick();
         let plain = &mut self.plain;
-        let node =
-            self.whole.entry(fid).or_insert_with(|| plain.take(fid).as_ref().map(Node::from).unwrap_or_default());
+        let node = self
+            .whole
+            .entry(fid)
+            .or_insert_with(|| plain.take(fid).as_ref().map(Node::from).unwrap_or_default());
         node.touched = tick;
         node
     }
@@ -242,7 +248,8 @@ impl Nodes {
         self.whole.iter_mut()
     }
 
-    /// Enters the status of an answer. Returns it as it is to be shown, and whether the kernel may keep it.
+    /// Enters the status of an answer. Returns it as it is to be shown, and whether the kernel may
+    /// keep it.
     pub fn enter(&mut self, status: Status, promised: bool) -> (Status, bool) {
         let tick = self.tick();
         if let Some(node) = self.whole.get_mut(&status.fid) {
@@ -329,7 +336,8 @@ impl Nodes {
         self.whole.len() > self.sweep_at.max(SWEEP_MIN)
     }
 
-    /// Packs whole files of which only the status is known. What has landed of the journal up to `landed` is no reason to keep one.
+    /// Packs whole files of which only the status is known. What has landed of the journal up to
+    /// `landed` is no reason to keep one.
     pub fn sweep(&mut self, landed: u64) {
         let lent = |(fid, node): (&Fid, &Node)| Some((*fid, node.lend.as_ref()?.generation()?));
         let lent: HashMap<Fid, Generation> = self.whole.iter().filter_map(lent).collect();
@@ -348,12 +356,14 @@ impl Nodes {
         self.sweep_at = self.whole.len() * 2;
     }
 
-    /// Forgets what the kernel does not refer to first, the longest unused first, until `bytes_max` are left. Returns how many
-    /// bytes of names went with them.
+    /// Forgets what the kernel does not refer to first, the longest unused first, until `bytes_max`
+    /// are left. Returns how many bytes of names went with them.
     pub fn trim(&mut self, bytes_max: usize, landed: u64) -> usize {
         let surplus = self.bytes().saturating_sub(bytes_max);
-        let wanted = (self.len() as u128 * surplus as u128).div_ceil(self.bytes().max(1) as u128) as usize;
-        // A word for each file, and not the files, since there are millions: this happens when memory is scarce.
+        let wanted =
+            (self.len() as u128 * surplus as u128).div_ceil(self.bytes().max(1) as u128) as usize;
+        // A word for each file, and not the files, since there are millions: this happens when
+        // memory is scarce.
         let whole = self.whole.values().filter(|node| !node.is_pinned(landed));
         let whole = whole.map(|node| rank(node.lookups, node.touched));
         let plain = self.plain.iter().map(|(_, plain)| rank(plain.lookups.into(), plain.touched));
@@ -367,7 +377,8 @@ impl Nodes {
             at_limit -= usize::from(now && rank == limit);
             now
         };
-        let plain = self.plain.iter().filter(|(_, plain)| goes(rank(plain.lookups.into(), plain.touched)));
+        let plain =
+            self.plain.iter().filter(|(_, plain)| goes(rank(plain.lookups.into(), plain.touched)));
         let places: Vec<NodeIndex> = plain.map(|(place, _)| place).collect();
         for place in places {
             self.plain.remove(place);

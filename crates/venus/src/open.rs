@@ -1,5 +1,5 @@
-//! Open files. An open costs no request: a status under a promise is enough, because the server tells of a removal and
-//! hears then that the file is open here (`Removed` breaks, `hold`).
+//! Open files. An open costs no request: a status under a promise is enough, because the server
+//! tells of a removal and hears then that the file is open here (`Removed` breaks, `hold`).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,10 +25,12 @@ pub(crate) struct Open {
     pub caller: Caller,
     /// Failed writes that this handle's user has been told of.
     seen: AtomicU64,
-    /// Lost locks of the file when the first lock was taken through this handle, and one more; 0: none was.
+    /// Lost locks of the file when the first lock was taken through this handle, and one more; 0:
+    /// none was.
     locked: AtomicU64,
     pub sequence: Mutex<Sequence>,
-    /// Its closing says nothing: as long as a delegation covers the file, who asks for it gets what was written.
+    /// Its closing says nothing: as long as a delegation covers the file, who asks for it gets what
+    /// was written.
     pub quiet: bool,
     /// As [`OpenReply::direct`].
     direct: bool,
@@ -37,13 +39,14 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// The operation in the name of the caller that opened the file: its rights count for what goes through the handle,
-    /// whichever process uses it now.
+    /// The operation in the name of the caller that opened the file: its rights count for what goes
+    /// through the handle, whichever process uses it now.
     pub fn request<'a>(&'a self, request: &RequestContext<'a>) -> RequestContext<'a> {
         RequestContext { caller: &self.caller, cancel: request.cancel, groups: None }
     }
 
-    /// How near the end is of a lock that is had through this handle now: without a `FLUSH` we hear of its close when it is done.
+    /// How near the end is of a lock that is had through this handle now: without a `FLUSH` we hear
+    /// of its close when it is done.
     pub fn end_of_locks(&self) -> End {
         if self.quiet || !self.mode.write { End::Near } else { End::Far }
     }
@@ -129,16 +132,19 @@ impl Core {
             }
             data.errors
         };
-        // Who opens an older file for reading too is likely to keep it open and to share it: without the delegation every write
-        // would have to go through.
+        // Who opens an older file for reading too is likely to keep it open and to share it:
+        // without the delegation every write would have to go through.
         let quiet = backing.is_none()
             && mode.write
             && !mode.append
             && (made || !mode.read)
             && self.tables.lock().covers(file.fid);
         let pinned = backing.is_some() && file.pinned().is_some();
-        let direct =
-            if backing.is_some() { mode.write && pinned } else { mode.append || made && self.writes_past(mode) };
+        let direct = if backing.is_some() {
+            mode.write && pinned
+        } else {
+            mode.append || made && self.writes_past(mode)
+        };
         if made && (direct || backing.is_some()) {
             file.past_pages.store(true, Ordering::Release);
         }
@@ -157,20 +163,29 @@ impl Core {
         Ok(OpenReply { handle, direct, quiet, backing })
     }
 
-    /// Whether what is written through a new file's handle goes past the kernel's pages. Each write asks us in any case; so the first one need not ask for
-    /// `security.capability` before, and the bytes are copied once less. Who reads the file later asks for it once. Not so with long files: past its
-    /// pages the kernel cuts what is written where the application's memory has its pages, and that is in the middle of blocks.
+    /// Whether what is written through a new file's handle goes past the kernel's pages. Each write
+    /// asks us in any case; so the first one need not ask for `security.capability` before, and the
+    /// bytes are copied once less. Who reads the file later asks for it once. Not so with long
+    /// files: past its pages the kernel cuts what is written where the application's memory has its
+    /// pages, and that is in the middle of blocks.
     fn writes_past(&self, mode: OpenMode) -> bool {
         mode.write && !mode.read && self.expects_short()
     }
 
-    /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
-    pub fn open_made(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<OpenReply, Error> {
+    /// Opens a file that was just made or found by an answer: it is counted even if the promise is
+    /// gone already.
+    pub fn open_made(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        mode: OpenMode,
+    ) -> Result<OpenReply, Error> {
         let file = Self::count(&mut self.tables.lock(), fid)?;
         self.enter(request, file, mode, true)
     }
 
-    /// These files, with each caller that has one open. A file that no handle says anything of is the machine's own.
+    /// These files, with each caller that has one open. A file that no handle says anything of is
+    /// the machine's own.
     pub fn openers(&self, fids: &[Fid]) -> Vec<(Caller, Vec<Fid>)> {
         let mut callers: HashMap<Caller, BTreeSet<Fid>> = HashMap::new();
         let mut left: HashSet<Fid> = fids.iter().copied().collect();
@@ -195,12 +210,14 @@ impl Core {
         Ok(())
     }
 
-    /// The mode of the file is about to change: whether somebody has it open who is not its owner, and goes on with what
-    /// the mode allows now. Then the server holds the file for us from now on.
+    /// The mode of the file is about to change: whether somebody has it open who is not its owner,
+    /// and goes on with what the mode allows now. Then the server holds the file for us from now
+    /// on.
     pub fn hold_for_others(&self, fid: Fid) -> bool {
         let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
         let Some(owner) = status.map(|status| status.uid) else { return false };
-        let others = |open: &Arc<Open>| open.file.fid == fid && self.asker(&open.caller).caller.uid != owner;
+        let others =
+            |open: &Arc<Open>| open.file.fid == fid && self.asker(&open.caller).caller.uid != owner;
         let any = self.opens.lock().values().any(others);
         if any && let Some(node) = self.tables.lock().nodes.whole_mut(&fid) {
             node.held = true;
@@ -225,15 +242,22 @@ impl Core {
 }
 
 impl Venus {
-    /// Opens a plain file. Rights are the kernel's business (`default_permissions`), on the status that it was given.
+    /// Opens a plain file. Rights are the kernel's business (`default_permissions`), on the status
+    /// that it was given.
     ///
     /// # Errors
     /// As the service says.
-    pub fn open(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<OpenReply, Error> {
+    pub fn open(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        mode: OpenMode,
+    ) -> Result<OpenReply, Error> {
         let core = &self.core;
         let file = core.count_open(request, fid)?;
         if mode.truncate {
-            let change = StatusChange { size: Some(0), through_handle: true, ..StatusChange::default() };
+            let change =
+                StatusChange { size: Some(0), through_handle: true, ..StatusChange::default() };
             if let Err(error) = self.setattr(request, fid, change) {
                 core.count_release(&file);
                 return Err(error);
@@ -242,12 +266,14 @@ impl Venus {
         core.enter(request, file, mode, false)
     }
 
-    /// Whether the kernel caches nothing of what is written through the handle, and leaves it to us to make stable what must be at once.
+    /// Whether the kernel caches nothing of what is written through the handle, and leaves it to us
+    /// to make stable what must be at once.
     pub fn is_direct(&self, handle: OpenHandle) -> bool {
         self.core.open_of(handle).is_ok_and(|open| open.direct)
     }
 
-    /// A descriptor is closed: everything written is at the server afterwards, and `owner`'s byte-range locks end.
+    /// A descriptor is closed: everything written is at the server afterwards, and `owner`'s
+    /// byte-range locks end.
     ///
     /// # Errors
     /// That of a write in the background, once for each handle.
@@ -261,9 +287,15 @@ impl Venus {
         // It may be the last descriptor of this handle.
         open.file.data.lock().ends(End::Near, |lock| lock.handle == handle);
         let gone = || open.file.has_blank() && self.core.is_gone(open.file.fid);
-        let sent = if open.mode.write && !gone() { self.core.send_all(&open.file, request.cancel) } else { Ok(()) };
+        let sent = if open.mode.write && !gone() {
+            self.core.send_all(&open.file, request.cancel)
+        } else {
+            Ok(())
+        };
         if let Some(owner) = owner {
-            let held = |lock: &crate::file_data::Granted| lock.owner == owner && lock.family == LockFamily::Posix;
+            let held = |lock: &crate::file_data::Granted| {
+                lock.owner == owner && lock.family == LockFamily::Posix
+            };
             if open.file.data.lock().locks.iter().any(held) {
                 self.unlock(request, handle, owner, LockFamily::Posix, ByteRange::ALL)?;
             }
@@ -274,7 +306,8 @@ impl Venus {
     /// The last descriptor of the handle is closed; `flock_owner`'s whole-file lock ends.
     ///
     /// # Errors
-    /// If there is no such handle, or the lock could not be given back; the handle is gone in any case.
+    /// If there is no such handle, or the lock could not be given back; the handle is gone in any
+    /// case.
     pub fn release(
         &self,
         request: &RequestContext<'_>,

@@ -1,7 +1,9 @@
 //! Other cells, which mount points lead to (`#cell:volume`).
 //!
-//! Numbers of volumes, files and servers mean nothing in another cell, so each has sessions, cache managers and a disk cache of its own: volumes of two cells never meet in
-//! one table. A cell is reached when somebody first comes by; one that cannot be is not tried again for a while, so that a listing of many cells does not wait for each.
+//! Numbers of volumes, files and servers mean nothing in another cell, so each has sessions, cache
+//! managers and a disk cache of its own: volumes of two cells never meet in one table. A cell is
+//! reached when somebody first comes by; one that cannot be is not tried again for a while, so that
+//! a listing of many cells does not wait for each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -33,7 +35,11 @@ enum KnownCell {
 }
 
 impl Neighbours {
-    pub(crate) fn new(home: &Arc<Volumes>, own: Option<String>, reach: Box<CellOpener>) -> Arc<Self> {
+    pub(crate) fn new(
+        home: &Arc<Volumes>,
+        own: Option<String>,
+        reach: Box<CellOpener>,
+    ) -> Arc<Self> {
         Arc::new(Neighbours { own, home: Arc::downgrade(home), reach, known: Mutex::default() })
     }
 

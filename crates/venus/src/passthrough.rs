@@ -1,10 +1,11 @@
 //! Passthrough: files whose bytes the kernel reads and writes itself (docs/spec/passthrough.md).
 //!
-//! The first open of a file chooses its mode and the last close ends it (PT-1); who opens or closes holds the file's `choice`
-//! meanwhile, over calls to the server too. Nothing else takes it, breaks least of all.
+//! The first open of a file chooses its mode and the last close ends it (PT-1); who opens or closes
+//! holds the file's `choice` meanwhile, over calls to the server too. Nothing else takes it, breaks
+//! least of all.
 //!
-//! While the kernel may write, the server's records lag behind the body. Whatever asks the server about the file first has
-//! them brought up, where other files send what was written (`send_all`).
+//! While the kernel may write, the server's records lag behind the body. Whatever asks the server
+//! about the file first has them brought up, where other files send what was written (`send_all`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -22,7 +23,8 @@ use crate::preallocated::Blank;
 use crate::read_cache::SUMMED;
 use crate::{Backing, Error, OpenMode, PassthroughState, RequestContext, Venus};
 
-/// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a word to the server.
+/// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a
+/// word to the server.
 pub(crate) const READ_MIN: u64 = 512 << 10;
 /// Up to here a body is compared with its sums at the open.
 const CHECK_MAX: u64 = 1 << 20;
@@ -31,7 +33,8 @@ const WRITE_MIN: u64 = 1 << 20;
 /// Longer bodies would have too much to be summed again after each lend.
 const WRITE_MAX: u64 = 4 << 30;
 
-/// What tells one state of a body from another. Each change changes it (the kernel makes times as fine as need be).
+/// What tells one state of a body from another. Each change changes it (the kernel makes times as
+/// fine as need be).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyStamp {
     size: i64,
@@ -83,7 +86,15 @@ impl PassedFile {
     }
 
     pub fn with_blank(backing: Backing, body: Arc<OwnedFd>, blank: Blank) -> Self {
-        PassedFile { backing, body, lent: None, mappable: false, settled: None, pinned: None, blank: Some(blank) }
+        PassedFile {
+            backing,
+            body,
+            lent: None,
+            mappable: false,
+            settled: None,
+            pinned: None,
+            blank: Some(blank),
+        }
     }
 
     /// Whether the server lent it for writing.
@@ -116,7 +127,8 @@ impl Choice {
 }
 
 impl Core {
-    /// One more handle of the file, which `made` it or found it; the body that it has to be opened with, if any.
+    /// One more handle of the file, which `made` it or found it; the body that it has to be opened
+    /// with, if any.
     pub fn select_backing(
         &self,
         request: &RequestContext<'_>,
@@ -139,7 +151,9 @@ impl Core {
             }
             Some(passed) if passed.blank.is_some() => {
                 let passed = self.join_blank(request, file, mode, choice.is_unused())?;
-                passed.map_or(Ok(None), |passed| self.join_for(request, file, passed, mode).map(Some))?
+                passed.map_or(Ok(None), |passed| {
+                    self.join_for(request, file, passed, mode).map(Some)
+                })?
             }
             Some(passed) => Some(self.join_for(request, file, passed, mode)?),
         };
@@ -156,7 +170,12 @@ impl Core {
     }
 
     /// One handle less.
-    pub fn release_backing(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>, mode: OpenMode) {
+    pub fn release_backing(
+        &self,
+        request: &RequestContext<'_>,
+        file: &Arc<FileBytes>,
+        mode: OpenMode,
+    ) {
         let mut choice = file.choice.lock();
         choice.users -= 1;
         choice.writers -= u32::from(mode.write);
@@ -192,7 +211,8 @@ impl Core {
         }
     }
 
-    /// One more handle of a file that has a blank. One that reads and writes could be mapped for writing: it takes a body that is the server's.
+    /// One more handle of a file that has a blank. One that reads and writes could be mapped for
+    /// writing: it takes a body that is the server's.
     fn join_blank(
         &self,
         request: &RequestContext<'_>,
@@ -225,16 +245,21 @@ impl Core {
     pub fn passes(&self) -> Result<(), &'static str> {
         match (self.config.passthrough, self.is_local()) {
             (false, _) => Err("it is switched off"),
-            (_, false) if self.disk().is_none() => Err("the server is on another machine, and there is no disk cache"),
+            (_, false) if self.disk().is_none() => {
+                Err("the server is on another machine, and there is no disk cache")
+            }
             _ => self.invalidator().passes(),
         }
     }
 
-    /// The next open of this file, whose blocks are all known now, is passed: the kernel's own pages of it are no more use. To drop
-    /// them then would hold that open up (50 ms for 256 MiB).
+    /// The next open of this file, whose blocks are all known now, is passed: the kernel's own
+    /// pages of it are no more use. To drop them then would hold that open up (50 ms for 256 MiB).
     pub fn drop_pages(&self, fid: Fid) {
         let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
-        if self.is_local() && status.is_some_and(|status| status.size >= READ_MIN) && self.passes().is_ok() {
+        if self.is_local()
+            && status.is_some_and(|status| status.size >= READ_MIN)
+            && self.passes().is_ok()
+        {
             let kernel = self.invalidator();
             // Not in this thread: the kernel may be waiting for it.
             self.fillers.run(move || kernel.inode_data(fid));
@@ -242,13 +267,21 @@ impl Core {
     }
 
     /// The first open: gives the body to the kernel, if everything for it holds.
-    fn pass(&self, request: &RequestContext<'_>, file: &FileBytes, mode: OpenMode) -> Option<PassedFile> {
+    fn pass(
+        &self,
+        request: &RequestContext<'_>,
+        file: &FileBytes,
+        mode: OpenMode,
+    ) -> Option<PassedFile> {
         if !file.is_clean() || !file.is_landed() || self.passes().is_err() {
             return None;
         }
         let (status, known) = self.known_status(file)?;
         let least = if mode.write { WRITE_MIN } else { READ_MIN };
-        if status.size < least || mode.write && status.size > WRITE_MAX || !known && status.size > CHECK_MAX {
+        if status.size < least
+            || mode.write && status.size > WRITE_MAX
+            || !known && status.size > CHECK_MAX
+        {
             return None;
         }
         let how = if mode.write { Lending::Write } else { Lending::Read };
@@ -267,7 +300,8 @@ impl Core {
         let tables = self.tables.lock();
         let node = tables.nodes.get(&file.fid).filter(|node| node.valid && tables.trusted())?;
         let status = node.status?;
-        let known = node.known == status.data_version || data.reads.known.is_whole(status.data_version, status.size);
+        let known = node.known == status.data_version
+            || data.reads.known.is_whole(status.data_version, status.size);
         Some((status, known))
     }
 
@@ -284,8 +318,11 @@ impl Core {
         let sums = match known {
             true => Vec::new(),
             false => {
-                let call = Call::ReadSums { fid, first: 0, count: status.size.div_ceil(SUMMED) as u32 };
-                let Answer::Sums { version, sums } = self.call(request, call).ok()? else { return None };
+                let call =
+                    Call::ReadSums { fid, first: 0, count: status.size.div_ceil(SUMMED) as u32 };
+                let Answer::Sums { version, sums } = self.call(request, call).ok()? else {
+                    return None;
+                };
                 (version == status.data_version).then_some(sums)?
             }
         };
@@ -315,7 +352,15 @@ impl Core {
         }
         let settled = BodyStamp::of(&body);
         let mappable = lent.is_some();
-        let passed = PassedFile { backing, body: Arc::new(body), lent, mappable, settled, pinned: None, blank: None };
+        let passed = PassedFile {
+            backing,
+            body: Arc::new(body),
+            lent,
+            mappable,
+            settled,
+            pinned: None,
+            blank: None,
+        };
         file.data.lock().passed = Some(passed.clone());
         file.lent.store(lent.is_some(), Ordering::Release);
         self.passed.fetch_add(1, Ordering::Relaxed);
@@ -338,7 +383,12 @@ impl Core {
     }
 
     /// A writer joins readers, or those who cannot map it, or the lend was lost with the session.
-    fn join(&self, request: &RequestContext<'_>, file: &FileBytes, passed: PassedFile) -> Result<PassedFile, Error> {
+    fn join(
+        &self,
+        request: &RequestContext<'_>,
+        file: &FileBytes,
+        passed: PassedFile,
+    ) -> Result<PassedFile, Error> {
         let life = self.life.load(Ordering::Acquire);
         let how = Lending::Join;
         self.call(request, Call::LendBody { fid: file.fid, how })
@@ -403,7 +453,11 @@ impl Core {
     }
 
     /// What the kernel wrote is in the server's records on return.
-    pub fn settle_passed(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn settle_passed(
+        &self,
+        file: &Arc<FileBytes>,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
         if !file.lent.load(Ordering::Acquire) {
             return self.settle_pinned(file, cancel);
         }
@@ -433,15 +487,21 @@ impl Core {
     /// The kernel knows no quota: what passes it is told at the next sync or close.
     fn is_over_quota(&self, fid: Fid) -> bool {
         match self.call(&RequestContext::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
-            Ok(Answer::Volume(volume)) => volume.quota_bytes > 0 && volume.used_bytes > volume.quota_bytes,
+            Ok(Answer::Volume(volume)) => {
+                volume.quota_bytes > 0 && volume.used_bytes > volume.quota_bytes
+            }
             Ok(_) | Err(_) => false,
         }
     }
 
-    /// The server does not know any more which bodies our kernel writes: they are borrowed again through `remote`.
+    /// The server does not know any more which bodies our kernel writes: they are borrowed again
+    /// through `remote`.
     pub fn borrow_again(&self, remote: &dyn client::Remote) {
         let life = self.life.load(Ordering::Acquire);
-        self.files().iter().filter(|file| file.has_blank()).for_each(|file| self.adopt_again(file, remote));
+        self.files()
+            .iter()
+            .filter(|file| file.has_blank())
+            .for_each(|file| self.adopt_again(file, remote));
         for file in self.files().iter().filter(|file| file.lent.load(Ordering::Acquire)) {
             let call = Call::LendBody { fid: file.fid, how: Lending::Join };
             match remote.call(&Caller::ROOT, call, None) {
@@ -452,7 +512,8 @@ impl Core {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(fid = %file.fid, %error, "a body that the kernel writes is not lent again");
+                    tracing::warn!(fid = %file.fid, %error, "a body that the kernel writes is not \
+                        lent again");
                 }
             }
         }
@@ -462,7 +523,12 @@ impl Core {
 impl Venus {
     /// How passthrough is used.
     pub fn passthrough(&self) -> PassthroughState {
-        let open = self.core.files().iter().filter(|file| !file.is_idle() && file.data.lock().passed.is_some()).count();
+        let open = self
+            .core
+            .files()
+            .iter()
+            .filter(|file| !file.is_idle() && file.data.lock().passed.is_some())
+            .count();
         let given = self.core.passed.load(Ordering::Relaxed);
         let blanks = self.core.fresh_blanks();
         PassthroughState { why_not: self.core.passes().err(), open, given, blanks }

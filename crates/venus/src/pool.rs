@@ -1,5 +1,5 @@
-//! A few threads that run jobs in the order they came. They start when there is something to do, and end when there was nothing for a while: of a volume that nobody
-//! uses there are none.
+//! A few threads that run jobs in the order they came. They start when there is something to do,
+//! and end when there was nothing for a while: of a volume that nobody uses there are none.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +70,12 @@ pub(crate) struct JobPool {
 
 impl JobPool {
     pub fn new(name: &'static str, threads_max: usize) -> Self {
-        JobPool { name, threads_max: threads_max.max(1), queue: Arc::default(), threads: Mutex::default() }
+        JobPool {
+            name,
+            threads_max: threads_max.max(1),
+            queue: Arc::default(),
+            threads: Mutex::default(),
+        }
     }
 
     /// Runs `job` soon; not at all after [`JobPool::stop`].

@@ -1,15 +1,20 @@
-//! New files' bodies: blanks that the kernel writes, and nobody is asked (docs/spec/passthrough.md).
+//! New files' bodies: blanks that the kernel writes, and nobody is asked
+//! (docs/spec/passthrough.md).
 //!
-//! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. What it holds is *sealed* (`journal_writes.rs`) as written
-//! bytes are, so at the server the file is one like any other; or it is *adopted*, and is then a lent body like any other (`passthrough.rs`). After the last
-//! close it is *idle*: it stays with the file for who reads what was just written, until another new file needs one, a second passed, or
-//! the file is not covered any more. Then it is taken off, which takes that nobody else has it open (PT-9).
+//! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. What it
+//! holds is *sealed* (`journal_writes.rs`) as written bytes are, so at the server the file is one
+//! like any other; or it is *adopted*, and is then a lent body like any other (`passthrough.rs`).
+//! After the last close it is *idle*: it stays with the file for who reads what was just written,
+//! until another new file needs one, a second passed, or the file is not covered any more. Then it
+//! is taken off, which takes that nobody else has it open (PT-9).
 //!
-//! While a file has a blank a delegation covers it (PT-8): whoever ends a delegation first withdraws what is not covered then.
-//! A session that is over takes its blanks along: what could not be sealed is lost, and the file says so for ever.
+//! While a file has a blank a delegation covers it (PT-8): whoever ends a delegation first
+//! withdraws what is not covered then. A session that is over takes its blanks along: what could
+//! not be sealed is lost, and the file says so for ever.
 //!
-//! Only handles that cannot read write blanks, because such a handle cannot be mapped for writing: each change of a blank leaves its trace in
-//! the file's times, and there is none after the last handle is closed.
+//! Only handles that cannot read write blanks, because such a handle cannot be mapped for writing:
+//! each change of a blank leaves its trace in the file's times, and there is none after the last
+//! handle is closed.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,14 +30,16 @@ use crate::file_data::FileBytes;
 use crate::passthrough::{BodyStamp, PassedFile};
 use crate::{Backing, OpenMode, RequestContext};
 
-/// Where the last new files were all so short, and so many, the next one is taken to be short too, and written behind: that costs no more, and less
-/// where a single write is the whole file. Files with a longer pause between them are not in a row.
+/// Where the last new files were all so short, and so many, the next one is taken to be short too,
+/// and written behind: that costs no more, and less where a single write is the whole file. Files
+/// with a longer pause between them are not in a row.
 const SHORT_BYTES: u64 = 64 << 10;
 const SHORT_FILES: u32 = 8;
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
 /// Blanks that there are at most.
 const BLANKS_MAX: usize = 64;
-/// So many are asked for at once; and with the first delegation, before it is used: the first new file may be a long one.
+/// So many are asked for at once; and with the first delegation, before it is used: the first new
+/// file may be a long one.
 const ASKED_AT_ONCE: usize = 16;
 const ASKED_AT_FIRST: usize = 2;
 /// With fewer fresh ones an idle one is taken off, or more are asked for.
@@ -61,7 +68,8 @@ pub(crate) struct ScratchBody {
     pub seals: u32,
     /// Nobody has the file open.
     pub idle: bool,
-    /// Nobody could have written since it was sealed: it was idle all the time. Saves asking for its times.
+    /// Nobody could have written since it was sealed: it was idle all the time. Saves asking for
+    /// its times.
     pub still: bool,
     /// Somebody read the file otherwise than from the blank, by advice to read ahead.
     read_beside: bool,
@@ -75,14 +83,16 @@ pub(crate) struct BlankPool {
     fresh: Vec<Blank>,
     /// Files that have one.
     files: HashMap<Fid, Arc<FileBytes>>,
-    /// Those that nobody has open, in the order of their last closes; some may be open again, or have none any more.
+    /// Those that nobody has open, in the order of their last closes; some may be open again, or
+    /// have none any more.
     idle: VecDeque<Arc<FileBytes>>,
     /// Fresh, or with a file.
     count: usize,
     /// A call for more is under way.
     asking: bool,
     not_before: Option<Instant>,
-    /// New files in a row that were short when their makers closed them, and when the last one was closed.
+    /// New files in a row that were short when their makers closed them, and when the last one was
+    /// closed.
     short: u32,
     made: Option<Instant>,
     /// Counts sessions.
@@ -92,7 +102,15 @@ pub(crate) struct BlankPool {
 impl ScratchBody {
     fn new(body: Arc<OwnedFd>) -> Self {
         let sealed = BodyStamp::of(&body);
-        ScratchBody { body, sealed, seals: 0, idle: false, still: false, read_beside: false, lost: false }
+        ScratchBody {
+            body,
+            sealed,
+            seals: 0,
+            idle: false,
+            still: false,
+            read_beside: false,
+            lost: false,
+        }
     }
 
     fn is_behind(&mut self) -> bool {
@@ -157,7 +175,11 @@ impl Core {
     /// A blank for a file that was just made and is opened with `mode`, if there is one at hand.
     pub fn begin_blank(&self, file: &Arc<FileBytes>, mode: OpenMode) -> Option<PassedFile> {
         let may = mode.write && !mode.read && self.config.delegations && self.passes().is_ok();
-        if !may || self.expects_short() || self.space.is_scarce() || !self.is_covered_and_empty(file.fid) {
+        if !may
+            || self.expects_short()
+            || self.space.is_scarce()
+            || !self.is_covered_and_empty(file.fid)
+        {
             return None;
         }
         let blank = self.fresh_blank(file.fid)?;
@@ -185,7 +207,11 @@ impl Core {
     /// Whether this client has it to itself, and it has no bytes.
     fn is_covered_and_empty(&self, fid: Fid) -> bool {
         let tables = self.tables.lock();
-        let empty = tables.nodes.whole(&fid).and_then(|node| node.status).is_some_and(|status| status.size == 0);
+        let empty = tables
+            .nodes
+            .whole(&fid)
+            .and_then(|node| node.status)
+            .is_some_and(|status| status.size == 0);
         empty && tables.trusted() && tables.covers(fid)
     }
 
@@ -236,7 +262,9 @@ impl Core {
     fn ask_for_blanks(&self, fid: Fid) {
         if self.may_ask(|blanks| blanks.fresh.len() < FRESH_FEW && blanks.count < BLANKS_MAX) {
             let core = self.this.get().and_then(std::sync::Weak::upgrade);
-            self.senders.run(move || core.into_iter().for_each(|core| core.fetch_blanks(fid, ASKED_AT_ONCE)));
+            self.senders.run(move || {
+                core.into_iter().for_each(|core| core.fetch_blanks(fid, ASKED_AT_ONCE));
+            });
         }
     }
 
@@ -254,8 +282,11 @@ impl Core {
         let calls = vec![Call::LendBlank { fid: Fid::root(fid.volume) }; count];
         let replies = self.remote.chain(&Caller::ROOT, calls);
         let refused = replies.iter().any(Result::is_err);
-        let blanks: Vec<Blank> =
-            replies.into_iter().flatten().filter_map(|reply| self.blank_of(reply, session)).collect();
+        let blanks: Vec<Blank> = replies
+            .into_iter()
+            .flatten()
+            .filter_map(|reply| self.blank_of(reply, session))
+            .collect();
         let mut all = self.blanks.lock();
         all.asking = false;
         all.not_before = (refused || blanks.is_empty()).then(|| Instant::now() + ASK_PAUSE);
@@ -284,7 +315,8 @@ impl Core {
 
 /// Taking them off.
 impl Core {
-    /// The last handle of a file is closed; the caller holds its `choice`. Whether the file keeps its blank.
+    /// The last handle of a file is closed; the caller holds its `choice`. Whether the file keeps
+    /// its blank.
     pub fn rest_blank(&self, file: &Arc<FileBytes>) -> bool {
         let gone = self.is_gone(file.fid);
         let data = file.data.lock();
@@ -315,7 +347,11 @@ impl Core {
     /// Whether the file has lost its last name.
     pub fn is_gone(&self, fid: Fid) -> bool {
         let tables = self.tables.lock();
-        tables.nodes.whole(&fid).and_then(|node| node.status).is_some_and(|status| status.links == 0)
+        tables
+            .nodes
+            .whole(&fid)
+            .and_then(|node| node.status)
+            .is_some_and(|status| status.links == 0)
     }
 
     /// The blank of the file that is idle for longest.
@@ -344,10 +380,15 @@ impl Core {
         None
     }
 
-    /// Takes the blank off a file that nobody has open, if everything in it is sealed and nobody has it mapped. The caller holds its `choice`.
+    /// Takes the blank off a file that nobody has open, if everything in it is sealed and nobody
+    /// has it mapped. The caller holds its `choice`.
     pub fn take_off(&self, file: &Arc<FileBytes>) -> Option<Blank> {
         let mut data = file.data.lock();
-        let blank = data.passed.as_ref().and_then(|passed| passed.blank.clone()).filter(|blank| !blank.busy)?;
+        let blank = data
+            .passed
+            .as_ref()
+            .and_then(|passed| passed.blank.clone())
+            .filter(|blank| !blank.busy)?;
         if file.is_behind() || mem::lease::is_open_elsewhere(blank.body.as_fd()) != Ok(false) {
             return None;
         }
@@ -418,7 +459,11 @@ impl Core {
     /// The same for those that this directory covers, which is about to go.
     pub fn withdraw_children(&self, dir: Fid) {
         self.withdraw(|tables, file| {
-            tables.nodes.whole(&file.fid).and_then(|node| node.sole).is_some_and(|(under, _)| under == dir)
+            tables
+                .nodes
+                .whole(&file.fid)
+                .and_then(|node| node.sole)
+                .is_some_and(|(under, _)| under == dir)
         });
     }
 
@@ -446,7 +491,8 @@ impl Core {
         self.let_go(file);
     }
 
-    /// A body that was adopted while nobody had the file open goes back. The caller holds its `choice`.
+    /// A body that was adopted while nobody had the file open goes back. The caller holds its
+    /// `choice`.
     pub fn end_unused(&self, file: &Arc<FileBytes>) {
         let Some(passed) = file.data.lock().passed.clone() else { return };
         if passed.blank.is_some() && !file.is_lost() {
@@ -459,7 +505,8 @@ impl Core {
     }
 }
 
-/// Sets a blank's length. Our descriptor cannot write, so that the kernel's leases tell others' from it.
+/// Sets a blank's length. Our descriptor cannot write, so that the kernel's leases tell others'
+/// from it.
 pub(crate) fn set_length(body: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     mem::length::set(body.as_fd(), length)
 }

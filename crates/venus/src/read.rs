@@ -1,7 +1,8 @@
-//! Reading: bytes written here over bytes read ahead, from the body's descriptor, from the disk cache, or from the server.
+//! Reading: bytes written here over bytes read ahead, from the body's descriptor, from the disk
+//! cache, or from the server.
 //!
-//! A read never waits for a write or for a break, not even its own file's: the kernel holds pages locked while it reads, and
-//! a break waits for those pages.
+//! A read never waits for a write or for a break, not even its own file's: the kernel holds pages
+//! locked while it reads, and a break waits for those pages.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::extents::{CHUNK, overlay};
 use crate::open::Open;
 use crate::{Error, OpenHandle, RequestContext, Venus};
 
-/// From this size on a body is read through its descriptor; below, one answer with the bytes is cheaper than one with it.
+/// From this size on a body is read through its descriptor; below, one answer with the bytes is
+/// cheaper than one with it.
 const BODY_MIN: u64 = 128 << 10;
 
 /// A file about which the journal holds something.
@@ -26,10 +28,12 @@ struct AheadOfServer {
 
 /// Whether these bytes leave no gap in `start..end`.
 fn are_whole(layers: &[(u64, Bytes)], start: u64, end: u64) -> bool {
-    let mut ranges: Vec<(u64, u64)> = layers.iter().map(|(at, data)| (*at, at + data.len() as u64)).collect();
+    let mut ranges: Vec<(u64, u64)> =
+        layers.iter().map(|(at, data)| (*at, at + data.len() as u64)).collect();
     ranges.sort_unstable();
-    let reached =
-        ranges.into_iter().fold(start, |reached, (from, to)| if from <= reached { reached.max(to) } else { reached });
+    let reached = ranges
+        .into_iter()
+        .fold(start, |reached, (from, to)| if from <= reached { reached.max(to) } else { reached });
     reached >= end
 }
 
@@ -51,7 +55,9 @@ impl Core {
     ) -> Result<Bytes, Error> {
         let fid = open.file.fid;
         let known = self.server_status(fid);
-        let Some(status) = known else { return self.read_server(request, open, start, length).map(|(data, _)| data) };
+        let Some(status) = known else {
+            return self.read_server(request, open, start, length).map(|(data, _)| data);
+        };
         let end = status.size.min(start + u64::from(length));
         if start >= end {
             return Ok(Bytes::new());
@@ -69,7 +75,8 @@ impl Core {
         }
         let streams = self.disk().is_some() && open.sequence.lock().is_followed_by(start);
         let (here, waited) = self.read_blocks(&open.file, &status, start, end, request.cancel);
-        let here = here.or_else(|| self.disk()?.read(fid, self.edition(&status), status.size, start, end));
+        let here =
+            here.or_else(|| self.disk()?.read(fid, self.edition(&status), status.size, start, end));
         // Ask for the next blocks before waiting for this one.
         self.look_ahead(open, &status, start, end, waited);
         match here {
@@ -79,7 +86,8 @@ impl Core {
         }
     }
 
-    /// The same from the server in whole pieces of the disk cache, which keeps no others: who reads a file from front to back leaves none out.
+    /// The same from the server in whole pieces of the disk cache, which keeps no others: who reads
+    /// a file from front to back leaves none out.
     fn read_pieces(
         self: &Arc<Self>,
         request: &RequestContext<'_>,
@@ -91,7 +99,9 @@ impl Core {
         let to = end.next_multiple_of(PIECE);
         if to - from > CHUNK as u64 {
             // One answer does not hold that; the pieces in the middle are whole.
-            return self.read_server(request, open, start, (end - start) as u32).map(|(data, _)| data);
+            return self
+                .read_server(request, open, start, (end - start) as u32)
+                .map(|(data, _)| data);
         }
         let (data, _) = self.read_server(request, open, from, (to - from) as u32)?;
         let (skip, stop) = ((start - from) as usize, (end - from) as usize);
@@ -113,7 +123,9 @@ impl Core {
         length: u32,
     ) -> Result<(Bytes, Status), Error> {
         let (snapshot, life) = (self.begin(), self.lives.life());
-        match self.call(&open.request(request), Call::Read { fid: open.file.fid, offset, length })? {
+        match self
+            .call(&open.request(request), Call::Read { fid: open.file.fid, offset, length })?
+        {
             Answer::Data { data, status, .. } => {
                 self.tables.lock().put(snapshot, status);
                 self.store(&status, life, offset, &data);

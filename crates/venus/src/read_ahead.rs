@@ -1,11 +1,15 @@
-//! Read-ahead: who reads a file from front to back, or in equal steps, finds the next bytes here already.
+//! Read-ahead: who reads a file from front to back, or in equal steps, finds the next bytes here
+//! already.
 //!
-//! A stream's *window* is how far ahead of it has been asked for. It doubles while reads follow each other, up to what is plenty when the
-//! server is near; beyond that only while the line is long and the reader still has to wait for bytes that are on their way: so it grows to what the
-//! line holds (its bandwidth times its delay), and no further. On a short line who waits, waits for the processors, and bytes that came too early are
-//! no longer in their caches when they are needed: 16 MiB ahead cost a fifth more processor time than 4 MiB.
+//! A stream's *window* is how far ahead of it has been asked for. It doubles while reads follow
+//! each other, up to what is plenty when the server is near; beyond that only while the line is
+//! long and the reader still has to wait for bytes that are on their way: so it grows to what the
+//! line holds (its bandwidth times its delay), and no further. On a short line who waits, waits for
+//! the processors, and bytes that came too early are no longer in their caches when they are
+//! needed: 16 MiB ahead cost a fifth more processor time than 4 MiB.
 //!
-//! A reader that skips by the same distance three times reads in *steps*: the blocks of the next steps are fetched.
+//! A reader that skips by the same distance three times reads in *steps*: the blocks of the next
+//! steps are fetched.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,10 +29,11 @@ use crate::read_cache::{Ahead, BLOCK, Block};
 const WINDOW_MIN: u64 = BLOCK;
 /// Up to here a window grows by itself.
 const WINDOW_NEAR: u64 = 4 << 20;
-/// Blocks asked for in one request: one thread receives them one after the other, and none has to be woken for each.
+/// Blocks asked for in one request: one thread receives them one after the other, and none has to
+/// be woken for each.
 const RUN_BLOCKS: usize = 4;
-/// Reads of one stream may overtake each other in the kernel by so much: it has up to three requests of a block each on their way, which threads of ours take
-/// in any order.
+/// Reads of one stream may overtake each other in the kernel by so much: it has up to three
+/// requests of a block each on their way, which threads of ours take in any order.
 const SLACK: u64 = 4 * BLOCK;
 /// Equal steps in a row after which the next ones are fetched, and how many.
 const STEPS: u32 = 2;
@@ -56,9 +61,16 @@ impl Sequence {
         start + slack >= self.next && start <= self.next + slack
     }
 
-    /// A read of `start..end`, which had to wait for bytes on their way or not; which ranges of whole
-    /// blocks to fetch now.
-    fn observe(&mut self, start: u64, end: u64, size: u64, window_max: u64, waited: bool) -> Vec<(u64, u64)> {
+    /// A read of `start..end`, which had to wait for bytes on their way or not; which ranges of
+    /// whole blocks to fetch now.
+    fn observe(
+        &mut self,
+        start: u64,
+        end: u64,
+        size: u64,
+        window_max: u64,
+        waited: bool,
+    ) -> Vec<(u64, u64)> {
         if !self.is_followed_by(start) {
             return self.skip(start, end, size);
         }
@@ -79,7 +91,15 @@ impl Sequence {
     fn skip(&mut self, start: u64, end: u64, size: u64) -> Vec<(u64, u64)> {
         let step = start.saturating_sub(self.run);
         let steps = if step > BLOCK && step == self.step { self.steps + 1 } else { 0 };
-        *self = Sequence { next: end, window: 0, until: 0, run: start, step, steps, pace: Pace::default() };
+        *self = Sequence {
+            next: end,
+            window: 0,
+            until: 0,
+            run: start,
+            step,
+            steps,
+            pace: Pace::default(),
+        };
         if steps < STEPS {
             return Vec::new();
         }
@@ -97,7 +117,8 @@ impl Core {
         self.ahead.change(bytes, 0);
     }
 
-    /// Reads `start..end`, which lies in the file, out of what was read ahead; and whether that had to be waited for on a long line.
+    /// Reads `start..end`, which lies in the file, out of what was read ahead; and whether that had
+    /// to be waited for on a long line.
     pub fn read_blocks(
         &self,
         file: &FileBytes,
@@ -109,7 +130,8 @@ impl Core {
         let mut data = file.data.lock();
         let mut waited = false;
         loop {
-            if data.reads.version != status.data_version || cancel.is_some_and(Cancel::is_cancelled) {
+            if data.reads.version != status.data_version || cancel.is_some_and(Cancel::is_cancelled)
+            {
                 return (None, waited);
             }
             let mut freed = 0;
@@ -126,8 +148,16 @@ impl Core {
         }
     }
 
-    /// After a read of `start..end`: asks for what will be read next. `waited`: see [`Core::read_blocks`].
-    pub fn look_ahead(self: &Arc<Self>, open: &Open, status: &Status, start: u64, end: u64, waited: bool) {
+    /// After a read of `start..end`: asks for what will be read next. `waited`: see
+    /// [`Core::read_blocks`].
+    pub fn look_ahead(
+        self: &Arc<Self>,
+        open: &Open,
+        status: &Status,
+        start: u64,
+        end: u64,
+        waited: bool,
+    ) {
         let window_max = self.config.read_ahead_bytes_max as u64;
         let mut sequence = open.sequence.lock();
         let follows = sequence.is_followed_by(start);
@@ -140,29 +170,43 @@ impl Core {
         }
     }
 
-    /// Asks for the blocks of `from..to` that are neither here nor on their way. `fast`: see `admission.rs`.
+    /// Asks for the blocks of `from..to` that are neither here nor on their way. `fast`: see
+    /// `admission.rs`.
     fn fetch_range(self: &Arc<Self>, open: &Open, status: &Status, from: u64, to: u64, fast: bool) {
         let mut data = open.file.data.lock();
         let freed = data.reads.meet(status.data_version);
         self.drop_ahead(freed);
-        let room = self.ahead.limit(self.config.read_cache_bytes_max).saturating_sub(self.ahead.bytes());
-        let missing = (from / BLOCK..to.div_ceil(BLOCK)).filter(|index| !data.reads.blocks.contains_key(index));
+        let room =
+            self.ahead.limit(self.config.read_cache_bytes_max).saturating_sub(self.ahead.bytes());
+        let missing = (from / BLOCK..to.div_ceil(BLOCK))
+            .filter(|index| !data.reads.blocks.contains_key(index));
         let blocks: Vec<u64> = missing.take(room / BLOCK as usize).collect();
         for run in blocks.chunks(RUN_BLOCKS) {
             run.iter().for_each(|index| drop(data.reads.blocks.insert(*index, Block::Coming)));
-            let (core, file, caller) = (Arc::clone(self), Arc::clone(&open.file), open.caller.clone());
+            let (core, file, caller) =
+                (Arc::clone(self), Arc::clone(&open.file), open.caller.clone());
             let (version, run) = (status.data_version, run.to_vec());
             self.readers.run(move || core.fetch_run(&file, &caller, version, &run, fast));
         }
     }
 
     /// Fetches these blocks in one request; each is here as soon as its bytes are.
-    fn fetch_run(self: &Arc<Self>, file: &FileBytes, caller: &Caller, version: u64, blocks: &[u64], fast: bool) {
-        let read = |index: &u64| Call::Read { fid: file.fid, offset: index * BLOCK, length: BLOCK as u32 };
+    fn fetch_run(
+        self: &Arc<Self>,
+        file: &FileBytes,
+        caller: &Caller,
+        version: u64,
+        blocks: &[u64],
+        fast: bool,
+    ) {
+        let read =
+            |index: &u64| Call::Read { fid: file.fid, offset: index * BLOCK, length: BLOCK as u32 };
         let mut calls: Vec<Call> = blocks.iter().map(read).collect();
         let request = as_caller(caller, None);
         if calls.iter_mut().try_for_each(|call| self.settle(&request, call)).is_err() {
-            return blocks.iter().for_each(|index| self.block_came(file, (version, 0), *index, None, fast));
+            return blocks
+                .iter()
+                .for_each(|index| self.block_came(file, (version, 0), *index, None, fast));
         }
         let (snapshot, place, life) = (self.begin(), self.lives.place(), self.lives.life());
         let asked = Instant::now();
@@ -184,7 +228,8 @@ impl Core {
         });
     }
 
-    /// A block that was on its way is here, or will not come: then whoever reads it asks for it himself.
+    /// A block that was on its way is here, or will not come: then whoever reads it asks for it
+    /// himself.
     fn block_came(
         self: &Arc<Self>,
         file: &FileBytes,
@@ -201,7 +246,9 @@ impl Core {
             };
             if let Some((bytes, _)) = answer.as_ref().filter(fits) {
                 self.ahead.change(0, bytes.len());
-                data.reads.blocks.insert(index, Block::Here { left: bytes.len(), data: bytes.clone() });
+                data.reads
+                    .blocks
+                    .insert(index, Block::Here { left: bytes.len(), data: bytes.clone() });
             }
         }
         file.moved.notify_all();
@@ -213,7 +260,8 @@ impl Core {
         }
     }
 
-    /// Keeps bytes on disk, soon, which were asked for in this life of the server; not if the disk is slower than the line.
+    /// Keeps bytes on disk, soon, which were asked for in this life of the server; not if the disk
+    /// is slower than the line.
     pub fn store(self: &Arc<Self>, status: &Status, life: u64, offset: u64, bytes: &Bytes) {
         let length = bytes.len();
         if self.disk().is_none() || self.filling.bytes() > self.filling.limit(FILLING_BYTES_MAX) {
@@ -245,7 +293,10 @@ mod tests {
         for i in 0..200 {
             fetched.extend(sequence.observe(i * 128 * K, (i + 1) * 128 * K, size, 16 << 20, false));
         }
-        assert!(fetched.windows(2).all(|pair| pair[0].1 == pair[1].0), "each block once, without gaps");
+        assert!(
+            fetched.windows(2).all(|pair| pair[0].1 == pair[1].0),
+            "each block once, without gaps"
+        );
         assert!(fetched.iter().all(|(from, to)| from % BLOCK == 0 && to % BLOCK == 0));
         let ahead = fetched.last().expect("fetched").1 - 200 * 128 * K;
         assert!((2 << 20..=5 << 20).contains(&ahead), "{ahead} ahead at the end");
@@ -263,7 +314,10 @@ mod tests {
             // Only the first reads of all are no stream yet.
             assert!(first == 0 || sequence.window > 0, "the stream broke before {first}");
         }
-        assert!(fetched.windows(2).all(|pair| pair[0].1 <= pair[1].0), "no block twice: {fetched:?}");
+        assert!(
+            fetched.windows(2).all(|pair| pair[0].1 <= pair[1].0),
+            "no block twice: {fetched:?}"
+        );
         assert_eq!(sequence.window, most);
     }
 
@@ -291,13 +345,18 @@ mod tests {
     fn equal_steps_are_foreseen() {
         let mut sequence = Sequence::default();
         let (size, step) = (1 << 30, 10 << 20);
-        let fetched: Vec<_> =
-            (1..6u64).map(|i| sequence.observe(i * step, i * step + 64 * K, size, 4 << 20, false)).collect();
+        let fetched: Vec<_> = (1..6u64)
+            .map(|i| sequence.observe(i * step, i * step + 64 * K, size, 4 << 20, false))
+            .collect();
         assert!(fetched[..2].iter().all(Vec::is_empty), "{fetched:?}");
         let first: Vec<u64> = fetched[2].iter().map(|(from, _)| *from).collect();
         assert_eq!(first, [4 * step, 5 * step, 6 * step, 7 * step]);
         assert_eq!(fetched[3], [(8 * step, 8 * step + BLOCK)]);
-        assert_eq!(sequence.observe(7 * step, 7 * step + 64 * K, size, 4 << 20, false), [], "another step");
+        assert_eq!(
+            sequence.observe(7 * step, 7 * step + 64 * K, size, 4 << 20, false),
+            [],
+            "another step"
+        );
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! What is at hand of one file for reading: blocks that were read ahead, and the body's descriptor with its checksums.
+//! What is at hand of one file for reading: blocks that were read ahead, and the body's descriptor
+//! with its checksums.
 //!
-//! Both belong to one data version of the file. Whoever uses them compares it with a status that is valid, so a break
-//! needs to do nothing here. A write of ours takes the version along if it was the only change (`previous` is our version).
+//! Both belong to one data version of the file. Whoever uses them compares it with a status that is
+//! valid, so a break needs to do nothing here. A write of ours takes the version along if it was
+//! the only change (`previous` is our version).
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -12,14 +14,16 @@ use bytes::Bytes;
 
 use crate::verified_blocks::VerifiedBlocks;
 
-/// What is read ahead at once, aligned: as much as the kernel asks for in one request, so that a stream's reads are each one block.
+/// What is read ahead at once, aligned: as much as the kernel asks for in one request, so that a
+/// stream's reads are each one block.
 pub(crate) const BLOCK: u64 = 1 << 20;
 /// Bytes that one checksum of a body covers. Source: docs/spec/store.md.
 pub(crate) const SUMMED: u64 = 16 << 10;
 /// Checksums that are kept and dropped together: those of one MiB.
 pub(crate) const GROUP: u64 = 64;
 
-/// From this delay on a line may hold more than a window that grew by itself: 4 MiB in 2 ms are 2 GB/s.
+/// From this delay on a line may hold more than a window that grew by itself: 4 MiB in 2 ms are 2
+/// GB/s.
 const FAR: Duration = Duration::from_millis(2);
 
 /// A block that is read ahead.
@@ -27,7 +31,8 @@ pub(crate) enum Block {
     Coming,
     Here {
         data: Bytes,
-        /// Bytes that nobody read yet. The kernel keeps what it read, so a block that was read whole is dropped.
+        /// Bytes that nobody read yet. The kernel keeps what it read, so a block that was read
+        /// whole is dropped.
         left: usize,
     },
 }
@@ -67,7 +72,8 @@ impl ReadCache {
         self.delay = Some(self.delay.map_or(delay, |least| least.min(delay)));
     }
 
-    /// Whether the server, or its disk, is far away: what is asked for is long on its way, however little else is.
+    /// Whether the server, or its disk, is far away: what is asked for is long on its way, however
+    /// little else is.
     pub fn is_far(&self) -> bool {
         self.delay.is_some_and(|delay| delay >= FAR)
     }
@@ -83,7 +89,8 @@ impl ReadCache {
 
     /// A write of ours was applied. Returns the bytes let go.
     pub fn wrote(&mut self, start: u64, end: u64, previous: u64, version: u64) -> usize {
-        self.body = self.body.take().filter(|body| body.version == previous || body.version >= version);
+        self.body =
+            self.body.take().filter(|body| body.version == previous || body.version >= version);
         if let Some(body) = self.body.as_mut().filter(|body| body.version == previous) {
             body.version = version;
             let touched = start / (SUMMED * GROUP)..=end.saturating_sub(1) / (SUMMED * GROUP);
@@ -99,15 +106,16 @@ impl ReadCache {
         let mut freed = 0;
         self.blocks.retain(|index, block| {
             // What is still coming was asked for under the old version and will be refused.
-            let keep = matches!(block, Block::Here { .. }) && (end <= index * BLOCK || start >= (index + 1) * BLOCK);
+            let keep = matches!(block, Block::Here { .. })
+                && (end <= index * BLOCK || start >= (index + 1) * BLOCK);
             freed += if keep { 0 } else { block.len() };
             keep
         });
         freed
     }
 
-    /// Reads `start..end` of a file of `size` bytes out of the blocks; those that were read whole go. The bytes let go are
-    /// added to `freed`.
+    /// Reads `start..end` of a file of `size` bytes out of the blocks; those that were read whole
+    /// go. The bytes let go are added to `freed`.
     pub fn read(&mut self, start: u64, end: u64, size: u64, freed: &mut usize) -> Ahead {
         let indices = start / BLOCK..=(end - 1) / BLOCK;
         for index in indices.clone() {
@@ -115,7 +123,8 @@ impl ReadCache {
                 None => return Ahead::Missing,
                 Some(Block::Coming) => return Ahead::Coming,
                 Some(Block::Here { data, .. })
-                    if (index * BLOCK + data.len() as u64) < end.min((index + 1) * BLOCK).min(size) =>
+                    if (index * BLOCK + data.len() as u64)
+                        < end.min((index + 1) * BLOCK).min(size) =>
                 {
                     return Ahead::Missing;
                 }
@@ -124,9 +133,12 @@ impl ReadCache {
         }
         let mut parts = Vec::new();
         for index in indices {
-            let Some(Block::Here { data, left }) = self.blocks.get_mut(&index) else { return Ahead::Missing };
+            let Some(Block::Here { data, left }) = self.blocks.get_mut(&index) else {
+                return Ahead::Missing;
+            };
             let base = index * BLOCK;
-            let (lo, hi) = (start.max(base) - base, (end.min(base + BLOCK) - base).min(data.len() as u64));
+            let (lo, hi) =
+                (start.max(base) - base, (end.min(base + BLOCK) - base).min(data.len() as u64));
             let part = data.slice(lo.min(hi) as usize..hi as usize);
             *left = left.saturating_sub(part.len());
             let done = *left == 0;
@@ -178,7 +190,10 @@ mod tests {
         assert!(matches!(reads.read(0, BLOCK - 1, size, &mut freed), Ahead::Data(_)));
         assert_eq!(freed, BLOCK as usize, "the first block was read whole, in two parts");
         assert!(matches!(reads.read(0, 1, size, &mut freed), Ahead::Missing));
-        assert!(matches!(reads.read(2 * BLOCK - 1, 2 * BLOCK + 1, size, &mut freed), Ahead::Coming));
+        assert!(matches!(
+            reads.read(2 * BLOCK - 1, 2 * BLOCK + 1, size, &mut freed),
+            Ahead::Coming
+        ));
     }
 
     #[test]
@@ -198,7 +213,11 @@ mod tests {
     fn our_write_takes_the_rest_along_and_a_strange_one_does_not() {
         let mut ours = reads();
         assert_eq!(ours.wrote(BLOCK, BLOCK + 1, 5, 6), BLOCK as usize);
-        assert_eq!((ours.version, ours.blocks.len()), (6, 1), "block 0 stays, what was coming does not");
+        assert_eq!(
+            (ours.version, ours.blocks.len()),
+            (6, 1),
+            "block 0 stays, what was coming does not"
+        );
         let mut strange = reads();
         assert_eq!(strange.wrote(BLOCK, BLOCK + 1, 6, 7), 2 * BLOCK as usize);
         assert_eq!((strange.version, strange.blocks.len()), (7, 0));

@@ -20,7 +20,8 @@ pub struct Attributes {
     pub stamp: Stamp,
 }
 
-/// A name that was found or made. It counts as one reference of the kernel, until [`crate::Venus::forget`].
+/// A name that was found or made. It counts as one reference of the kernel, until
+/// [`crate::Venus::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryReply {
     /// What it names.
@@ -73,10 +74,11 @@ pub struct OpenMode {
 pub struct OpenReply {
     /// The handle.
     pub handle: OpenHandle,
-    /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an append lands, and of a new file that is only written
-    /// it would ask for attributes first.
+    /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an
+    /// append lands, and of a new file that is only written it would ask for attributes first.
     pub direct: bool,
-    /// Its closing need not be told before it returns ([`crate::Venus::flush`]), only afterwards ([`crate::Venus::release`]).
+    /// Its closing need not be told before it returns ([`crate::Venus::flush`]), only afterwards
+    /// ([`crate::Venus::release`]).
     pub quiet: bool,
     /// The kernel reads and writes this body itself.
     pub backing: Option<Backing>,
@@ -102,7 +104,8 @@ pub struct ListEntry {
     pub kind: Kind,
     /// Where to go on behind it.
     pub cookie: u64,
-    /// With `plus`: its status. Counts no reference: whoever hands it to the kernel says so with [`crate::Venus::remember`].
+    /// With `plus`: its status. Counts no reference: whoever hands it to the kernel says so with
+    /// [`crate::Venus::remember`].
     pub status: Option<Status>,
     /// The kernel may keep the status until told otherwise.
     pub cacheable: bool,

@@ -1,9 +1,11 @@
 //! What users of this machine may do in a volume where access lists decide.
 //!
-//! Rights are a directory's, and those of the files in it that have no list of their own, as their status says. They are asked for once for each directory and user, and hold while everything else that is known of
-//! the directory holds and the server has not broken what it promised about rights in the volume ([`Fid::rights`]): it does when any list changes, when anything
-//! moves to another directory, and when somebody becomes a member of a group or ceases to be one. Then all of them are forgotten, and the kernel forgets what it
-//! made of them.
+//! Rights are a directory's, and those of the files in it that have no list of their own, as their
+//! status says. They are asked for once for each directory and user, and hold while everything else
+//! that is known of the directory holds and the server has not broken what it promised about rights
+//! in the volume ([`Fid::rights`]): it does when any list changes, when anything moves to another
+//! directory, and when somebody becomes a member of a group or ceases to be one. Then all of them
+//! are forgotten, and the kernel forgets what it made of them.
 
 use std::collections::HashMap;
 
@@ -68,7 +70,8 @@ impl KnownRights {
         known.push((uid, rights));
     }
 
-    /// Something was made in `dir`, whose list decides for it, or a copy of which is its own: so its maker may do there what he may in `dir`. As its owner he may do no less.
+    /// Something was made in `dir`, whose list decides for it, or a copy of which is its own: so
+    /// its maker may do there what he may in `dir`. As its owner he may do no less.
     pub fn made_in(&mut self, dir: Fid, made: &Status, uid: u32) {
         if made.kind != Kind::Directory {
             self.rule(made.fid, dir);
@@ -125,7 +128,8 @@ impl Venus {
         ruler.and_then(|dir| tables.rights.rights.get(&dir).cloned()).unwrap_or_default()
     }
 
-    /// The number of the user or group with this name, or the name of the one with this number; `None`: nobody is.
+    /// The number of the user or group with this name, or the name of the one with this number;
+    /// `None`: nobody is.
     ///
     /// # Errors
     /// As the service says.
@@ -136,8 +140,13 @@ impl Venus {
             None => PtsCall::Numbers { names: vec![who.to_owned()] },
         };
         let call = Call::Pts { on_behalf: None, call: Box::new(call) };
-        let Answer::Names { names, .. } = self.core.call(request, call)? else { return Err(Error::Protocol) };
-        let found = names.into_iter().next().filter(|(id, name)| *id != PrincipalId::NONE && !name.is_empty());
+        let Answer::Names { names, .. } = self.core.call(request, call)? else {
+            return Err(Error::Protocol);
+        };
+        let found = names
+            .into_iter()
+            .next()
+            .filter(|(id, name)| *id != PrincipalId::NONE && !name.is_empty());
         Ok(found.map(|(id, name)| if number.is_some() { name } else { id.to_string() }))
     }
 
@@ -152,7 +161,8 @@ impl Venus {
         }
     }
 
-    /// Gives a directory or file this list, or takes its own away; `instead_of`: where the list with this sum decides.
+    /// Gives a directory or file this list, or takes its own away; `instead_of`: where the list
+    /// with this sum decides.
     ///
     /// # Errors
     /// `Conflict`: another one does; as the service says.
@@ -174,7 +184,11 @@ impl Venus {
 }
 
 impl Core {
-    pub(crate) fn rights(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
+    pub(crate) fn rights(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+    ) -> Result<(Rights, Stamp), Error> {
         let uid = request.caller.uid;
         let (snapshot, stamp, logins) = {
             let tables = self.tables.lock();

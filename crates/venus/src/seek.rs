@@ -1,13 +1,13 @@
-//! Where data and holes are. Of a file without holes its status says so: programs that look for holes in every file that they read
-//! (`grep`, `cp`) then ask the server nothing.
+//! Where data and holes are. Of a file without holes its status says so: programs that look for
+//! holes in every file that they read (`grep`, `cp`) then ask the server nothing.
 
 use types::{Answer, Call, Fault, Fid, SeekWhat, Status};
 
 use crate::core::Core;
 use crate::{Error, OpenHandle, RequestContext, Venus};
 
-/// The answer for a file of this status, if it can be said without looking: every block that is no hole is charged, so what is
-/// charged for as many bytes as there are has none.
+/// The answer for a file of this status, if it can be said without looking: every block that is no
+/// hole is charged, so what is charged for as many bytes as there are has none.
 fn of_dense(status: &Status, offset: u64, what: SeekWhat) -> Option<Result<u64, Error>> {
     if status.used < status.size {
         return None;
@@ -45,7 +45,10 @@ impl Venus {
         if let Some(found) = self.core.seek_here(open.file.fid, offset, what) {
             return found;
         }
-        match self.core.call(&open.request(request), Call::Seek { fid: open.file.fid, offset, what })? {
+        match self
+            .core
+            .call(&open.request(request), Call::Seek { fid: open.file.fid, offset, what })?
+        {
             Answer::Offset(offset) => Ok(offset),
             _ => Err(Error::Protocol),
         }

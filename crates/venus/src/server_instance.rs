@@ -1,8 +1,11 @@
-//! The server's lives. Each has a boot verifier, which changes when the server may have lost what was not stable.
+//! The server's lives. Each has a boot verifier, which changes when the server may have lost what
+//! was not stable.
 //!
-//! What it lost is found before anybody here is given what it has now: whoever wrote bytes goes on reading them (`unstable_writes.rs`), and what else is lost is told
-//! (`unstable_metadata.rs`). So each answer is looked at, since one to an earlier question may come before the session says that the server restarted; and who reads
-//! begins again if something was found lost meanwhile. Another server, to which the volume moved, has lost nothing.
+//! What it lost is found before anybody here is given what it has now: whoever wrote bytes goes on
+//! reading them (`unstable_writes.rs`), and what else is lost is told (`unstable_metadata.rs`). So
+//! each answer is looked at, since one to an earlier question may come before the session says that
+//! the server restarted; and who reads begins again if something was found lost meanwhile. Another
+//! server, to which the volume moved, has lost nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

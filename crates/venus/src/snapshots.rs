@@ -1,13 +1,15 @@
-//! `.snapshots`: a directory that every root of a writable volume has, and that no listing shows. In it each snapshot of the volume is a mount point that leads to it, under the name
-//! that it was given.
+//! `.snapshots`: a directory that every root of a writable volume has, and that no listing shows.
+//! In it each snapshot of the volume is a mount point that leads to it, under the name that it was
+//! given.
 //!
-//! It is made up here, from what the volume's server says when somebody looks (`VolumeCall::Examine`), so it takes no promise and nothing of it is kept. A file that was called so
-//! before comes first.
+//! It is made up here, from what the volume's server says when somebody looks
+//! (`VolumeCall::Examine`), so it takes no promise and nothing of it is kept. A file that was
+//! called so before comes first.
 
 use bytes::Bytes;
 use types::{
-    Answer, Call, Fault, Fid, Kind, Name, Status, Timestamp, Uniquifier, VnodeNo, VolumeCall, VolumeId, VolumeInfo,
-    VolumeKind, WhichVolume,
+    Answer, Call, Fault, Fid, Kind, Name, Status, Timestamp, Uniquifier, VnodeNo, VolumeCall,
+    VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::core::Core;
@@ -18,7 +20,8 @@ use crate::{Error, RequestContext};
 const NAME: &[u8] = b".snapshots";
 /// Between the name of a volume and what its snapshot is called.
 const INFIX: &[u8] = b".snapshot.";
-/// Numbers from here on are made up. No volume has so many files, and the mount's numbers end a bit higher.
+/// Numbers from here on are made up. No volume has so many files, and the mount's numbers end a bit
+/// higher.
 const FIRST: u64 = 1 << 47;
 const DIRECTORY: VnodeNo = VnodeNo(FIRST + 1);
 
@@ -63,28 +66,37 @@ fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
 
 /// What a snapshot is called in it: what was said when it was made, or the whole name.
 fn label(volume: &Name, snapshot: &Name) -> Option<Name> {
-    let rest = snapshot.as_bytes().strip_prefix(volume.as_bytes()).and_then(|rest| rest.strip_prefix(INFIX));
+    let rest = snapshot
+        .as_bytes()
+        .strip_prefix(volume.as_bytes())
+        .and_then(|rest| rest.strip_prefix(INFIX));
     Name::new(rest.filter(|rest| !rest.is_empty()).unwrap_or(snapshot.as_bytes())).ok()
 }
 
 impl Core {
-    /// The snapshots of the volume, each with what it is called here, in the order of their numbers; and the volume.
+    /// The snapshots of the volume, each with what it is called here, in the order of their
+    /// numbers; and the volume.
     fn snapshots(
         &self,
         request: &RequestContext<'_>,
         volume: VolumeId,
     ) -> Result<(VolumeInfo, Vec<(Name, VolumeInfo)>), Error> {
         let call = Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(volume) });
-        let Answer::Volumes { volumes, .. } = self.call(request, call)? else { return Err(Error::Protocol) };
+        let Answer::Volumes { volumes, .. } = self.call(request, call)? else {
+            return Err(Error::Protocol);
+        };
         let mut volumes = volumes.into_iter();
         let own = volumes.next().ok_or(Fault::NoVolume)?;
-        let shown = volumes.filter(|other| other.kind == VolumeKind::Snapshot && other.tree == own.tree);
-        let mut shown: Vec<_> = shown.filter_map(|other| Some((label(&own.name, &other.name)?, other))).collect();
+        let shown =
+            volumes.filter(|other| other.kind == VolumeKind::Snapshot && other.tree == own.tree);
+        let mut shown: Vec<_> =
+            shown.filter_map(|other| Some((label(&own.name, &other.name)?, other))).collect();
         shown.sort_unstable_by_key(|(_, info)| info.id);
         Ok((own, shown))
     }
 
-    /// What a name means here, if it is looked up in what is made up or is its name. `None`: neither.
+    /// What a name means here, if it is looked up in what is made up or is its name. `None`:
+    /// neither.
     pub(crate) fn find_snapshot(
         &self,
         request: &RequestContext<'_>,
@@ -119,7 +131,11 @@ impl Core {
     }
 
     /// The status of what is made up.
-    pub(crate) fn snapshot_status(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Attributes, Error> {
+    pub(crate) fn snapshot_status(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+    ) -> Result<Attributes, Error> {
         let (own, shown) = self.snapshots(request, fid.volume)?;
         let status = if fid == directory(fid.volume) {
             status(fid, Kind::Directory, own.created)
@@ -131,7 +147,11 @@ impl Core {
     }
 
     /// Where a mount point that is made up leads.
-    pub(crate) fn snapshot_target(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Bytes, Error> {
+    pub(crate) fn snapshot_target(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+    ) -> Result<Bytes, Error> {
         let (_, shown) = self.snapshots(request, fid.volume)?;
         let info = of(fid, &shown).ok_or(Fault::Stale)?;
         Ok([b"#", info.name.as_bytes()].concat().into())
@@ -149,7 +169,15 @@ impl Core {
         let entry = |(name, info): (Name, VolumeInfo)| {
             let fid = point(dir.volume, info.id);
             let status = plus.then(|| status(fid, Kind::MountPoint, info.created));
-            ListEntry { name, fid, kind: Kind::MountPoint, cookie: info.id.0, status, cacheable: false, target: None }
+            ListEntry {
+                name,
+                fid,
+                kind: Kind::MountPoint,
+                cookie: info.id.0,
+                status,
+                cacheable: false,
+                target: None,
+            }
         };
         let entries = shown.into_iter().filter(|(_, info)| info.id.0 > cookie).map(entry).collect();
         Ok(DirListing { entries, end: true, names_cacheable: false, stamp: self.stamp() })
@@ -170,15 +198,27 @@ mod tests {
         let of = |volume: &str, snapshot: &str| label(&name(volume), &name(snapshot)).unwrap();
         assert_eq!(of("home.joe", "home.joe.snapshot.monday"), name("monday"));
         assert_eq!(of("home.joe", "before-the-move"), name("before-the-move"));
-        assert_eq!(of("home.joe", "home.joe.snapshot."), name("home.joe.snapshot."), "no name is empty");
+        assert_eq!(
+            of("home.joe", "home.joe.snapshot."),
+            name("home.joe.snapshot."),
+            "no name is empty"
+        );
     }
 
     #[test]
     fn what_is_made_up_is_nothing_else() {
         let volume = VolumeId(0x2000_0001);
         assert!(is_made_up(directory(volume)) && is_made_up(point(volume, VolumeId(7))));
-        assert!(!is_made_up(Fid::CURRENT) && !is_made_up(Fid::root(volume)) && !is_made_up(Fid::rights(volume)));
+        assert!(
+            !is_made_up(Fid::CURRENT)
+                && !is_made_up(Fid::root(volume))
+                && !is_made_up(Fid::rights(volume))
+        );
         assert_ne!(directory(volume), point(volume, VolumeId(0)));
-        assert_eq!((DIRECTORY.0 % 2, point(volume, VolumeId(9)).vnode.0 % 2), (1, 0), "directories are odd");
+        assert_eq!(
+            (DIRECTORY.0 % 2, point(volume, VolumeId(9)).vnode.0 % 2),
+            (1, 0),
+            "directories are odd"
+        );
     }
 }

@@ -1,11 +1,15 @@
 //! Changes of names and of status that the server acknowledged as *unstable*: it may lose them.
 //!
-//! Model. Bytes that a server loses are sent again (`unstable_writes.rs`). A change of names or of status is not: others may have changed the same since, or built upon
-//! it. So who makes sure of it hears that it is lost. Each acknowledged change is noted with the boot verifier under which its answer came. A commit whose
-//! answer comes under the same verifier makes it stable; one under another finds it lost, as is a delegated change that was answered here and never landed.
-//! What goes to another server with its volume is stable there. A server on this machine is lost together with who would ask.
+//! Model. Bytes that a server loses are sent again (`unstable_writes.rs`). A change of names or of
+//! status is not: others may have changed the same since, or built upon it. So who makes sure of it
+//! hears that it is lost. Each acknowledged change is noted with the boot verifier under which its
+//! answer came. A commit whose answer comes under the same verifier makes it stable; one under
+//! another finds it lost, as is a delegated change that was answered here and never landed. What
+//! goes to another server with its volume is stable there. A server on this machine is lost
+//! together with who would ask.
 //!
-//! Who hears: each handle that has the file open, otherwise (and of a directory) who asks first, as with errors of a local file system.
+//! Who hears: each handle that has the file open, otherwise (and of a directory) who asks first, as
+//! with errors of a local file system.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +35,8 @@ pub(crate) struct Unsaved(Mutex<State>);
 struct Noted {
     clock: u64,
     verifier: BootVerifier,
-    /// Its body was changed too: something was cut off, say. That is stable after a commit of the file itself, or of all.
+    /// Its body was changed too: something was cut off, say. That is stable after a commit of the
+    /// file itself, or of all.
     body: bool,
 }
 
@@ -60,7 +65,9 @@ impl MetadataSubject {
         let subject = MetadataSubject { body: false, unnamed: None };
         match call {
             Call::Write { .. } => None,
-            Call::SetStatus { change, .. } => Some(MetadataSubject { body: change.size.is_some(), ..subject }),
+            Call::SetStatus { change, .. } => {
+                Some(MetadataSubject { body: change.size.is_some(), ..subject })
+            }
             Call::Allocate { .. } => Some(MetadataSubject { body: true, ..subject }),
             Call::SetAcl { fid, .. } => Some(MetadataSubject { unnamed: Some(*fid), ..subject }),
             call => call.changes().then_some(subject),
@@ -120,7 +127,9 @@ impl Core {
         let Some(now) = reply.verifier else { return };
         let mut lost = Vec::new();
         self.unsaved.0.lock().noted.retain(|fid, noted| {
-            let is_asked = fid.volume == of.volume && noted.clock <= point.0 && (whole || !noted.body || *fid == of);
+            let is_asked = fid.volume == of.volume
+                && noted.clock <= point.0
+                && (whole || !noted.body || *fid == of);
             if is_asked && noted.verifier != now {
                 lost.push(*fid);
             }
@@ -146,7 +155,8 @@ impl Core {
         if fids.is_empty() {
             return;
         }
-        tracing::warn!(first = %fids[0], files = fids.len(), "changes of names or status that were not stable are lost");
+        tracing::warn!(first = %fids[0], files = fids.len(), "changes of names or status that \
+            were not stable are lost");
         self.unsaved.0.lock().untold = true;
         for fid in fids {
             match self.file_of(*fid).filter(|_| self.is_open(*fid)) {

@@ -1,9 +1,12 @@
 //! What the server acknowledged as *unstable*: it may lose that, so it is kept here until a commit.
 //!
-//! Model. A file's kept bytes belong to one boot verifier of the server. If the server answers under another one, it lost them, and they are sent again. A commit
-//! *asks* about all that is kept when it begins; what is written meanwhile is kept beside it, and is newer. One commit of a file asks at a time: two
-//! would each know a part of what was lost, and neither which bytes are the newer ones. What was lost goes below everything that was written since, wherever
-//! that is (`dirty`, `flying`, `sealed`, kept). What is cut off is taken out before the cut is sent; what went to another server with its volume is stable there.
+//! Model. A file's kept bytes belong to one boot verifier of the server. If the server answers
+//! under another one, it lost them, and they are sent again. A commit *asks* about all that is kept
+//! when it begins; what is written meanwhile is kept beside it, and is newer. One commit of a file
+//! asks at a time: two would each know a part of what was lost, and neither which bytes are the
+//! newer ones. What was lost goes below everything that was written since, wherever that is
+//! (`dirty`, `flying`, `sealed`, kept). What is cut off is taken out before the cut is sent; what
+//! went to another server with its volume is stable there.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -86,8 +89,11 @@ impl Kept {
     /// Takes out what lies in the range.
     fn cut(&mut self, start: u64, end: u64) -> Cut {
         let take = |part: &mut Extents| {
-            let gone =
-                part.within(start, end).into_iter().map(|(offset, data)| Chunk { offset, data, first: 0 }).collect();
+            let gone = part
+                .within(start, end)
+                .into_iter()
+                .map(|(offset, data)| Chunk { offset, data, first: 0 })
+                .collect();
             part.carve(start, end);
             gone
         };
@@ -177,8 +183,14 @@ impl Core {
         Err(Error::TimedOut)
     }
 
-    /// A commit of a file, or of its `whole` volume, which makes what the server has of the volume's names stable too.
-    pub fn call_commit(&self, request: &RequestContext<'_>, fid: Fid, whole: bool) -> Result<Answer, Error> {
+    /// A commit of a file, or of its `whole` volume, which makes what the server has of the
+    /// volume's names stable too.
+    pub fn call_commit(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        whole: bool,
+    ) -> Result<Answer, Error> {
         let call = if whole { Call::CommitVolume { fid } } else { Call::Commit { fid } };
         let point = self.unsaved.point();
         let reply = self.call_with_body(request, call)?;
@@ -186,7 +198,8 @@ impl Core {
         Ok(reply.answer)
     }
 
-    /// Asks about what is kept, once all that is not newer than `until` is at the server: another commit may have found it lost meanwhile.
+    /// Asks about what is kept, once all that is not newer than `until` is at the server: another
+    /// commit may have found it lost meanwhile.
     fn begin_commit<'a>(
         &self,
         request: &RequestContext<'_>,
@@ -205,11 +218,13 @@ impl Core {
         }
     }
 
-    /// One commit for everything that is acknowledged and not stable, but for files that somebody commits already.
+    /// One commit for everything that is acknowledged and not stable, but for files that somebody
+    /// commits already.
     pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
         let files: Vec<Arc<FileBytes>> =
             self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
-        let turns: Vec<_> = files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
+        let turns: Vec<_> =
+            files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
         turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
         let files = turns.iter().map(|(file, _)| file.fid.volume);
         let mut volumes: Vec<Fid> = files.chain(self.unsaved.volumes()).map(Fid::root).collect();
@@ -236,7 +251,8 @@ impl Core {
         now.is_some() && lost.is_empty() && !was_lost
     }
 
-    /// The server is under this verifier now; whether it lost something that was written into the file.
+    /// The server is under this verifier now; whether it lost something that was written into the
+    /// file.
     pub fn find_lost_bytes(&self, file: &FileBytes, now: BootVerifier) -> bool {
         let mut data = file.data.lock();
         let lost = self.change_kept(&mut data, |kept| kept.lost(now));
@@ -246,7 +262,8 @@ impl Core {
 
     fn send_lost(&self, file: &FileBytes, data: &mut Data, lost: &[Chunk]) {
         if !lost.is_empty() {
-            tracing::warn!(fid = %file.fid, chunks = lost.len(), "server lost unstable data; sending it again");
+            tracing::warn!(fid = %file.fid, chunks = lost.len(), "server lost unstable data; \
+                sending it again");
             data.send_older(lost);
             file.account(data, &self.unsent);
         }
@@ -260,7 +277,8 @@ impl Core {
         result
     }
 
-    /// What lies in the range is about to be cut off or punched out, and is not to be sent again; nor is anything that was written there before.
+    /// What lies in the range is about to be cut off or punched out, and is not to be sent again;
+    /// nor is anything that was written there before.
     pub fn cut_kept(
         &self,
         request: &RequestContext<'_>,

@@ -1,4 +1,5 @@
-//! The cache manager as a whole: its life, and the order between replies into the kernel and breaks.
+//! The cache manager as a whole: its life, and the order between replies into the kernel and
+//! breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,12 +40,17 @@ impl Venus {
         let core = Arc::new(Core::new(common, remote, config, own_locks)?);
         let _ = core.this.set(Arc::downgrade(&core));
         let busy = Arc::clone(&core);
-        let janitor = std::thread::Builder::new().name("venus-janitor".into()).spawn(move || busy.look_after())?;
+        let janitor = std::thread::Builder::new()
+            .name("venus-janitor".into())
+            .spawn(move || busy.look_after())?;
         let sending = Arc::clone(&core);
-        let flusher =
-            std::thread::Builder::new().name("venus-journal".into()).spawn(move || sending.flush_journal())?;
+        let flusher = std::thread::Builder::new()
+            .name("venus-journal".into())
+            .spawn(move || sending.flush_journal())?;
         let asleep = Arc::downgrade(&core);
-        clock::when_it_jumps(Box::new(move || asleep.upgrade().is_some_and(|core| core.wake_janitor())));
+        clock::when_it_jumps(Box::new(move || {
+            asleep.upgrade().is_some_and(|core| core.wake_janitor())
+        }));
         core.remote.set_events(Arc::new(EventListener(Arc::downgrade(&core))));
         Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
     }
@@ -54,21 +60,23 @@ impl Venus {
         *self.core.invalidate.write() = invalidate;
     }
 
-    /// Runs `reply`, which writes a reply into the kernel, with whether the answer stamped `stamp` may still be cached there.
-    /// Breaks wait until it is done, so that their notifications come behind it. It must not call into venus.
+    /// Runs `reply`, which writes a reply into the kernel, with whether the answer stamped `stamp`
+    /// may still be cached there. Breaks wait until it is done, so that their notifications come
+    /// behind it. It must not call into venus.
     pub fn answering<R>(&self, stamp: Stamp, reply: impl FnOnce(bool) -> R) -> R {
         let breaks = self.core.gate.read();
         reply(*breaks == stamp.0)
     }
 
-    /// For how long the kernel may keep what it is told now, if nothing more is heard. `None`: until it
-    /// is taken back. Over a network that is what is left of the lease: if this process is stopped, the
-    /// kernel must not go on answering for it when the server has given it up (CB-4).
+    /// For how long the kernel may keep what it is told now, if nothing more is heard. `None`:
+    /// until it is taken back. Over a network that is what is left of the lease: if this process is
+    /// stopped, the kernel must not go on answering for it when the server has given it up (CB-4).
     pub fn kernel_keeps_for(&self) -> Option<Duration> {
         if self.is_beside_server() {
             return None;
         }
-        let until = Time::from_start(Duration::from_nanos(self.core.trusted_until.load(Ordering::Acquire)));
+        let until =
+            Time::from_start(Duration::from_nanos(self.core.trusted_until.load(Ordering::Acquire)));
         Some(until.since(clock::now()))
     }
 
@@ -77,7 +85,8 @@ impl Venus {
         self.core.remote.passes_descriptors()
     }
 
-    /// How many answers were given here that the server then gave otherwise: none, or something is wrong (DE-5).
+    /// How many answers were given here that the server then gave otherwise: none, or something is
+    /// wrong (DE-5).
     pub fn differences(&self) -> u64 {
         self.core.differences.load(Ordering::Acquire)
     }
@@ -88,7 +97,8 @@ impl Venus {
     /// As the service says, or that a file could not be sent.
     pub fn syncfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
-        let files: Vec<_> = core.files().into_iter().filter(|file| file.fid.volume == fid.volume).collect();
+        let files: Vec<_> =
+            core.files().into_iter().filter(|file| file.fid.volume == fid.volume).collect();
         for file in &files {
             core.send_all(file, request.cancel)?;
         }
@@ -101,7 +111,8 @@ impl Venus {
         core.tell_any_lost()
     }
 
-    /// Everything that was answered here is at the server, as far as it takes it: what it refuses is told to those who wrote it.
+    /// Everything that was answered here is at the server, as far as it takes it: what it refuses
+    /// is told to those who wrote it.
     ///
     /// # Errors
     /// `Interrupted`.
@@ -115,8 +126,8 @@ impl Venus {
         core.drain_all(request.cancel)
     }
 
-    /// Everything that was answered here is at the server and stable. Asks the server nothing if it was before. Waits for a server
-    /// that is away: what it does not know yet is nowhere else.
+    /// Everything that was answered here is at the server and stable. Asks the server nothing if it
+    /// was before. Waits for a server that is away: what it does not know yet is nowhere else.
     ///
     /// # Errors
     /// The first error of a write that came to light here.
@@ -132,19 +143,21 @@ impl Venus {
         result = result.and(core.drain_all(None));
         for (file, before) in files.iter().zip(errors) {
             let data = file.data.lock();
-            let failed = if data.errors > before { data.error.clone().map_or(Ok(()), Err) } else { Ok(()) };
+            let failed =
+                if data.errors > before { data.error.clone().map_or(Ok(()), Err) } else { Ok(()) };
             result = result.and(failed);
         }
         core.commit_all(&request);
-        // A commit that found the server changed has data to send again, and some may have been another's.
+        // A commit that found the server changed has data to send again, and some may have been
+        // another's.
         for file in core.files().iter().filter(|file| !file.is_stable()) {
             result = result.and(core.commit(&request, file));
         }
         result.and(core.tell_any_lost())
     }
 
-    /// [`Venus::hand_over`]; then nothing is held any more, and background threads have ended. Open handles are no use
-    /// afterwards. Doing it again does nothing.
+    /// [`Venus::hand_over`]; then nothing is held any more, and background threads have ended. Open
+    /// handles are no use afterwards. Doing it again does nothing.
     ///
     /// # Errors
     /// As [`Venus::hand_over`].
@@ -170,7 +183,8 @@ impl Venus {
         result
     }
 
-    /// Ends the background threads and brings the disk cache into order for the next time. Done by dropping, too; doing it again does nothing.
+    /// Ends the background threads and brings the disk cache into order for the next time. Done by
+    /// dropping, too; doing it again does nothing.
     pub fn stop(&self) {
         let core = &self.core;
         core.chores.lock().stop = true;

@@ -1,8 +1,10 @@
-//! Which blocks of a file this client knows to be good: it has compared them with their sums, or written them (PT-3).
+//! Which blocks of a file this client knows to be good: it has compared them with their sums, or
+//! written them (PT-3).
 //!
-//! All of it belongs to one data version. Our own writes take it along: their answers name the version before and after, and may be
-//! taken in in any order, so steps that do not follow on yet wait. Somebody else's change leaves a gap that is never filled,
-//! and what is known then belongs to a version that is not the file's.
+//! All of it belongs to one data version. Our own writes take it along: their answers name the
+//! version before and after, and may be taken in in any order, so steps that do not follow on yet
+//! wait. Somebody else's change leaves a gap that is never filled, and what is known then belongs
+//! to a version that is not the file's.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +96,10 @@ mod tests {
         known.wrote(0, SUMMED, SUMMED, 4, 5);
         assert!(known.is_whole(6, 2 * SUMMED + 7));
         known.wrote(2 * SUMMED + 7, 2 * SUMMED + 9, 2 * SUMMED + 9, 6, 7);
-        assert!(known.is_whole(7, 2 * SUMMED + 9), "the last block was known, and so is what is appended to it");
+        assert!(
+            known.is_whole(7, 2 * SUMMED + 9),
+            "the last block was known, and so is what is appended to it"
+        );
     }
 
     #[test]

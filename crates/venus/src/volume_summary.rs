@@ -1,11 +1,13 @@
-//! What people ask about a volume and its servers (`fs examine`, `fs whereis`, ...), and what they have forgotten here (`fs flush`).
+//! What people ask about a volume and its servers (`fs examine`, `fs whereis`, ...), and what they
+//! have forgotten here (`fs flush`).
 //!
-//! Answers are asked for each time. Forgetting never loses anything: what waits to be sent is sent first, and what a delegation covers stays, since only this client knows it.
+//! Answers are asked for each time. Forgetting never loses anything: what waits to be sent is sent
+//! first, and what a delegation covers stays, since only this client knows it.
 
 use client::Remote;
 use types::{
-    Answer, Call, Caller, CellCall, Fid, PartitionInfo, ServerInfo, VolumeCall, VolumeId, VolumeInfo, VolumeStatus,
-    WhichVolume,
+    Answer, Call, Caller, CellCall, Fid, PartitionInfo, ServerInfo, VolumeCall, VolumeId,
+    VolumeInfo, VolumeStatus, WhichVolume,
 };
 
 use crate::core::Core;
@@ -28,7 +30,11 @@ impl VolumeSummary {
     ///
     /// # Errors
     /// `NoVolume` if it has none such; as it says.
-    pub fn of(remote: &dyn Remote, request: &RequestContext<'_>, id: VolumeId) -> Result<VolumeSummary, Error> {
+    pub fn of(
+        remote: &dyn Remote,
+        request: &RequestContext<'_>,
+        id: VolumeId,
+    ) -> Result<VolumeSummary, Error> {
         let ask = |call| Ok::<_, Error>(remote.call(&Caller::ROOT, call, request.cancel)?.answer);
         let examined = ask(Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(id) }))?;
         let Answer::Volumes { volumes, .. } = examined else { return Err(Error::Protocol) };
@@ -36,8 +42,11 @@ impl VolumeSummary {
         let Answer::Partitions(partitions) = ask(Call::Volume(VolumeCall::Partitions))? else {
             return Err(Error::Protocol);
         };
-        let partition = partitions.into_iter().find(|one| one.no == volume.partition).ok_or(Error::Protocol)?;
-        let Answer::Servers(servers) = ask(Call::Cell(CellCall::Me))? else { return Err(Error::Protocol) };
+        let partition =
+            partitions.into_iter().find(|one| one.no == volume.partition).ok_or(Error::Protocol)?;
+        let Answer::Servers(servers) = ask(Call::Cell(CellCall::Me))? else {
+            return Err(Error::Protocol);
+        };
         let server = servers.into_iter().next().map(|seen| seen.record).ok_or(Error::Protocol)?;
         Ok(VolumeSummary { volume, partition, server })
     }
@@ -116,7 +125,11 @@ impl Venus {
     ///
     /// # Errors
     /// What was written and could not be sent.
-    pub fn refresh_volume(&self, request: &RequestContext<'_>, volume: VolumeId) -> Result<(), Error> {
+    pub fn refresh_volume(
+        &self,
+        request: &RequestContext<'_>,
+        volume: VolumeId,
+    ) -> Result<(), Error> {
         let core = &self.core;
         for file in core.files().iter().filter(|file| file.fid.volume == volume) {
             core.send_all(file, request.cancel)?;

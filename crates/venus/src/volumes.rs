@@ -1,7 +1,9 @@
-//! The volumes of one mount: each has a cache manager of its own, on the session of its server. They share the disk cache and what they may take of memory (`budget.rs`).
+//! The volumes of one mount: each has a cache manager of its own, on the session of its server.
+//! They share the disk cache and what they may take of memory (`budget.rs`).
 //!
-//! A volume is here once, because two caches of it would each keep what is changed through the other. One that is closed hands over what it has in the
-//! background, and is not opened again before that is done.
+//! A volume is here once, because two caches of it would each keep what is changed through the
+//! other. One that is closed hands over what it has in the background, and is not opened again
+//! before that is done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -78,17 +80,24 @@ impl Volumes {
         self.config.tokens.as_ref()
     }
 
-    /// Asks a server, once, whether it believes this machine who asks. Until one has said so nothing is believed to be.
+    /// Asks a server, once, whether it believes this machine who asks. Until one has said so
+    /// nothing is believed to be.
     fn learn_standing(&self) {
         let Some(tokens) = self.tokens().filter(|_| self.counts.get().is_none()) else { return };
-        let counts_of = |caller: &Caller| match self.cell.home().call(caller, Call::ServerReport, None) {
-            Ok(Reply { answer: Answer::Report(report), .. }) => {
-                EffectiveIdentity::of(&report).map(|you| you.is_trusted())
-            }
-            _ => None,
-        };
+        let counts_of =
+            |caller: &Caller| match self.cell.home().call(caller, Call::ServerReport, None) {
+                Ok(Reply { answer: Answer::Report(report), .. }) => {
+                    EffectiveIdentity::of(&report).map(|you| you.is_trusted())
+                }
+                _ => None,
+            };
         // A server that believes this machine may take its superuser for nobody all the same.
-        let counts = counts_of(&Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: None, who: RequestIdentity::NAMED });
+        let counts = counts_of(&Caller {
+            uid: NOBODY_ID,
+            gid: NOBODY_ID,
+            groups: None,
+            who: RequestIdentity::NAMED,
+        });
         tokens.set_untrusted_host(!counts.unwrap_or(false));
         tokens.set_squashed(counts == Some(true) && counts_of(&Caller::ROOT) != Some(true));
         if let Some(counts) = counts {
@@ -98,7 +107,8 @@ impl Volumes {
 
     /// Somebody is another one to the cell than he was: what anybody may do is asked for anew.
     pub fn forget_rights(&self) {
-        let open: Vec<Arc<Venus>> = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
+        let open: Vec<Arc<Venus>> =
+            self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
         open.iter().for_each(|venus| venus.forget_rights());
     }
 
@@ -107,14 +117,17 @@ impl Volumes {
     /// # Errors
     /// `Interrupted`.
     pub fn send_written(&self, request: &RequestContext<'_>) -> Result<(), Error> {
-        let open: Vec<Arc<Venus>> = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
+        let open: Vec<Arc<Venus>> =
+            self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
         open.iter().try_for_each(|venus| venus.send_written(request))
     }
 
-    /// Asks a server of the cell that is in use, if any is, or else the one that the cell was reached by.
+    /// Asks a server of the cell that is in use, if any is, or else the one that the cell was
+    /// reached by.
     fn ask(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
         let used = self.open.lock().values().next().map(|opened| Arc::clone(&opened.volume));
-        let remote = used.map_or_else(|| Arc::clone(self.cell.home()), |volume| volume as Arc<dyn Remote>);
+        let remote =
+            used.map_or_else(|| Arc::clone(self.cell.home()), |volume| volume as Arc<dyn Remote>);
         Ok(remote.call(request.caller, call, request.cancel)?.answer)
     }
 
@@ -131,9 +144,12 @@ impl Volumes {
     /// # Errors
     /// As the service says.
     pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
-        let Answer::Report(report) = self.ask(request, Call::ServerReport)? else { return Err(Error::Protocol) };
+        let Answer::Report(report) = self.ask(request, Call::ServerReport)? else {
+            return Err(Error::Protocol);
+        };
         let tokens = self.tokens().zip(EffectiveIdentity::of(&report));
-        Ok(tokens.is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
+        Ok(tokens
+            .is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 
     /// Where they are.
@@ -145,11 +161,16 @@ impl Volumes {
     ///
     /// # Errors
     /// `NoVolume` if there is none; as the service says.
-    pub fn find(&self, request: &RequestContext<'_>, name: &Name) -> Result<Arc<RemoteVolume>, Error> {
+    pub fn find(
+        &self,
+        request: &RequestContext<'_>,
+        name: &Name,
+    ) -> Result<Arc<RemoteVolume>, Error> {
         Ok(self.cell.find(name, request.cancel)?)
     }
 
-    /// The volume that a mount point leads to, which is [in this cell](Self::of_cell). `read_only`: all volumes above are.
+    /// The volume that a mount point leads to, which is [in this cell](Self::of_cell). `read_only`:
+    /// all volumes above are.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -174,14 +195,20 @@ impl Volumes {
     /// A cache manager for the volume.
     ///
     /// # Errors
-    /// `Busy` if it has one; what keeps its threads from starting, or the disk cache from being opened.
+    /// `Busy` if it has one; what keeps its threads from starting, or the disk cache from being
+    /// opened.
     pub fn open(&self, volume: &Arc<RemoteVolume>) -> Result<Arc<Venus>, Error> {
         self.learn_standing();
         let mut open = self.open.lock();
         if open.contains_key(&volume.id()) {
             return Err(Fault::Busy.into());
         }
-        let made = Venus::beside(&self.common, Arc::clone(volume) as _, self.config.clone(), volume.is_read_only());
+        let made = Venus::beside(
+            &self.common,
+            Arc::clone(volume) as _,
+            self.config.clone(),
+            volume.is_read_only(),
+        );
         let made = Arc::new(made.map_err(|error| Error::NoCache(error.to_string()))?);
         open.insert(volume.id(), Opened { volume: Arc::clone(volume), venus: Arc::clone(&made) });
         Ok(made)
@@ -193,7 +220,8 @@ impl Volumes {
         let this = Arc::clone(self);
         let closing = std::thread::Builder::new().name("venus-close".into()).spawn(move || {
             if let Err(error) = venus.shutdown() {
-                tracing::warn!(%error, volume = volume.0, "what was written last in a volume was not taken");
+                tracing::warn!(%error, volume = volume.0, "what was written last in a volume was \
+                    not taken");
             }
             this.open.lock().remove(&volume);
         });

@@ -1,12 +1,15 @@
-//! Writing: bytes go into memory and from there to the server, by whoever waits for them or by the sender threads.
+//! Writing: bytes go into memory and from there to the server, by whoever waits for them or by the
+//! sender threads.
 //!
-//! Who waits sends: a flush takes chunks and calls itself, beside the threads that may be at it already; a wake-up costs
-//! more than a small call. A full chunk starts at once on a sender thread, so a stream flows while it is written. Everything
-//! else waits for flush, fsync, an unlock, a look at the status, or its age.
+//! Who waits sends: a flush takes chunks and calls itself, beside the threads that may be at it
+//! already; a wake-up costs more than a small call. A full chunk starts at once on a sender thread,
+//! so a stream flows while it is written. Everything else waits for flush, fsync, an unlock, a look
+//! at the status, or its age.
 //!
-//! A *writer* never calls itself, not even when it has to wait (for room, or because the server is nearly full): the kernel
-//! holds its pages locked, a call can wait for another client's acknowledgement, and that client's call for ours, which
-//! waits for the pages. It waits for the sender threads, and leaves when a break of its file comes.
+//! A *writer* never calls itself, not even when it has to wait (for room, or because the server is
+//! nearly full): the kernel holds its pages locked, a call can wait for another client's
+//! acknowledgement, and that client's call for ours, which waits for the pages. It waits for the
+//! sender threads, and leaves when a break of its file comes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +26,8 @@ use crate::open::Open;
 use crate::unstable_writes::Cut;
 use crate::{Error, OpenHandle, RequestContext, Venus, Wrote};
 
-/// How long one wait is at most before everything is looked at again; waits are woken, this is for cancellation.
+/// How long one wait is at most before everything is looked at again; waits are woken, this is for
+/// cancellation.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Landed {
@@ -67,8 +71,11 @@ impl Core {
                 data.kill |= kill_privileges;
                 data.send_again(std::slice::from_ref(chunk));
             }
-            // Whether it was applied is unknown, and once more does no harm: a server that is away for long costs time only.
-            Err(Error::Lost | Error::TimedOut) if data.locks_lost == 0 && !self.stopped.load(Ordering::Acquire) => {
+            // Whether it was applied is unknown, and once more does no harm: a server that is away
+            // for long costs time only.
+            Err(Error::Lost | Error::TimedOut)
+                if data.locks_lost == 0 && !self.stopped.load(Ordering::Acquire) =>
+            {
                 data.send_again(std::slice::from_ref(chunk));
             }
             Err(error) => {
@@ -86,34 +93,56 @@ impl Core {
         }
     }
 
-    pub fn landed(&self, file: &Arc<FileBytes>, data: &mut crate::file_data::Data, chunk: &Chunk, landed: &Landed) {
+    pub fn landed(
+        &self,
+        file: &Arc<FileBytes>,
+        data: &mut crate::file_data::Data,
+        chunk: &Chunk,
+        landed: &Landed,
+    ) {
         let count = (landed.count as usize).min(chunk.data.len());
         if count < chunk.data.len() {
-            let rest =
-                Chunk { offset: chunk.offset + count as u64, data: chunk.data.slice(count..), first: chunk.first };
+            let rest = Chunk {
+                offset: chunk.offset + count as u64,
+                data: chunk.data.slice(count..),
+                first: chunk.first,
+            };
             data.send_older(&[rest]);
         }
         let written = Chunk { data: chunk.data.slice(..count), ..chunk.clone() };
-        self.drop_ahead(data.reads.wrote(written.offset, written.end(), landed.previous, landed.status.data_version));
+        self.drop_ahead(data.reads.wrote(
+            written.offset,
+            written.end(),
+            landed.previous,
+            landed.status.data_version,
+        ));
         let (size, version) = (landed.status.size, landed.status.data_version);
         data.reads.known.wrote(written.offset, written.end(), size, landed.previous, version);
         if file.past_pages.load(Ordering::Acquire) {
             self.wrote_whole(&landed.status, written.offset, &written.data);
         }
         if let Some(disk) = self.disk() {
-            disk.wrote(file.fid, written.offset, &written.data, landed.previous, self.edition(&landed.status));
+            disk.wrote(
+                file.fid,
+                written.offset,
+                &written.data,
+                landed.previous,
+                self.edition(&landed.status),
+            );
         }
         self.keep(data, &written, landed.verifier);
     }
 
     fn ask_space(&self, fid: Fid) {
-        if let Ok(Answer::Volume(volume)) = self.call(&RequestContext::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
+        if let Ok(Answer::Volume(volume)) =
+            self.call(&RequestContext::of(&Caller::ROOT), Call::VolumeStatus { fid })
+        {
             self.space.learn(&volume, self.config.dirty_bytes_max as u64);
         }
     }
 
-    /// Everything that was written before is at the server (or failed) on return; under a delegation it is in the journal, and
-    /// at the server before any call about the file.
+    /// Everything that was written before is at the server (or failed) on return; under a
+    /// delegation it is in the journal, and at the server before any call about the file.
     ///
     /// # Errors
     /// [`Error::Interrupted`] only; what failed is remembered for the handles.
@@ -129,12 +158,21 @@ impl Core {
         self.send_until(file, until, cancel)
     }
 
-    /// Waits until the sender threads have sent what is not newer than `until`, unless a break of the file comes.
-    fn wait_until_sent(self: &Arc<Self>, file: &Arc<FileBytes>, until: u64, breaks: u64, cancel: Option<&Cancel>) {
+    /// Waits until the sender threads have sent what is not newer than `until`, unless a break of
+    /// the file comes.
+    fn wait_until_sent(
+        self: &Arc<Self>,
+        file: &Arc<FileBytes>,
+        until: u64,
+        breaks: u64,
+        cancel: Option<&Cancel>,
+    ) {
         loop {
             self.flush_now(file);
             let mut data = file.data.lock();
-            let leave = data.breaks != breaks || data.breaking > 0 || cancel.is_some_and(Cancel::is_cancelled);
+            let leave = data.breaks != breaks
+                || data.breaking > 0
+                || cancel.is_some_and(Cancel::is_cancelled);
             if leave || !data.holds(until) {
                 return;
             }
@@ -142,7 +180,12 @@ impl Core {
         }
     }
 
-    pub fn send_until(&self, file: &Arc<FileBytes>, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn send_until(
+        &self,
+        file: &Arc<FileBytes>,
+        until: u64,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
         loop {
             let mut data = file.data.lock();
             if !data.holds(until) {
@@ -206,12 +249,18 @@ impl Core {
     }
 
     /// Waits until `length` more bytes may be written to the file.
-    fn make_room(self: &Arc<Self>, file: &Arc<FileBytes>, length: usize, cancel: Option<&Cancel>) -> Result<(), Error> {
+    fn make_room(
+        self: &Arc<Self>,
+        file: &Arc<FileBytes>,
+        length: usize,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
         let (all_max, file_max) = (self.config.dirty_bytes_max, self.config.file_dirty_bytes_max);
         let fits = || {
             let here = file.unsent.load(Ordering::Acquire);
             let all = self.unsent.bytes();
-            (here + length <= file_max || here == 0) && (all + length <= self.unsent.limit(all_max) || all == 0)
+            (here + length <= file_max || here == 0)
+                && (all + length <= self.unsent.limit(all_max) || all == 0)
         };
         if fits() {
             return Ok(());
@@ -275,7 +324,9 @@ impl Core {
         self.make_room(file, bytes.len(), cancel)?;
         let (clock, breaks, full) = match file.pinned() {
             // The kernel shows it to whoever reads the body before it is sent.
-            Some(pinned) => pinned.put(offset, &bytes.clone(), || self.take_in(open, offset, bytes, kill))?,
+            Some(pinned) => {
+                pinned.put(offset, &bytes.clone(), || self.take_in(open, offset, bytes, kill))?
+            }
             None => self.take_in(open, offset, bytes, kill),
         };
         if self.space.is_scarce() || open.quiet && !self.tables.lock().covers(file.fid) {
@@ -288,7 +339,8 @@ impl Core {
         Ok(())
     }
 
-    /// Bytes are dirty now. When: by the file's clock and its breaks; and whether a full chunk can go.
+    /// Bytes are dirty now. When: by the file's clock and its breaks; and whether a full chunk can
+    /// go.
     fn take_in(&self, open: &Open, offset: u64, bytes: Bytes, kill: bool) -> (u64, u64, bool) {
         let file = &open.file;
         let mut data = file.data.lock();
@@ -318,14 +370,24 @@ impl Core {
         let file = &open.file;
         self.send_all(file, request.cancel)?;
         open.take_error()?;
-        let mut call = Call::Write { fid: file.fid, offset: None, data: bytes.clone(), stable: false, kill_privileges };
+        let mut call = Call::Write {
+            fid: file.fid,
+            offset: None,
+            data: bytes.clone(),
+            stable: false,
+            kill_privileges,
+        };
         let _away = self.away(&mut call);
         let snapshot = self.begin();
         match self.call(&open.request(request), call) {
             Ok(Answer::Written { count, offset, status, previous_version, verifier }) => {
                 let mut data = file.data.lock();
                 data.clock += 1;
-                let chunk = Chunk { offset, data: bytes.slice(..(count as usize).min(bytes.len())), first: data.clock };
+                let chunk = Chunk {
+                    offset,
+                    data: bytes.slice(..(count as usize).min(bytes.len())),
+                    first: data.clock,
+                };
                 self.tables.lock().put(snapshot, status);
                 let landed = Landed { count, status, previous: previous_version, verifier };
                 self.landed(file, &mut data, &chunk, &landed);
@@ -355,8 +417,8 @@ fn interrupted_or_told(error: &Error) -> Result<(), Error> {
 }
 
 impl Venus {
-    /// Writes all of `data` (at most 1 MiB), at the end of the file if the handle appends. It reaches the server at the
-    /// latest at flush, fsync, unlock, or after a second.
+    /// Writes all of `data` (at most 1 MiB), at the end of the file if the handle appends. It
+    /// reaches the server at the latest at flush, fsync, unlock, or after a second.
     ///
     /// # Errors
     /// Its own, or that of an earlier write in the background, once for each handle.

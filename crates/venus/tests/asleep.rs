@@ -1,5 +1,5 @@
-//! A machine that slept: what the server gave up meanwhile is not trusted for a moment longer. A test
-//! program of its own, since the clock is the process's.
+//! A machine that slept: what the server gave up meanwhile is not trusted for a moment longer. A
+//! test program of its own, since the clock is the process's.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -27,7 +27,10 @@ fn cb4_nothing_is_answered_from_memory_after_a_suspension() {
     clock::jump(Duration::from_secs(3600));
     // Right away, whether any thread of the client has noticed or not.
     let _ = client.venus.getattr(&me(), fid);
-    assert!(!client.wire.take().is_empty(), "CB-4: answered from a cache that the server gave up an hour ago");
+    assert!(
+        !client.wire.take().is_empty(),
+        "CB-4: answered from a cache that the server gave up an hour ago"
+    );
     // The kernel hears of it without another request, and long before a quarter of a lease is over.
     let since = Instant::now();
     while !client.kernel.0.lock().contains(&Told::All) {

@@ -1,4 +1,5 @@
-//! Large files: through the body's descriptor on one machine, read ahead and on the local disk from others.
+//! Large files: through the body's descriptor on one machine, read ahead and on the local disk from
+//! others.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -62,14 +63,16 @@ fn our_own_writes_keep_the_descriptor() {
     client.wire.take();
     let mut random = SmallRng::seed_from_u64(3);
     for _ in 0..50 {
-        let (offset, length) = (random.random_range(0..3 << 20), random.random_range(1..100_000usize));
+        let (offset, length) =
+            (random.random_range(0..3 << 20), random.random_range(1..100_000usize));
         let data = random_bytes(length, random.random());
         client.write(handle, offset, &data);
         bytes[offset as usize..offset as usize + length].copy_from_slice(&data);
         if random.random_bool(0.5) {
             client.venus.flush(&me(), handle, None).unwrap();
         }
-        let (offset, length) = (random.random_range(0..4 << 20), random.random_range(1..200_000u32));
+        let (offset, length) =
+            (random.random_range(0..4 << 20), random.random_range(1..200_000u32));
         let end = (offset as usize + length as usize).min(bytes.len());
         assert!(client.read(handle, offset, length) == bytes[offset as usize..end]);
     }
@@ -105,7 +108,8 @@ fn damage_bodies(house: &House) {
                 dirs.push(path);
             } else {
                 let file = std::fs::File::options().write(true).open(path).unwrap();
-                std::os::unix::fs::FileExt::write_all_at(&file, b"damage", (512 << 10) + 10).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, b"damage", (512 << 10) + 10)
+                    .unwrap();
                 damaged += 1;
             }
         }
@@ -150,7 +154,10 @@ fn a_stream_is_read_ahead() {
     assert!(reads <= 30, "{reads} reads for 97 small ones");
     client.wire.take();
     for offset in [7 << 20, 2 << 20, 9 << 20, 1 << 20, 5 << 20] {
-        assert_eq!(client.read(handle, offset, 4096), bytes[offset as usize..offset as usize + 4096]);
+        assert_eq!(
+            client.read(handle, offset, 4096),
+            bytes[offset as usize..offset as usize + 4096]
+        );
     }
     assert_eq!(client.wire.count("Read"), 5, "random reads are exact");
     client.close(handle);

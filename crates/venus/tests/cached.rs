@@ -76,7 +76,8 @@ impl Machine {
         self.client.venus.open(&me(), fid, mode).unwrap()
     }
 
-    /// Opens it so that it is passed, after as many readings as that takes; and what the kernel opens then.
+    /// Opens it so that it is passed, after as many readings as that takes; and what the kernel
+    /// opens then.
     fn open_passed(&self, path: &str) -> (OpenHandle, File) {
         let began = Instant::now();
         loop {
@@ -223,7 +224,9 @@ fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not(
     machine.client.content("short");
     let fid = |path| machine.client.find(path).unwrap().status.fid;
     machine.client.content("long");
-    eventually("pages of what is wholly here go", || machine.kernel.dropped.lock().contains(&fid("long")));
+    eventually("pages of what is wholly here go", || {
+        machine.kernel.dropped.lock().contains(&fid("long"))
+    });
     assert!(!machine.kernel.dropped.lock().contains(&fid("short")), "that is never passed");
     let short = machine.try_open("short", RO);
     assert_eq!(short.backing, None);
@@ -306,11 +309,19 @@ fn a_writer_joins_and_every_handle_and_the_server_see_what_it_writes() {
     machine.client.venus.flush(&me(), writer.handle, None).unwrap();
     assert!(maker.content("big") == bytes);
     let appender = machine.try_open("big", APPEND);
-    let at = machine.client.venus.write(&me(), appender.handle, 0, bytes::Bytes::from_static(b"end"), false).unwrap();
+    let at = machine
+        .client
+        .venus
+        .write(&me(), appender.handle, 0, bytes::Bytes::from_static(b"end"), false)
+        .unwrap();
     assert_eq!(at.offset, bytes.len() as u64);
     bytes.extend_from_slice(b"end");
     assert!(whole(&kernel) == bytes);
-    machine.client.venus.fallocate(&me(), writer.handle, 4096, 40_000, AllocateMode::PunchHole).unwrap();
+    machine
+        .client
+        .venus
+        .fallocate(&me(), writer.handle, 4096, 40_000, AllocateMode::PunchHole)
+        .unwrap();
     bytes[4096..44_096].fill(0);
     assert!(whole(&kernel) == bytes);
     for size in [300_000, 400_000] {
@@ -318,7 +329,9 @@ fn a_writer_joins_and_every_handle_and_the_server_see_what_it_writes() {
         bytes.resize(size as usize, 0);
         assert!(whole(&kernel) == bytes);
     }
-    [appender.handle, writer.handle, reader].into_iter().for_each(|handle| machine.client.close(handle));
+    [appender.handle, writer.handle, reader]
+        .into_iter()
+        .for_each(|handle| machine.client.close(handle));
     drop(kernel);
     eventually("it goes back", || machine.passed() == 0);
     machine.client.wire.take();
@@ -334,7 +347,8 @@ fn stores_to_a_map_reach_the_server_and_do_not_take_others_changes_back() {
     let machine = Machine::new(&house, 2);
     let (reader, _) = machine.open_passed("big");
     let writer = machine.try_open("big", RW);
-    let mut map = Map::new(machine.backing(writer.backing.unwrap(), true), bytes.len(), true).unwrap();
+    let mut map =
+        Map::new(machine.backing(writer.backing.unwrap(), true), bytes.len(), true).unwrap();
     map.write(100, b"stored");
     bytes[100..106].copy_from_slice(b"stored");
     // In another page, before the store is known to us.
@@ -409,7 +423,9 @@ fn a_removed_file_keeps_its_body_as_long_as_it_is_open() {
     eventually("it is let go", || machine.passed() == 0);
     let left = || {
         let shelves = std::fs::read_dir(machine.dir.path().join("data")).unwrap();
-        shelves.map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().count()).sum::<usize>()
+        shelves
+            .map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().count())
+            .sum::<usize>()
     };
     eventually("nothing of it is left on the disk", || left() == 0);
 }
@@ -495,7 +511,12 @@ fn a_crash_with_a_changed_body_leaves_nothing_that_is_served_as_something_else()
     assert!(whole(&kernel) == bytes);
     // What a client that is killed leaves: the directory as it is now.
     let copy = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp").arg("-a").arg(machine.dir.path()).arg(copy.path()).status().unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(machine.dir.path())
+        .arg(copy.path())
+        .status()
+        .unwrap();
     assert!(copied.success());
     let dir = copy.path().join(machine.dir.path().file_name().unwrap());
     change(&maker, "big", 1000, b"elsewher");

@@ -45,7 +45,11 @@ fn what_is_known_costs_nothing() {
     assert_eq!(client.wire.take(), calls([]), "lookup, getattr, open and close of a known file");
     assert!(client.find("b").is_none());
     assert!(client.find("b").is_none());
-    assert_eq!(client.wire.take(), calls([("Lookup", 1)]), "that something is not there is remembered");
+    assert_eq!(
+        client.wire.take(),
+        calls([("Lookup", 1)]),
+        "that something is not there is remembered"
+    );
 }
 
 #[test]
@@ -56,7 +60,11 @@ fn a_small_file_is_read_with_one_call() {
     maker.write(handle, 0, b"hello");
     maker.close(handle);
     for descriptors in [true, false] {
-        let client = house.client_with(2 + u128::from(descriptors), descriptors, venus::VenusConfig::default());
+        let client = house.client_with(
+            2 + u128::from(descriptors),
+            descriptors,
+            venus::VenusConfig::default(),
+        );
         let handle = client.open("a", RO);
         client.wire.take();
         assert_eq!(&client.read(handle, 0, 4096)[..], b"hello");
@@ -102,17 +110,30 @@ fn a_listed_directory_knows_what_is_there_and_what_is_not() {
         assert!(client.find(&format!("file-{i}")).unwrap().cacheable);
     }
     assert!(client.find("nothing").is_none());
-    assert_eq!(client.wire.take(), calls([]), "a listing with status serves lookups, absent names too");
+    assert_eq!(
+        client.wire.take(),
+        calls([]),
+        "a listing with status serves lookups, absent names too"
+    );
     let (_, handle) = client.create("mine");
     client.close(handle);
     client.venus.unlink(&me(), client.root, &name("file-7")).unwrap();
     client
         .venus
-        .rename(&me(), (client.root, &name("file-8")), (client.root, &name("x")), types::RenameMode::Replace)
+        .rename(
+            &me(),
+            (client.root, &name("file-8")),
+            (client.root, &name("x")),
+            types::RenameMode::Replace,
+        )
         .unwrap();
     client.wire.take();
     assert!(client.find("mine").is_some() && client.find("x").is_some());
-    assert!(client.find("file-7").is_none() && client.find("file-8").is_none() && client.find("nothing").is_none());
+    assert!(
+        client.find("file-7").is_none()
+            && client.find("file-8").is_none()
+            && client.find("nothing").is_none()
+    );
     assert_eq!(client.wire.take(), calls([]), "our own changes keep the directory complete");
 }
 
@@ -130,7 +151,8 @@ fn a_directory_that_we_made_is_complete() {
             client.venus.lookup(&me(), dir.status.fid, &file).unwrap(),
             LookupReply::Absent { cacheable: true, .. }
         ));
-        let (_, opened) = client.venus.create(&me(), dir.status.fid, &file, 0o644, false, RW).unwrap();
+        let (_, opened) =
+            client.venus.create(&me(), dir.status.fid, &file, 0o644, false, RW).unwrap();
         client.close(opened.handle);
     }
     assert_eq!(client.wire.take(), calls([("Make", 10)]));
@@ -150,7 +172,11 @@ fn links_and_attributes_are_asked_for_once() {
         assert_eq!(&client.venus.readlink(&me(), link).unwrap()[..], b"there");
         assert!(client.venus.getxattr(&me(), fid, b"user.none").is_err());
     }
-    assert_eq!(client.wire.take(), calls([("other", 1)]), "the link's target; a file that we made has no attributes");
+    assert_eq!(
+        client.wire.take(),
+        calls([("other", 1)]),
+        "the link's target; a file that we made has no attributes"
+    );
     let other = house.client(2);
     other.find("f").unwrap();
     other.wire.take();
@@ -158,7 +184,13 @@ fn links_and_attributes_are_asked_for_once() {
         assert!(other.venus.getxattr(&me(), fid, b"user.none").is_err());
     }
     assert_eq!(other.wire.take(), calls([("other", 1)]), "what is not there is remembered");
-    let set = client.venus.setxattr(&me(), fid, b"user.none", b"v".as_slice().into(), types::XattrMode::Either);
+    let set = client.venus.setxattr(
+        &me(),
+        fid,
+        b"user.none",
+        b"v".as_slice().into(),
+        types::XattrMode::Either,
+    );
     set.unwrap();
     assert_eq!(&client.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
     assert_eq!(&other.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
@@ -180,14 +212,16 @@ fn who_looks_up_one_name_after_the_other_gets_the_rest_listed_ahead() {
         assert!(client.find(&format!("file-{i}")).unwrap().cacheable);
     }
     let asked = client.wire.take();
-    let (lookups, pages) = (asked.get("Lookup").copied().unwrap_or(0), asked.get("ReadDir").copied().unwrap_or(0));
+    let (lookups, pages) =
+        (asked.get("Lookup").copied().unwrap_or(0), asked.get("ReadDir").copied().unwrap_or(0));
     assert!(lookups < count / 4 && (1..=10).contains(&pages), "{asked:?}");
     assert!(client.find("nothing").is_none());
     maker.venus.unlink(&me(), maker.root, &name("file-7")).unwrap();
     assert!(client.find("file-7").is_none() && client.find("file-8").is_some());
 }
 
-/// A directory of several pages, a client that has read the first of them, and where the next one begins.
+/// A directory of several pages, a client that has read the first of them, and where the next one
+/// begins.
 fn one_page_read(house: &House) -> (common::Client, venus::DirHandle, u64) {
     let maker = house.client(1);
     for i in 0..300 {
@@ -222,7 +256,11 @@ fn the_next_page_of_a_listing_is_fetched_while_one_is_taken() {
             break;
         }
     }
-    assert_eq!(client.wire.take(), calls([("ReadDir", pages)]), "each page once, whoever asked for it");
+    assert_eq!(
+        client.wire.take(),
+        calls([("ReadDir", pages)]),
+        "each page once, whoever asked for it"
+    );
     assert!(client.find("nothing").is_none());
     assert_eq!(client.wire.take(), calls([]), "the directory is complete");
 }
@@ -249,7 +287,10 @@ fn a_directory_whose_names_have_no_room_here_is_listed_ahead_all_the_same() {
         cookie = page.entries.last().unwrap().cookie;
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while client.wire.count("ReadDir") <= pages {
-            assert!(std::time::Instant::now() < patience, "nobody fetches the page behind the one of number {pages}");
+            assert!(
+                std::time::Instant::now() < patience,
+                "nobody fetches the page behind the one of number {pages}"
+            );
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }

@@ -1,5 +1,5 @@
-//! Two machines on one server: nobody sees the past once a change elsewhere is acknowledged (CB-1), and a break that races an
-//! answer is never lost (CB-3).
+//! Two machines on one server: nobody sees the past once a change elsewhere is acknowledged (CB-1),
+//! and a break that races an answer is never lost (CB-3).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -14,13 +14,24 @@ use client::Cancel;
 use common::{APPEND, Client, House, RO, RW, Told, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{ByteRange, Call, Fault, LockFamily, LockMode, LockOwner, NewKind, RenameMode, StatusChange};
+use types::{
+    ByteRange, Call, Fault, LockFamily, LockMode, LockOwner, NewKind, RenameMode, StatusChange,
+};
 use venus::{Error, OpenHandle, RequestContext};
 
 const MINE: LockOwner = LockOwner(11);
 
 fn lock(client: &Client, handle: OpenHandle, wait: bool) -> Result<(), Error> {
-    client.venus.setlk(&me(), handle, MINE, 1, LockFamily::Posix, ByteRange::ALL, LockMode::Exclusive, wait)
+    client.venus.setlk(
+        &me(),
+        handle,
+        MINE,
+        1,
+        LockFamily::Posix,
+        ByteRange::ALL,
+        LockMode::Exclusive,
+        wait,
+    )
 }
 
 fn unlock(client: &Client, handle: OpenHandle) {
@@ -152,7 +163,10 @@ fn appends_of_both_are_all_there() {
     });
     let whole = a.content("log");
     assert_eq!(whole.len(), 1400);
-    assert!(whole.chunks(7).all(|record| record.iter().all(|byte| *byte == record[0])), "no record is torn");
+    assert!(
+        whole.chunks(7).all(|record| record.iter().all(|byte| *byte == record[0])),
+        "no record is torn"
+    );
     assert_eq!(whole.iter().filter(|byte| **byte == b'a').count(), 700);
     assert_eq!(whole, b.content("log"));
 }
@@ -210,7 +224,10 @@ fn a_file_that_is_open_here_survives_our_own_unlink_and_rename() {
             let (_, other) = client.create("other");
             client.close(other);
             let (from, to) = (name("other"), name("f"));
-            client.venus.rename(&me(), (client.root, &from), (client.root, &to), RenameMode::Replace).unwrap();
+            client
+                .venus
+                .rename(&me(), (client.root, &from), (client.root, &to), RenameMode::Replace)
+                .unwrap();
         } else {
             client.venus.unlink(&me(), client.root, &name("f")).unwrap();
         }
@@ -244,13 +261,25 @@ fn a_lock_waits_is_cancelled_and_goes_with_its_client() {
     let second = b.open("f", RW);
     lock(&a, first, false).unwrap();
     assert_eq!(lock(&b, second, false), Err(Error::Fault(Fault::Locked)));
-    let test = b.venus.getlk(&me(), second, MINE, LockFamily::Posix, ByteRange::ALL, LockMode::Shared).unwrap();
+    let test = b
+        .venus
+        .getlk(&me(), second, MINE, LockFamily::Posix, ByteRange::ALL, LockMode::Shared)
+        .unwrap();
     assert_eq!(test.unwrap().mode, LockMode::Exclusive);
     let cancel = Cancel::new();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let request = RequestContext { cancel: Some(&cancel), ..me() };
-            b.venus.setlk(&request, second, MINE, 1, LockFamily::Posix, ByteRange::ALL, LockMode::Exclusive, true)
+            b.venus.setlk(
+                &request,
+                second,
+                MINE,
+                1,
+                LockFamily::Posix,
+                ByteRange::ALL,
+                LockMode::Exclusive,
+                true,
+            )
         });
         std::thread::sleep(Duration::from_millis(50));
         cancel.cancel();
@@ -259,7 +288,11 @@ fn a_lock_waits_is_cancelled_and_goes_with_its_client() {
     a.venus.flush(&me(), first, Some(MINE)).unwrap();
     lock(&b, second, false).unwrap();
     b.venus.flush(&me(), second, Some(LockOwner(99))).unwrap();
-    assert_eq!(lock(&a, first, false), Err(Error::Fault(Fault::Locked)), "another owner's close gives nothing back");
+    assert_eq!(
+        lock(&a, first, false),
+        Err(Error::Fault(Fault::Locked)),
+        "another owner's close gives nothing back"
+    );
     drop(b);
     eventually("the session's end frees its locks", || lock(&a, first, false).is_ok());
 }
@@ -292,7 +325,8 @@ fn a_look_at_a_written_file_shows_what_stays() {
 #[test]
 fn two_writers_of_one_file_under_pressure_do_not_block_each_other() {
     let house = House::in_memory();
-    let config = venus::VenusConfig { file_dirty_bytes_max: 1 << 20, ..venus::VenusConfig::default() };
+    let config =
+        venus::VenusConfig { file_dirty_bytes_max: 1 << 20, ..venus::VenusConfig::default() };
     let (a, b) = (house.client_with(1, true, config.clone()), house.client_with(2, true, config));
     let (_, handle) = a.create("f");
     a.close(handle);
@@ -314,13 +348,15 @@ fn two_writers_of_one_file_under_pressure_do_not_block_each_other() {
     assert_eq!(whole, b.content("f"));
 }
 
-/// What both machines do to a few files, one operation at a time; each file's bytes as they must be seen.
+/// What both machines do to a few files, one operation at a time; each file's bytes as they must be
+/// seen.
 #[test]
 fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
     for (seed, descriptors) in (0..12u64).flat_map(|seed| [(seed, true), (seed, false)]) {
         let house = House::in_memory();
-        let clients: Vec<Client> =
-            (0..2).map(|n| house.client_with(n, descriptors, venus::VenusConfig::default())).collect();
+        let clients: Vec<Client> = (0..2)
+            .map(|n| house.client_with(n, descriptors, venus::VenusConfig::default()))
+            .collect();
         let mut random = SmallRng::seed_from_u64(seed);
         let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for step in 0..250 {
@@ -329,9 +365,12 @@ fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
             let what = format!("seed {seed} step {step} {path}");
             match random.random_range(0..9) {
                 0 | 1 => {
-                    let made = client.venus.create(&me(), client.root, &name(&path), 0o644, true, RW);
+                    let made =
+                        client.venus.create(&me(), client.root, &name(&path), 0o644, true, RW);
                     match files.entry(path) {
-                        Slot::Occupied(_) => assert_eq!(made.unwrap_err(), Error::Fault(Fault::Exists), "{what}"),
+                        Slot::Occupied(_) => {
+                            assert_eq!(made.unwrap_err(), Error::Fault(Fault::Exists), "{what}");
+                        }
                         Slot::Vacant(slot) => {
                             client.close(made.unwrap().1.handle);
                             slot.insert(Vec::new());
@@ -392,8 +431,11 @@ fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
                 }
             }
         }
-        let mut listed: Vec<Vec<u8>> =
-            clients[0].list(house.root, true).iter().map(|entry| entry.name.as_bytes().to_vec()).collect();
+        let mut listed: Vec<Vec<u8>> = clients[0]
+            .list(house.root, true)
+            .iter()
+            .map(|entry| entry.name.as_bytes().to_vec())
+            .collect();
         listed.sort();
         assert_eq!(listed, files.keys().map(|path| path.as_bytes().to_vec()).collect::<Vec<_>>());
     }
@@ -403,7 +445,8 @@ fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
 fn directories_on_both_sides_stay_in_step() {
     let house = House::in_memory();
     let (a, b) = (house.client(1), house.client(2));
-    let dir = a.venus.make(&me(), a.root, &name("d"), NewKind::Directory, 0o755).unwrap().status.fid;
+    let dir =
+        a.venus.make(&me(), a.root, &name("d"), NewKind::Directory, 0o755).unwrap().status.fid;
     for i in 0..50u32 {
         let (maker, looker) = if i % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let file = name(&format!("f{i}"));

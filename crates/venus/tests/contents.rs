@@ -1,4 +1,5 @@
-//! Contents that somebody else changes, under reads of many threads that fetch ahead: what was written is seen by whoever reads afterwards.
+//! Contents that somebody else changes, under reads of many threads that fetch ahead: what was
+//! written is seen by whoever reads afterwards.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +13,8 @@ use rand::{Rng, SeedableRng};
 use types::{Fid, StatusChange};
 use venus::VenusConfig;
 
-/// Small ones are fetched in the order in which they lie in the directory, large ones ahead of who reads them.
+/// Small ones are fetched in the order in which they lie in the directory, large ones ahead of who
+/// reads them.
 const SMALL: usize = 60;
 const LARGE: usize = 2;
 const SMALL_BYTES: usize = 3000;
@@ -25,7 +27,8 @@ struct One {
 }
 
 fn fill(maker: &Client) -> Vec<One> {
-    let sizes = std::iter::repeat_n(SMALL_BYTES, SMALL).chain(std::iter::repeat_n(LARGE_BYTES, LARGE));
+    let sizes =
+        std::iter::repeat_n(SMALL_BYTES, SMALL).chain(std::iter::repeat_n(LARGE_BYTES, LARGE));
     let made = sizes.enumerate().map(|(number, size)| {
         let (fid, handle) = maker.create(&format!("file-{number}"));
         let bytes = vec![number as u8; size];
@@ -85,10 +88,15 @@ fn change_and_look(seed: u64, client: &Client, other: &Client, files: &mut [One]
         one.bytes[at..at + length].copy_from_slice(&data);
         other.write(handle, at as u64, &data);
         other.close(handle);
-        for (at, length) in [(at, length), (0, one.bytes.len().min(1 << 20)), (at.saturating_sub(70_000), 150_000)] {
+        for (at, length) in
+            [(at, length), (0, one.bytes.len().min(1 << 20)), (at.saturating_sub(70_000), 150_000)]
+        {
             let expected = &one.bytes[at..(at + length).min(one.bytes.len())];
             let found = read(client, one.fid, at, length);
-            assert!(found == expected, "seed {seed}, step {step}: file {number} from {at} on, {length} bytes");
+            assert!(
+                found == expected,
+                "seed {seed}, step {step}: file {number} from {at} on, {length} bytes"
+            );
         }
     }
 }
@@ -101,7 +109,8 @@ fn what_others_write_is_seen_beside_reads_that_fetch_ahead() {
         let house = if descriptors { House::on_disk() } else { House::in_memory() };
         let cache = caches.then(|| tempfile::tempdir().unwrap());
         let cache_dir = cache.as_ref().map(|dir| dir.path().to_owned());
-        let client = house.client_with(1, descriptors, VenusConfig { cache_dir, ..VenusConfig::default() });
+        let client =
+            house.client_with(1, descriptors, VenusConfig { cache_dir, ..VenusConfig::default() });
         let other = house.remote_client(2);
         let mut files = fill(&other);
         let fids: Vec<Fid> = files.iter().map(|one| one.fid).collect();

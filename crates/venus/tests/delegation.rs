@@ -1,4 +1,5 @@
-//! Delegations: changes that are answered here are what the server executes, everybody sees everything in time, and what is lost is told.
+//! Delegations: changes that are answered here are what the server executes, everybody sees
+//! everything in time, and what is lost is told.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -113,7 +114,11 @@ fn others_see_a_closed_file_at_once_and_an_open_quiet_one_too() {
     let open = find_in(&b, top_of_b, "open").unwrap();
     assert_eq!(content_of(&b, open), b"so far", "it might have been closed");
     a.write(opened.handle, 6, b", and more");
-    assert_eq!(content_of(&b, open), b"so far, and more", "without a delegation such a handle writes through");
+    assert_eq!(
+        content_of(&b, open),
+        b"so far, and more",
+        "without a delegation such a handle writes through"
+    );
     assert_eq!(a.venus.differences() + b.venus.differences(), 0);
 }
 
@@ -138,10 +143,18 @@ fn compare(seed: u64, steps: usize, machines: usize) {
     compare_in([House::in_memory(), House::in_memory()], draw, seed, steps, machines);
 }
 
-fn compare_in([with, without]: [House; 2], draw: fn(&mut SmallRng) -> Op, seed: u64, steps: usize, machines: usize) {
+fn compare_in(
+    [with, without]: [House; 2],
+    draw: fn(&mut SmallRng) -> Op,
+    seed: u64,
+    steps: usize,
+    machines: usize,
+) {
     let mut random = SmallRng::seed_from_u64(seed);
     let clients = |house: &House, config: VenusConfig| -> Vec<Client> {
-        (1..=machines as u128).map(|number| house.client_with(number, seed.is_multiple_of(2), config.clone())).collect()
+        (1..=machines as u128)
+            .map(|number| house.client_with(number, seed.is_multiple_of(2), config.clone()))
+            .collect()
     };
     let (with_clients, without_clients) = (clients(&with, eager()), clients(&without, plain()));
     let machine = |client| -> Machine<'_> {
@@ -168,7 +181,11 @@ fn compare_in([with, without]: [House; 2], draw: fn(&mut SmallRng) -> Op, seed: 
         assert_eq!(client.venus.differences(), 0, "seed {seed}");
     }
     let fresh = with.client_with(99, true, plain());
-    assert_eq!(Machine::new(&fresh.venus, fresh.root).tree(), other, "seed {seed}: the server's view");
+    assert_eq!(
+        Machine::new(&fresh.venus, fresh.root).tree(),
+        other,
+        "seed {seed}: the server's view"
+    );
 }
 
 #[test]
@@ -183,29 +200,44 @@ fn two_machines_cannot_tell_whether_they_have_delegations() {
 
 #[test]
 fn nor_where_access_lists_decide() {
-    (200..260).for_each(|seed| compare_in([listed(), listed()], draw_listed, seed, 400, 1 + seed as usize % 2));
+    (200..260).for_each(|seed| {
+        compare_in([listed(), listed()], draw_listed, seed, 400, 1 + seed as usize % 2);
+    });
 }
 
 #[test]
 fn where_lists_decide_a_tree_is_made_without_a_word() {
     let house = listed();
     let client = house.client_with(1, true, eager());
-    let ten = Caller { uid: 10, gid: 20, groups: Some(Box::default()), who: types::RequestIdentity::NAMED };
+    let ten = Caller {
+        uid: 10,
+        gid: 20,
+        groups: Some(Box::default()),
+        who: types::RequestIdentity::NAMED,
+    };
     let request = RequestContext::of(&ten);
-    let make =
-        |dir, text: &str| client.venus.make(&request, dir, &name(text), NewKind::Directory, 0o755).unwrap().status.fid;
+    let make = |dir, text: &str| {
+        client.venus.make(&request, dir, &name(text), NewKind::Directory, 0o755).unwrap().status.fid
+    };
     let top = make(client.root, "top");
     let first = make(top, "first");
     client.wire.take();
     for i in 0..20 {
         let dir = make(first, &format!("d{i}"));
         for text in ["f0", "f1", "f2"] {
-            let (entry, opened) = client.venus.create(&request, dir, &name(text), 0o644, true, WO).unwrap();
-            client.venus.write(&request, opened.handle, 0, b"some text".as_slice().into(), false).unwrap();
+            let (entry, opened) =
+                client.venus.create(&request, dir, &name(text), 0o644, true, WO).unwrap();
+            client
+                .venus
+                .write(&request, opened.handle, 0, b"some text".as_slice().into(), false)
+                .unwrap();
             client.venus.release(&request, opened.handle, None).unwrap();
             let change = StatusChange { mode: Some(0o600), ..StatusChange::default() };
             client.venus.setattr(&request, entry.status.fid, change).unwrap();
-            assert_eq!(client.venus.rights(&request, entry.status.fid).unwrap().0.to_string(), "rlidwka");
+            assert_eq!(
+                client.venus.rights(&request, entry.status.fid).unwrap().0.to_string(),
+                "rlidwka"
+            );
         }
         let (f0, f9) = (name("f0"), name("f9"));
         client.venus.rename(&request, (dir, &f0), (dir, &f9), RenameMode::Replace).unwrap();
@@ -214,7 +246,13 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
     assert_eq!(client.wire.take(), [].into(), "nothing was asked and nothing told");
     // Who may not is refused by the server, which has been told by then.
     let eleven = Caller { uid: 11, ..ten.clone() };
-    let refused = client.venus.make(&RequestContext::of(&eleven), first, &name("no"), NewKind::Directory, 0o755);
+    let refused = client.venus.make(
+        &RequestContext::of(&eleven),
+        first,
+        &name("no"),
+        NewKind::Directory,
+        0o755,
+    );
     assert_eq!(refused.err(), Some(Error::Fault(Fault::AccessDenied)));
     let other = house.client_with(2, true, plain());
     let dir = find_in(&other, first, "d7").unwrap();
@@ -246,13 +284,15 @@ fn the_server_has_seen_a_prefix_whenever_a_client_dies() {
         client.wire.session.fall_silent();
         drop(client);
         let other = house.client_with(100 + round, true, plain());
-        // The dead client's delegation keeps others waiting until its lease is over, unless its next life tells of its end.
+        // The dead client's delegation keeps others waiting until its lease is over, unless its
+        // next life tells of its end.
         drop(house.client_with_life(round, 2));
         let mut names: Vec<String> =
             other.list(top, false).into_iter().map(|entry| format!("{:?}", entry.name)).collect();
         names.retain(|name| !name.contains("first"));
         names.sort();
-        let expected: Vec<String> = (0..names.len()).map(|i| format!("{:?}", name(&format!("f{i:04}")))).collect();
+        let expected: Vec<String> =
+            (0..names.len()).map(|i| format!("{:?}", name(&format!("f{i:04}")))).collect();
         assert!(!names.is_empty() && names == expected, "round {round}: {} names", names.len());
     }
 }
@@ -268,7 +308,9 @@ fn a_refused_change_is_told_and_what_is_known_is_looked_at_anew() {
     client.venus.flush(&me(), opened.handle, None).unwrap();
     put(&client, top, "after", b"y");
     client.wire.set_before(move |call| match call {
-        Call::Write { fid, .. } if *fid == entry.status.fid => Some(Err(CallError::Fault(Fault::Medium))),
+        Call::Write { fid, .. } if *fid == entry.status.fid => {
+            Some(Err(CallError::Fault(Fault::Medium)))
+        }
         _ => None,
     });
     assert_eq!(client.venus.fsync(&me(), opened.handle), Err(Error::Fault(Fault::Medium)));
@@ -306,7 +348,10 @@ fn what_was_not_sent_is_lost_with_the_lease_and_that_is_told() {
         put(&client, top, &format!("more{count}"), b"y");
         client.wire.count("Make") == 0
     });
-    assert_eq!(content_of(&house.client_with(2, true, plain()), find_in(&client, top, "stable").unwrap()), b"x");
+    assert_eq!(
+        content_of(&house.client_with(2, true, plain()), find_in(&client, top, "stable").unwrap()),
+        b"x"
+    );
 }
 
 #[test]
@@ -322,7 +367,8 @@ fn two_machines_at_once_end_up_with_one_tree() {
                 let mut random = SmallRng::seed_from_u64(number as u64);
                 let mut machine = Machine::new(&client.venus, top);
                 while !stop.load(Ordering::SeqCst) {
-                    (0..random.random_range(1..40)).for_each(|_| drop(machine.run(&draw(&mut random))));
+                    (0..random.random_range(1..40))
+                        .for_each(|_| drop(machine.run(&draw(&mut random))));
                     std::thread::sleep(Duration::from_millis(random.random_range(0..3)));
                 }
                 machine.close_all();
@@ -331,7 +377,8 @@ fn two_machines_at_once_end_up_with_one_tree() {
         std::thread::sleep(Duration::from_secs(4));
         stop.store(true, Ordering::SeqCst);
     });
-    let trees: Vec<_> = machines.iter().map(|client| Machine::new(&client.venus, top).tree()).collect();
+    let trees: Vec<_> =
+        machines.iter().map(|client| Machine::new(&client.venus, top).tree()).collect();
     let fresh = house.client_with(3, true, plain());
     let expected = Machine::new(&fresh.venus, top).tree();
     assert!(!expected.is_empty());
@@ -354,7 +401,8 @@ fn what_fits_no_more_is_refused_at_once_and_what_was_taken_is_there() {
             Ok(made) => made,
             Err(error) => return Some(error),
         };
-        let wrote = client.venus.write(&me(), opened.handle, 0, data.clone().into(), false).map(drop);
+        let wrote =
+            client.venus.write(&me(), opened.handle, 0, data.clone().into(), false).map(drop);
         let closed = wrote.and(client.venus.flush(&me(), opened.handle, None));
         client.venus.release(&me(), opened.handle, None).unwrap();
         taken.extend(closed.is_ok().then_some(text));

@@ -1,4 +1,5 @@
-//! What goes wrong: full servers, servers that lose data, lost leases, restarts; and what must be remembered of it.
+//! What goes wrong: full servers, servers that lose data, lost leases, restarts; and what must be
+//! remembered of it.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +13,10 @@ use client::{CallError, Cancel, Remote, Reply};
 use common::{House, RO, RW, Told, me, name};
 use parking_lot::Mutex;
 use store::VolumeQuota;
-use types::{Answer, BootVerifier, ByteRange, Call, Caller, Fault, LockFamily, LockMode, LockOwner, StatusChange};
+use types::{
+    Answer, BootVerifier, ByteRange, Call, Caller, Fault, LockFamily, LockMode, LockOwner,
+    StatusChange,
+};
 use venus::{Error, RequestContext, VenusConfig};
 
 const FULL: Error = Error::Fault(Fault::NoSpace);
@@ -45,10 +49,17 @@ fn a_failed_write_in_the_background_is_told_once_to_each_handle() {
     assert_eq!(client.venus.flush(&me(), first, None), Ok(()), "once");
     client.wire.clear();
     assert_eq!(client.venus.write(&me(), second, 0, Bytes::from_static(b"x"), false), Err(failed));
-    assert!(client.venus.write(&me(), second, 0, Bytes::from_static(b"y"), false).is_ok(), "once for this one too");
+    assert!(
+        client.venus.write(&me(), second, 0, Bytes::from_static(b"y"), false).is_ok(),
+        "once for this one too"
+    );
     client.venus.flush(&me(), second, None).unwrap();
     let third = client.venus.open(&me(), fid, RO).unwrap().handle;
-    assert_eq!(client.venus.fsync(&me(), third), Ok(()), "what was before its time is not its business");
+    assert_eq!(
+        client.venus.fsync(&me(), third),
+        Ok(()),
+        "what was before its time is not its business"
+    );
     assert_eq!(&client.read(third, 0, 10)[..], b"y", "what failed is gone");
 }
 
@@ -60,7 +71,10 @@ fn once_the_server_is_full_the_error_comes_at_the_write() {
     refuse_writes(&client, Fault::NoSpace);
     client.write(handle, 0, b"behind");
     assert_eq!(client.venus.fsync(&me(), handle), Err(FULL));
-    assert_eq!(client.venus.write(&me(), handle, 0, Bytes::from_static(b"through"), false), Err(FULL));
+    assert_eq!(
+        client.venus.write(&me(), handle, 0, Bytes::from_static(b"through"), false),
+        Err(FULL)
+    );
     client.wire.clear();
     client.write(handle, 0, b"fits");
     assert_eq!(client.wire.count("Write"), 3, "sent before the write returned");
@@ -86,7 +100,8 @@ fn quota_is_told_at_close_or_at_the_write_and_never_nowhere() {
 
 type Writes = Arc<Mutex<Vec<(u64, Bytes)>>>;
 
-/// Answers with boot verifiers of our choice, and forgets writes like a machine that lost its power.
+/// Answers with boot verifiers of our choice, and forgets writes like a machine that lost its
+/// power.
 fn fragile(client: &common::Client) -> (Arc<AtomicU64>, Writes) {
     let boot = Arc::new(AtomicU64::new(1));
     let written = Arc::new(Mutex::new(Vec::new()));
@@ -194,7 +209,9 @@ fn an_interrupted_flush_keeps_the_data() {
     let client = house.client(1);
     let (_, handle) = client.create("f");
     client.write(handle, 0, b"data");
-    client.wire.set_before(|call| matches!(call, Call::Write { .. }).then_some(Err(CallError::Cancelled)));
+    client
+        .wire
+        .set_before(|call| matches!(call, Call::Write { .. }).then_some(Err(CallError::Cancelled)));
     let cancel = Cancel::new();
     cancel.cancel();
     let request = RequestContext { cancel: Some(&cancel), ..me() };
@@ -211,16 +228,34 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
     let (fid, handle) = client.create("f");
     let (_, other) = client.create("other");
     let owner = LockOwner(5);
-    client.venus.setlk(&me(), handle, owner, 1, LockFamily::Posix, ByteRange::ALL, LockMode::Exclusive, false).unwrap();
+    client
+        .venus
+        .setlk(
+            &me(),
+            handle,
+            owner,
+            1,
+            LockFamily::Posix,
+            ByteRange::ALL,
+            LockMode::Exclusive,
+            false,
+        )
+        .unwrap();
     client.wire.take();
     client.wire.deaf.store(true, Ordering::SeqCst);
     let events = client.wire.events.lock().clone().unwrap();
     events.on_lease_lost();
     assert!(client.kernel.0.lock().contains(&Told::All));
-    assert_eq!(client.venus.write(&me(), handle, 0, Bytes::from_static(b"x"), false), Err(Error::LockLost));
+    assert_eq!(
+        client.venus.write(&me(), handle, 0, Bytes::from_static(b"x"), false),
+        Err(Error::LockLost)
+    );
     assert_eq!(client.venus.read(&me(), handle, 0, 1), Err(Error::LockLost), "and it stays so");
     client.write(other, 0, b"fine");
-    assert!(!client.venus.getattr(&me(), fid).unwrap().cacheable, "nothing is trusted before the next renewal");
+    assert!(
+        !client.venus.getattr(&me(), fid).unwrap().cacheable,
+        "nothing is trusted before the next renewal"
+    );
     client.venus.getattr(&me(), fid).unwrap();
     assert_eq!(client.wire.count("GetStatus"), 2);
     client.wire.deaf.store(false, Ordering::SeqCst);
@@ -278,7 +313,10 @@ fn after_a_restart_locks_and_holds_are_claimed() {
         client.venus.unlink(&me(), client.root, &name("gone")).unwrap();
         let range = ByteRange { start: 3, end: 9 };
         let owner = LockOwner(5);
-        client.venus.setlk(&me(), handle, owner, 77, LockFamily::Posix, range, LockMode::Exclusive, false).unwrap();
+        client
+            .venus
+            .setlk(&me(), handle, owner, 77, LockFamily::Posix, range, LockMode::Exclusive, false)
+            .unwrap();
         let events = client.wire.events.lock().clone().unwrap();
         let reclaim = Reclaim { calls: Mutex::default(), refuse, wire: &client.wire };
         events.on_server_restarted(&reclaim);
@@ -311,7 +349,14 @@ fn shutdown_sends_everything_and_lets_go() {
     client.create("gone");
     client.venus.unlink(&me(), client.root, &name("gone")).unwrap();
     client.venus.shutdown().unwrap();
-    assert_eq!((client.wire.count("Write"), client.wire.count("CommitVolume"), client.wire.count("Unhold")), (1, 1, 1));
+    assert_eq!(
+        (
+            client.wire.count("Write"),
+            client.wire.count("CommitVolume"),
+            client.wire.count("Unhold")
+        ),
+        (1, 1, 1)
+    );
     drop(client);
     assert_eq!(&house.client(2).content("f")[..], b"last words");
 }
@@ -319,7 +364,11 @@ fn shutdown_sends_everything_and_lets_go() {
 #[test]
 fn writers_wait_when_too_much_waits_here() {
     let house = House::in_memory();
-    let config = VenusConfig { dirty_bytes_max: 4 << 20, file_dirty_bytes_max: 2 << 20, ..VenusConfig::default() };
+    let config = VenusConfig {
+        dirty_bytes_max: 4 << 20,
+        file_dirty_bytes_max: 2 << 20,
+        ..VenusConfig::default()
+    };
     let client = house.client_with(1, true, config);
     let (open, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     // Bytes accepted and not yet taken by the server.
@@ -338,7 +387,10 @@ fn writers_wait_when_too_much_waits_here() {
                 let (_, handle) = client.create(&format!("f{n}"));
                 for i in 0..64u64 {
                     client.write(handle, i << 17, &[n; 1 << 17]);
-                    most.fetch_max(open.fetch_add(1 << 17, Ordering::SeqCst) + (1 << 17), Ordering::SeqCst);
+                    most.fetch_max(
+                        open.fetch_add(1 << 17, Ordering::SeqCst) + (1 << 17),
+                        Ordering::SeqCst,
+                    );
                 }
                 client.close(handle);
             });
@@ -356,7 +408,12 @@ fn writers_wait_when_too_much_waits_here() {
 fn groups_are_looked_up_only_when_they_decide() {
     let house = House::in_memory();
     let client = house.client(1);
-    let dir = client.venus.make(&me(), client.root, &name("d"), types::NewKind::Directory, 0o770).unwrap().status.fid;
+    let dir = client
+        .venus
+        .make(&me(), client.root, &name("d"), types::NewKind::Directory, 0o770)
+        .unwrap()
+        .status
+        .fid;
     let change = StatusChange { gid: Some(42), ..StatusChange::default() };
     client.venus.setattr(&me(), dir, change).unwrap();
     let asked = AtomicUsize::new(0);
@@ -369,7 +426,10 @@ fn groups_are_looked_up_only_when_they_decide() {
     let file = name("f");
     client.venus.create(&request, dir, &file, 0o600, true, RW).unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    client.venus.setattr(&request, dir, StatusChange { uid: Some(3), ..StatusChange::default() }).unwrap_err();
+    client
+        .venus
+        .setattr(&request, dir, StatusChange { uid: Some(3), ..StatusChange::default() })
+        .unwrap_err();
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What the server acknowledged and lost before a commit, while the commit is under way: nothing old is sent over anything newer.
+//! What the server acknowledged and lost before a commit, while the commit is under way: nothing
+//! old is sent over anything newer.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -33,7 +34,10 @@ struct Door {
 impl Door {
     fn new() -> (Door, Held) {
         let ((asked, is_asked), (go, wait)) = (channel(), channel());
-        (Door { asked, go: Mutex::new(wait), passed: AtomicBool::new(false) }, Held { asked: is_asked, go })
+        (
+            Door { asked, go: Mutex::new(wait), passed: AtomicBool::new(false) },
+            Held { asked: is_asked, go },
+        )
     }
 
     fn hold(&self) {
@@ -45,8 +49,9 @@ impl Door {
     }
 }
 
-/// A server that loses what is not committed when its life is counted up, as far as its answers say; the first commit of the volume, the first
-/// of a file and the first write of its second life are held back.
+/// A server that loses what is not committed when its life is counted up, as far as its answers
+/// say; the first commit of the volume, the first of a file and the first write of its second life
+/// are held back.
 struct Fragile {
     life: Arc<AtomicU64>,
     all: Held,
@@ -56,7 +61,8 @@ struct Fragile {
 
 fn fragile(client: &Client) -> Fragile {
     let life = Arc::new(AtomicU64::new(1));
-    let ((all, all_held), (one, one_held), (again, again_held)) = (Door::new(), Door::new(), Door::new());
+    let ((all, all_held), (one, one_held), (again, again_held)) =
+        (Door::new(), Door::new(), Door::new());
     let now = Arc::clone(&life);
     client.wire.set_before(move |call| {
         match call {
@@ -70,7 +76,11 @@ fn fragile(client: &Client) -> Fragile {
     let now = Arc::clone(&life);
     client.wire.set_after(move |_, result| {
         let now = BootVerifier(now.load(Ordering::SeqCst));
-        if let Ok(Reply { answer: Answer::Written { verifier, .. } | Answer::Committed { verifier }, .. }) = result {
+        if let Ok(Reply {
+            answer: Answer::Written { verifier, .. } | Answer::Committed { verifier },
+            ..
+        }) = result
+        {
             *verifier = now;
         }
     });
@@ -175,7 +185,8 @@ fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
     assert_eq!(content(&house, fid), b"bbbb");
 }
 
-/// A server that really loses one file's bytes: at each loss the file is as it was at the last commit.
+/// A server that really loses one file's bytes: at each loss the file is as it was at the last
+/// commit.
 struct Lossy {
     session: LoopbackSession,
     /// Another client's, that sets the file back.
@@ -203,7 +214,13 @@ impl Lossy {
         let (fid, data) = (*self.fid.lock(), state.1.clone());
         let change = StatusChange { size: Some(data.len() as u64), ..StatusChange::default() };
         self.ask_aside(Call::SetStatus { fid, change });
-        self.ask_aside(Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false });
+        self.ask_aside(Call::Write {
+            fid,
+            offset: Some(0),
+            data,
+            stable: true,
+            kill_privileges: false,
+        });
     }
 }
 
@@ -212,14 +229,25 @@ fn me_as_caller() -> Caller {
 }
 
 impl Remote for Lossy {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         // A cut is stable at once.
-        let stable = matches!(call, Call::Commit { .. } | Call::CommitVolume { .. } | Call::SetStatus { .. });
+        let stable = matches!(
+            call,
+            Call::Commit { .. } | Call::CommitVolume { .. } | Call::SetStatus { .. }
+        );
         let (shared, mut alone) =
             if stable { (None, Some(self.state.write())) } else { (Some(self.state.read()), None) };
         let life = shared.as_ref().map_or_else(|| alone.as_ref().unwrap().0, |state| state.0);
         let mut result = self.session.call(caller, call, cancel);
-        if let Ok(Reply { answer: Answer::Written { verifier, .. } | Answer::Committed { verifier }, .. }) = &mut result
+        if let Ok(Reply {
+            answer: Answer::Written { verifier, .. } | Answer::Committed { verifier },
+            ..
+        }) = &mut result
         {
             *verifier = BootVerifier(life);
         }
@@ -251,7 +279,12 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
         let house = House::in_memory();
         let attach = |client| house.loopback.attach(ClientId(client), 1).unwrap();
         let state = RwLock::new((1, Bytes::new()));
-        let lossy = Arc::new(Lossy { session: attach(1), aside: attach(2), fid: Mutex::new(house.root), state });
+        let lossy = Arc::new(Lossy {
+            session: attach(1),
+            aside: attach(2),
+            fid: Mutex::new(house.root),
+            state,
+        });
         let config = VenusConfig {
             delegations: false,
             dirty_age: Duration::from_millis(1),
@@ -259,7 +292,8 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
             ..VenusConfig::default()
         };
         let venus = Venus::new(Arc::clone(&lossy) as Arc<dyn Remote>, config).unwrap();
-        let (entry, opened) = venus.create(&me(), house.root, &name("f"), 0o644, false, RW).unwrap();
+        let (entry, opened) =
+            venus.create(&me(), house.root, &name("f"), 0o644, false, RW).unwrap();
         let (fid, handle) = (entry.status.fid, opened.handle);
         *lossy.fid.lock() = fid;
         let (over, mut losses) = (AtomicBool::new(false), 0);
@@ -285,7 +319,12 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
 }
 
 /// One application, which knows what it wrote.
-fn write_and_compare(seed: u64, venus: &Venus, lossy: &Lossy, (fid, handle): (Fid, venus::OpenHandle)) {
+fn write_and_compare(
+    seed: u64,
+    venus: &Venus,
+    lossy: &Lossy,
+    (fid, handle): (Fid, venus::OpenHandle),
+) {
     let mut random = SmallRng::seed_from_u64(seed);
     let (mut model, mut compared): (Vec<u8>, u32) = Default::default();
     for step in 0..400 {
@@ -299,7 +338,10 @@ fn write_and_compare(seed: u64, venus: &Venus, lossy: &Lossy, (fid, handle): (Fi
             1..=3 => {
                 if is_done(&venus.fsync(&me(), handle)) {
                     let stable = lossy.state.read().1.clone();
-                    assert!(stable == model, "seed {seed}, step {step}: {stable:?} is stable, {model:?} was written");
+                    assert!(
+                        stable == model,
+                        "seed {seed}, step {step}: {stable:?} is stable, {model:?} was written"
+                    );
                     compared += 1;
                 }
             }

@@ -1,4 +1,5 @@
-//! Names that somebody else changes, under look-ups and listings of many threads: what was changed is seen by whoever looks afterwards.
+//! Names that somebody else changes, under look-ups and listings of many threads: what was changed
+//! is seen by whoever looks afterwards.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -47,7 +48,12 @@ fn what_others_rename_is_seen_beside_listings_and_look_ups() {
     for seed in 0..3 {
         let house = House::in_memory();
         let (client, other) = (house.remote_client(1), house.remote_client(2));
-        let dir = other.venus.make(&me(), house.root, &name("dir"), NewKind::Directory, 0o755).unwrap().status.fid;
+        let dir = other
+            .venus
+            .make(&me(), house.root, &name("dir"), NewKind::Directory, 0o755)
+            .unwrap()
+            .status
+            .fid;
         for number in 0..FILES {
             other.venus.make(&me(), dir, &file(number), NewKind::File, 0o644).unwrap();
         }
@@ -70,16 +76,33 @@ fn what_others_rename_is_seen_beside_listings_and_look_ups() {
             let _over = Over(&over);
             let mut random = SmallRng::seed_from_u64(seed);
             for step in 0..400 {
-                let (from, to) = (file(random.random_range(0..FILES)), name(&format!("moved-{step}")));
-                let rename =
-                    |from, to| other.venus.rename(&me(), (dir, from), (dir, to), RenameMode::NoReplace).unwrap();
+                let (from, to) =
+                    (file(random.random_range(0..FILES)), name(&format!("moved-{step}")));
+                let rename = |from, to| {
+                    other
+                        .venus
+                        .rename(&me(), (dir, from), (dir, to), RenameMode::NoReplace)
+                        .unwrap();
+                };
                 rename(&from, &to);
-                assert!(!is_there(&client, dir, &from), "seed {seed}, step {step}: {from:?} is away");
-                assert!(is_there(&client, dir, &to), "seed {seed}, step {step}: {from:?} is {to:?}");
+                assert!(
+                    !is_there(&client, dir, &from),
+                    "seed {seed}, step {step}: {from:?} is away"
+                );
+                assert!(
+                    is_there(&client, dir, &to),
+                    "seed {seed}, step {step}: {from:?} is {to:?}"
+                );
                 rename(&to, &from);
-                assert!(is_there(&client, dir, &from), "seed {seed}, step {step}: {from:?} is back");
+                assert!(
+                    is_there(&client, dir, &from),
+                    "seed {seed}, step {step}: {from:?} is back"
+                );
                 let any = file(random.random_range(0..FILES));
-                assert!(is_there(&client, dir, &any), "seed {seed}, step {step}: {any:?} was never away for long");
+                assert!(
+                    is_there(&client, dir, &any),
+                    "seed {seed}, step {step}: {any:?} was never away for long"
+                );
             }
         });
     }

@@ -1,5 +1,6 @@
-//! A server whose machine loses its power, again and again, under an application that knows what it did: what a sync called stable is found after the
-//! next loss, whatever was lost before (DU-1, DU-4, DU-5).
+//! A server whose machine loses its power, again and again, under an application that knows what it
+//! did: what a sync called stable is found after the next loss, whatever was lost before (DU-1,
+//! DU-4, DU-5).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -20,7 +21,9 @@ use rand::{Rng, SeedableRng};
 use server::{Server, ServerConfig};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Volume, VolumeQuota};
 use tempfile::TempDir;
-use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp};
+use types::{
+    Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp,
+};
 use venus::{Error, LookupReply, OpenHandle, Venus, VenusConfig};
 use vice::Partitions;
 
@@ -44,7 +47,13 @@ impl Machine {
     fn new(dir: &Path) -> (Machine, Fid) {
         let memory = MemMachine::new();
         let partition = Partition::open_memory(&memory, OpenOptions::default()).unwrap();
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+        let root = NewRoot {
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            now: Timestamp::new(1, 0),
+            quota: VolumeQuota::default(),
+        };
         let volume = partition.create_volume(&name("root"), &root).unwrap().id();
         partition.sync().unwrap();
         drop(partition);
@@ -73,7 +82,8 @@ impl Host for Machine {
     }
 
     fn look(&mut self, fid: Fid, seed: u64, look: &mut dyn FnMut(&Volume)) {
-        let partition = Partition::open_memory(&self.memory.power_loss(seed), OpenOptions::default()).unwrap();
+        let partition =
+            Partition::open_memory(&self.memory.power_loss(seed), OpenOptions::default()).unwrap();
         look(&partition.volume(fid.volume).unwrap().unwrap());
     }
 }
@@ -87,7 +97,11 @@ fn place(seed: u64) -> (TempDir, Machine, Fid) {
 }
 
 fn connect(dir: &Path) -> Session {
-    Session::connect(SessionConfig::new(Endpoint::Unix(dir.join("socket")), ClientIdentity::fleeting())).unwrap()
+    Session::connect(SessionConfig::new(
+        Endpoint::Unix(dir.join("socket")),
+        ClientIdentity::fleeting(),
+    ))
+    .unwrap()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,10 +152,13 @@ impl Application<'_> {
         self.belief = Belief::default();
         for number in 0..NAMES {
             let name = name(&format!("n{number}"));
-            let LookupReply::Entry(entry) = self.venus.lookup(&me(), self.dir, &name)? else { continue };
+            let LookupReply::Entry(entry) = self.venus.lookup(&me(), self.dir, &name)? else {
+                continue;
+            };
             let fid = entry.status.fid;
             let handle = self.venus.open(&me(), fid, common::RO)?.handle;
-            let bytes = self.venus.read(&me(), handle, 0, 2 * FILE as u32).map(|bytes| bytes.to_vec());
+            let bytes =
+                self.venus.read(&me(), handle, 0, 2 * FILE as u32).map(|bytes| bytes.to_vec());
             self.venus.release(&me(), handle, None)?;
             let mode = self.venus.getattr(&me(), fid)?.status.mode & 0o777;
             self.belief.files.insert(fid, Content { mode, bytes: bytes? });
@@ -185,8 +202,15 @@ impl Application<'_> {
                 self.belief.files.remove(&fid);
             }
             6..8 => {
-                let (Some((from, fid)), to) = (self.any_file(), self.any_name()) else { return Ok(()) };
-                self.venus.rename(&me(), (self.dir, &from), (self.dir, &to), RenameMode::Replace)?;
+                let (Some((from, fid)), to) = (self.any_file(), self.any_name()) else {
+                    return Ok(());
+                };
+                self.venus.rename(
+                    &me(),
+                    (self.dir, &from),
+                    (self.dir, &to),
+                    RenameMode::Replace,
+                )?;
                 if from != to {
                     self.belief.names.remove(&from);
                     let replaced = self.belief.names.insert(to, fid);
@@ -196,7 +220,11 @@ impl Application<'_> {
             8 => {
                 let Some((_, fid)) = self.any_file() else { return Ok(()) };
                 let mode = self.random.random_range(0..0o1000);
-                self.venus.setattr(&me(), fid, StatusChange { mode: Some(mode), ..StatusChange::default() })?;
+                self.venus.setattr(
+                    &me(),
+                    fid,
+                    StatusChange { mode: Some(mode), ..StatusChange::default() },
+                )?;
                 self.belief.files.entry(fid).and_modify(|file| file.mode = mode);
             }
             9 => {
@@ -213,13 +241,17 @@ impl Application<'_> {
                 let read = self.venus.read(&me(), handle, 0, 2 * FILE as u32)?;
                 if self.belief.files.get(&fid).is_some_and(|file| file.bytes != read) {
                     // Something was lost, and not the bytes: they are sent again.
-                    assert!(self.venus.fsync(&me(), handle).is_err(), "{fid}: nobody says what was lost");
+                    assert!(
+                        self.venus.fsync(&me(), handle).is_err(),
+                        "{fid}: nobody says what was lost"
+                    );
                     return Err(Error::Lost);
                 }
             }
             12..16 => {
                 let Some((fid, handle)) = self.opened()? else { return Ok(()) };
-                let (at, length) = (self.random.random_range(0..FILE / 2), self.random.random_range(1..FILE / 2));
+                let (at, length) =
+                    (self.random.random_range(0..FILE / 2), self.random.random_range(1..FILE / 2));
                 let data = Bytes::from(vec![self.random.random::<u8>(); length]);
                 self.trace.push(format!("write {fid} {at}+{length} {}", data[0]));
                 self.venus.write(&me(), handle, at as u64, data.clone(), false)?;
@@ -266,7 +298,11 @@ impl Application<'_> {
                 (
                     content.mode,
                     content.bytes.len(),
-                    content.bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect::<Vec<_>>(),
+                    content
+                        .bytes
+                        .chunk_by(|a, b| a == b)
+                        .map(|run| (run[0], run.len()))
+                        .collect::<Vec<_>>(),
                 )
             };
             let trace = || self.trace[self.trace.len().saturating_sub(60)..].join("\n");
@@ -323,7 +359,8 @@ struct Kind {
     steps: usize,
 }
 
-/// An application beside a server with a socket in `at`: how many syncs said yes, and how many of a loss.
+/// An application beside a server with a socket in `at`: how many syncs said yes, and how many of a
+/// loss.
 fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) -> (u32, u32) {
     let Kind { delegations, beside, steps } = kind;
     let session = connect(at);
@@ -371,7 +408,10 @@ fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) 
 fn what_a_sync_called_stable_is_there_after_the_next_loss() {
     for delegations in [false, true] {
         let said: Vec<(u32, u32)> = (0..6).map(|seed| history(seed, delegations, false)).collect();
-        assert!(said.iter().any(|said| said.0 > 0) && said.iter().any(|said| said.1 > 0), "{said:?}");
+        assert!(
+            said.iter().any(|said| said.0 > 0) && said.iter().any(|said| said.1 > 0),
+            "{said:?}"
+        );
     }
 }
 
@@ -388,8 +428,8 @@ fn server_process() {
     driven::serve();
 }
 
-/// The same over RocksDB and ext4, with the server in a process of its own: all that a flush of its drive did not
-/// cover may be lost.
+/// The same over RocksDB and ext4, with the server in a process of its own: all that a flush of its
+/// drive did not cover may be lost.
 #[test]
 fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
     powercut::isolated(|| {
@@ -407,24 +447,35 @@ fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
             said = (said.0 + stable, said.1 + told);
             seed += 1;
         }
-        println!("{seed} histories, {losses} losses, {said:?}: syncs that said yes, and that told of a loss");
+        println!(
+            "{seed} histories, {losses} losses, {said:?}: syncs that said yes, and that told of a \
+                loss"
+        );
         assert!(said.0 > 0, "nothing was called stable");
     });
 }
 
-/// What a version of a file was before a loss says nothing about the same number after it: the disk cache of somebody else than the writer, who is lost too.
-/// (A short file, whose bytes lie in its record: others get another number.)
+/// What a version of a file was before a loss says nothing about the same number after it: the disk
+/// cache of somebody else than the writer, who is lost too. (A short file, whose bytes lie in its
+/// record: others get another number.)
 #[test]
 fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
     let mut found = 0;
     for seed in 0..20 {
         let (dir, mut machine, root) = place(seed);
-        let config = VenusConfig { cache_dir: Some(dir.path().join("cache")), ..VenusConfig::default() };
+        let config =
+            VenusConfig { cache_dir: Some(dir.path().join("cache")), ..VenusConfig::default() };
         let venus = Venus::new(Arc::new(Far(connect(dir.path()))), config).unwrap();
         let writer = connect(dir.path());
-        let call = |session: &Session, call| session.call(&Caller::ROOT, call, None).unwrap().answer;
-        let make =
-            Call::Make { dir: root, name: name("file"), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded };
+        let call =
+            |session: &Session, call| session.call(&Caller::ROOT, call, None).unwrap().answer;
+        let make = Call::Make {
+            dir: root,
+            name: name("file"),
+            kind: NewKind::File,
+            mode: 0o644,
+            how: CreateHow::Guarded,
+        };
         let Answer::Made { status, .. } = call(&writer, make) else { panic!("not made") };
         let fid = status.fid;
         let write = |byte, stable| {
@@ -444,14 +495,17 @@ fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
         };
         assert!(read().iter().all(|byte| *byte == b'1'));
         machine.restart(true);
-        let Answer::Written { status, .. } = call(&writer, write(b'2', false)) else { panic!("not written") };
+        let Answer::Written { status, .. } = call(&writer, write(b'2', false)) else {
+            panic!("not written")
+        };
         found += u32::from(status.data_version == lost);
         assert!(read().iter().all(|byte| *byte == b'2'), "seed {seed}");
     }
     assert!(found > 0, "no loss took a version back");
 }
 
-/// A change that was lost in half, its status and not the bytes: what a client has of the version before is not what is there.
+/// A change that was lost in half, its status and not the bytes: what a client has of the version
+/// before is not what is there.
 #[test]
 fn what_was_lost_in_half_is_read_anew() {
     let mut torn = 0;
@@ -472,10 +526,18 @@ fn what_was_lost_in_half_is_read_anew() {
         let call = |call| writer.call(&Caller::ROOT, call, None).unwrap().answer;
         let size = StatusChange { size: Some(50_000), ..StatusChange::default() };
         let data = Bytes::from(vec![b'2'; 10_000]);
-        call(Call::Write { fid, offset: Some(20_000), data, stable: false, kill_privileges: false });
+        call(Call::Write {
+            fid,
+            offset: Some(20_000),
+            data,
+            stable: false,
+            kill_privileges: false,
+        });
         call(Call::SetStatus { fid, change: size });
         machine.restart(true);
-        let Answer::Data { data, .. } = call(Call::Read { fid, offset: 0, length: 200_000 }) else { panic!("no data") };
+        let Answer::Data { data, .. } = call(Call::Read { fid, offset: 0, length: 200_000 }) else {
+            panic!("no data")
+        };
         torn += u32::from(data.len() == 100_000 && data.iter().any(|byte| *byte != b'1'));
         assert!(read() == data, "seed {seed}");
         venus.release(&me(), handle, None).unwrap();

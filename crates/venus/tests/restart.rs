@@ -20,21 +20,39 @@ use types::{NewKind, Timestamp};
 use venus::{Error, Venus, VenusConfig};
 
 fn connect(socket: &Path) -> Session {
-    Session::connect(SessionConfig::new(Endpoint::Unix(socket.to_owned()), ClientIdentity::fleeting())).unwrap()
+    Session::connect(SessionConfig::new(
+        Endpoint::Unix(socket.to_owned()),
+        ClientIdentity::fleeting(),
+    ))
+    .unwrap()
 }
 
 fn venus(socket: &Path, delegations: bool) -> Venus {
     let session = connect(socket);
-    let config = VenusConfig { delegations, recall_pause: Duration::from_millis(1), ..VenusConfig::default() };
+    let config = VenusConfig {
+        delegations,
+        recall_pause: Duration::from_millis(1),
+        ..VenusConfig::default()
+    };
     Venus::new(Arc::new(session), config).unwrap()
 }
 
 /// A partition with a volume, and its server's socket.
 fn prepare(dir: &Path) -> (ServerConfig, PathBuf) {
     let path = dir.join("vicepa");
-    let partition =
-        Partition::create(&path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+    let partition = Partition::create(
+        &path,
+        &PartitionConfig { server: "test".into() },
+        OpenOptions::default(),
+    )
+    .unwrap();
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1, 0),
+        quota: VolumeQuota::default(),
+    };
     partition.create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
     let socket = dir.join("socket");
@@ -50,7 +68,8 @@ fn names_that_went_with_the_machine_are_told_and_those_of_a_process_are_there() 
     let server = Server::start(&config).unwrap();
     let venus = Venus::new(Arc::new(Far(connect(&socket))), VenusConfig::default()).unwrap();
     let root = venus.root(&me(), &name("root")).unwrap().status.fid;
-    let make = |text| venus.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid;
+    let make =
+        |text| venus.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid;
     let top = make("top");
     drop(server);
     let server = Server::start(&config).unwrap();
@@ -75,14 +94,16 @@ fn a_server_that_comes_back_learns_all_that_was_answered() {
     let mut server = Some(Server::start(&config).unwrap());
     let (with, without) = (venus(&socket, true), venus(&socket, false));
     let root = with.root(&me(), &name("root")).unwrap().status.fid;
-    let tops = ["with", "without"]
-        .map(|text| with.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid);
+    let tops = ["with", "without"].map(|text| {
+        with.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid
+    });
     let done = AtomicBool::new(false);
     // The same history with and without delegations, each step while the server may be gone.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = SmallRng::seed_from_u64(3);
-            let (mut these, mut those) = (Machine::new(&with, tops[0]), Machine::new(&without, tops[1]));
+            let (mut these, mut those) =
+                (Machine::new(&with, tops[0]), Machine::new(&without, tops[1]));
             for step in 0..3000 {
                 let op = draw(&mut random);
                 assert_eq!(these.run(&op), those.run(&op), "step {step}: {op:?}");

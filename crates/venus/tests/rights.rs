@@ -1,4 +1,5 @@
-//! What asking for rights costs, where access lists decide: a request for each directory and user, one more for each file with a list of its own.
+//! What asking for rights costs, where access lists decide: a request for each directory and user,
+//! one more for each file with a list of its own.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -21,7 +22,9 @@ impl vice::Principals for Known {
 
 fn list(entries: &[(i32, &str)]) -> Acl {
     let mut list = Acl::new();
-    entries.iter().for_each(|(who, rights)| assert!(list.set(PrincipalId(*who), rights.parse().unwrap(), false)));
+    entries.iter().for_each(|(who, rights)| {
+        assert!(list.set(PrincipalId(*who), rights.parse().unwrap(), false));
+    });
     list
 }
 
@@ -32,7 +35,9 @@ fn caller(uid: u32) -> Caller {
 /// As a mount does for each name that it looks up.
 fn look(client: &Client, caller: &Caller, file: &str) -> (Fid, Rights) {
     let request = RequestContext::of(caller);
-    let LookupReply::Entry(entry) = client.venus.lookup(&request, client.root, &name(file)).unwrap() else {
+    let LookupReply::Entry(entry) =
+        client.venus.lookup(&request, client.root, &name(file)).unwrap()
+    else {
         panic!("{file} is not there")
     };
     client.venus.ruled_by(&entry.status, client.root, entry.stamp);
@@ -49,7 +54,10 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
         maker.close(handle);
     }
     let root = Caller::ROOT;
-    maker.venus.set_acl(&RequestContext::of(&root), house.root, Some(&list(&[(1, "rl"), (2, "l")])), None).unwrap();
+    maker
+        .venus
+        .set_acl(&RequestContext::of(&root), house.root, Some(&list(&[(1, "rl"), (2, "l")])), None)
+        .unwrap();
 
     let client = house.client(2);
     let walk = |uid: u32| -> Vec<String> {
@@ -63,7 +71,10 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
     assert_eq!(client.wire.take().get("Rights"), None, "warm");
 
     let (seven, _) = look(&client, &caller(1001), "f7");
-    maker.venus.set_acl(&RequestContext::of(&root), seven, Some(&list(&[(2, "rw")])), None).unwrap();
+    maker
+        .venus
+        .set_acl(&RequestContext::of(&root), seven, Some(&list(&[(2, "rw")])), None)
+        .unwrap();
     let mut wanted = vec!["rl"; 30];
     wanted[7] = "l";
     assert_eq!(walk(1001), wanted);
@@ -104,7 +115,14 @@ fn of_two_changes_of_a_list_the_later_is_refused_unless_it_saw_the_first() {
             });
         }
     });
-    let all: Vec<i32> =
-        client.venus.acl(&request, house.root).unwrap().1.positive().iter().map(|entry| entry.who.0).collect();
+    let all: Vec<i32> = client
+        .venus
+        .acl(&request, house.root)
+        .unwrap()
+        .1
+        .positive()
+        .iter()
+        .map(|entry| entry.who.0)
+        .collect();
     assert_eq!(all, [1, 10, 11, 12, 13, 14, 15, 16, 17]);
 }

@@ -53,12 +53,15 @@ fn files_that_are_read_in_their_order_are_fetched_in_chains() {
             assert!(read(&client, i) == content(i), "{i}");
         }
         let calls = client.wire.take();
-        let (ahead, alone) = (calls.get("ReadAhead").copied().unwrap_or(0), calls.get("Read").copied().unwrap_or(0));
-        // While the listing comes, the file that is just being opened may be asked for beside its reader.
+        let (ahead, alone) =
+            (calls.get("ReadAhead").copied().unwrap_or(0), calls.get("Read").copied().unwrap_or(0));
+        // While the listing comes, the file that is just being opened may be asked for beside its
+        // reader.
         let twice = usize::from(!listed);
         assert!((COUNT..=COUNT + twice).contains(&(ahead + alone)), "each once: {calls:?}");
-        // Two steps say in which order it goes on. Names are listed in an order of their own, another one in each volume: the first two files may lie
-        // side by side there as well, and then the next one tells.
+        // Two steps say in which order it goes on. Names are listed in an order of their own,
+        // another one in each volume: the first two files may lie side by side there as well, and
+        // then the next one tells.
         assert!(alone <= if listed { 4 } else { 16 }, "{calls:?}");
     }
 }
@@ -70,10 +73,12 @@ fn a_walk_through_directories_finds_the_first_files_too() {
     let path = |d: usize, i: usize| (name(&format!("dir-{d}")), name(&format!("file-{i}")));
     for d in 0..4 {
         let (dir, _) = path(d, 0);
-        let made = maker.venus.make(&me(), maker.root, &dir, types::NewKind::Directory, 0o755).unwrap();
+        let made =
+            maker.venus.make(&me(), maker.root, &dir, types::NewKind::Directory, 0o755).unwrap();
         for i in 0..20 {
             let file = path(d, i).1;
-            let (_, opened) = maker.venus.create(&me(), made.status.fid, &file, 0o644, false, RW).unwrap();
+            let (_, opened) =
+                maker.venus.create(&me(), made.status.fid, &file, 0o644, false, RW).unwrap();
             maker.write(opened.handle, 0, &content(i));
             maker.close(opened.handle);
         }
@@ -218,8 +223,11 @@ fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
     assert!(filled > COUNT / 2, "{filled} of {COUNT} came without a read");
 }
 
-/// Opens a file whose bytes came ahead, and does `change` to it while the kernel takes them: that must not be over before.
-fn change_while_the_kernel_takes_it(change: impl FnOnce(&Client, &Client, &str) + Send) -> (Vec<u8>, Vec<u8>) {
+/// Opens a file whose bytes came ahead, and does `change` to it while the kernel takes them: that
+/// must not be over before.
+fn change_while_the_kernel_takes_it(
+    change: impl FnOnce(&Client, &Client, &str) + Send,
+) -> (Vec<u8>, Vec<u8>) {
     let (_house, maker, client) = full_house(true);
     let pages = Pages::of(&client);
     client.list(client.root, true);
@@ -231,7 +239,9 @@ fn change_while_the_kernel_takes_it(change: impl FnOnce(&Client, &Client, &str) 
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| (40..COUNT).for_each(|i| drop(read_through(client, pages, i))));
         let fid = told.recv_timeout(Duration::from_secs(10)).unwrap();
-        let name = (40..COUNT).map(|i| format!("file-{i}")).find(|name| maker.find(name).unwrap().status.fid == fid);
+        let name = (40..COUNT)
+            .map(|i| format!("file-{i}"))
+            .find(|name| maker.find(name).unwrap().status.fid == fid);
         let name = name.unwrap();
         let its_name = name.clone();
         let changer = scope.spawn(move || {
@@ -276,10 +286,12 @@ fn a_writer_here_opens_after_what_the_kernel_was_just_given() {
     });
 }
 
-/// Many in a row, in a directory that is delegated: what was written to each handle is at the server on return.
+/// Many in a row, in a directory that is delegated: what was written to each handle is at the
+/// server on return.
 fn write_in_a_row(client: &Client, mode: OpenMode, files: std::ops::Range<usize>) {
     for i in files {
-        let made = client.venus.create(&me(), client.root, &name(&format!("file-{i}")), 0o644, true, mode);
+        let made =
+            client.venus.create(&me(), client.root, &name(&format!("file-{i}")), 0o644, true, mode);
         let opened = made.unwrap().1;
         client.write(opened.handle, 0, &content(i));
         client.close(opened.handle);
@@ -357,7 +369,8 @@ fn longer_files_come_ahead_through_their_descriptors() {
         assert!(read_longer(&client, i).unwrap() == longer_content(i), "{i}");
     }
     let calls = client.wire.take();
-    let bytes_in_answers: usize = ["Read", "ReadAhead"].iter().filter_map(|kind| calls.get(kind)).sum();
+    let bytes_in_answers: usize =
+        ["Read", "ReadAhead"].iter().filter_map(|kind| calls.get(kind)).sum();
     assert!(bytes_in_answers <= 4, "{calls:?}");
     assert!(calls["OpenBody"] <= COUNT && calls["ReadSums"] <= COUNT, "each once: {calls:?}");
 }
@@ -371,7 +384,11 @@ fn what_comes_ahead_through_a_descriptor_is_compared_with_its_sums() {
     let other = maker.find("file-9").unwrap().status;
     maker
         .venus
-        .setattr(&me(), other.fid, StatusChange { size: Some(damaged.size), ..StatusChange::default() })
+        .setattr(
+            &me(),
+            other.fid,
+            StatusChange { size: Some(damaged.size), ..StatusChange::default() },
+        )
         .unwrap();
     let bodies = house.path().join("vicepa/bodies");
     let (from, to) = (body_file(&bodies, other.fid), body_file(&bodies, damaged.fid));
@@ -395,8 +412,9 @@ fn body_file(bodies: &std::path::Path, fid: Fid) -> std::path::PathBuf {
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            let named =
-                path.file_name().is_some_and(|name| name.to_string_lossy().trim_start_matches('0').starts_with(&start));
+            let named = path.file_name().is_some_and(|name| {
+                name.to_string_lossy().trim_start_matches('0').starts_with(&start)
+            });
             match path.is_dir() {
                 true => dirs.push(path),
                 false if named => return path,
@@ -420,8 +438,10 @@ fn house_of_a_tree(files: usize) -> (House, Client) {
         for s in 0..3 {
             let dir = directory(above, s);
             for i in 0..files {
-                let (_, opened) =
-                    maker.venus.create(&me(), dir, &name(&format!("file-{i}")), 0o644, false, RW).unwrap();
+                let (_, opened) = maker
+                    .venus
+                    .create(&me(), dir, &name(&format!("file-{i}")), 0o644, false, RW)
+                    .unwrap();
                 maker.write(opened.handle, 0, &content(i));
                 maker.close(opened.handle);
             }
@@ -430,10 +450,15 @@ fn house_of_a_tree(files: usize) -> (House, Client) {
     (house, maker)
 }
 
-/// Goes through a tree as `grep -r` does, or only lists it, but for what is `new`. Tells of each directory when it is about to be listed.
+/// Goes through a tree as `grep -r` does, or only lists it, but for what is `new`. Tells of each
+/// directory when it is about to be listed.
 fn walk(client: &Client, dir: Fid, reads: bool, before: &mut impl FnMut(Fid)) {
     before(dir);
-    for entry in client.list(dir, true).into_iter().filter(|entry| !entry.name.as_bytes().starts_with(b"new")) {
+    for entry in client
+        .list(dir, true)
+        .into_iter()
+        .filter(|entry| !entry.name.as_bytes().starts_with(b"new"))
+    {
         if entry.kind == types::Kind::Directory {
             walk(client, entry.fid, reads, before);
         } else if reads {

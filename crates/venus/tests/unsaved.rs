@@ -1,4 +1,5 @@
-//! Changes of names and of status that the server acknowledged and lost before a commit: who makes sure of them hears it, once.
+//! Changes of names and of status that the server acknowledged and lost before a commit: who makes
+//! sure of them hears it, once.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -15,9 +16,14 @@ use venus::{Error, OpenHandle, VenusConfig};
 /// With a directory of its own, which is delegated to it if there are delegations.
 fn far(house: &House, delegations: bool) -> Client {
     let dirty_age = Duration::from_secs(3600);
-    let mut client = house.client_with(1, false, VenusConfig { delegations, dirty_age, ..VenusConfig::default() });
+    let mut client = house.client_with(
+        1,
+        false,
+        VenusConfig { delegations, dirty_age, ..VenusConfig::default() },
+    );
     client.wire.life.store(1, Ordering::SeqCst);
-    let made = client.venus.make(&me(), client.root, &name("top"), NewKind::Directory, 0o755).unwrap();
+    let made =
+        client.venus.make(&me(), client.root, &name("top"), NewKind::Directory, 0o755).unwrap();
     client.root = made.status.fid;
     make(&client, "first");
     assert_eq!(sync_names(&client), Ok(()));
@@ -65,7 +71,10 @@ fn lost_names_are_told_of_their_directory() {
         assert_eq!(sync_names(&client), Ok(()));
 
         let (from, to) = (name("stable"), name("renamed"));
-        client.venus.rename(&me(), (client.root, &from), (client.root, &to), RenameMode::Replace).unwrap();
+        client
+            .venus
+            .rename(&me(), (client.root, &from), (client.root, &to), RenameMode::Replace)
+            .unwrap();
         client.venus.send_written(&me()).unwrap();
         lose(&client);
         // What was changed after the loss is stable; what was changed before is not.
@@ -104,7 +113,8 @@ fn lost_changes_of_status_are_told_to_each_handle_and_to_who_opens_the_file_firs
 fn a_lost_list_is_told() {
     let house = House::in_memory();
     let client = far(&house, false);
-    let set = |fid, rights| client.venus.set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap();
+    let set =
+        |fid, rights| client.venus.set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap();
     set(house.root, "rlidwk");
     set(client.root, "rl");
     assert_eq!(sync_names(&client), Ok(()));
@@ -136,7 +146,8 @@ fn a_commit_of_anything_makes_the_names_stable() {
     assert_eq!(sync_names(&client), Ok(()));
 }
 
-/// The names that a commit of something else makes stable say how long a file is, and not what is in it.
+/// The names that a commit of something else makes stable say how long a file is, and not what is
+/// in it.
 #[test]
 fn what_was_cut_off_needs_a_commit_of_its_own() {
     for (delegations, own) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -149,7 +160,11 @@ fn what_was_cut_off_needs_a_commit_of_its_own() {
         set(&client, fid, StatusChange { mode: Some(0o600), ..StatusChange::default() });
         assert_eq!(if own { sync(&client, handle) } else { sync_names(&client) }, Ok(()));
         lose(&client);
-        assert_eq!(sync(&client, handle), if own { Ok(()) } else { Err(Error::Lost) }, "delegations: {delegations}");
+        assert_eq!(
+            sync(&client, handle),
+            if own { Ok(()) } else { Err(Error::Lost) },
+            "delegations: {delegations}"
+        );
     }
 }
 

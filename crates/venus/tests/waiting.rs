@@ -1,4 +1,5 @@
-//! Who waits for whom: a break waits for nobody that waits for the session, and a read for no write.
+//! Who waits for whom: a break waits for nobody that waits for the session, and a read for no
+//! write.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -24,7 +25,10 @@ impl Barrier {
     fn pass(&self) {
         let mut open = self.open.lock();
         while !*open {
-            assert!(!self.opened.wait_for(&mut open, Duration::from_secs(10)).timed_out(), "held up for ever");
+            assert!(
+                !self.opened.wait_for(&mut open, Duration::from_secs(10)).timed_out(),
+                "held up for ever"
+            );
         }
     }
 
@@ -78,7 +82,10 @@ impl KernelPort for Mapped {
     fn inode_data(&self, _: Fid) {
         let (client, handle) = (self.client.clone(), self.handle);
         let page = std::thread::spawn(move || {
-            client.venus.write(&me(), handle, 100 << 20, Bytes::from_static(b"mapped page"), false).unwrap();
+            client
+                .venus
+                .write(&me(), handle, 100 << 20, Bytes::from_static(b"mapped page"), false)
+                .unwrap();
         });
         page.join().unwrap();
         self.told.store(true, Ordering::SeqCst);
@@ -139,7 +146,11 @@ fn a_kernel_that_waits_for_us_does_not_keep_us_from_claiming() {
 #[test]
 fn the_lease_ends_in_time_while_a_commit_waits_for_a_server_that_is_away() {
     let house = House::in_memory();
-    let config = VenusConfig { lease: Duration::from_millis(1500), uncommitted_bytes_max: 1, ..VenusConfig::default() };
+    let config = VenusConfig {
+        lease: Duration::from_millis(1500),
+        uncommitted_bytes_max: 1,
+        ..VenusConfig::default()
+    };
     let client = house.client_with(1, false, config);
     let barrier = Arc::new(Barrier::default());
     let held = barrier.clone();

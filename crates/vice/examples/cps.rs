@@ -1,5 +1,5 @@
-//! What it costs to judge somebody: a cell with 100,000 principals, somebody in 1,000 groups, access lists of 1 to 1,000 of them, and the call by which
-//! clients ask what he may do.
+//! What it costs to judge somebody: a cell with 100,000 principals, somebody in 1,000 groups,
+//! access lists of 1 to 1,000 of them, and the call by which clients ask what he may do.
 //!
 //! `cargo run --release -p vice --example cps [-- PRINCIPALS GROUPS]`
 #![allow(clippy::unwrap_used)]
@@ -14,8 +14,8 @@ use guard::{Acl, Cps, PtsAsker, Rights};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, AuthLevel, Call, Caller, ClientId, Name, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, ReplyAddress,
-    RequestIdentity, Time, Timestamp,
+    Answer, AuthLevel, Call, Caller, ClientId, Name, NewPrincipal, PrincipalId, PrincipalKind,
+    PtsCall, ReplyAddress, RequestIdentity, Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -25,14 +25,24 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const CHECKS: u32 = 1_000_000;
 
 fn main() {
-    let numbers: Vec<usize> = std::env::args().skip(1).map(|number| number.parse().unwrap()).collect();
-    let (principals, groups) = (numbers.first().copied().unwrap_or(100_000), numbers.get(1).copied().unwrap_or(1000));
+    let numbers: Vec<usize> =
+        std::env::args().skip(1).map(|number| number.parse().unwrap()).collect();
+    let (principals, groups) =
+        (numbers.first().copied().unwrap_or(100_000), numbers.get(1).copied().unwrap_or(1000));
     let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1, 0),
+        quota: VolumeQuota::default(),
+    };
     partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
     let vice = Vice::open(
         partition,
-        ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok()),
+        ViceConfig::new(dafs::encode_answer_record, |record| {
+            dafs::decode_answer_record(record).ok()
+        }),
         Time::ZERO,
     )
     .unwrap();
@@ -41,7 +51,8 @@ fn main() {
     let (joe, groups) = populate(&db, principals, groups);
     vice.set_cell_database(db);
 
-    let who = RequestIdentity { principal: joe, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
+    let who =
+        RequestIdentity { principal: joe, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
     let caller = Caller { uid: 1, gid: 1, groups: None, who };
     let begun = Instant::now();
     let cps = vice.cps(&caller).unwrap();
@@ -98,7 +109,9 @@ fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
         }
     };
     let superuser = Caller::ROOT;
-    let Answer::Status(root) = call(&superuser, Call::Root { volume: Name::new(b"root.cell").unwrap() }) else {
+    let Answer::Status(root) =
+        call(&superuser, Call::Root { volume: Name::new(b"root.cell").unwrap() })
+    else {
         panic!("no status of the root")
     };
     let list = Some(acl.encode().into());
@@ -130,7 +143,8 @@ fn populate(db: &Embedded, principals: usize, groups: usize) -> (PrincipalId, Ve
     for number in groups + 1..principals {
         make(PrincipalKind::User, format!("user{number}"));
     }
-    let groups: Vec<_> = (0..groups).map(|number| make(PrincipalKind::Group, format!("group{number}"))).collect();
+    let groups: Vec<_> =
+        (0..groups).map(|number| make(PrincipalKind::Group, format!("group{number}"))).collect();
     for group in &groups {
         pts(PtsCall::Join { group: *group, member: joe });
     }

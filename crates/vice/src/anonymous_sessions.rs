@@ -1,8 +1,11 @@
-//! Sessions of nobody (`lease/leases/anonymous.rs`): nothing of them is kept on disk before a user calls through them.
+//! Sessions of nobody (`lease/leases/anonymous.rs`): nothing of them is kept on disk before a user
+//! calls through them.
 //!
-//! So whoever can reach the server makes it sync nothing by attaching, and leaves no record behind: a restart ends these sessions, and waits for none of
-//! them (CB-5). Their changes, where the rules allow nobody any, are made once as all others (EO-1) while the session lives; a client whose
-//! session ended with the server's process hears that it did, and not what became of what it had asked for last.
+//! So whoever can reach the server makes it sync nothing by attaching, and leaves no record behind:
+//! a restart ends these sessions, and waits for none of them (CB-5). Their changes, where the rules
+//! allow nobody any, are made once as all others (EO-1) while the session lives; a client whose
+//! session ended with the server's process hears that it did, and not what became of what it had
+//! asked for last.
 
 use std::net::IpAddr;
 
@@ -43,10 +46,12 @@ impl Vice {
         Ok(self.attached(session, false))
     }
 
-    /// A user, proved or believed, calls through the session: it is a user's from now on, and recorded as such. Syncs the home the first time.
+    /// A user, proved or believed, calls through the session: it is a user's from now on, and
+    /// recorded as such. Syncs the home the first time.
     ///
     /// # Errors
-    /// `Expired` if the session is over, also because a later life of its client was a user's before (EO-2); `Medium` if it cannot be recorded.
+    /// `Expired` if the session is over, also because a later life of its client was a user's
+    /// before (EO-2); `Medium` if it cannot be recorded.
     pub fn prove(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) -> Result<(), Fault> {
         let _one_at_a_time = self.attaching.lock();
         let core = self.core.lock();
@@ -67,7 +72,8 @@ impl Vice {
         proved.map_err(|_| Fault::Expired)
     }
 
-    /// The session's client is on this host, whose sessions share bounds. `None`: it is on this machine, or a server.
+    /// The session's client is on this host, whose sessions share bounds. `None`: it is on this
+    /// machine, or a server.
     pub fn set_host(&self, session: SessionId, host: Option<IpAddr>) {
         self.core.lock().leases.set_host(session, host);
     }
@@ -77,7 +83,8 @@ impl Vice {
         self.core.lock().leases.is_stranger(session)
     }
 
-    /// Whether a panic left the tables of sessions and promises half changed: nothing is answered any more, and the server is to be started again.
+    /// Whether a panic left the tables of sessions and promises half changed: nothing is answered
+    /// any more, and the server is to be started again.
     pub fn is_broken(&self) -> bool {
         self.core.is_broken()
     }
@@ -87,7 +94,8 @@ impl Vice {
         self.config.slots_max
     }
 
-    /// Forgets the incarnations of clients that have been away for [`CLIENT_KEPT_DAYS`]. Call it now and then; `wall` is today. How many.
+    /// Forgets the incarnations of clients that have been away for [`CLIENT_KEPT_DAYS`]. Call it
+    /// now and then; `wall` is today. How many.
     ///
     /// # Errors
     /// `Medium`, `Damaged`.
@@ -95,11 +103,16 @@ impl Vice {
         let day = u64::try_from(wall.secs / 86_400).unwrap_or(0);
         let (mut after, mut forgotten) = (None, 0);
         loop {
-            // Nobody attaches between the look and the removal; and nobody waits for more than a few records.
+            // Nobody attaches between the look and the removal; and nobody waits for more than a
+            // few records.
             let _one_at_a_time = self.attaching.lock();
             let is_here = |client| self.core.lock().leases.has_client(client);
-            let (some, next) =
-                self.partitions.home().forget_clients(after, CLIENTS_AT_ONCE, (day, CLIENT_KEPT_DAYS), &is_here)?;
+            let (some, next) = self.partitions.home().forget_clients(
+                after,
+                CLIENTS_AT_ONCE,
+                (day, CLIENT_KEPT_DAYS),
+                &is_here,
+            )?;
             forgotten += some;
             after = next;
             if after.is_none() {

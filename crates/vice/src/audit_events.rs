@@ -1,4 +1,5 @@
-//! What is told to the audit log: administration, logins, refusals, access lists, fences. The driver writes it down ([`AuditLog`]); nobody waits for that.
+//! What is told to the audit log: administration, logins, refusals, access lists, fences. The
+//! driver writes it down ([`AuditLog`]); nobody waits for that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,7 +18,8 @@ pub trait AuditLog: Send + Sync {
     /// Something that is written down in any case. Does not wait.
     fn saw(&self, event: AuditEvent);
 
-    /// A refusal at a file, or of anything that nobody asked for: of many like it within a while, one is written down, and the rest counted. Does not wait.
+    /// A refusal at a file, or of anything that nobody asked for: of many like it within a while,
+    /// one is written down, and the rest counted. Does not wait.
     fn saw_refusal(&self, dir: Fid, event: AuditEvent);
 }
 
@@ -43,8 +45,10 @@ impl Refusals {
     }
 
     pub fn report(&self) -> serde_json::Value {
-        let counts =
-            REASONS.iter().zip(&self.0).map(|((_, name), count)| ((*name).to_owned(), count.load(Relaxed).into()));
+        let counts = REASONS
+            .iter()
+            .zip(&self.0)
+            .map(|((_, name), count)| ((*name).to_owned(), count.load(Relaxed).into()));
         serde_json::Value::Object(counts.collect())
     }
 }
@@ -100,7 +104,8 @@ impl Vice {
             kind: "alarm".to_owned(),
             request: "auth.password".to_owned(),
             about: name.to_owned(),
-            result: "many wrong passwords in a row from hosts that the user never logged in from".to_owned(),
+            result: "many wrong passwords in a row from hosts that the user never logged in from"
+                .to_owned(),
             ..event
         });
     }
@@ -124,11 +129,19 @@ fn kind(call: &Call) -> Option<&'static str> {
         Call::Volume(types::VolumeCall::Apply { .. }) => None,
         Call::Volume(call) => call.changes().then_some("administration"),
         Call::Cell(call) => call.changes().then_some("administration"),
-        call => matches!(row(call), Row::Delegated(_) | Row::Administrator).then_some("administration"),
+        call => {
+            matches!(row(call), Row::Delegated(_) | Row::Administrator).then_some("administration")
+        }
     }
 }
 
-fn event(wall: Timestamp, caller: &Caller, origin: ReplyAddress, call: &Call, refused: Option<Fault>) -> AuditEvent {
+fn event(
+    wall: Timestamp,
+    caller: &Caller,
+    origin: ReplyAddress,
+    call: &Call,
+    refused: Option<Fault>,
+) -> AuditEvent {
     let who = caller.who;
     let (request, about) = about(call);
     AuditEvent {

@@ -1,4 +1,5 @@
-//! The one place where it is asked whether somebody may make a call at all (AC-4): before anything of it is looked at, each time that it is executed.
+//! The one place where it is asked whether somebody may make a call at all (AC-4): before anything
+//! of it is looked at, each time that it is executed.
 
 use guard::{AdminScope, AdminStanding, Row, row};
 use types::{Call, Caller, Fault, SessionId, Timestamp};
@@ -6,7 +7,8 @@ use types::{Call, Caller, Fault, SessionId, Timestamp};
 use crate::Vice;
 
 impl Vice {
-    /// Nothing has ended what showed who asks, a server's key is listed still, no fence stops him, and the table lets him make this call.
+    /// Nothing has ended what showed who asks, a server's key is listed still, no fence stops him,
+    /// and the table lets him make this call.
     ///
     /// # Errors
     /// `TokenExpired`; `Fenced`; `NotPermitted`; `CellAway`.
@@ -23,7 +25,11 @@ impl Vice {
         self.need_listed(caller)?;
         self.need_unfenced(wall, caller, session)?;
         let row = row(call);
-        if row.is_open() || self.stands_for(caller, &row)? { Ok(()) } else { Err(Fault::NotPermitted) }
+        if row.is_open() || self.stands_for(caller, &row)? {
+            Ok(())
+        } else {
+            Err(Fault::NotPermitted)
+        }
     }
 
     fn stands_for(&self, caller: &Caller, row: &Row) -> Result<bool, Fault> {

@@ -1,16 +1,19 @@
 //! One change: its update, the promises that it makes and those that it breaks.
 //!
-//! Under the stripes of all vnodes concerned: one batch with the reply record in it is committed (EO-1, ST-1), *then* promises are broken. A reader
-//! holds the stripe of what it reads until its promise is registered (CB-2), so it either reads the new state or is told.
+//! Under the stripes of all vnodes concerned: one batch with the reply record in it is committed
+//! (EO-1, ST-1), *then* promises are broken. A reader holds the stripe of what it reads until its
+//! promise is registered (CB-2), so it either reads the new state or is told.
 //!
-//! A promise is made after the caller's right was checked: a caller that is refused has nothing that a change must wait
-//! for, and is told of no change (AC-1). So each call goes through the same steps: what others have to themselves comes
-//! back ([`Vice::need_back`]), the vnodes are read and the rights are checked, the promises are made
-//! ([`Vice::promise`]), and only then is anything changed.
+//! A promise is made after the caller's right was checked: a caller that is refused has nothing
+//! that a change must wait for, and is told of no change (AC-1). So each call goes through the same
+//! steps: what others have to themselves comes back ([`Vice::need_back`]), the vnodes are read and
+//! the rights are checked, the promises are made ([`Vice::promise`]), and only then is anything
+//! changed.
 //!
-//! A file that loses its last name is dropped in the same batch if nobody but the caller was promised it and nobody holds it.
-//! Otherwise it is marked as an orphan, and dropped when everybody has acknowledged and nobody holds it (`completion.rs`). Nobody
-//! can be promised the file between the look and the commit: one learns of a file by its fid under its stripe, or by its name under
+//! A file that loses its last name is dropped in the same batch if nobody but the caller was
+//! promised it and nobody holds it. Otherwise it is marked as an orphan, and dropped when everybody
+//! has acknowledged and nobody holds it (`completion.rs`). Nobody can be promised the file between
+//! the look and the commit: one learns of a file by its fid under its stripe, or by its name under
 //! the stripe of the directory that has the name.
 
 use bytes::Bytes;
@@ -82,7 +85,8 @@ impl<'v> Change<'v> {
         self.promised.push(fid);
     }
 
-    /// The vnode's new state, after `touch_status`: others' promises on it end, the caller's begins.
+    /// The vnode's new state, after `touch_status`: others' promises on it end, the caller's
+    /// begins.
     pub fn put_status(&mut self, vnode: &Vnode) {
         self.put(vnode, BreakReason::Status, None);
     }
@@ -105,7 +109,11 @@ impl<'v> Change<'v> {
 
     /// The vnode has lost its last name. `hold`: the caller has it open.
     pub fn remove(&mut self, vnode: &Vnode, hold: bool) {
-        self.breaks.push(BreakItem { fid: vnode.status.fid, reason: BreakReason::Removed, name: None });
+        self.breaks.push(BreakItem {
+            fid: vnode.status.fid,
+            reason: BreakReason::Removed,
+            name: None,
+        });
         self.removed = Some((vnode.clone(), hold));
     }
 
@@ -114,14 +122,16 @@ impl<'v> Change<'v> {
         self.made = Some((dir, fid));
     }
 
-    /// Who may do what in the volume is another from now on: everybody hears of it, the caller too (AC-2).
+    /// Who may do what in the volume is another from now on: everybody hears of it, the caller too
+    /// (AC-2).
     pub fn change_rights(&mut self) {
         let fid = Fid::rights(self.volume.store.id());
         self.breaks.push(BreakItem { fid, reason: BreakReason::Status, name: None });
         self.spread = Spread::Rights;
     }
 
-    /// Lists decide in the volume from now on, or do not: nothing that anybody was told of it is true any more.
+    /// Lists decide in the volume from now on, or do not: nothing that anybody was told of it is
+    /// true any more.
     pub fn change_model(&mut self, by_list: bool) {
         self.spread = Spread::Model(by_list);
     }
@@ -133,7 +143,8 @@ impl<'v> Change<'v> {
 }
 
 impl Vice {
-    /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the stripes.
+    /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the
+    /// stripes.
     pub(crate) fn commit(
         &self,
         ask: &mut CallContext<'_>,
@@ -167,16 +178,23 @@ impl Vice {
             change.volume.partition.sync()?;
         }
         // No session has number 0.
-        let except = if change.spread == Spread::Rights { SessionId(0) } else { ask.origin.session };
+        let except =
+            if change.spread == Spread::Rights { SessionId(0) } else { ask.origin.session };
         Ok(self.break_promises(ask, &change.breaks, except, orphan, answer))
     }
 
-    /// What other sessions have of these files to themselves comes back before the caller is judged by them (DE-1).
+    /// What other sessions have of these files to themselves comes back before the caller is judged
+    /// by them (DE-1).
     ///
     /// # Errors
-    /// `NotDelegated` for a delegated change of what is not covered; `Busy`, which only says that the call waits, for what
-    /// others have to themselves.
-    pub(crate) fn need_back(&self, ask: &mut CallContext<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
+    /// `NotDelegated` for a delegated change of what is not covered; `Busy`, which only says that
+    /// the call waits, for what others have to themselves.
+    pub(crate) fn need_back(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &ViceVolume,
+        fids: &[Fid],
+    ) -> Result<(), Fault> {
         ask.models = volume.lists.models();
         let mut core = self.core.lock();
         ask.rights_changes = core.leases.rights_changes();
@@ -191,14 +209,21 @@ impl Vice {
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }
 
-    /// Promises each of these files to the caller's session. The caller's right to see them has been checked. Of a
-    /// directory that the caller may list, breaks name the entry that changed.
+    /// Promises each of these files to the caller's session. The caller's right to see them has
+    /// been checked. Of a directory that the caller may list, breaks name the entry that changed.
     ///
     /// # Errors
-    /// `Expired` if the session is over; as [`Vice::need_back`], for what came between; `Busy` with `ask.again`, if lists
-    /// began to decide in the volume since then, or ended: what was read may be untrue, and nobody would be told.
-    pub(crate) fn promise(&self, ask: &mut CallContext<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
-        let names: SmallVec<[bool; 4]> = fids.iter().map(|fid| self.may_see_names(ask, volume, *fid)).collect();
+    /// `Expired` if the session is over; as [`Vice::need_back`], for what came between; `Busy` with
+    /// `ask.again`, if lists began to decide in the volume since then, or ended: what was read may
+    /// be untrue, and nobody would be told.
+    pub(crate) fn promise(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &ViceVolume,
+        fids: &[Fid],
+    ) -> Result<(), Fault> {
+        let names: SmallVec<[bool; 4]> =
+            fids.iter().map(|fid| self.may_see_names(ask, volume, *fid)).collect();
         let mut core = self.core.lock();
         let session = ask.origin.session;
         let covered = ask.delegated.is_some() && !core.leases.reclaims_delegations(session);
@@ -230,9 +255,11 @@ impl Vice {
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }
 
-    /// Whether it is a directory whose names the caller may see; known already for most that are promised.
+    /// Whether it is a directory whose names the caller may see; known already for most that are
+    /// promised.
     fn may_see_names(&self, ask: &CallContext<'_>, volume: &ViceVolume, fid: Fid) -> bool {
-        if !fid.vnode.is_directory() || self.core.lock().leases.shows_names(ask.origin.session, fid) {
+        if !fid.vnode.is_directory() || self.core.lock().leases.shows_names(ask.origin.session, fid)
+        {
             return fid.vnode.is_directory();
         }
         let vnode = volume.directory(fid);
@@ -243,11 +270,22 @@ impl Vice {
     fn adopt(&self, ask: &mut CallContext<'_>, made: Option<(Fid, Fid)>) {
         let Some((dir, fid)) = made else { return };
         let at_once = ask.delegated.is_some() && fid.vnode.is_directory();
-        self.core.lock().leases.adopt(ask.now, ask.origin.session, dir, fid, at_once, &mut ask.events);
+        self.core.lock().leases.adopt(
+            ask.now,
+            ask.origin.session,
+            dir,
+            fid,
+            at_once,
+            &mut ask.events,
+        );
     }
 
     /// Decides what becomes of a file without names.
-    fn place_removed(&self, ask: &CallContext<'_>, change: &mut Change<'_>) -> Result<Option<Removed>, Fault> {
+    fn place_removed(
+        &self,
+        ask: &CallContext<'_>,
+        change: &mut Change<'_>,
+    ) -> Result<Option<Removed>, Fault> {
         let Some((vnode, hold)) = change.removed.take() else { return Ok(None) };
         let fid = vnode.status.fid;
         let session = ask.origin.session;
@@ -257,7 +295,8 @@ impl Vice {
         }
         // Before grace is over, others may yet claim that they have it open (HO-1).
         let claimed = !core.leases.may_change() || self.moves.lock().takes_claims(fid.volume);
-        let orphan = claimed || core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
+        let orphan =
+            claimed || core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
         drop(core);
         if orphan {
             change.update.put_vnode(&vnode);
@@ -269,7 +308,12 @@ impl Vice {
     }
 
     /// After the commit, or after its failure; the orphan, if there is one now.
-    fn settle_removed(&self, ask: &mut CallContext<'_>, removed: Option<Removed>, committed: bool) -> Option<Fid> {
+    fn settle_removed(
+        &self,
+        ask: &mut CallContext<'_>,
+        removed: Option<Removed>,
+        committed: bool,
+    ) -> Option<Fid> {
         let Removed { fid, hold, orphan } = removed?;
         if !committed && hold {
             self.core.lock().leases.unhold(ask.origin.session, fid);
@@ -297,26 +341,34 @@ impl Vice {
         CallOutcome::Waits
     }
 
-    /// Who is in which groups is another from now on, so everybody may do something else wherever lists decide (AC-2). The answer comes when all who were told of
-    /// rights know.
+    /// Who is in which groups is another from now on, so everybody may do something else wherever
+    /// lists decide (AC-2). The answer comes when all who were told of rights know.
     pub(crate) fn break_rights(&self, ask: &mut CallContext<'_>, answer: Answer) -> CallOutcome {
         let mut core = self.core.lock();
         match core.break_rights(ask.now, &mut ask.events) {
             None => CallOutcome::Answer(answer),
             Some(ticket) => {
-                core.pending.insert(ticket, PendingChange { origin: ask.origin, answer, removed: None });
+                core.pending
+                    .insert(ticket, PendingChange { origin: ask.origin, answer, removed: None });
                 CallOutcome::Waits
             }
         }
     }
 
-    /// All that was promised of the volume is not true any more: the answer comes when everybody knows.
-    pub(crate) fn break_volume(&self, ask: &mut CallContext<'_>, volume: VolumeId, answer: Answer) -> CallOutcome {
+    /// All that was promised of the volume is not true any more: the answer comes when everybody
+    /// knows.
+    pub(crate) fn break_volume(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: VolumeId,
+        answer: Answer,
+    ) -> CallOutcome {
         let mut core = self.core.lock();
         match core.leases.break_volume(ask.now, volume, &mut ask.events) {
             None => CallOutcome::Answer(answer),
             Some(ticket) => {
-                core.pending.insert(ticket, PendingChange { origin: ask.origin, answer, removed: None });
+                core.pending
+                    .insert(ticket, PendingChange { origin: ask.origin, answer, removed: None });
                 CallOutcome::Waits
             }
         }

@@ -1,4 +1,5 @@
-//! What follows from acknowledgements, ended sessions, granted locks and the end of grace; and the end of every call.
+//! What follows from acknowledgements, ended sessions, granted locks and the end of grace; and the
+//! end of every call.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -7,7 +8,9 @@ use std::sync::atomic::Ordering;
 
 use lease::{BreakTicket, Output};
 use store::Update;
-use types::{Answer, Call, CallEffect, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp};
+use types::{
+    Answer, Call, CallEffect, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp,
+};
 
 use crate::access::Principals;
 use crate::calls::CallOutcome;
@@ -30,7 +33,9 @@ impl Vice {
         out: &mut Vec<Effect>,
     ) {
         let (asked_by, memory) = (caller, self.begin_memory_only(call));
-        let missed = |fault: &Fault| *fault == Fault::CellAway && memory.as_ref().is_some_and(MemoryOnly::missed);
+        let missed = |fault: &Fault| {
+            *fault == Fault::CellAway && memory.as_ref().is_some_and(MemoryOnly::missed)
+        };
         let settled = match self.settled(caller) {
             Ok(settled) => settled,
             Err(fault) => {
@@ -44,7 +49,8 @@ impl Vice {
         let caller = &*settled;
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
-            let principals = self.principals.get().map_or(self as &dyn Principals, |known| &**known);
+            let principals =
+                self.principals.get().map_or(self as &dyn Principals, |known| &**known);
             let mut ask = CallContext {
                 now,
                 wall,
@@ -58,7 +64,8 @@ impl Vice {
                 rights_changes: 0,
                 again: false,
             };
-            let (forgotten, ended) = (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
+            let (forgotten, ended) =
+                (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
             let flight = self.begin_request(call);
             let outcome = self.need_row(wall, caller, origin.session, call);
             let outcome = outcome.and_then(|()| self.execute(&mut ask, call));
@@ -70,13 +77,17 @@ impl Vice {
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
                 ask.waits.extend(self.held_by(call));
                 // (What makes and ends holds meets its own.)
-                if !matches!(call, Call::Volume(_)) && self.holds_ended.load(Ordering::SeqCst) != ended {
+                if !matches!(call, Call::Volume(_))
+                    && self.holds_ended.load(Ordering::SeqCst) != ended
+                {
                     // It was held, or another was: that costs one more attempt.
                     continue;
                 }
             }
             events_out.append(&mut ask.events);
-            if outcome.as_ref().is_err_and(missed) && self.look_up_later((now, wall), asked_by, origin, call) {
+            if outcome.as_ref().is_err_and(missed)
+                && self.look_up_later((now, wall), asked_by, origin, call)
+            {
                 return;
             }
             if !ask.waits.is_empty() {
@@ -96,7 +107,13 @@ impl Vice {
                 Err(fault) => (Some(Err(fault)), None),
             };
         };
-        self.tell(wall, caller, origin, call, result.as_ref().and_then(|result| result.as_ref().err().copied()));
+        self.tell(
+            wall,
+            caller,
+            origin,
+            call,
+            result.as_ref().and_then(|result| result.as_ref().err().copied()),
+        );
         if let Some(Err(fault @ (Fault::Medium | Fault::Damaged))) = &result {
             tracing::error!(%fault, ?call, "refused");
         }
@@ -112,7 +129,8 @@ impl Vice {
         let moves = self.moves.lock();
         let gone = |dir: &Fid| {
             let held = *dir == Fid::root(dir.volume) && moves.holds(dir.volume);
-            let free = !core.leases.is_delegated_at_all(*dir) || core.leases.is_delegated(ask.origin.session, *dir);
+            let free = !core.leases.is_delegated_at_all(*dir)
+                || core.leases.is_delegated(ask.origin.session, *dir);
             !held && free
         };
         if ask.waits.iter().any(gone) {
@@ -158,7 +176,12 @@ impl Vice {
                 Output::Break { to, id, items } => out.push(Effect::Break { to, id, items }),
                 Output::TicketDone(ticket) => events.extend(self.ticket_done(now, ticket, out)),
                 Output::LockDone { origin, result } => {
-                    let fenced = self.core.lock().lock_waits.remove(&origin).is_some_and(|(_, fenced)| fenced);
+                    let fenced = self
+                        .core
+                        .lock()
+                        .lock_waits
+                        .remove(&origin)
+                        .is_some_and(|(_, fenced)| fenced);
                     let result = if fenced { Err(Fault::Fenced) } else { result };
                     self.finish(origin, false, result.map(|()| Answer::Done), None, out);
                 }
@@ -195,7 +218,13 @@ impl Vice {
         events
     }
 
-    fn session_ended(&self, now: Time, session: SessionId, freed: &[Fid], out: &mut Vec<Effect>) -> Vec<Output> {
+    fn session_ended(
+        &self,
+        now: Time,
+        session: SessionId,
+        freed: &[Fid],
+        out: &mut Vec<Effect>,
+    ) -> Vec<Output> {
         let mut core = self.core.lock();
         core.slots.remove_session(session);
         core.queue.remove_session(session);
@@ -274,12 +303,15 @@ impl Vice {
                 Vec::new()
             });
             for (volume, no) in orphans {
-                let read = |volume: Option<Arc<store::Volume>>| volume.map_or(Ok(None), |volume| volume.vnode(no));
+                let read = |volume: Option<Arc<store::Volume>>| {
+                    volume.map_or(Ok(None), |volume| volume.vnode(no))
+                };
                 match partition.volume(volume).and_then(read) {
                     Ok(Some(vnode)) => self.drop_if_free(now, vnode.status.fid, &mut events),
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::error!(volume = volume.0, vnode = no.0, %error, "file without names cannot be read");
+                        tracing::error!(volume = volume.0, vnode = no.0, %error, "file without \
+                            names cannot be read");
                     }
                 }
             }
@@ -287,8 +319,9 @@ impl Vice {
         events
     }
 
-    /// Drops the file if it has no name, nobody holds it, and everybody who may hold it has answered. (During grace, when
-    /// others may yet claim it, the leases say of no file that it is free.)
+    /// Drops the file if it has no name, nobody holds it, and everybody who may hold it has
+    /// answered. (During grace, when others may yet claim it, the leases say of no file that it is
+    /// free.)
     pub(crate) fn drop_if_free(&self, now: Time, fid: Fid, events: &mut Vec<Output>) {
         if let Err(fault) = self.try_drop(now, fid, events) {
             // Its orphan record stays: the next start tries again.
@@ -312,7 +345,10 @@ impl Vice {
             Err(fault) => return Err(fault),
         };
         let core = self.core.lock();
-        if core.leases.is_held(fid) || core.removing.contains_key(&fid) || self.moves.lock().takes_claims(fid.volume) {
+        if core.leases.is_held(fid)
+            || core.removing.contains_key(&fid)
+            || self.moves.lock().takes_claims(fid.volume)
+        {
             return Ok(());
         }
         drop(core);

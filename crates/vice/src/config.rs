@@ -6,7 +6,8 @@ use types::{Answer, limits};
 /// Settings of a [`crate::Vice`].
 #[derive(Clone, Copy, Debug)]
 pub struct ViceConfig {
-    /// Writes an answer the way that the native protocol does: reply records on the partition hold these bytes.
+    /// Writes an answer the way that the native protocol does: reply records on the partition hold
+    /// these bytes.
     pub encode: fn(&Answer) -> Vec<u8>,
     /// Reads it back after a restart; `None` for bytes that are no answer.
     pub decode: fn(&[u8]) -> Option<Answer>,

@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 
 use types::{Answer, BreakId, BreakItem, Fault, ReplyAddress, SessionId};
 
-/// One thing for the driver to send or to forget. Effects of one call of the service are in the order in which they must go out.
+/// One thing for the driver to send or to forget. Effects of one call of the service are in the
+/// order in which they must go out.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // nearly every effect is a reply
 pub enum Effect {

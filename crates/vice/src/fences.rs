@@ -1,12 +1,16 @@
-//! The cell's rules at this server: whom fences stop, and what somebody administers here (`docs/spec/access.md`).
+//! The cell's rules at this server: whom fences stop, and what somebody administers here
+//! (`docs/spec/access.md`).
 //!
-//! Model. The database's rules have a revision. Each call that is executed is *in flight* from before it looks at the rules until it is done. A change is *enforced* here
-//! when three things have happened, in this order: calls see the new list; all that were in flight before have ended; sessions that are a fenced one's alone are
-//! over, with their promises, locks and delegations, a fenced one waits for no lock in the others, and their delegations are called back. Only then does this server say to the database that it has the
-//! change, so when a change is answered nothing of a fenced one is executed any more.
+//! Model. The database's rules have a revision. Each call that is executed is *in flight* from
+//! before it looks at the rules until it is done. A change is *enforced* here when three things
+//! have happened, in this order: calls see the new list; all that were in flight before have ended;
+//! sessions that are a fenced one's alone are over, with their promises, locks and delegations, a
+//! fenced one waits for no lock in the others, and their delegations are called back. Only then
+//! does this server say to the database that it has the change, so when a change is answered
+//! nothing of a fenced one is executed any more.
 //!
-//! The keys of the cell's servers are part of the rules. A caller whose power rests on a key that is
-//! listed no more is refused at each call, and its sessions end as those of a fenced caller do.
+//! The keys of the cell's servers are part of the rules. A caller whose power rests on a key that
+//! is listed no more is refused at each call, and its sessions end as those of a fenced caller do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,15 +22,17 @@ use guard::{AdminScope, Fences, Rules, Suspect, base_name, realm_has_name, realm
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
 use types::{
-    Answer, AuthLevel, Call, CallBlocking, Caller, Fault, GuardCall, KeyPrint, Name, PrincipalId, Realm, ReplyAddress,
-    Revised, Revision, SessionId, Time, Timestamp, VolumeId, WhichPrincipal, Whom,
+    Answer, AuthLevel, Call, CallBlocking, Caller, Fault, GuardCall, KeyPrint, Name, PrincipalId,
+    Realm, ReplyAddress, Revised, Revision, SessionId, Time, Timestamp, VolumeId, WhichPrincipal,
+    Whom,
 };
 
 use crate::Vice;
 use crate::calls::CallOutcome;
 use crate::service::CallContext;
 
-/// How often somebody who changes rules looks whether they are enforced here, and how many times at most.
+/// How often somebody who changes rules looks whether they are enforced here, and how many times at
+/// most.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const POLLS_MAX: usize = 1500;
 
@@ -41,7 +47,8 @@ pub(crate) struct FenceEpoch {
     flights: Flights,
     /// Held by who enforces; the revision for which flights were parted.
     parted: Mutex<u64>,
-    /// What those administer who asked for volumes from elsewhere and are no administrators of the cell, by the number of the tree.
+    /// What those administer who asked for volumes from elsewhere and are no administrators of the
+    /// cell, by the number of the tree.
     pullers: Mutex<HashMap<VolumeId, Vec<Realm>>>,
 }
 
@@ -51,7 +58,8 @@ struct InUse {
     rules: Arc<Revised<Rules>>,
 }
 
-/// How many calls are in flight: those before the last parting, and those since, told apart by the parity of their number.
+/// How many calls are in flight: those before the last parting, and those since, told apart by the
+/// parity of their number.
 #[derive(Default)]
 struct Flights {
     parting: AtomicU64,
@@ -114,7 +122,8 @@ impl FenceEpoch {
     }
 }
 
-/// No fence stops the superuser at the server's own machine, who could take it away, nor a server of the cell.
+/// No fence stops the superuser at the server's own machine, who could take it away, nor a server
+/// of the cell.
 fn is_above_fences(caller: &Caller) -> bool {
     caller.who.level == AuthLevel::Server || caller.is_superuser() && caller.who.host.is_none()
 }
@@ -125,7 +134,8 @@ fn key_of(caller: &Caller) -> Option<KeyPrint> {
 }
 
 impl Vice {
-    /// The revision of the rules that this server was told of, the keys of servers included; 0: none.
+    /// The revision of the rules that this server was told of, the keys of servers included; 0:
+    /// none.
     pub fn rules_revision(&self) -> Revision {
         self.cell.get().map_or(Revision(0), |db| db.access().rules_at())
     }
@@ -147,14 +157,19 @@ impl Vice {
         if !self.lists_server(&key) {
             return Err(Fault::NotPermitted);
         }
-        if db.access().is_elsewhere() && db.access().is_stale() { Err(Fault::CellAway) } else { Ok(()) }
+        if db.access().is_elsewhere() && db.access().is_stale() {
+            Err(Fault::CellAway)
+        } else {
+            Ok(())
+        }
     }
 
     /// The call is executed from here on. Before the rules are looked at.
     pub(crate) fn begin_request(&self, call: &Call) -> Option<InFlightGuard<'_>> {
         // A call that waits for others to put something into force, or asks another server, is not
         // waited for.
-        let waits_for_others = matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Notice);
+        let waits_for_others =
+            matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Notice);
         (!waits_for_others).then(|| self.ruled.flights.enter())
     }
 
@@ -162,16 +177,31 @@ impl Vice {
     ///
     /// # Errors
     /// `Fenced`; `CellAway` where it matters who asks and cannot be found out.
-    pub(crate) fn need_unfenced(&self, wall: Timestamp, caller: &Caller, session: SessionId) -> Result<(), Fault> {
+    pub(crate) fn need_unfenced(
+        &self,
+        wall: Timestamp,
+        caller: &Caller,
+        session: SessionId,
+    ) -> Result<(), Fault> {
         let Some(db) = self.cell.get() else { return Ok(()) };
         self.ruled.refresh(db.access());
         if !self.ruled.any_fences.load(SeqCst) || is_above_fences(caller) {
             return Ok(());
         }
-        if self.is_stopped(&self.ruled.in_use().fences, wall, caller, session)? { Err(Fault::Fenced) } else { Ok(()) }
+        if self.is_stopped(&self.ruled.in_use().fences, wall, caller, session)? {
+            Err(Fault::Fenced)
+        } else {
+            Ok(())
+        }
     }
 
-    fn is_stopped(&self, fences: &Fences, wall: Timestamp, caller: &Caller, session: SessionId) -> Result<bool, Fault> {
+    fn is_stopped(
+        &self,
+        fences: &Fences,
+        wall: Timestamp,
+        caller: &Caller,
+        session: SessionId,
+    ) -> Result<bool, Fault> {
         let client = || self.core.lock().leases.owner(session).map(|(client, _)| client);
         let suspect = Suspect {
             principal: fences.ask_for_users().then(|| self.principal_of(caller)).transpose()?,
@@ -182,7 +212,8 @@ impl Vice {
         Ok(fences.stop(wall.secs, &suspect))
     }
 
-    /// Puts into force what this server was told; false: something that began before has not ended yet, ask again.
+    /// Puts into force what this server was told; false: something that began before has not ended
+    /// yet, ask again.
     pub(crate) fn enforce(&self, now: Time, wall: Timestamp, events: &mut Vec<Output>) -> bool {
         let Some(db) = self.cell.get() else { return true };
         self.ruled.refresh(db.access());
@@ -209,10 +240,16 @@ impl Vice {
 
     fn end_fenced_sessions(&self, now: Time, wall: Timestamp, events: &mut Vec<Output>) {
         let in_use = self.ruled.in_use();
-        let is_unlisted =
-            |caller: &Caller| key_of(caller).is_some_and(|key| in_use.rules.record.servers.server(&key).is_none());
-        let (unlisted, sessions): (Vec<_>, Vec<_>) =
-            self.core.lock().slots.actors().into_iter().partition(|(_, actors)| actors.iter().any(is_unlisted));
+        let is_unlisted = |caller: &Caller| {
+            key_of(caller).is_some_and(|key| in_use.rules.record.servers.server(&key).is_none())
+        };
+        let (unlisted, sessions): (Vec<_>, Vec<_>) = self
+            .core
+            .lock()
+            .slots
+            .actors()
+            .into_iter()
+            .partition(|(_, actors)| actors.iter().any(is_unlisted));
         for (session, _) in unlisted {
             tracing::warn!(
                 session = session.0,
@@ -226,16 +263,21 @@ impl Vice {
         for (session, actors) in sessions {
             let stops = |caller: &Caller| {
                 // Who it is cannot be found out now: it is asked at his next request.
-                !is_above_fences(caller) && self.is_stopped(&in_use.fences, wall, caller, session).unwrap_or(false)
+                !is_above_fences(caller)
+                    && self.is_stopped(&in_use.fences, wall, caller, session).unwrap_or(false)
             };
             let stopped = actors.iter().filter(|caller| stops(caller)).count();
             let waits: Vec<(ReplyAddress, Caller)> = {
                 let core = self.core.lock();
-                let of_session = core.lock_waits.iter().filter(|(origin, _)| origin.session == session);
+                let of_session =
+                    core.lock_waits.iter().filter(|(origin, _)| origin.session == session);
                 of_session.map(|(origin, (caller, _))| (*origin, caller.clone())).collect()
             };
-            let in_vain: Vec<ReplyAddress> =
-                waits.into_iter().filter(|(_, caller)| stops(caller)).map(|(origin, _)| origin).collect();
+            let in_vain: Vec<ReplyAddress> = waits
+                .into_iter()
+                .filter(|(_, caller)| stops(caller))
+                .map(|(origin, _)| origin)
+                .collect();
             let mut core = self.core.lock();
             let client = core.leases.owner(session).map(|(client, _)| client);
             let by_client = Suspect { principal: None, host: None, token: 0, client };
@@ -267,7 +309,9 @@ impl Vice {
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
         let by = match behalf {
             Some(by) => self.need_appointed(db.access(), by)?,
-            None if ask.caller.is_superuser() || ask.caller.who.level == AuthLevel::Server => PrincipalId::NONE,
+            None if ask.caller.is_superuser() || ask.caller.who.level == AuthLevel::Server => {
+                PrincipalId::NONE
+            }
             None => self.principal_of(ask.caller)?,
         };
         let call = self.with_client(call)?;
@@ -296,12 +340,18 @@ impl Vice {
         }
         access.principal(&WhichPrincipal::Id(by))?.ok_or(Fault::NotPermitted)?;
         let groups = access.subdomain(by, None)?.1;
-        if groups.contains(&PrincipalId::ADMINISTRATORS) { Ok(by) } else { Err(Fault::NotPermitted) }
+        if groups.contains(&PrincipalId::ADMINISTRATORS) {
+            Ok(by)
+        } else {
+            Err(Fault::NotPermitted)
+        }
     }
 
     /// Only this server knows whose a session is.
     fn with_client(&self, call: &GuardCall) -> Result<GuardCall, Fault> {
-        let GuardCall::AddFence { whom: Whom::Session(session), seconds, why } = call else { return Ok(call.clone()) };
+        let GuardCall::AddFence { whom: Whom::Session(session), seconds, why } = call else {
+            return Ok(call.clone());
+        };
         let (client, _) = self.core.lock().leases.owner(*session).ok_or(Fault::NotFound)?;
         Ok(GuardCall::AddFence { whom: Whom::Client(client), seconds: *seconds, why: why.clone() })
     }
@@ -316,7 +366,8 @@ impl Vice {
         his.map(|mandate| mandate.realm.clone()).collect()
     }
 
-    /// Who asks to fetch a volume for this tree: what else than an administrator may fetch, is known when the other server has said what it is called.
+    /// Who asks to fetch a volume for this tree: what else than an administrator may fetch, is
+    /// known when the other server has said what it is called.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
@@ -334,14 +385,18 @@ impl Vice {
     /// Whether who asked for it may fetch a volume that is called so.
     pub(crate) fn may_pull(&self, tree: VolumeId, name: &Name) -> bool {
         let pullers = self.ruled.pullers.lock();
-        pullers.get(&tree).is_none_or(|realms| realms.iter().any(|realm| realm_has_name(realm, &text(name))))
+        pullers
+            .get(&tree)
+            .is_none_or(|realms| realms.iter().any(|realm| realm_has_name(realm, &text(name))))
     }
 
     /// Whether realms have a place; what cannot be found out they have not.
     pub(crate) fn covers(&self, realms: &[Realm], place: Option<&AdminScope>) -> bool {
         let me = self.me().id;
         let has_name = |name: &str| realms.iter().any(|realm| realm_has_name(realm, name));
-        let has_room = |partition: Option<&str>| realms.iter().any(|realm| realm_has_room(realm, me, partition));
+        let has_room = |partition: Option<&str>| {
+            realms.iter().any(|realm| realm_has_room(realm, me, partition))
+        };
         match place {
             None => !realms.is_empty(),
             Some(AdminScope::Server) => has_room(None),
@@ -349,7 +404,8 @@ impl Vice {
             Some(AdminScope::Partition(Some(no))) => has_room(self.partitions.name_of(*no)),
             Some(AdminScope::Volume(id)) => {
                 let Ok(volume) = self.any_volume(*id) else { return false };
-                has_name(&text(&volume.store.name())) || has_room(self.partitions.name_of(volume.no))
+                has_name(&text(&volume.store.name()))
+                    || has_room(self.partitions.name_of(volume.no))
             }
             Some(AdminScope::Named(name)) => {
                 has_name(&text(name)) || self.has_group(realms, Group::Named(name)) == Some(true)
@@ -373,8 +429,9 @@ impl Vice {
         };
         let Ok(found) = found else { return Some(false) };
         let group = found?.record;
-        let has_site =
-            |site: &types::Site| realms.iter().any(|realm| realm_has_room(realm, site.server, Some(&site.partition)));
+        let has_site = |site: &types::Site| {
+            realms.iter().any(|realm| realm_has_room(realm, site.server, Some(&site.partition)))
+        };
         let by_name = realms.iter().any(|realm| realm_has_name(realm, &text(&group.name)));
         Some(by_name || !group.sites.is_empty() && group.sites.iter().all(has_site))
     }

@@ -1,9 +1,13 @@
-//! Whose request it is: the principal, and everything that it is (its CPS), remembered for as long as nothing changes.
+//! Whose request it is: the principal, and everything that it is (its CPS), remembered for as long
+//! as nothing changes.
 //!
-//! Model. The cell's database counts its changes. What is remembered here is true as of the revision `known`. Whoever asks compares that with the last
-//! revision that this server was told of, which costs one load; if they differ, the changes between them say whose CPS may be another one, and those are
-//! forgotten. A change names one principal *x*, and is about everybody who is *x*, or is in *x*: those whose CPS has *x*. So a change that was
-//! acknowledged is in force with the next request (AC-12). A CPS that was computed as of an older revision than `known` is used once and not kept.
+//! Model. The cell's database counts its changes. What is remembered here is true as of the
+//! revision `known`. Whoever asks compares that with the last revision that this server was told
+//! of, which costs one load; if they differ, the changes between them say whose CPS may be another
+//! one, and those are forgotten. A change names one principal *x*, and is about everybody who is
+//! *x*, or is in *x*: those whose CPS has *x*. So a change that was acknowledged is in force with
+//! the next request (AC-12). A CPS that was computed as of an older revision than `known` is used
+//! once and not kept.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +18,10 @@ use celldb::{Access, CellError};
 use guard::Cps;
 use parking_lot::RwLock;
 use types::limits::GROUPS_MAX;
-use types::{AuthLevel, Caller, Changed, Fault, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
+use types::{
+    AuthLevel, Caller, Changed, Fault, Principal, PrincipalId, Revision, Time, Timestamp,
+    WhichPrincipal,
+};
 
 use crate::principal_lookups::may_ask;
 use crate::{Effect, Vice};
@@ -26,7 +33,8 @@ const NOBODY_ID: u32 = 65534;
 /// Those remembered at most. All are forgotten then: who still asks comes back.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// Before this server was told anything: the others do not know yet that it listens, so nothing is remembered.
+/// Before this server was told anything: the others do not know yet that it listens, so nothing is
+/// remembered.
 const UNTOLD: Revision = Revision(0);
 
 /// Who asks, as far as the CPS depends on it.
@@ -47,7 +55,8 @@ pub(crate) struct IdentityCache {
 #[derive(Default)]
 struct Remembered {
     known: Revision,
-    /// Counts what was learnt and forgotten, so that the file is written when there is something new.
+    /// Counts what was learnt and forgotten, so that the file is written when there is something
+    /// new.
     changes: u64,
     subdomains: HashMap<Key, Cps>,
     /// Of uids that trusted connections speak of.
@@ -81,7 +90,14 @@ impl Holder {
         let own = types::own_id(principal.id).unwrap_or(NOBODY_ID);
         let uid = principal.uid.unwrap_or(own);
         let Principal { gid, tokens_after, locked, .. } = *principal;
-        Ok(Holder { uid, gid: gid.unwrap_or(own), groups: groups.into(), all, tokens_after, locked })
+        Ok(Holder {
+            uid,
+            gid: gid.unwrap_or(own),
+            groups: groups.into(),
+            all,
+            tokens_after,
+            locked,
+        })
     }
 }
 
@@ -122,8 +138,8 @@ fn need_asking(access: &dyn Access) -> Result<(), CellError> {
 }
 
 impl IdentityCache {
-    /// Whether what is remembered is too old to be believed: this server has not heard from the database
-    /// for longer than the cell's administrator allows.
+    /// Whether what is remembered is too old to be believed: this server has not heard from the
+    /// database for longer than the cell's administrator allows.
     fn is_stale(&self, access: &dyn Access) -> bool {
         access.is_elsewhere() && access.is_stale()
     }
@@ -168,7 +184,11 @@ impl IdentityCache {
         Ok(id)
     }
 
-    fn holder(&self, access: &dyn Access, id: PrincipalId) -> Result<Option<Arc<Holder>>, CellError> {
+    fn holder(
+        &self,
+        access: &dyn Access,
+        id: PrincipalId,
+    ) -> Result<Option<Arc<Holder>>, CellError> {
         let stale = self.is_stale(access);
         let remembered = self.remembered.read();
         if let Some(holder) = remembered.holders.get(&id).filter(|_| !stale) {
@@ -178,7 +198,8 @@ impl IdentityCache {
         drop(remembered);
         need_asking(access)?;
         let holder = access.principal(&WhichPrincipal::Id(id))?;
-        let holder = holder.map(|principal| Holder::of(access, &principal)).transpose()?.map(Arc::new);
+        let holder =
+            holder.map(|principal| Holder::of(access, &principal)).transpose()?.map(Arc::new);
         let mut remembered = self.remembered.write();
         if remembered.known == known && known != UNTOLD {
             if remembered.holders.len() >= REMEMBERED_MAX {
@@ -212,8 +233,10 @@ impl IdentityCache {
 }
 
 impl Vice {
-    /// Asks whether anybody's groups have changed, where another server knows. Several times a second, in a thread that may wait. To ask is to say that all that was
-    /// heard before is in force: so nothing is asked before every client that was told what it may do has heard that this is another.
+    /// Asks whether anybody's groups have changed, where another server knows. Several times a
+    /// second, in a thread that may wait. To ask is to say that all that was heard before is in
+    /// force: so nothing is asked before every client that was told what it may do has heard that
+    /// this is another.
     pub fn hear_news(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) {
         let Ok(Some(db)) = self.cell() else { return };
         // What was new is in force after one more turn, and who waits for it hears it at once.
@@ -223,7 +246,8 @@ impl Vice {
             if db.access().latest() == before {
                 return;
             }
-            let nothing = |(_, changes): celldb::News| changes.is_some_and(|changes| changes.is_empty());
+            let nothing =
+                |(_, changes): celldb::News| changes.is_some_and(|changes| changes.is_empty());
             if !db.access().news(before).is_ok_and(nothing) {
                 let mut events = Vec::new();
                 let mut core = self.core.lock();
@@ -243,10 +267,12 @@ impl Vice {
         enforced
     }
 
-    /// Who comes with a token is, to mode bits, the user and group that his principal's record says, and in the groups whose records have a gid. Others are who they are.
+    /// Who comes with a token is, to mode bits, the user and group that his principal's record
+    /// says, and in the groups whose records have a gid. Others are who they are.
     ///
     /// # Errors
-    /// `TokenRefused`: the token was revoked, or its holder is locked or gone; `CellAway`, `Medium`.
+    /// `TokenRefused`: the token was revoked, or its holder is locked or gone; `CellAway`,
+    /// `Medium`.
     pub(crate) fn settled<'c>(&self, caller: &'c Caller) -> Result<Cow<'c, Caller>, Fault> {
         if !caller.who.level.is_of_tokens() || caller.who.token == 0 {
             return Ok(Cow::Borrowed(caller));
@@ -258,13 +284,20 @@ impl Vice {
         let db = self.cell()?.ok_or(Fault::TokenRefused)?;
         self.whose.refresh(db.access());
         let holder = self.whose.holder(db.access(), caller.who.principal)?;
-        let good = |holder: &Arc<Holder>| !holder.locked && caller.who.issued >= holder.tokens_after;
+        let good =
+            |holder: &Arc<Holder>| !holder.locked && caller.who.issued >= holder.tokens_after;
         let holder = holder.filter(good).ok_or(Fault::TokenRefused)?;
         let Holder { uid, gid, groups, .. } = &*holder;
-        Ok(Cow::Owned(Caller { uid: *uid, gid: *gid, groups: Some(groups.clone()), who: caller.who }))
+        Ok(Cow::Owned(Caller {
+            uid: *uid,
+            gid: *gid,
+            groups: Some(groups.clone()),
+            who: caller.who,
+        }))
     }
 
-    /// Who asks, in the cell. A trusted connection names uids: those of users, and others, who are nobody.
+    /// Who asks, in the cell. A trusted connection names uids: those of users, and others, who are
+    /// nobody.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
@@ -285,20 +318,24 @@ impl Vice {
         }
     }
 
-    /// The principal of who asks, as other servers may take it for shown. An administrator whom a believed host names is anonymous there: an address makes nobody
-    /// an administrator, and the other server does not hear how it was shown.
+    /// The principal of who asks, as other servers may take it for shown. An administrator whom a
+    /// believed host names is anonymous there: an address makes nobody an administrator, and the
+    /// other server does not hear how it was shown.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
     pub(crate) fn vouched(&self, caller: &Caller) -> Result<PrincipalId, Fault> {
         let principal = self.principal_of(caller)?;
-        let (AuthLevel::Host, Some(db)) = (caller.who.level, self.cell()?) else { return Ok(principal) };
+        let (AuthLevel::Host, Some(db)) = (caller.who.level, self.cell()?) else {
+            return Ok(principal);
+        };
         let (_, groups) = db.access().subdomain(principal, None)?;
         let appointed = groups.contains(&PrincipalId::ADMINISTRATORS);
         Ok(if appointed { PrincipalId::ANONYMOUS } else { principal })
     }
 
-    /// Everything that who asks is. The superuser of a trusted connection is an administrator. Where it is known, nothing is allocated and nobody asked.
+    /// Everything that who asks is. The superuser of a trusted connection is an administrator.
+    /// Where it is known, nothing is allocated and nobody asked.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
@@ -309,11 +346,17 @@ impl Vice {
             Ok(Some(db)) => db,
             Ok(None) => return Ok(Cps::new(caller.who.principal, caller.who.level, power)),
             // The superuser of a server rules there, whatever becomes of the cell.
-            Err(_) if superuser => return Ok(Cps::new(caller.who.principal, caller.who.level, power)),
+            Err(_) if superuser => {
+                return Ok(Cps::new(caller.who.principal, caller.who.level, power));
+            }
             Err(fault) => return Err(fault),
         };
-        let key =
-            Key { principal: self.principal_of(caller)?, level: caller.who.level, superuser, host: caller.who.host };
+        let key = Key {
+            principal: self.principal_of(caller)?,
+            level: caller.who.level,
+            superuser,
+            host: caller.who.host,
+        };
         self.whose.refresh(db.access());
         match self.whose.subdomain(db.access(), key) {
             Err(_) if superuser => Ok(Cps::new(key.principal, key.level, power)),

@@ -1,8 +1,9 @@
-//! Locks of vnodes: a fixed number of stripes, so that any vnode has a lock and none has to be made.
+//! Locks of vnodes: a fixed number of stripes, so that any vnode has a lock and none has to be
+//! made.
 //!
-//! Who changes vnodes holds all of their stripes for writing, taken in one go in the order of the stripes, which excludes deadlock.
-//! Who reads holds at most one stripe, for reading: what excludes a last name from going between a promise and the
-//! look at what was promised (see `change.rs`).
+//! Who changes vnodes holds all of their stripes for writing, taken in one go in the order of the
+//! stripes, which excludes deadlock. Who reads holds at most one stripe, for reading: what excludes
+//! a last name from going between a promise and the look at what was promised (see `change.rs`).
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;

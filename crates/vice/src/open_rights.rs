@@ -1,13 +1,16 @@
 //! What files allowed when they were opened.
 //!
-//! POSIX judges an open file once, at `open`: a program goes on reading and writing after a `chmod` that would refuse it
-//! now. The server learns of no opens, and judges each call on data by the mode bits of that moment. So when the mode,
-//! owner or group of a file changes, what it allowed until then is noted for each session that may have the file open:
-//! those that are promised it or hold it, and the session that makes the change, if that says so
-//! ([`types::StatusChange::hold`]). A session that acknowledges the break without having the file open loses the note;
-//! otherwise the note stays until the session lets go of the file or ends. A restart of the server forgets all notes.
+//! POSIX judges an open file once, at `open`: a program goes on reading and writing after a `chmod`
+//! that would refuse it now. The server learns of no opens, and judges each call on data by the
+//! mode bits of that moment. So when the mode, owner or group of a file changes, what it allowed
+//! until then is noted for each session that may have the file open: those that are promised it or
+//! hold it, and the session that makes the change, if that says so ([`types::StatusChange::hold`]).
+//! A session that acknowledges the break without having the file open loses the note; otherwise the
+//! note stays until the session lets go of the file or ends. A restart of the server forgets all
+//! notes.
 //!
-//! A session gains nothing by saying falsely that it has a file open: what is noted it was allowed until that moment.
+//! A session gains nothing by saying falsely that it has a file open: what is noted it was allowed
+//! until that moment.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +25,8 @@ use crate::volumes::ViceVolume;
 
 /// Notes of one session: each is an open file whose rights changed.
 const NOTES_MAX: usize = 4096;
-/// Rights of one file that are remembered for a session. Later ones are not: the session has it open since the first.
+/// Rights of one file that are remembered for a session. Later ones are not: the session has it
+/// open since the first.
 const RIGHTS_MAX: usize = 4;
 
 /// What mode bits judge by.
@@ -65,7 +69,10 @@ impl OpenRights {
 
     /// What the file allowed while the session had it open.
     pub fn rights(&self, session: SessionId, fid: Fid) -> &[ModeRights] {
-        self.sessions.get(&session).and_then(|notes| notes.get(&fid)).map_or(&[], |rights| rights.as_slice())
+        self.sessions
+            .get(&session)
+            .and_then(|notes| notes.get(&fid))
+            .map_or(&[], |rights| rights.as_slice())
     }
 
     /// The session does not have the file open.
@@ -84,7 +91,8 @@ impl OpenRights {
 }
 
 impl Vice {
-    /// Whether the caller may use what the file holds: by its rights now, or by those that it had when the session opened it.
+    /// Whether the caller may use what the file holds: by its rights now, or by those that it had
+    /// when the session opened it.
     ///
     /// # Errors
     /// As [`access::need`].
@@ -100,18 +108,20 @@ impl Vice {
             judged => return judged,
         };
         let core = self.core.lock();
-        let allowed =
-            |rights: &ModeRights| access::need_by_mode(ask.caller, &rights.applied(&vnode.status), right).is_ok();
+        let allowed = |rights: &ModeRights| {
+            access::need_by_mode(ask.caller, &rights.applied(&vnode.status), right).is_ok()
+        };
         let noted = core.opened.rights(ask.origin.session, vnode.status.fid);
         if noted.iter().any(allowed) { Ok(()) } else { Err(refused) }
     }
 
-    /// The rights of a file change from `was`: sessions that may have it open go on with what it allowed them.
-    /// `here`: so does the caller's.
+    /// The rights of a file change from `was`: sessions that may have it open go on with what it
+    /// allowed them. `here`: so does the caller's.
     pub(crate) fn note_opened(&self, ask: &CallContext<'_>, fid: Fid, was: ModeRights, here: bool) {
         let mut core = self.core.lock();
         let caller = ask.origin.session;
-        let others = core.leases.may_have_open(fid).into_iter().filter(|session| *session != caller);
+        let others =
+            core.leases.may_have_open(fid).into_iter().filter(|session| *session != caller);
         let sessions: Vec<SessionId> = others.chain(here.then_some(caller)).collect();
         sessions.into_iter().for_each(|session| core.opened.note(session, fid, was));
     }

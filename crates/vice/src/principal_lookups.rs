@@ -1,10 +1,10 @@
 //! Calls of principals that this server does not remember, where another server has the database.
 //!
-//! To ask that server takes a round trip, or seconds while it does not answer, and a request's thread
-//! serves many other clients. So a call that is executed in such a thread asks nobody: the first look-up
-//! that memory cannot answer ends it, before it has changed anything, and the driver is given the call
-//! to execute it anew in a thread that may wait ([`Vice::on_lookups`]). There what is learnt is
-//! remembered, so the next request of that principal needs no such thread.
+//! To ask that server takes a round trip, or seconds while it does not answer, and a request's
+//! thread serves many other clients. So a call that is executed in such a thread asks nobody: the
+//! first look-up that memory cannot answer ends it, before it has changed anything, and the driver
+//! is given the call to execute it anew in a thread that may wait ([`Vice::on_lookups`]). There
+//! what is learnt is remembered, so the next request of that principal needs no such thread.
 
 use std::cell::Cell;
 
@@ -76,17 +76,20 @@ pub(crate) fn may_ask() -> bool {
 }
 
 impl Vice {
-    /// Calls that need the cell's database go there; without it they wait in the thread that they came
-    /// in. Said once, before the first call.
+    /// Calls that need the cell's database go there; without it they wait in the thread that they
+    /// came in. Said once, before the first call.
     pub fn on_lookups(&self, hook: LookupHook) {
         // A second one is the same server's.
         let _ = self.lookups.set(hook);
     }
 
-    /// In a thread of requests: memory only. Nothing: this call may ask, because nobody else would, or
-    /// because it is executed where calls that ask are executed anyway.
+    /// In a thread of requests: memory only. Nothing: this call may ask, because nobody else would,
+    /// or because it is executed where calls that ask are executed anyway.
     pub(crate) fn begin_memory_only(&self, call: &Call) -> Option<MemoryOnly> {
-        let asks_anyway = matches!(call, Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } | Call::Guard { .. });
+        let asks_anyway = matches!(
+            call,
+            Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } | Call::Guard { .. }
+        );
         let may_wait = asks_anyway || self.lookups.get().is_none() || LOOKING_UP.get();
         (!may_wait).then(MemoryOnly::begin)
     }
@@ -103,7 +106,8 @@ impl Vice {
         self.lookups.get().is_some_and(|hook| hook(lookup))
     }
 
-    /// Executes a call that was given away, in a thread that may wait; `now`: what time it has become.
+    /// Executes a call that was given away, in a thread that may wait; `now`: what time it has
+    /// become.
     pub fn look_up(&self, now: Time, lookup: Lookup, out: &mut Vec<Effect>) {
         let Lookup { now: came, wall, caller, origin, call } = lookup;
         let wall = wall.later(now.since(came));

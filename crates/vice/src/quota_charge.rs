@@ -1,15 +1,17 @@
-//! How much more a change of a body will be charged, before it is made: the quota refuses it at the call, and bytes that were
-//! overwritten do not come back.
+//! How much more a change of a body will be charged, before it is made: the quota refuses it at the
+//! call, and bytes that were overwritten do not come back.
 //!
-//! The store charges an inline body for its bytes, and a body file for each block of [`BLOCK_BYTES`] that is no hole. `free` is
-//! what the quota leaves: where the largest possible growth fits, nobody looks for holes.
+//! The store charges an inline body for its bytes, and a body file for each block of
+//! [`BLOCK_BYTES`] that is no hole. `free` is what the quota leaves: where the largest possible
+//! growth fits, nobody looks for holes.
 
 use store::{BLOCK_BYTES, INLINE_BYTES_MAX, Vnode};
 use types::Fault;
 
 use crate::volumes::ViceVolume;
 
-/// Growth by data or reserved room from `start` to `end` (excluded), in a body that is `size` long afterwards.
+/// Growth by data or reserved room from `start` to `end` (excluded), in a body that is `size` long
+/// afterwards.
 pub(crate) fn of_range(
     volume: &ViceVolume,
     vnode: &Vnode,

@@ -1,13 +1,15 @@
 //! Room under the quota, and what of it is set aside for sessions with delegations.
 //!
-//! Such a session answers its applications before the server hears of it, so that room must be certain: it may have [`SET_ASIDE_BYTES`] and
-//! [`SET_ASIDE_FILES`] outstanding in a volume, and others leave those alone. Where a call of another session does not fit because of that, the
-//! delegations of the volume are recalled, and it is tried again. What is set aside for a session is not reduced by what
-//! it uses up, since it goes on answering until it hears otherwise; when less is left than twice what is set aside, everything is
-//! recalled, long before it is used up. Where there is not three times as much, nothing is delegated.
+//! Such a session answers its applications before the server hears of it, so that room must be
+//! certain: it may have [`SET_ASIDE_BYTES`] and [`SET_ASIDE_FILES`] outstanding in a volume, and
+//! others leave those alone. Where a call of another session does not fit because of that, the
+//! delegations of the volume are recalled, and it is tried again. What is set aside for a session
+//! is not reduced by what it uses up, since it goes on answering until it hears otherwise; when
+//! less is left than twice what is set aside, everything is recalled, long before it is used up.
+//! Where there is not three times as much, nothing is delegated.
 //!
-//! The partition's free room is treated alike, but only looked at now and then ([`Vice::tick`]): what others write to the disk beside
-//! us cannot be held back anyway.
+//! The partition's free room is treated alike, but only looked at now and then ([`Vice::tick`]):
+//! what others write to the disk beside us cannot be held back anyway.
 
 use lease::Output;
 use store::VolumeQuota;
@@ -37,7 +39,8 @@ impl Vice {
         self.room_for(ask, volume, files, |_| Ok(bytes))
     }
 
-    /// As `room`; `bytes` says how much it will be at most, given how much is free, and may look closer if that is not enough.
+    /// As `room`; `bytes` says how much it will be at most, given how much is free, and may look
+    /// closer if that is not enough.
     pub(crate) fn room_for<'v>(
         &self,
         ask: &mut CallContext<'_>,
@@ -73,22 +76,39 @@ impl Vice {
 
     /// # Errors
     /// `Busy` if there is not room enough for one more session with delegations.
-    pub(crate) fn need_room_to_delegate(&self, ask: &CallContext<'_>, volume: &ViceVolume) -> Result<(), Fault> {
+    pub(crate) fn need_room_to_delegate(
+        &self,
+        ask: &CallContext<'_>,
+        volume: &ViceVolume,
+    ) -> Result<(), Fault> {
         let core = self.core.lock();
         let others = core.leases.delegating_sessions(volume.store.id(), Some(ask.origin.session));
         drop(core);
         let (bytes, files) = aside(others + 1);
         let free = left(volume);
         let space = volume.partition.space()?.free_bytes;
-        if free.0 / 3 < bytes || free.1 / 3 < files || space / 3 < bytes { Err(Fault::Busy) } else { Ok(()) }
+        if free.0 / 3 < bytes || free.1 / 3 < files || space / 3 < bytes {
+            Err(Fault::Busy)
+        } else {
+            Ok(())
+        }
     }
 
     /// Everything that others have of the volume must be back first.
     ///
     /// # Errors
     /// `Busy` if the call waits for that.
-    pub(crate) fn need_all_back(&self, ask: &mut CallContext<'_>, volume: VolumeId) -> Result<(), Fault> {
-        ask.waits = self.core.lock().leases.recall_volume(ask.now, volume, ask.origin.session, &mut ask.events);
+    pub(crate) fn need_all_back(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: VolumeId,
+    ) -> Result<(), Fault> {
+        ask.waits = self.core.lock().leases.recall_volume(
+            ask.now,
+            volume,
+            ask.origin.session,
+            &mut ask.events,
+        );
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }
 
@@ -116,7 +136,8 @@ fn aside(sessions: usize) -> (u64, u64) {
     (sessions as u64 * SET_ASIDE_BYTES, sessions as u64 * SET_ASIDE_FILES)
 }
 
-/// Whether so little is left that it may not do for what so many sessions have outstanding, some time after they hear of it.
+/// Whether so little is left that it may not do for what so many sessions have outstanding, some
+/// time after they hear of it.
 fn is_scarce(left: (u64, u64), sessions: usize) -> bool {
     let (bytes, files) = aside(sessions);
     left.0 / 2 < bytes || left.1 / 2 < files
@@ -125,6 +146,7 @@ fn is_scarce(left: (u64, u64), sessions: usize) -> bool {
 /// What the quota leaves, in bytes and files.
 fn left(volume: &ViceVolume) -> (u64, u64) {
     let (quota, usage) = (volume.store.quota(), volume.store.usage());
-    let free = |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
+    let free =
+        |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
     (free(quota.bytes, usage.bytes), free(quota.files, usage.files))
 }

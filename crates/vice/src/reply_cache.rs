@@ -1,8 +1,10 @@
 //! The reply cache: what each slot of each session did last.
 //!
-//! A slot goes *running* -> *done* with each request. A request that comes again while it runs needs nothing: its reply will go to the
-//! session, whichever connection that has by then. One that comes again when it is done is answered from here if it changed
-//! anything (EO-1), and executed again otherwise. Replies from before a restart are bytes from the partition, decoded when asked for.
+//! A slot goes *running* -> *done* with each request. A request that comes again while it runs
+//! needs nothing: its reply will go to the session, whichever connection that has by then. One that
+//! comes again when it is done is answered from here if it changed anything (EO-1), and executed
+//! again otherwise. Replies from before a restart are bytes from the partition, decoded when asked
+//! for.
 
 use std::collections::HashMap;
 
@@ -84,13 +86,16 @@ impl SlotTable {
             Last::Replied(reply) => reply.is_ok(),
             Last::Running | Last::Repeatable => false,
         };
-        let mut list: Vec<_> =
-            slots.filter(|(_, slot)| remembered(slot)).map(|(number, slot)| (*number, slot.request)).collect();
+        let mut list: Vec<_> = slots
+            .filter(|(_, slot)| remembered(slot))
+            .map(|(number, slot)| (*number, slot.request))
+            .collect();
         list.sort_unstable();
         list
     }
 
-    /// Somebody asks something through the session. Past [`ACTORS_MAX`] they are not told apart any more: nothing is then ended that others may use.
+    /// Somebody asks something through the session. Past [`ACTORS_MAX`] they are not told apart any
+    /// more: nothing is then ended that others may use.
     pub fn note(&mut self, session: SessionId, caller: &Caller) {
         let Some(actors) = self.actors.get_mut(&session) else { return };
         let is_known = |known: &Caller| known.uid == caller.uid && known.who == caller.who;
@@ -106,7 +111,9 @@ impl SlotTable {
     }
 
     pub fn begin(&mut self, origin: ReplyAddress) -> Begin {
-        let Some(slots) = self.sessions.get_mut(&origin.session) else { return Begin::Refused(Fault::Expired) };
+        let Some(slots) = self.sessions.get_mut(&origin.session) else {
+            return Begin::Refused(Fault::Expired);
+        };
         if origin.slot >= self.slots_max {
             return Begin::Refused(Fault::Invalid);
         }
@@ -127,7 +134,11 @@ impl SlotTable {
     }
 
     /// The request is done. False: nobody waits for it any more.
-    pub fn finish(&mut self, origin: ReplyAddress, remember: Option<Result<Answer, Fault>>) -> bool {
+    pub fn finish(
+        &mut self,
+        origin: ReplyAddress,
+        remember: Option<Result<Answer, Fault>>,
+    ) -> bool {
         let Some(slots) = self.sessions.get_mut(&origin.session) else { return false };
         let Some(slot) = slots.get_mut(&origin.slot) else { return false };
         if slot.request == origin.request && matches!(slot.last, Last::Running) {
@@ -157,7 +168,9 @@ mod tests {
         assert!(matches!(table.begin(at(0, 1)), Begin::Execute));
         assert!(matches!(table.begin(at(0, 1)), Begin::Running));
         assert!(table.finish(at(0, 1), Some(Ok(Answer::Done))));
-        assert!(matches!(table.begin(at(0, 1)), Begin::Replied(reply) if *reply == Ok(Answer::Done)));
+        assert!(
+            matches!(table.begin(at(0, 1)), Begin::Replied(reply) if *reply == Ok(Answer::Done))
+        );
         assert!(matches!(table.begin(at(0, 2)), Begin::Execute));
         assert!(table.finish(at(0, 2), None));
         assert!(matches!(table.begin(at(0, 2)), Begin::Execute));

@@ -1,14 +1,16 @@
 //! The file service as its driver sees it.
 //!
-//! The life of a call. *Begin*: its slot says whether it is new, running, or done. A change waits while the earlier life of the server is
-//! not settled. *Execute* (`calls/`): rules, reads, and for a change one commit that has its reply record inside (`change.rs`). A change
-//! then *breaks* the promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish* (`completion.rs`)
-//! remembers the reply in the slot and puts it out.
+//! The life of a call. *Begin*: its slot says whether it is new, running, or done. A change waits
+//! while the earlier life of the server is not settled. *Execute* (`calls/`): rules, reads, and for
+//! a change one commit that has its reply record inside (`change.rs`). A change then *breaks* the
+//! promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish*
+//! (`completion.rs`) remembers the reply in the slot and puts it out.
 //!
-//! A call that meets what another session has to itself has left nothing behind: it is *parked* (`waiting_calls.rs`), and executed from its beginning when
-//! that is back.
+//! A call that meets what another session has to itself has left nothing behind: it is *parked*
+//! (`waiting_calls.rs`), and executed from its beginning when that is back.
 //!
-//! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
+//! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core.
+//! The core is never held over I/O.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -19,8 +21,9 @@ use lease::{BreakTicket, KnownSession, Leases, Output, RenewalOutcome, Restart};
 use parking_lot::Mutex;
 use store::{Partition, Rewrapped, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, CallBlocking, CallEffect, Caller, ClientId, Fault,
-    Fid, PartitionNo, ReplyAddress, ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, CallBlocking, CallEffect, Caller,
+    ClientId, Fault, Fid, PartitionNo, ReplyAddress, ServerInfo, SessionId, Time, Timestamp,
+    VnodeSlots, VolumeId,
 };
 
 use crate::access::{CallerView, Principals};
@@ -43,7 +46,8 @@ use crate::{Effect, Partitions, TransferAgent, ViceConfig};
 pub struct Attached {
     /// Its session.
     pub session: SessionId,
-    /// The server restarted since: promises are void; locks and holds must be claimed, then `ReclaimDone` sent.
+    /// The server restarted since: promises are void; locks and holds must be claimed, then
+    /// `ReclaimDone` sent.
     pub reclaim: bool,
     /// Unstable writes that were answered with another verifier must be sent again.
     pub verifier: BootVerifier,
@@ -56,8 +60,8 @@ pub struct Attached {
 /// Answers [`Call::Scrub`].
 pub(crate) type ScrubHook = Box<dyn Fn(bool) -> String + Send + Sync>;
 
-/// The file service: every rule of access and of POSIX, promises, and exactly-once. Thread-safe; knows no sockets
-/// and reads no clock.
+/// The file service: every rule of access and of POSIX, promises, and exactly-once. Thread-safe;
+/// knows no sockets and reads no clock.
 pub struct Vice {
     pub(crate) config: ViceConfig,
     /// Where calls go that need the cell's database.
@@ -123,7 +127,11 @@ impl ServiceTables {
     /// Breaks what was told of rights, in all volumes.
     pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<BreakTicket> {
         self.leases.rights_changed();
-        let item = |volume: VolumeId| BreakItem { fid: Fid::rights(volume), reason: BreakReason::Status, name: None };
+        let item = |volume: VolumeId| BreakItem {
+            fid: Fid::rights(volume),
+            reason: BreakReason::Status,
+            name: None,
+        };
         let items: Vec<BreakItem> = self.told_rights.drain().map(item).collect();
         // No session has number 0: all hear of it.
         self.leases.break_promises(now, &items, SessionId(0), events)
@@ -149,8 +157,8 @@ pub(crate) struct CallContext<'a> {
     pub events: Vec<Output>,
     /// The change was answered by the session itself, with this slot for its new file (0: none).
     pub delegated: Option<u64>,
-    /// Directories that others have to themselves: the call is to be tried again when one of them is back. Whoever adds to it refuses
-    /// the call with `Busy`, which nobody sees then.
+    /// Directories that others have to themselves: the call is to be tried again when one of them
+    /// is back. Whoever adds to it refuses the call with `Busy`, which nobody sees then.
     pub waits: Vec<Fid>,
     /// How often the volume's access model had changed when the call began to look.
     pub models: u64,
@@ -172,7 +180,11 @@ impl Vice {
     ///
     /// # Errors
     /// If the session records cannot be read.
-    pub fn open(partitions: impl Into<Partitions>, config: ViceConfig, now: Time) -> Result<Vice, StoreError> {
+    pub fn open(
+        partitions: impl Into<Partitions>,
+        config: ViceConfig,
+        now: Time,
+    ) -> Result<Vice, StoreError> {
         let partitions = partitions.into();
         let records = partitions.home().sessions()?;
         let mut slots = SlotTable::new(config.slots_max);
@@ -180,7 +192,11 @@ impl Vice {
         for record in &records {
             slots.add_session(record.session);
             for reply in partitions.replies(record.session)? {
-                let origin = ReplyAddress { session: record.session, slot: reply.slot, request: reply.request };
+                let origin = ReplyAddress {
+                    session: record.session,
+                    slot: reply.slot,
+                    request: reply.request,
+                };
                 slots.add_record(origin, reply.reply);
             }
             known.push(KnownSession {
@@ -258,7 +274,8 @@ impl Vice {
         let _ = self.principals.set(principals);
     }
 
-    /// Who answers [`Call::Scrub`]: given `start`, returns the report. The driver owns the thread that does the work.
+    /// Who answers [`Call::Scrub`]: given `start`, returns the report. The driver owns the thread
+    /// that does the work.
     pub fn on_scrub(&self, hook: Box<dyn Fn(bool) -> String + Send + Sync>) {
         *self.scrub.lock() = Some(hook);
     }
@@ -287,7 +304,8 @@ impl Vice {
         Ok(all)
     }
 
-    /// The partition that a delegated change goes to: `None` of another call, and where there is no such volume.
+    /// The partition that a delegated change goes to: `None` of another call, and where there is no
+    /// such volume.
     pub fn partition_of_delegated(&self, call: &Call) -> Option<(PartitionNo, Partition)> {
         let Call::Delegated { call, .. } = call else { return None };
         let id = call.changed_volume()?;
@@ -298,7 +316,8 @@ impl Vice {
     /// A new session. Sessions of earlier incarnations of the client end (EO-2). Syncs the home.
     ///
     /// # Errors
-    /// `Expired` for an incarnation lower than one that was seen; `Medium` if the session cannot be recorded.
+    /// `Expired` for an incarnation lower than one that was seen; `Medium` if the session cannot be
+    /// recorded.
     pub fn attach(
         &self,
         now: Time,
@@ -312,7 +331,10 @@ impl Vice {
         }
         let mut events = Vec::new();
         let mut core = self.core.lock();
-        let session = core.leases.attach(now, client, incarnation, &mut events).map_err(|_| Fault::Expired)?;
+        let session = core
+            .leases
+            .attach(now, client, incarnation, &mut events)
+            .map_err(|_| Fault::Expired)?;
         core.slots.add_session(session);
         drop(core);
         let recorded = self.record_session(session, client, incarnation);
@@ -324,7 +346,8 @@ impl Vice {
         Ok(self.attached(session, false))
     }
 
-    /// The number is used up on all partitions before anyone hears it, and the record is there before it is needed.
+    /// The number is used up on all partitions before anyone hears it, and the record is there
+    /// before it is needed.
     pub(crate) fn record_session(
         &self,
         session: SessionId,
@@ -333,12 +356,18 @@ impl Vice {
     ) -> Result<(), StoreError> {
         let home = self.partitions.home();
         home.put_incarnation(client, incarnation)?;
-        home.put_session(&SessionRecord { session, client, incarnation, extra: bytes::Bytes::new() })?;
+        home.put_session(&SessionRecord {
+            session,
+            client,
+            incarnation,
+            extra: bytes::Bytes::new(),
+        })?;
         self.partitions.use_up_session(session)?;
         home.sync()
     }
 
-    /// The session's client is back on a new connection. Breaks that it has not acknowledged are put out again.
+    /// The session's client is back on a new connection. Breaks that it has not acknowledged are
+    /// put out again.
     ///
     /// # Errors
     /// `Expired`: there is no such session of this client and incarnation (any more).
@@ -351,7 +380,8 @@ impl Vice {
         out: &mut Vec<Effect>,
     ) -> Result<Attached, Fault> {
         let mut events = Vec::new();
-        let resumed = self.core.lock().leases.resume(now, session, client, incarnation, &mut events);
+        let resumed =
+            self.core.lock().leases.resume(now, session, client, incarnation, &mut events);
         self.settle(now, events, out);
         Ok(self.attached(session, resumed.map_err(|_| Fault::Expired)?.reclaim))
     }
@@ -362,8 +392,8 @@ impl Vice {
         Attached { session, reclaim, verifier, slots: self.config.slots_max, recorded }
     }
 
-    /// The session was heard of; its lease runs from here. False: it does not, because the session is over, or has left a
-    /// break unacknowledged for too long.
+    /// The session was heard of; its lease runs from here. False: it does not, because the session
+    /// is over, or has left a break unacknowledged for too long.
     pub fn renew(&self, now: Time, session: SessionId, _out: &mut Vec<Effect>) -> bool {
         self.core.lock().leases.renew(now, session) == RenewalOutcome::Renewed
     }
@@ -375,7 +405,8 @@ impl Vice {
         self.settle(now, events, out);
     }
 
-    /// The client's process is known to be dead (its host said so), so nobody needs to wait for its lease.
+    /// The client's process is known to be dead (its host said so), so nobody needs to wait for its
+    /// lease.
     pub fn peer_died(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         self.core.lock().leases.peer_died(now, session, &mut events);
@@ -383,7 +414,14 @@ impl Vice {
     }
 
     /// The session acknowledges a break. `held`: files among its items that the client has open.
-    pub fn ack(&self, now: Time, session: SessionId, id: BreakId, held: &[Fid], out: &mut Vec<Effect>) {
+    pub fn ack(
+        &self,
+        now: Time,
+        session: SessionId,
+        id: BreakId,
+        held: &[Fid],
+        out: &mut Vec<Effect>,
+    ) {
         let mut events = Vec::new();
         let mut core = self.core.lock();
         for fid in core.leases.items_of(session, id) {
@@ -396,7 +434,8 @@ impl Vice {
         self.settle(now, events, out);
     }
 
-    /// The client takes a waiting request back; it is answered with `Cancelled` unless it is done already.
+    /// The client takes a waiting request back; it is answered with `Cancelled` unless it is done
+    /// already.
     pub fn cancel(&self, now: Time, origin: ReplyAddress, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         let mut core = self.core.lock();
@@ -417,12 +456,13 @@ impl Vice {
         self.tick_moves(now, &mut events);
         self.settle(now, events, out);
         let core = self.core.lock();
-        let look = if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_LOOK };
+        let look =
+            if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_LOOK };
         core.leases.wake_at().min(look).min(self.moves.lock().wake_at())
     }
 
-    /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the end of grace.
-    /// `now` is the steady clock, `wall` the time that files get.
+    /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the
+    /// end of grace. `now` is the steady clock, `wall` the time that files get.
     pub fn perform(
         &self,
         now: Time,
@@ -453,7 +493,9 @@ impl Vice {
                 }
             }
             Begin::Running => {}
-            Begin::Replied(result) => out.push(Effect::Reply { origin, result: *result, body: None }),
+            Begin::Replied(result) => {
+                out.push(Effect::Reply { origin, result: *result, body: None });
+            }
             Begin::Recorded(record) => {
                 let Some(answer) = (self.config.decode)(&record) else {
                     tracing::error!(?origin, "a reply record cannot be read");
@@ -464,10 +506,16 @@ impl Vice {
                     out.push(Effect::Reply { origin, result: Ok(answer), body: None });
                 } else if !core.queue.contains(origin) {
                     let queued = core.enqueue(Waiting::Reply { origin, answer: Box::new(answer) });
-                    out.extend(queued.err().map(|fault| Effect::Reply { origin, result: Err(fault), body: None }));
+                    out.extend(queued.err().map(|fault| Effect::Reply {
+                        origin,
+                        result: Err(fault),
+                        body: None,
+                    }));
                 }
             }
-            Begin::Refused(fault) => out.push(Effect::Reply { origin, result: Err(fault), body: None }),
+            Begin::Refused(fault) => {
+                out.push(Effect::Reply { origin, result: Err(fault), body: None });
+            }
         }
     }
 
@@ -476,7 +524,10 @@ impl Vice {
         match call.traits().blocking {
             CallBlocking::Never => false,
             CallBlocking::Body | CallBlocking::Arguments => moves_much(call),
-            CallBlocking::Disk | CallBlocking::Database | CallBlocking::Both | CallBlocking::Notice => true,
+            CallBlocking::Disk
+            | CallBlocking::Database
+            | CallBlocking::Both
+            | CallBlocking::Notice => true,
         }
     }
 
@@ -513,11 +564,16 @@ impl Vice {
     }
 }
 
-/// Whether the earlier life is settled far enough for this call: changes wait for all of it (CB-5), whoever looks at files for those that may have
-/// changed them on their own, and those may say so at any time.
+/// Whether the earlier life is settled far enough for this call: changes wait for all of it (CB-5),
+/// whoever looks at files for those that may have changed them on their own, and those may say so
+/// at any time.
 pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> bool {
     match call {
-        Call::Delegated { .. } | Call::AdoptBody { .. } if leases.reclaims_delegations(origin.session) => true,
+        Call::Delegated { .. } | Call::AdoptBody { .. }
+            if leases.reclaims_delegations(origin.session) =>
+        {
+            true
+        }
         call if call.changes() => leases.may_change(),
         call if call.traits().effect == CallEffect::Look => leases.may_read(origin.session),
         _ => true,
@@ -526,7 +582,8 @@ pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> boo
 
 /// In a session's durable record: it may have had delegations.
 pub(crate) const HAD_DELEGATIONS: u8 = 1;
-/// How often the room that is set aside for delegations is compared with what is there, while there are any.
+/// How often the room that is set aside for delegations is compared with what is there, while there
+/// are any.
 const ROOM_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Up to here a read or write is one copy from or into the page cache.

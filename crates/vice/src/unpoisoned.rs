@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// A mutex that remembers that a thread panicked while it had it: what it guards may be half changed, and nobody gets it any more.
+/// A mutex that remembers that a thread panicked while it had it: what it guards may be half
+/// changed, and nobody gets it any more.
 pub(crate) struct Guarded<T> {
     inner: Mutex<T>,
     broken: AtomicBool,
@@ -30,7 +31,8 @@ impl<T> Guarded<T> {
         let inner = self.inner.lock();
         assert!(
             !self.is_broken(),
-            "the tables of sessions and promises are half changed since an earlier panic; start the server again"
+            "the tables of sessions and promises are half changed since an earlier panic; start \
+                the server again"
         );
         Locked { inner, broken: &self.broken, unwinding: std::thread::panicking() }
     }

@@ -1,9 +1,10 @@
 //! Calls that cannot be executed yet, in the order in which they came, bounded in number and bytes.
 //!
-//! There are two such queues. One has the calls that wait for the end of the grace period, or until it lets them through.
-//! The other has the *parked* calls: a call that meets what another session has to itself leaves nothing behind, waits for
-//! the delegated directories that it was stopped by, and is executed anew from its beginning when one of them is back
-//! (DE-2). Of either queue calls of sessions of nobody may take a quarter, so that they keep no user's call out.
+//! There are two such queues. One has the calls that wait for the end of the grace period, or until
+//! it lets them through. The other has the *parked* calls: a call that meets what another session
+//! has to itself leaves nothing behind, waits for the delegated directories that it was stopped by,
+//! and is executed anew from its beginning when one of them is back (DE-2). Of either queue calls
+//! of sessions of nobody may take a quarter, so that they keep no user's call out.
 
 use std::collections::VecDeque;
 
@@ -23,7 +24,8 @@ pub(crate) trait Waits {
 pub(crate) enum Waiting {
     /// A change to execute.
     Execute { wall: Timestamp, caller: Caller, origin: ReplyAddress, call: Call },
-    /// The recorded reply of a change that the earlier life executed: to give it is to acknowledge the change (CB-5).
+    /// The recorded reply of a change that the earlier life executed: to give it is to acknowledge
+    /// the change (CB-5).
     Reply { origin: ReplyAddress, answer: Box<Answer> },
 }
 
@@ -109,7 +111,12 @@ pub(crate) struct CallQueue<T> {
 impl<T: Waits> CallQueue<T> {
     pub fn new(calls_max: usize, bytes_max: usize) -> Self {
         let max = Room { calls: calls_max, bytes: bytes_max };
-        CallQueue { entries: VecDeque::new(), used: Room::default(), used_by_nobody: Room::default(), max }
+        CallQueue {
+            entries: VecDeque::new(),
+            used: Room::default(),
+            used_by_nobody: Room::default(),
+            max,
+        }
     }
 
     /// `of_nobody`: its session is nobody's.

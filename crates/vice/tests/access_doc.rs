@@ -1,5 +1,6 @@
-//! The tables of docs/spec/access.md against the service: each call that they name is made as each kind of caller, under mode
-//! bits and access lists of all kinds, and is refused exactly where the table says so (AC-4).
+//! The tables of docs/spec/access.md against the service: each call that they name is made as each
+//! kind of caller, under mode bits and access lists of all kinds, and is refused exactly where the
+//! table says so (AC-4).
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -27,9 +28,12 @@ type DocRow = (Vec<String>, Vec<String>);
 
 /// The first table behind `heading` whose first column is `call`.
 fn table(heading: &str) -> Vec<DocRow> {
-    let (_, section) = DOC.split_once(&format!("\n{heading}\n")).expect("the heading is in the page");
+    let (_, section) =
+        DOC.split_once(&format!("\n{heading}\n")).expect("the heading is in the page");
     let lines = section.lines().skip_while(|line| !line.starts_with("| call |")).skip(2);
-    let cells = |line: &str| -> Vec<String> { line.trim_matches('|').split('|').map(|c| c.trim().into()).collect() };
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|c| c.trim().into()).collect()
+    };
     let row = |line: &str| {
         let mut cells = cells(line).into_iter();
         let calls = cells.next().unwrap().split(", ").map(str::to_owned).collect();
@@ -40,7 +44,8 @@ fn table(heading: &str) -> Vec<DocRow> {
 
 /// What the table says of the call.
 fn cells<'a>(table: &'a [DocRow], label: &str) -> &'a [String] {
-    let found: Vec<_> = table.iter().filter(|(calls, _)| calls.iter().any(|call| call == label)).collect();
+    let found: Vec<_> =
+        table.iter().filter(|(calls, _)| calls.iter().any(|call| call == label)).collect();
     assert_eq!(found.len(), 1, "{label} is in one row of the table");
     &found[0].1
 }
@@ -55,8 +60,11 @@ struct ByUid;
 impl vice::Principals for ByUid {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let level = caller.who.level;
-        let principal =
-            if level == AuthLevel::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
+        let principal = if level == AuthLevel::Nobody {
+            PrincipalId::ANONYMOUS
+        } else {
+            PrincipalId(caller.uid as i32)
+        };
         let chief = caller.uid == CHIEF && level.is_proved();
         Ok(Cps::new(principal, level, chief.then_some(PrincipalId::ADMINISTRATORS)))
     }
@@ -66,8 +74,12 @@ fn caller(uid: u32, level: AuthLevel) -> Caller {
     let gid = if uid == MEMBER { GROUP } else { uid };
     let who = match level {
         AuthLevel::Nobody => RequestIdentity::NOBODY,
-        AuthLevel::Enrolling => RequestIdentity { level, server: Some(KeyPrint([1; 32])), ..RequestIdentity::NOBODY },
-        level => RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY },
+        AuthLevel::Enrolling => {
+            RequestIdentity { level, server: Some(KeyPrint([1; 32])), ..RequestIdentity::NOBODY }
+        }
+        level => {
+            RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY }
+        }
     };
     Caller { uid, gid, groups: Some(Box::default()), who }
 }
@@ -113,13 +125,20 @@ fn ground(label: &str) -> Ground {
     if label.starts_with("Lend") { Ground::disk() } else { Ground::memory() }
 }
 
-const MODES: [u16; 16] =
-    [0o000, 0o400, 0o200, 0o100, 0o040, 0o020, 0o010, 0o004, 0o002, 0o001, 0o300, 0o030, 0o003, 0o600, 0o066, 0o777];
+const MODES: [u16; 16] = [
+    0o000, 0o400, 0o200, 0o100, 0o040, 0o020, 0o010, 0o004, 0o002, 0o001, 0o300, 0o030, 0o003,
+    0o600, 0o066, 0o777,
+];
 
 #[test]
 fn ac4_mode_bits_are_judged_as_the_document_says() {
     let table = table("## Mode bits");
-    let columns = [(AuthLevel::Host, 0), (AuthLevel::Password, 1), (AuthLevel::Nobody, 2), (AuthLevel::Enrolling, 2)];
+    let columns = [
+        (AuthLevel::Host, 0),
+        (AuthLevel::Password, 1),
+        (AuthLevel::Nobody, 2),
+        (AuthLevel::Enrolling, 2),
+    ];
     let labels: Vec<&str> = file_calls(some_place()).iter().map(|(label, _)| *label).collect();
     let (mut checked, mut wrong) = (0, Vec::new());
     for (at, label) in labels.iter().enumerate() {
@@ -129,7 +148,9 @@ fn ac4_mode_bits_are_judged_as_the_document_says() {
         let root = rig.root();
         let modes = MODES.iter().flat_map(|mode| [[0o777, *mode], [*mode, 0o777]]);
         for (number, [dir_mode, file_mode]) in modes.enumerate() {
-            for ((level, column), uid) in columns.iter().flat_map(|c| [OWNER, MEMBER, OTHER].map(|u| (c, u))) {
+            for ((level, column), uid) in
+                columns.iter().flat_map(|c| [OWNER, MEMBER, OTHER].map(|u| (c, u)))
+            {
                 let term = &cells[*column];
                 let caller = caller(uid, *level);
                 let called = format!("{number} {level:?} {uid}");
@@ -147,13 +168,16 @@ fn ac4_mode_bits_are_judged_as_the_document_says() {
                 let (refused, what) = is_refused(&mut rig, &caller, &call);
                 checked += 1;
                 if refused == expected {
-                    wrong.push(format!("{label}: {term}: dir {dir_mode:o}, file {file_mode:o}: {what:.300}"));
+                    wrong.push(format!(
+                        "{label}: {term}: dir {dir_mode:o}, file {file_mode:o}: {what:.300}"
+                    ));
                     break;
                 }
             }
         }
         let place = place(&mut rig, root, "superuser", (OWNER, GROUP), [0, 0]);
-        let (refused, what) = is_refused(&mut rig, &Caller::ROOT, &file_calls(place).swap_remove(at).1);
+        let (refused, what) =
+            is_refused(&mut rig, &Caller::ROOT, &file_calls(place).swap_remove(at).1);
         assert!(!refused, "{label}: the superuser: {what}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -190,13 +214,21 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
             .map(|who| (set, who))
         }) {
             let caller = caller(uid, level);
-            let chosen = letters.iter().enumerate().filter(|(number, _)| set & (1 << number) != 0).map(|(_, one)| one);
+            let chosen = letters
+                .iter()
+                .enumerate()
+                .filter(|(number, _)| set & (1 << number) != 0)
+                .map(|(_, one)| one);
             let mut given: BTreeSet<&str> = chosen.clone().map(|(letter, _)| *letter).collect();
             let rights = chosen.fold(Rights::NONE, |rights, (_, right)| rights.with(*right));
             let called = format!("{set} {uid} {level:?}");
             // The directory is the superuser's, so that its owner's own rights do not count.
             let place = place(&mut rig, root, &called, (0, 0), [0o777, 0o777]);
-            let own = types::StatusChange { uid: Some(OWNER), gid: Some(GROUP), ..types::StatusChange::default() };
+            let own = types::StatusChange {
+                uid: Some(OWNER),
+                gid: Some(GROUP),
+                ..types::StatusChange::default()
+            };
             rig.call(0, &Caller::ROOT, Call::SetStatus { fid: place.file, change: own }).unwrap();
             set_list(&mut rig, place.dir, &[(PrincipalId::ANYBODY, rights)]);
             let administrator = uid == CHIEF;
@@ -211,7 +243,8 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
                 "proof" => level != AuthLevel::Nobody,
                 letter => given.contains(letter),
             });
-            let (refused, what) = is_refused(&mut rig, &caller, &file_calls(place).swap_remove(at).1);
+            let (refused, what) =
+                is_refused(&mut rig, &caller, &file_calls(place).swap_remove(at).1);
             checked += 1;
             if refused == expected {
                 wrong.push(format!("{label}: {term}: {given:?}: {what:.300}"));

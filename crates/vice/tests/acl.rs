@@ -1,4 +1,5 @@
-//! Volumes where access lists decide: each call against an obvious evaluation, and what becomes of lists.
+//! Volumes where access lists decide: each call against an obvious evaluation, and what becomes of
+//! lists.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
@@ -12,8 +13,9 @@ use common::{Ground, Rig, name, remove, user, write};
 use guard::{Acl, Cps, Rights};
 use proptest::prelude::*;
 use types::{
-    Answer, AuthLevel, ByteRange, Call, Caller, CreateHow, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, NewKind,
-    PrincipalId, RenameMode, RequestIdentity, StatusChange, VolumeCall, VolumeKind, XattrMode,
+    Answer, AuthLevel, ByteRange, Call, Caller, CreateHow, Fault, Fid, Kind, LockFamily, LockMode,
+    LockOwner, NewKind, PrincipalId, RenameMode, RequestIdentity, StatusChange, VolumeCall,
+    VolumeKind, XattrMode,
 };
 use vice::Principals;
 
@@ -25,7 +27,11 @@ const ADMIN: u32 = 1009;
 
 impl Principals for Known {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
-        let id = if caller.uid > 1000 { PrincipalId(caller.uid as i32 - 1000) } else { PrincipalId::ANONYMOUS };
+        let id = if caller.uid > 1000 {
+            PrincipalId(caller.uid as i32 - 1000)
+        } else {
+            PrincipalId::ANONYMOUS
+        };
         let staff = (caller.uid.is_multiple_of(2)).then_some(STAFF);
         let admin = (caller.uid == ADMIN).then_some(PrincipalId::ADMINISTRATORS);
         let known = (id != PrincipalId::ANONYMOUS).then_some(PrincipalId::PROVED);
@@ -72,7 +78,8 @@ fn rights(rig: &mut Rig, who: usize, caller: &Caller, fid: Fid) -> String {
     }
 }
 
-/// What a call needs, as the table of the documentation has it; any of the words, each letter of it. `$`: and the file is the caller's.
+/// What a call needs, as the table of the documentation has it; any of the words, each letter of
+/// it. `$`: and the file is the caller's.
 type Row = (&'static [&'static str], On, Call);
 
 /// Whose list is asked.
@@ -102,7 +109,13 @@ fn rows(scene: &Scene) -> Vec<Row> {
         wait: false,
         reclaim: false,
     };
-    let make = |at: &str, kind| Call::Make { dir, name: name(at), kind, mode: 0o644, how: CreateHow::Guarded };
+    let make = |at: &str, kind| Call::Make {
+        dir,
+        name: name(at),
+        kind,
+        mode: 0o644,
+        how: CreateHow::Guarded,
+    };
     vec![
         (&["l"], On::Dir, Call::Lookup { dir, name: name("file") }),
         (&["li", "ld"], On::Dir, Call::Delegate { fid: dir }),
@@ -118,12 +131,20 @@ fn rows(scene: &Scene) -> Vec<Row> {
         (
             &["w", "i$"],
             On::File,
-            Call::SetStatus { fid: file, change: StatusChange { size: Some(3), ..StatusChange::default() } },
+            Call::SetStatus {
+                fid: file,
+                change: StatusChange { size: Some(3), ..StatusChange::default() },
+            },
         ),
         (
             &["w", "i$"],
             On::File,
-            Call::XattrSet { fid: file, name: attribute(), value: Bytes::from_static(b"v"), mode: XattrMode::Either },
+            Call::XattrSet {
+                fid: file,
+                name: attribute(),
+                value: Bytes::from_static(b"v"),
+                mode: XattrMode::Either,
+            },
         ),
         (&["w", "k", "i$"], On::File, lock(LockMode::Shared)),
         (&["w", "i$"], On::File, lock(LockMode::Exclusive)),
@@ -144,8 +165,16 @@ fn rows(scene: &Scene) -> Vec<Row> {
                 hold: false,
             },
         ),
-        (&["a"], On::Dir, Call::SetAcl { fid: dir, list: list(&[(EVERYBODY, "rl")], &[]), instead_of: None }),
-        (&["a"], On::File, Call::SetAcl { fid: file, list: list(&[(EVERYBODY, "rl")], &[]), instead_of: None }),
+        (
+            &["a"],
+            On::Dir,
+            Call::SetAcl { fid: dir, list: list(&[(EVERYBODY, "rl")], &[]), instead_of: None },
+        ),
+        (
+            &["a"],
+            On::File,
+            Call::SetAcl { fid: file, list: list(&[(EVERYBODY, "rl")], &[]), instead_of: None },
+        ),
         (&["a"], On::File, Call::SetAcl { fid: file, list: None, instead_of: None }),
     ]
 }
@@ -162,7 +191,9 @@ fn words(entries: &[(i32, String)]) -> Vec<(i32, &str)> {
 }
 
 fn expected(needs: &[&str], has: &BTreeSet<char>, owns: bool) -> bool {
-    let word = |word: &&str| word.chars().all(|letter| if letter == '$' { owns } else { has.contains(&letter) });
+    let word = |word: &&str| {
+        word.chars().all(|letter| if letter == '$' { owns } else { has.contains(&letter) })
+    };
     needs.iter().any(word)
 }
 
@@ -250,8 +281,10 @@ fn owners_list_and_administer_and_administrators_everywhere() {
     set(&mut rig, &who(1001), dir, &[(2, "rl")]).unwrap();
     assert_eq!(set(&mut rig, &who(1002), dir, &[(2, "all")]), Err(Fault::AccessDenied));
     // A root that nobody trusts is nobody, whoever owns the directory.
-    let squashed =
-        Caller { who: RequestIdentity { level: AuthLevel::Password, ..RequestIdentity::NOBODY }, ..Caller::ROOT };
+    let squashed = Caller {
+        who: RequestIdentity { level: AuthLevel::Password, ..RequestIdentity::NOBODY },
+        ..Caller::ROOT
+    };
     assert_eq!(rights(&mut rig, 0, &squashed, dir), "");
 }
 
@@ -306,9 +339,15 @@ fn a_file_with_two_names_leaves_its_directory_with_neither() {
         mode,
         hold: false,
     };
-    assert_eq!(rig.call(0, &Caller::ROOT, rename(dir, "file", RenameMode::Replace)), Err(Fault::CrossVolume));
+    assert_eq!(
+        rig.call(0, &Caller::ROOT, rename(dir, "file", RenameMode::Replace)),
+        Err(Fault::CrossVolume)
+    );
     rig.file(dir, "other");
-    assert_eq!(rig.call(0, &Caller::ROOT, rename(dir, "other", RenameMode::Exchange)), Err(Fault::CrossVolume));
+    assert_eq!(
+        rig.call(0, &Caller::ROOT, rename(dir, "other", RenameMode::Exchange)),
+        Err(Fault::CrossVolume)
+    );
     assert!(rig.call(0, &Caller::ROOT, rename(root, "third", RenameMode::Replace)).is_ok());
     rig.call(0, &Caller::ROOT, remove(root, "third")).unwrap();
     let last = Call::Rename {
@@ -330,9 +369,13 @@ fn lists_are_no_attributes() {
     let name = Bytes::from_static(b"rialto.acl");
     let get = Call::XattrGet { fid, name: name.clone() };
     assert_eq!(rig.call(0, &Caller::ROOT, get), Err(Fault::Unsupported));
-    let set = Call::XattrSet { fid, name: name.clone(), value: Bytes::new(), mode: XattrMode::Either };
+    let set =
+        Call::XattrSet { fid, name: name.clone(), value: Bytes::new(), mode: XattrMode::Either };
     assert_eq!(rig.call(0, &Caller::ROOT, set), Err(Fault::Unsupported));
-    assert_eq!(rig.call(0, &Caller::ROOT, Call::XattrRemove { fid, name }), Err(Fault::Unsupported));
+    assert_eq!(
+        rig.call(0, &Caller::ROOT, Call::XattrRemove { fid, name }),
+        Err(Fault::Unsupported)
+    );
 }
 
 #[test]
@@ -342,11 +385,18 @@ fn a_change_of_rights_waits_until_all_who_were_told_know() {
     let dir = rig.directory(root, "dir");
     rights(&mut rig, 1, &who(1001), dir);
     rig.clients[1].prompt = false;
-    let change = rig.start(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: list(&[], &[]), instead_of: None });
+    let change = rig.start(
+        0,
+        &Caller::ROOT,
+        Call::SetAcl { fid: dir, list: list(&[], &[]), instead_of: None },
+    );
     assert_eq!(rig.reply(change), None);
     let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
     assert!(heard.contains(&Fid::rights(root.volume)), "{heard:?}");
-    assert!(rig.clients[2].broken.iter().all(|item| item.fid != Fid::rights(root.volume)), "was told nothing");
+    assert!(
+        rig.clients[2].broken.iter().all(|item| item.fid != Fid::rights(root.volume)),
+        "was told nothing"
+    );
     rig.acknowledge(1);
     assert_eq!(rig.reply(change), Some(Ok(Answer::Done)));
 }
@@ -383,7 +433,10 @@ fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
         replace: false,
     };
     rig.call(0, &Caller::ROOT, Call::Volume(clone)).unwrap();
-    assert_eq!(rig.call(0, &who(ADMIN), Call::SetAcl { fid: root, list: None, instead_of: None }), Ok(Answer::Done));
+    assert_eq!(
+        rig.call(0, &who(ADMIN), Call::SetAcl { fid: root, list: None, instead_of: None }),
+        Ok(Answer::Done)
+    );
     assert!(!rig.root_status().by_list);
     let sealed = rig.root_of(0, "sealed").unwrap();
     let lookup = |dir| Call::Lookup { dir, name: name("file") };
@@ -401,9 +454,17 @@ fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
 fn damaged_lists_give_nothing_and_bad_ones_are_not_taken() {
     let mut rig = rig(1);
     let root = rig.root();
-    let call = Call::SetAcl { fid: root, list: Some(Bytes::from_static(b"no list")), instead_of: None };
+    let call =
+        Call::SetAcl { fid: root, list: Some(Bytes::from_static(b"no list")), instead_of: None };
     assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::Invalid));
-    let link = rig.make(0, &Caller::ROOT, root, "link", NewKind::Symlink(Bytes::from_static(b"file")), 0o777);
+    let link = rig.make(
+        0,
+        &Caller::ROOT,
+        root,
+        "link",
+        NewKind::Symlink(Bytes::from_static(b"file")),
+        0o777,
+    );
     let call = Call::SetAcl { fid: link, list: list(&[], &[]), instead_of: None };
     assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::Invalid));
 }
@@ -422,11 +483,16 @@ fn shared_file(rig: &mut Rig) -> (Fid, Fid) {
 fn a_files_own_list_decides_alone_until_it_is_taken_away() {
     let mut rig = rig(1);
     let (dir, file) = shared_file(&mut rig);
-    assert_eq!(rights(&mut rig, 0, &who(1001), file), "l", "the directory's, and nothing of the file's");
+    assert_eq!(
+        rights(&mut rig, 0, &who(1001), file),
+        "l",
+        "the directory's, and nothing of the file's"
+    );
     assert_eq!(rights(&mut rig, 0, &who(1002), file), "rl");
     assert_eq!(rights(&mut rig, 0, &who(ADMIN), file), "la");
     assert_eq!(rights(&mut rig, 0, &Caller::ROOT, file), "rlidwka");
-    let whose = |rig: &mut Rig, fid| match rig.call(0, &Caller::ROOT, Call::GetAcl { fid }).unwrap() {
+    let whose = |rig: &mut Rig, fid| match rig.call(0, &Caller::ROOT, Call::GetAcl { fid }).unwrap()
+    {
         Answer::Acl { of, .. } => of,
         other => panic!("{other:?}"),
     };
@@ -498,7 +564,12 @@ fn other_attributes_make_no_list() {
     let (dir, _) = shared_file(&mut rig);
     let plain = rig.file(dir, "plain");
     let attribute = Bytes::from_static(b"user.a");
-    let put = Call::XattrSet { fid: plain, name: attribute, value: Bytes::new(), mode: XattrMode::Either };
+    let put = Call::XattrSet {
+        fid: plain,
+        name: attribute,
+        value: Bytes::new(),
+        mode: XattrMode::Either,
+    };
     rig.call(0, &Caller::ROOT, put).unwrap();
     assert!(!rig.status(0, plain).unwrap().own_list);
     assert_eq!(rights(&mut rig, 0, &who(1001), plain), "rlidwka");
@@ -506,7 +577,12 @@ fn other_attributes_make_no_list() {
     set(&mut rig, &Caller::ROOT, plain, &[(3, "r")]).unwrap();
     let names = rig.call(0, &Caller::ROOT, Call::XattrList { fid: plain });
     assert_eq!(names, Ok(Answer::XattrNames(vec![Bytes::from_static(b"user.a")])));
-    rig.call(0, &Caller::ROOT, Call::XattrRemove { fid: plain, name: Bytes::from_static(b"user.a") }).unwrap();
+    rig.call(
+        0,
+        &Caller::ROOT,
+        Call::XattrRemove { fid: plain, name: Bytes::from_static(b"user.a") },
+    )
+    .unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1003), plain), "rl");
     assert!(rig.status(0, plain).unwrap().own_list);
 }
@@ -518,7 +594,11 @@ fn a_change_of_a_files_list_waits_until_all_who_were_told_know() {
     rights(&mut rig, 1, &who(1002), file);
     rig.status(1, file).unwrap();
     rig.clients[1].prompt = false;
-    let change = rig.start(0, &Caller::ROOT, Call::SetAcl { fid: file, list: list(&[], &[]), instead_of: None });
+    let change = rig.start(
+        0,
+        &Caller::ROOT,
+        Call::SetAcl { fid: file, list: list(&[], &[]), instead_of: None },
+    );
     assert_eq!(rig.reply(change), None);
     let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
     assert!(heard.contains(&Fid::rights(file.volume)) && heard.contains(&file), "{heard:?}");
@@ -531,10 +611,20 @@ fn a_list_is_changed_only_where_it_is_the_one_that_was_seen() {
     let mut rig = rig(1);
     let (dir, file) = shared_file(&mut rig);
     let sum = |given| Acl::decode(&list(given, &[]).unwrap()).unwrap().sum();
-    let change = |fid, given, seen| Call::SetAcl { fid, list: list(given, &[]), instead_of: Some(sum(seen)) };
+    let change = |fid, given, seen| Call::SetAcl {
+        fid,
+        list: list(given, &[]),
+        instead_of: Some(sum(seen)),
+    };
     let both: Entries<'_> = &[(1, "rlidwka"), (2, "l"), (3, "l")];
-    assert_eq!(rig.call(0, &who(1001), change(dir, &[(1, "all"), (2, "rl")], both)), Ok(Answer::Done));
-    assert_eq!(rig.call(0, &who(1001), change(dir, &[(1, "all"), (3, "rl")], both)), Err(Fault::Conflict));
+    assert_eq!(
+        rig.call(0, &who(1001), change(dir, &[(1, "all"), (2, "rl")], both)),
+        Ok(Answer::Done)
+    );
+    assert_eq!(
+        rig.call(0, &who(1001), change(dir, &[(1, "all"), (3, "rl")], both)),
+        Err(Fault::Conflict)
+    );
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "rl");
     // What is seen of a file that has none is its directory's.
     let plain = rig.file(dir, "plain");
@@ -547,7 +637,10 @@ fn a_list_is_changed_only_where_it_is_the_one_that_was_seen() {
     // The first list of a root is no other one's either, and is given once.
     let root = rig.root();
     assert_eq!(rig.call(0, &who(ADMIN), change(root, &[(9, "all")], now)), Err(Fault::Conflict));
-    assert_eq!(rig.call(0, &who(ADMIN), change(root, &[(9, "all")], &[(EVERYBODY, "l")])), Ok(Answer::Done));
+    assert_eq!(
+        rig.call(0, &who(ADMIN), change(root, &[(9, "all")], &[(EVERYBODY, "l")])),
+        Ok(Answer::Done)
+    );
 }
 
 #[test]
@@ -577,7 +670,8 @@ fn mode_bits_bind_a_root_that_nobody_trusts() {
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid: dir, change }).unwrap();
     let lookup = Call::Lookup { dir, name: name("file") };
     assert!(rig.call(0, &Caller::ROOT, lookup.clone()).is_ok());
-    for level in [AuthLevel::Nobody, AuthLevel::Attested, AuthLevel::Password, AuthLevel::Kerberos] {
+    for level in [AuthLevel::Nobody, AuthLevel::Attested, AuthLevel::Password, AuthLevel::Kerberos]
+    {
         let squashed = Caller {
             groups: Some(Box::default()),
             who: RequestIdentity { level, ..RequestIdentity::NOBODY },

@@ -1,5 +1,6 @@
-//! The service beside the reference model: random calls, and clones between them, compared after each one; then every file, and of each clone
-//! every file as it was; then everything again after a restart.
+//! The service beside the reference model: random calls, and clones between them, compared after
+//! each one; then every file, and of each clone every file as it was; then everything again after a
+//! restart.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -57,7 +58,9 @@ proptest! {
 fn long_histories_where_lists_decide() {
     let mut outcomes = BTreeMap::new();
     for seed in 0..7 {
-        for (outcome, count) in run_in(World::with_lists(Ground::memory()), &Op::sequence(seed, 5000)) {
+        for (outcome, count) in
+            run_in(World::with_lists(Ground::memory()), &Op::sequence(seed, 5000))
+        {
             *outcomes.entry(outcome).or_insert(0) += count;
         }
     }

@@ -1,4 +1,5 @@
-//! Records that contradict each other, as only damage leaves them: a change that meets them says so, and changes nothing.
+//! Records that contradict each other, as only damage leaves them: a change that meets them says
+//! so, and changes nothing.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -56,7 +57,12 @@ fn a_directory_that_counts_less_than_it_names_loses_none_of_it() {
     rig.file(other, "file");
     set_links(&rig, outer, 0);
     let what = RemoveWhat::Directory;
-    refused(&mut rig, outer, "inner", Call::Remove { dir: outer, name: name("inner"), what, hold: false });
+    refused(
+        &mut rig,
+        outer,
+        "inner",
+        Call::Remove { dir: outer, name: name("inner"), what, hold: false },
+    );
     refused(&mut rig, outer, "inner", rename(outer, "inner", other, "inner", RenameMode::Replace));
     refused(&mut rig, outer, "inner", rename(outer, "inner", outer, "second", RenameMode::Replace));
     refused(&mut rig, outer, "inner", rename(other, "file", outer, "inner", RenameMode::Exchange));

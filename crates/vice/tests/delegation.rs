@@ -1,4 +1,5 @@
-//! Delegations: nobody else sees or changes what a session has to itself, and nothing that it answered is lost or seen late (DE-1, DE-2, DE-4, DE-5).
+//! Delegations: nobody else sees or changes what a session has to itself, and nothing that it
+//! answered is lost or seen late (DE-1, DE-2, DE-4, DE-5).
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -1,4 +1,5 @@
-//! Delegations, rule by rule: who gets one, what it covers, who waits, and what ends it. Random histories are in `delegation.rs`.
+//! Delegations, rule by rule: who gets one, what it covers, who waits, and what ends it. Random
+//! histories are in `delegation.rs`.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -9,8 +10,8 @@ use std::time::Duration;
 use common::{Ground, Rig, VOLUME, name, remove, write};
 use store::VolumeQuota;
 use types::{
-    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
-    RemoveWhat, RenameMode, ReplyAddress, StatusChange, Timestamp, VnodeSlots,
+    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode,
+    LockOwner, NewKind, RemoveWhat, RenameMode, ReplyAddress, StatusChange, Timestamp, VnodeSlots,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -72,7 +73,11 @@ fn give_back(rig: &mut Rig, who: usize, dirs: &[Fid]) {
 /// What a client was asked for since.
 fn recalled(rig: &mut Rig, who: usize) -> Vec<Fid> {
     let broken = std::mem::take(&mut rig.clients[who].broken);
-    broken.into_iter().filter(|item| item.reason == BreakReason::Recall).map(|item| item.fid).collect()
+    broken
+        .into_iter()
+        .filter(|item| item.reason == BreakReason::Recall)
+        .map(|item| item.fid)
+        .collect()
 }
 
 /// Client 0 has a directory to itself.
@@ -96,10 +101,16 @@ fn a_delegated_change_has_its_own_time_and_the_file_its_slot() {
     let (mut rig, mut own) = alone();
     let slot = own.slot();
     let call = delegated(slot, plain_make(own.dir, "f", NewKind::File));
-    let Ok(Answer::Made { status, dir, existed: false }) = rig.call(0, &ROOT, call) else { panic!() };
+    let Ok(Answer::Made { status, dir, existed: false }) = rig.call(0, &ROOT, call) else {
+        panic!()
+    };
     assert_eq!(status.fid, own.slots.fid(own.dir.volume, slot, false));
     assert_eq!((status.created, status.changed, dir.modified), (at(950), at(950), at(950)));
-    let late = Call::Delegated { at: at(rig.wall + 3600), slot: 0, call: Box::new(write(status.fid, Some(0), b"x")) };
+    let late = Call::Delegated {
+        at: at(rig.wall + 3600),
+        slot: 0,
+        call: Box::new(write(status.fid, Some(0), b"x")),
+    };
     let Ok(Answer::Written { status, .. }) = rig.call(0, &ROOT, late) else { panic!() };
     assert_eq!(status.modified, rig.clock(), "nobody writes in an hour from now");
 }
@@ -113,8 +124,16 @@ fn a_delegated_change_is_not_older_than_the_delegation() {
     let long_ago = at(rig.wall - 500);
     let as_of = |call| Call::Delegated { at: long_ago, slot: 0, call: Box::new(call) };
     for fid in [file, inner] {
-        let Ok(Answer::Written { status, .. }) = rig.call(0, &ROOT, as_of(write(fid, Some(0), b"x"))) else { panic!() };
-        assert_eq!((status.changed, status.modified), (rig.clock(), rig.clock()), "a backup by ctime sees the change");
+        let Ok(Answer::Written { status, .. }) =
+            rig.call(0, &ROOT, as_of(write(fid, Some(0), b"x")))
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (status.changed, status.modified),
+            (rig.clock(), rig.clock()),
+            "a backup by ctime sees the change"
+        );
         let change = StatusChange { mode: Some(0o640), ..StatusChange::default() };
         let status = status_of(Some(rig.call(0, &ROOT, as_of(Call::SetStatus { fid, change }))));
         assert_eq!(status.changed, rig.clock());
@@ -138,7 +157,10 @@ fn whoever_meets_what_another_has_waits_for_it_and_then_sees_it_all() {
         wait: true,
         reclaim: false,
     };
-    let set = |fid| Call::SetStatus { fid, change: StatusChange { mode: Some(0o600), ..StatusChange::default() } };
+    let set = |fid| Call::SetStatus {
+        fid,
+        change: StatusChange { mode: Some(0o600), ..StatusChange::default() },
+    };
     let rename = |from_dir, from, to_dir| Call::Rename {
         from_dir,
         from: name(from),
@@ -165,7 +187,11 @@ fn whoever_meets_what_another_has_waits_for_it_and_then_sees_it_all() {
         ("link", Call::Link { fid: inner, dir: root, name: name("l") }, sub),
         ("lock", lock(file), own.dir),
         ("attributes", Call::XattrList { fid: inner }, sub),
-        ("rmdir", Call::Remove { dir: root, name: name("dir"), what: RemoveWhat::Directory, hold: false }, own.dir),
+        (
+            "rmdir",
+            Call::Remove { dir: root, name: name("dir"), what: RemoveWhat::Directory, hold: false },
+            own.dir,
+        ),
     ];
     for (title, call, wanted) in rows {
         let (mut rig, mut own) = alone();
@@ -208,7 +234,13 @@ fn a_listing_leaves_out_what_another_has_and_does_not_wait() {
     let Ok(Answer::Entries { entries, .. }) = rig.call(1, &ROOT, list) else { panic!() };
     let mut shown: Vec<_> = entries
         .iter()
-        .map(|entry| (String::from_utf8_lossy(entry.name.as_bytes()).into_owned(), entry.status.is_some(), entry.sole))
+        .map(|entry| {
+            (
+                String::from_utf8_lossy(entry.name.as_bytes()).into_owned(),
+                entry.status.is_some(),
+                entry.sole,
+            )
+        })
         .collect();
     shown.sort();
     assert_eq!(shown, [("dir".to_owned(), false, false), ("theirs".to_owned(), true, false)]);
@@ -223,7 +255,11 @@ fn what_nobody_else_was_promised_is_sole_and_goes_with_its_directory() {
     let (known, unknown) = (rig.file(dir, "known"), rig.file(dir, "unknown"));
     let shared = rig.status(1, known).unwrap();
     let own = delegate(&mut rig, 0, dir).unwrap();
-    let sole = |rig: &mut Rig, called: &str| match rig.call(0, &ROOT, Call::Lookup { dir, name: name(called) }) {
+    let sole = |rig: &mut Rig, called: &str| match rig.call(
+        0,
+        &ROOT,
+        Call::Lookup { dir, name: name(called) },
+    ) {
         Ok(Answer::Entry { sole, .. }) => sole,
         other => panic!("{other:?}"),
     };
@@ -237,7 +273,11 @@ fn what_nobody_else_was_promised_is_sole_and_goes_with_its_directory() {
     assert_eq!(rig.reply(origin), None);
     give_back(&mut rig, 0, &[own.dir]);
     assert_eq!(status_of(rig.reply(origin)).size, 1);
-    assert_eq!(change(&mut rig, write(unknown, Some(0), b"y")), Err(Fault::NotDelegated), "children go with it");
+    assert_eq!(
+        change(&mut rig, write(unknown, Some(0), b"y")),
+        Err(Fault::NotDelegated),
+        "children go with it"
+    );
 }
 
 #[test]
@@ -260,12 +300,37 @@ fn only_what_is_covered_may_be_changed_unasked() {
     let other = make(&mut rig, &mut own, None, "other", NewKind::Directory);
     let rows: Vec<(&str, u64, Call, Result<(), Fault>)> = vec![
         ("make elsewhere", slot, plain_make(root, "x", NewKind::File), Err(Fault::NotDelegated)),
-        ("a slot of nobody", u64::MAX / 4, plain_make(own.dir, "x", NewKind::File), Err(Fault::NotDelegated)),
-        ("the root's slot of another", 1, plain_make(own.dir, "x", NewKind::File), Err(Fault::NotDelegated)),
-        ("a slot that is used", used, plain_make(own.dir, "x", NewKind::File), Err(Fault::NotDelegated)),
+        (
+            "a slot of nobody",
+            u64::MAX / 4,
+            plain_make(own.dir, "x", NewKind::File),
+            Err(Fault::NotDelegated),
+        ),
+        (
+            "the root's slot of another",
+            1,
+            plain_make(own.dir, "x", NewKind::File),
+            Err(Fault::NotDelegated),
+        ),
+        (
+            "a slot that is used",
+            used,
+            plain_make(own.dir, "x", NewKind::File),
+            Err(Fault::NotDelegated),
+        ),
         ("write elsewhere", 0, write(outside, Some(0), b"x"), Err(Fault::NotDelegated)),
-        ("link of another", 0, Call::Link { fid: outside, dir: own.dir, name: name("x") }, Err(Fault::NotDelegated)),
-        ("link elsewhere", 0, Call::Link { fid: file, dir: root, name: name("x") }, Err(Fault::NotDelegated)),
+        (
+            "link of another",
+            0,
+            Call::Link { fid: outside, dir: own.dir, name: name("x") },
+            Err(Fault::NotDelegated),
+        ),
+        (
+            "link elsewhere",
+            0,
+            Call::Link { fid: file, dir: root, name: name("x") },
+            Err(Fault::NotDelegated),
+        ),
         ("rename out", 0, move_to(own.dir, "f", root), Err(Fault::NotDelegated)),
         ("a directory moves", 0, move_to(own.dir, "sub", other), Err(Fault::NotDelegated)),
         ("read", 0, Call::Read { fid: file, offset: 0, length: 1 }, Err(Fault::Invalid)),
@@ -317,7 +382,12 @@ fn calls_that_waited_go_on_in_the_order_in_which_they_came() {
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
     let origins: Vec<ReplyAddress> = (0..20_u8)
         .map(|number| {
-            rig.start_in(1 + usize::from(number % 2), 10 + u32::from(number), &ROOT, write(file, None, &[number]))
+            rig.start_in(
+                1 + usize::from(number % 2),
+                10 + u32::from(number),
+                &ROOT,
+                write(file, None, &[number]),
+            )
         })
         .collect();
     let taken_back = origins[7];
@@ -327,8 +397,15 @@ fn calls_that_waited_go_on_in_the_order_in_which_they_came() {
     assert_eq!(rig.reply(taken_back), Some(Err(Fault::Cancelled)));
     assert_eq!(recalled(&mut rig, 0), [own.dir], "once");
     give_back(&mut rig, 0, &[own.dir]);
-    assert!(origins.iter().filter(|origin| **origin != taken_back).all(|origin| rig.reply(*origin).is_some()));
-    let Ok(Answer::Data { data, .. }) = rig.call(1, &ROOT, Call::Read { fid: file, offset: 0, length: 99 }) else {
+    assert!(
+        origins
+            .iter()
+            .filter(|origin| **origin != taken_back)
+            .all(|origin| rig.reply(*origin).is_some())
+    );
+    let Ok(Answer::Data { data, .. }) =
+        rig.call(1, &ROOT, Call::Read { fid: file, offset: 0, length: 99 })
+    else {
         panic!()
     };
     let wanted: Vec<u8> = (0..20).filter(|number| *number != 7).collect();
@@ -432,7 +509,11 @@ fn after_a_restart_nobody_looks_before_those_have_spoken_who_may_have_changed_th
     assert_eq!(rig.reply(unmarked), None, "only who is marked");
     change(&mut rig, write(file, Some(0), b"sent late")).unwrap();
     rig.call_in(0, 1, &ROOT, delegated(slot, plain_make(own.dir, "late", NewKind::File))).unwrap();
-    assert_eq!(delegate(&mut rig, 0, own.dir).err(), Some(Fault::Busy), "not before all is settled");
+    assert_eq!(
+        delegate(&mut rig, 0, own.dir).err(),
+        Some(Fault::Busy),
+        "not before all is settled"
+    );
     assert_eq!(rig.call_in(0, 9, &ROOT, Call::ReclaimDone), Ok(Answer::Done));
     assert_eq!(status_of(rig.reply(reader)).size, 9);
     assert!(rig.reply(looker).is_some());
@@ -459,7 +540,12 @@ fn where_room_is_scarce_delegations_come_back_before_a_call_is_refused() {
     let root = rig.root();
     let (dir, other) = (rig.directory(root, "dir"), rig.file(root, "other"));
     let own = delegate(&mut rig, 0, dir).unwrap();
-    let grow = |size| Call::Allocate { fid: other, offset: 0, length: size, mode: types::AllocateMode::Extend };
+    let grow = |size| Call::Allocate {
+        fid: other,
+        offset: 0,
+        length: size,
+        mode: types::AllocateMode::Extend,
+    };
     assert!(rig.call(1, &ROOT, grow(400 << 20)).is_ok());
     assert_eq!(recalled(&mut rig, 0), []);
     let origin = rig.start(1, &ROOT, grow(900 << 20));
@@ -467,7 +553,11 @@ fn where_room_is_scarce_delegations_come_back_before_a_call_is_refused() {
     assert_eq!(recalled(&mut rig, 0), [own.dir]);
     give_back(&mut rig, 0, &[own.dir]);
     assert!(matches!(rig.reply(origin), Some(Ok(_))));
-    assert_eq!(rig.call(1, &ROOT, grow(2 << 30)), Err(Fault::QuotaExceeded), "no delegation is in its way");
+    assert_eq!(
+        rig.call(1, &ROOT, grow(2 << 30)),
+        Err(Fault::QuotaExceeded),
+        "no delegation is in its way"
+    );
     rig.wait(8 * SECOND);
     assert_eq!(delegate(&mut rig, 0, dir).err(), Some(Fault::Busy), "no room to set aside");
 }
@@ -496,8 +586,11 @@ fn a_removed_directory_is_nobodys_and_a_child_that_moved_on_is_still_its_makers(
         hold: false,
     };
     change(&mut rig, call).unwrap();
-    change(&mut rig, Call::Remove { dir: own.dir, name: name("sub"), what: RemoveWhat::Directory, hold: false })
-        .unwrap();
+    change(
+        &mut rig,
+        Call::Remove { dir: own.dir, name: name("sub"), what: RemoveWhat::Directory, hold: false },
+    )
+    .unwrap();
     let origin = rig.start(1, &ROOT, Call::GetStatus { fid: file });
     assert_eq!(recalled(&mut rig, 0), [sub], "it goes with the directory in which it was made");
     assert_eq!(rig.reply(origin), None);

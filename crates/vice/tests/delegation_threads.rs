@@ -1,7 +1,9 @@
-//! Delegations with many threads at once: nobody waits for ever, and who looks sees what was answered before he asked (DE-1, DE-2).
+//! Delegations with many threads at once: nobody waits for ever, and who looks sees what was
+//! answered before he asked (DE-1, DE-2).
 //!
-//! Each thread is a client. Under a delegation it answers changes of the directory itself, tells the others at once (out of band) which
-//! version that made, and sends them some time later; a look that begins after it was told must show that version at least.
+//! Each thread is a client. Under a delegation it answers changes of the directory itself, tells
+//! the others at once (out of band) which version that made, and sends them some time later; a look
+//! that begins after it was told must show that version at least.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -16,8 +18,8 @@ use common::{Ground, Rig, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, ReplyAddress, SessionId, Time, Timestamp,
-    VnodeSlots,
+    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, ReplyAddress, SessionId,
+    Time, Timestamp, VnodeSlots,
 };
 use vice::{Effect, Vice};
 
@@ -66,12 +68,21 @@ impl Crowd<'_> {
         for effect in effects {
             match effect {
                 Effect::Reply { origin, result, .. } => {
-                    let before = self.replies.lock().unwrap().insert((origin.session, origin.request), result);
+                    let before = self
+                        .replies
+                        .lock()
+                        .unwrap()
+                        .insert((origin.session, origin.request), result);
                     assert!(before.is_none(), "answered twice");
                 }
                 Effect::Break { to, id, items } => {
                     let recalls = items.iter().filter(|item| item.reason == BreakReason::Recall);
-                    self.recalled.lock().unwrap().entry(to).or_default().extend(recalls.map(|item| item.fid));
+                    self.recalled
+                        .lock()
+                        .unwrap()
+                        .entry(to)
+                        .or_default()
+                        .extend(recalls.map(|item| item.fid));
                     let mut out = Vec::new();
                     self.vice.ack(self.now(), to, id, &[], &mut out);
                     self.deliver(out);
@@ -89,7 +100,14 @@ impl Client<'_> {
         let origin = ReplyAddress { session, slot, request: self.requests };
         self.crowd.clock.fetch_add(15, Ordering::SeqCst);
         let mut out = Vec::new();
-        self.crowd.vice.perform(self.crowd.now(), Timestamp::new(5, 0), &ROOT, origin, call, &mut out);
+        self.crowd.vice.perform(
+            self.crowd.now(),
+            Timestamp::new(5, 0),
+            &ROOT,
+            origin,
+            call,
+            &mut out,
+        );
         self.crowd.deliver(out);
         (session, origin.request)
     }
@@ -143,8 +161,16 @@ impl Client<'_> {
     fn change(&mut self, at: usize) {
         let dir = self.crowd.dirs[at];
         let called = name(format!("{}-{}-{}", self.number, self.requests, self.counts.own));
-        let make = Call::Make { dir, name: called, kind: NewKind::File, mode: 0o600, how: CreateHow::Guarded };
-        let Some((slots, version, journal)) = self.has.get_mut(&dir).filter(|(slots, ..)| slots.count > 0) else {
+        let make = Call::Make {
+            dir,
+            name: called,
+            kind: NewKind::File,
+            mode: 0o600,
+            how: CreateHow::Guarded,
+        };
+        let Some((slots, version, journal)) =
+            self.has.get_mut(&dir).filter(|(slots, ..)| slots.count > 0)
+        else {
             return match self.call(make) {
                 Ok(Answer::Made { dir: status, .. }) => {
                     self.crowd.told[at].fetch_max(status.data_version, Ordering::SeqCst);
@@ -152,7 +178,11 @@ impl Client<'_> {
                 other => panic!("a new name: {other:?}"),
             };
         };
-        journal.push(Call::Delegated { at: Timestamp::new(5, 0), slot: slots.first, call: Box::new(make) });
+        journal.push(Call::Delegated {
+            at: Timestamp::new(5, 0),
+            slot: slots.first,
+            call: Box::new(make),
+        });
         slots.take().unwrap();
         *version += 1;
         self.counts.own += 1;
@@ -163,8 +193,14 @@ impl Client<'_> {
         let dir = self.crowd.dirs[at];
         self.send(dir);
         let told = self.crowd.told[at].load(Ordering::SeqCst);
-        let Ok(Answer::Status(status)) = self.call(Call::GetStatus { fid: dir }) else { panic!("a directory") };
-        assert!(status.data_version >= told, "DE-2: version {} is seen, {told} was told", status.data_version);
+        let Ok(Answer::Status(status)) = self.call(Call::GetStatus { fid: dir }) else {
+            panic!("a directory")
+        };
+        assert!(
+            status.data_version >= told,
+            "DE-2: version {} is seen, {told} was told",
+            status.data_version
+        );
         self.counts.looks += 1;
     }
 
@@ -179,7 +215,8 @@ impl Client<'_> {
                     // What was asked for and is wanted back already is given back at the next turn.
                     Ok(Answer::Delegation { status, slots }) => {
                         self.counts.delegated += 1;
-                        let has = self.has.entry(dir).or_insert((slots, status.data_version, Vec::new()));
+                        let has =
+                            self.has.entry(dir).or_insert((slots, status.data_version, Vec::new()));
                         has.0 = slots;
                     }
                     Err(Fault::Busy) => {}
@@ -202,7 +239,8 @@ impl Client<'_> {
 fn nobody_sees_the_past_and_nobody_waits_for_ever() {
     let mut rig = Rig::new(Ground::memory(), THREADS);
     let root = rig.root();
-    let dirs: Vec<Fid> = (0..DIRS).map(|number| rig.directory(root, &format!("d{number}"))).collect();
+    let dirs: Vec<Fid> =
+        (0..DIRS).map(|number| rig.directory(root, &format!("d{number}"))).collect();
     let crowd = Crowd {
         vice: rig.vice(),
         sessions: rig.clients.iter().map(|client| client.session).collect(),
@@ -221,7 +259,8 @@ fn nobody_sees_the_past_and_nobody_waits_for_ever() {
             has: BTreeMap::new(),
             counts: Counts::default(),
         };
-        let threads: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || client(number).work())).collect();
+        let threads: Vec<_> =
+            (0..THREADS).map(|number| scope.spawn(move || client(number).work())).collect();
         // Whoever has ended serves no recalls, but has given everything back.
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });

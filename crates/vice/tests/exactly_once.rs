@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{Ground, Rig, config, name, remove, write};
 use types::{
-    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
-    RemoveWhat, ReplyAddress,
+    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode,
+    LockOwner, NewKind, RemoveWhat, ReplyAddress,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -45,8 +45,16 @@ fn changes(rig: &mut Rig) -> Vec<Call> {
             hold: false,
         },
         write(file, None, b"appended"),
-        Call::SetStatus { fid: file, change: types::StatusChange { mode: Some(0o600), ..Default::default() } },
-        Call::XattrSet { fid: file, name: "user.a".into(), value: "v".into(), mode: types::XattrMode::Create },
+        Call::SetStatus {
+            fid: file,
+            change: types::StatusChange { mode: Some(0o600), ..Default::default() },
+        },
+        Call::XattrSet {
+            fid: file,
+            name: "user.a".into(),
+            value: "v".into(),
+            mode: types::XattrMode::Create,
+        },
         Call::XattrRemove { fid: file, name: "user.a".into() },
         Call::Allocate { fid: file, offset: 0, length: 20000, mode: types::AllocateMode::Extend },
         Call::SetQuota { fid: root, bytes: 1 << 30, files: 0 },
@@ -144,7 +152,8 @@ fn an_earlier_life_of_a_client_is_refused_for_ever() {
     assert!(!rig.vice().renew(rig.now, third.session, &mut Vec::new()), "the third life is over");
     rig.restart();
     assert_eq!(attach(&mut rig, 3), Err(Fault::Expired), "EO-2 holds over a restart");
-    let numbers: Vec<_> = (5..9).map(|incarnation| attach(&mut rig, incarnation).unwrap().session).collect();
+    let numbers: Vec<_> =
+        (5..9).map(|incarnation| attach(&mut rig, incarnation).unwrap().session).collect();
     assert!(
         numbers.windows(2).all(|pair| pair[0] < pair[1]) && numbers[0] > fourth.session,
         "numbers are not used again"
@@ -162,9 +171,17 @@ fn changes_and_locks_wait_for_grace_and_reading_does_not() {
     let change = rig.start_in(0, 1, &ROOT, make(root, "new"));
     let lock = rig.start_in(0, 2, &ROOT, lock(file, false));
     assert_eq!((rig.reply(change), rig.reply(lock)), (None, None));
-    assert_eq!(rig.look(0, root, "new"), Err(Fault::NotFound), "not done before it may be acknowledged");
+    assert_eq!(
+        rig.look(0, root, "new"),
+        Err(Fault::NotFound),
+        "not done before it may be acknowledged"
+    );
     rig.call(0, &ROOT, Call::ReclaimDone).unwrap();
-    assert_eq!((rig.reply(change), rig.reply(lock)), (None, None), "client 1 may still trust its cache");
+    assert_eq!(
+        (rig.reply(change), rig.reply(lock)),
+        (None, None),
+        "client 1 may still trust its cache"
+    );
     rig.reclaim(1);
     assert!(matches!(rig.reply(change), Some(Ok(Answer::Made { .. }))));
     assert_eq!(rig.reply(lock), Some(Ok(Answer::Done)));
@@ -222,7 +239,11 @@ fn a_lock_is_claimed_before_others_get_it() {
     assert_eq!(rig.call(0, &ROOT, lock(file, true)), Ok(Answer::Done));
     rig.call(0, &ROOT, Call::ReclaimDone).unwrap();
     assert_eq!(rig.reply(other), Some(Err(Fault::Locked)));
-    assert_eq!(rig.call(0, &ROOT, lock(file, true)), Err(Fault::Expired), "there is a time for claims");
+    assert_eq!(
+        rig.call(0, &ROOT, lock(file, true)),
+        Err(Fault::Expired),
+        "there is a time for claims"
+    );
 }
 
 #[test]
@@ -231,7 +252,12 @@ fn files_without_names_are_claimed_or_go() {
     let root = rig.root();
     let (claimed, unclaimed) = (rig.file(root, "a"), rig.file(root, "b"));
     for at in ["a", "b"] {
-        rig.call(0, &ROOT, Call::Remove { dir: root, name: name(at), what: RemoveWhat::File, hold: true }).unwrap();
+        rig.call(
+            0,
+            &ROOT,
+            Call::Remove { dir: root, name: name(at), what: RemoveWhat::File, hold: true },
+        )
+        .unwrap();
     }
     let files = rig.usage().used_files;
     rig.restart();
@@ -254,7 +280,8 @@ fn what_waits_for_grace_is_bounded_and_can_be_taken_back() {
     let file = rig.file(root, "f");
     rig.restart();
     rig.resume(0).unwrap();
-    let waiting: Vec<_> = (1..4).map(|slot| rig.start_in(0, slot, &ROOT, write(file, None, b"x"))).collect();
+    let waiting: Vec<_> =
+        (1..4).map(|slot| rig.start_in(0, slot, &ROOT, write(file, None, b"x"))).collect();
     assert_eq!(rig.reply(waiting[2]), Some(Err(Fault::Busy)));
     let mut out = Vec::new();
     rig.vice().cancel(rig.now, waiting[0], &mut out);
@@ -283,14 +310,22 @@ fn after_a_loss_of_power_what_was_committed_is_there_and_the_verifier_is_another
         let root = rig.root();
         let file = rig.file(root, "f");
         rig.call(0, &ROOT, write(file, Some(0), &[7; 40_000])).unwrap();
-        let Ok(Answer::Committed { verifier }) = rig.call(0, &ROOT, Call::Commit { fid: file }) else { panic!() };
+        let Ok(Answer::Committed { verifier }) = rig.call(0, &ROOT, Call::Commit { fid: file })
+        else {
+            panic!()
+        };
         let lost = rig.start(0, &ROOT, write(file, Some(40_000), b"unstable"));
-        assert!(matches!(rig.reply(lost), Some(Ok(Answer::Written { verifier: same, .. })) if same == verifier));
+        assert!(
+            matches!(rig.reply(lost), Some(Ok(Answer::Written { verifier: same, .. })) if same == verifier)
+        );
         let Ground::Memory(machine) = &rig.ground else { panic!() };
         let machine = machine.power_loss(seed);
         rig.restart_on(machine);
         let resumed = rig.resume(0).unwrap();
-        assert_ne!(resumed.verifier, verifier, "unstable changes may be lost, and the client sends them again");
+        assert_ne!(
+            resumed.verifier, verifier,
+            "unstable changes may be lost, and the client sends them again"
+        );
         rig.call_in(0, 1, &ROOT, Call::ReclaimDone).unwrap();
         // Done and recorded, or neither.
         rig.perform(lost, &ROOT, write(file, Some(40_000), b"unstable"));
@@ -321,5 +356,8 @@ fn sessions_of_a_thousand_clients_come_back() {
     rig.restart();
     assert!(sessions.iter().all(|who| rig.resume(*who).is_ok_and(|attached| attached.reclaim)));
     rig.wait(config().lease.give_up() + Duration::from_secs(1));
-    assert!(rig.clients.iter().all(|client| client.ended), "none of them said that it was done, nor anything else");
+    assert!(
+        rig.clients.iter().all(|client| client.ended),
+        "none of them said that it was done, nor anything else"
+    );
 }

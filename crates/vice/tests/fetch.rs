@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use common::{Ground, Rig, name, remove};
 use types::{
-    Answer, Call, Caller, Finish, Pull, TaskInfo, TaskState, VolumeCall, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+    Answer, Call, Caller, Finish, Pull, TaskInfo, TaskState, VolumeCall, VolumeId, VolumeInfo,
+    VolumeKind, WhichVolume,
 };
 use vice::{Fetch, Unanswered, Work};
 
@@ -32,7 +33,8 @@ fn seal(rig: &mut Rig, called: &str) {
 /// All of it, with its bytes.
 fn pull(from: &mut Rig, to: &mut Rig, called: &str) -> TaskInfo {
     let id = one(ask(from, VolumeCall::Examine { volume: WhichVolume::Name(name(called)) })).id;
-    let finish = Finish::View { id: None, name: name(called), kind: VolumeKind::Snapshot, replace: false };
+    let finish =
+        Finish::View { id: None, name: name(called), kind: VolumeKind::Snapshot, replace: false };
     // Nobody is there: what is asked is carried over by hand.
     let address = ([127, 0, 0, 1], 1).into();
     let order = Pull { from: vec![address], id, partition: None, tree: TREE, finish };
@@ -54,7 +56,9 @@ fn pull(from: &mut Rig, to: &mut Rig, called: &str) -> TaskInfo {
         let mut effects = Vec::new();
         match fetch.work(to.vice(), to.now, to.clock(), &mut effects) {
             Work::Over => break,
-            Work::Pause(_) => assert!(to.vice().partition().sweep(100).unwrap() > 0, "nothing is in the way"),
+            Work::Pause(_) => {
+                assert!(to.vice().partition().sweep(100).unwrap() > 0, "nothing is in the way");
+            }
             Work::Did | Work::Waits => {}
         }
         to.deliver(effects);
@@ -78,7 +82,15 @@ fn what_came_and_went_in_epochs_that_the_source_never_had_does_not_stay() {
     let (id, partition, owner) = (Some(TREE), None, (0, 0));
     one(ask(
         &mut first,
-        VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner, encrypt: None },
+        VolumeCall::Create {
+            id,
+            partition,
+            name: name("data"),
+            quota_bytes: 0,
+            quota_files: 0,
+            owner,
+            encrypt: None,
+        },
     ));
     let root = first.root_of(0, "data").unwrap();
     first.file(root, "stays");
@@ -95,7 +107,11 @@ fn what_came_and_went_in_epochs_that_the_source_never_had_does_not_stay() {
     seal(&mut first, "three");
     assert!(pull(&mut first, &mut second, "three").since > 0, "only what changed");
 
-    assert_eq!(pull(&mut second, &mut site, "three").since, 0, "all of it: no epoch is like the site's head at both");
+    assert_eq!(
+        pull(&mut second, &mut site, "three").since,
+        0,
+        "all of it: no epoch is like the site's head at both"
+    );
     let site_root = site.root_of(0, "three").unwrap();
     assert_eq!(site.look(0, site_root, "passing"), Err(types::Fault::NotFound));
     is_sound(&mut site, "three", 2);

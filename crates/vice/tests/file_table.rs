@@ -1,7 +1,9 @@
-//! Every call on files, made by every kind of caller, on a file that is closed to others and on one that is open to all,
-//! in both access models: who may is written down here a second time, call by call (AC-4).
+//! Every call on files, made by every kind of caller, on a file that is closed to others and on one
+//! that is open to all, in both access models: who may is written down here a second time, call by
+//! call (AC-4).
 //!
-//! "May" is: the answer is neither `AccessDenied` nor `NotPermitted`. Each call is made in a world of its own.
+//! "May" is: the answer is neither `AccessDenied` nor `NotPermitted`. Each call is made in a world
+//! of its own.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -17,8 +19,8 @@ use dafs::Procedure;
 use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
 use types::{
-    Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, KeyPrint, NewKind, PrincipalId, RemoveWhat,
-    RequestIdentity, StatusChange, Timestamp,
+    Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, KeyPrint, NewKind, PrincipalId,
+    RemoveWhat, RequestIdentity, StatusChange, Timestamp,
 };
 
 const OWNER: u32 = 10;
@@ -92,24 +94,38 @@ enum Want {
 
 fn caller(kind: Kind) -> Caller {
     let with = |uid: u32, level| {
-        let who = RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY };
+        let who = RequestIdentity {
+            level,
+            principal: PrincipalId(uid as i32),
+            ..RequestIdentity::NOBODY
+        };
         Caller { uid, gid: uid, groups: Some(Box::default()), who }
     };
     match kind {
-        Kind::Unknown(uid) => Caller { who: RequestIdentity::NOBODY, ..with(uid, AuthLevel::Nobody) },
+        Kind::Unknown(uid) => {
+            Caller { who: RequestIdentity::NOBODY, ..with(uid, AuthLevel::Nobody) }
+        }
         Kind::Enrolling => {
             let owner = with(OWNER, AuthLevel::Enrolling);
-            Caller { who: RequestIdentity { server: Some(KeyPrint([1; 32])), ..owner.who }, ..owner }
+            Caller {
+                who: RequestIdentity { server: Some(KeyPrint([1; 32])), ..owner.who },
+                ..owner
+            }
         }
         Kind::User(level) => with(OTHER, level),
         Kind::Owner => with(OWNER, AuthLevel::Kerberos),
         Kind::Administrator => with(CHIEF, AuthLevel::Password),
         Kind::UserOfBelievedHost => with(OTHER, AuthLevel::Host),
         Kind::OwnerOnBelievedHost => with(OWNER, AuthLevel::Host),
-        Kind::Superuser(level) => Caller { who: RequestIdentity { level, ..RequestIdentity::NAMED }, ..Caller::ROOT },
+        Kind::Superuser(level) => {
+            Caller { who: RequestIdentity { level, ..RequestIdentity::NAMED }, ..Caller::ROOT }
+        }
         Kind::Expired => {
             let owner = with(OWNER, AuthLevel::Password);
-            Caller { who: RequestIdentity { ends: Some(Timestamp::new(1, 0)), ..owner.who }, ..owner }
+            Caller {
+                who: RequestIdentity { ends: Some(Timestamp::new(1, 0)), ..owner.who },
+                ..owner
+            }
         }
     }
 }
@@ -119,8 +135,13 @@ struct ByUid;
 impl vice::Principals for ByUid {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let level = caller.who.level;
-        let principal = if !level.is_proved() { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
-        let groups = (caller.uid == CHIEF && level.is_proved()).then_some(PrincipalId::ADMINISTRATORS);
+        let principal = if !level.is_proved() {
+            PrincipalId::ANONYMOUS
+        } else {
+            PrincipalId(caller.uid as i32)
+        };
+        let groups =
+            (caller.uid == CHIEF && level.is_proved()).then_some(PrincipalId::ADMINISTRATORS);
         Ok(Cps::new(principal, level, groups))
     }
 }
@@ -198,14 +219,22 @@ fn want(model: Model, label: &str) -> Want {
         "GetAcl" if lists => Want::See,
         "SetAcl" if lists => Want::Administer,
         "Rights" | "GetAcl" | "SetAcl" => Want::Unsupported,
-        "ReadLink" | "GetStatus" | "XattrList" | "XattrGet trusted" | "SetStatus nothing" | "TestLock" => Want::See,
+        "ReadLink" | "GetStatus" | "XattrList" | "XattrGet trusted" | "SetStatus nothing"
+        | "TestLock" => Want::See,
         "SetStatus mode" | "SetStatus given times" => Want::Own,
         "SetStatus owner" | "XattrSet trusted" | "XattrRemove trusted" => Want::Rule,
         "SetStatus size by name" | "SetStatus times to now" => Want::Name,
         "XattrGet user" | "XattrSet user" | "XattrRemove user" => Want::Name,
         "SetStatus size through a handle" | "SetStatus set-id bits" | "Delegate" => Want::Data,
-        "Read" | "ReadPacked" | "Seek" | "ReadSums" | "OpenBody" | "LendBody for reading" => Want::Data,
-        "Write" | "Allocate" | "LendBody for writing" | "LendBody again" | "SettleBody" | "AdoptBody" => Want::Data,
+        "Read" | "ReadPacked" | "Seek" | "ReadSums" | "OpenBody" | "LendBody for reading" => {
+            Want::Data
+        }
+        "Write"
+        | "Allocate"
+        | "LendBody for writing"
+        | "LendBody again"
+        | "SettleBody"
+        | "AdoptBody" => Want::Data,
         "Lock shared" | "Lock exclusive" | "Lock flock" => Want::Data,
         label => panic!("{label} is new: say what it wants"),
     }
@@ -219,8 +248,18 @@ fn rows(model: Model, place: Place) -> Vec<(Want, Call)> {
 /// Calls of these have tables of their own: `table.rs`.
 fn is_elsewhere(procedure: Procedure) -> bool {
     let text = format!("{procedure:?}");
-    let services =
-        ["Volume", "Cell", "Pts", "Auth", "Guard", "Partitions", "Tasks", "ServerReport", "Scrub", "SetQuota"];
+    let services = [
+        "Volume",
+        "Cell",
+        "Pts",
+        "Auth",
+        "Guard",
+        "Partitions",
+        "Tasks",
+        "ServerReport",
+        "Scrub",
+        "SetQuota",
+    ];
     services.iter().any(|service| text.starts_with(service)) && procedure != Procedure::VolumeStatus
 }
 
@@ -233,10 +272,14 @@ fn ac4_each_call_on_files_asks_what_the_table_says() {
             for closed in [true, false] {
                 // Bodies are handed out from a disk alone.
                 let lends = matches!(all[row].1, Call::LendBody { .. } | Call::LendBlank { .. });
-                let mut world = World::on(if lends { Ground::disk() } else { Ground::memory() }, model);
+                let mut world =
+                    World::on(if lends { Ground::disk() } else { Ground::memory() }, model);
                 let place = if closed { world.closed } else { world.open };
                 let (want, call) = rows(model, place).swap_remove(row);
-                let what = format!("{model:?} {kind:?} {} {want:?} {call:?}", if closed { "closed" } else { "open" });
+                let what = format!(
+                    "{model:?} {kind:?} {} {want:?} {call:?}",
+                    if closed { "closed" } else { "open" }
+                );
                 let origin = world.rig.start(1, &caller(kind), call);
                 let result = world.rig.reply(origin).unwrap_or_else(|| panic!("no answer: {what}"));
                 checked += 1;
@@ -266,13 +309,15 @@ fn lacks_lists(what: &str) -> bool {
 #[test]
 fn ac4_every_call_on_files_is_in_the_table() {
     let place = World::new(Model::ModeBits).closed;
-    let listed: BTreeSet<Procedure> = rows(Model::ModeBits, place).iter().map(|(_, call)| call.procedure()).collect();
+    let listed: BTreeSet<Procedure> =
+        rows(Model::ModeBits, place).iter().map(|(_, call)| call.procedure()).collect();
     for procedure in Procedure::ALL.iter().filter(|procedure| !is_elsewhere(**procedure)) {
         assert!(listed.contains(procedure), "{procedure:?} has no row");
     }
 }
 
-/// Data that a file allowed at the open goes on being read and written, by the session that had it open and no other.
+/// Data that a file allowed at the open goes on being read and written, by the session that had it
+/// open and no other.
 #[test]
 fn ac8_an_open_file_goes_on_after_a_chmod() {
     let World { mut rig, open, .. } = World::new(Model::ModeBits);
@@ -287,8 +332,13 @@ fn ac8_an_open_file_goes_on_after_a_chmod() {
     let close = StatusChange { mode: Some(0o600), ..StatusChange::default() };
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid, change: close }).unwrap();
     assert!(rig.call(1, &other, read.clone()).is_ok(), "it has it open");
-    let write =
-        Call::Write { fid, offset: None, data: Bytes::from_static(b"x"), stable: false, kill_privileges: false };
+    let write = Call::Write {
+        fid,
+        offset: None,
+        data: Bytes::from_static(b"x"),
+        stable: false,
+        kill_privileges: false,
+    };
     assert!(rig.call(1, &other, write).is_ok());
     assert_eq!(rig.call(late, &other, read.clone()), Err(Fault::AccessDenied), "it had it not");
     rig.call(1, &other, Call::Unhold { fids: vec![fid] }).unwrap();
@@ -315,19 +365,26 @@ fn ac9_a_listing_without_search_shows_no_fids() {
     let change = StatusChange { mode: Some(0o744), ..StatusChange::default() };
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid: open.dir, change }).unwrap();
     let list = Call::ReadDir { dir: open.dir, cookie: 0, bytes_max: 9000, plus: true };
-    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &caller(Kind::User(AuthLevel::Password)), list.clone())
+    let Ok(Answer::Entries { entries, .. }) =
+        rig.call(1, &caller(Kind::User(AuthLevel::Password)), list.clone())
     else {
         panic!("it may be listed")
     };
     assert_eq!(entries.len(), 2);
-    assert!(entries.iter().all(|entry| entry.fid.is_masked() && entry.status.is_none()), "{entries:?}");
+    assert!(
+        entries.iter().all(|entry| entry.fid.is_masked() && entry.status.is_none()),
+        "{entries:?}"
+    );
     let masked = Call::Read { fid: entries[0].fid, offset: 0, length: 10 };
     assert_eq!(rig.call(1, &caller(Kind::User(AuthLevel::Password)), masked), Err(Fault::Stale));
-    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &Caller::ROOT, list) else { panic!("it may be listed") };
+    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &Caller::ROOT, list) else {
+        panic!("it may be listed")
+    };
     assert!(entries.iter().all(|entry| !entry.fid.is_masked()));
 }
 
-/// A file that loses its last name is not brought into another directory by a caller that might not read it where it was.
+/// A file that loses its last name is not brought into another directory by a caller that might not
+/// read it where it was.
 #[test]
 fn ac9_a_removed_file_is_not_taken_elsewhere() {
     for model in [Model::ModeBits, Model::Lists] {
@@ -340,7 +397,8 @@ fn ac9_a_removed_file_is_not_taken_elsewhere() {
         rig.call(0, &Caller::ROOT, remove).unwrap();
         let link = Call::Link { fid: closed.file, dir: open.dir, name: name(b"mine") };
         assert_eq!(rig.call(1, &other, link.clone()), Err(Fault::AccessDenied), "{model:?}");
-        // The session that removed it holds it still; the one that claimed it without a right never did.
+        // The session that removed it holds it still; the one that claimed it without a right never
+        // did.
         rig.call(0, &Caller::ROOT, Call::Unhold { fids: vec![closed.file] }).unwrap();
         assert_eq!(rig.call(1, &other, link), Err(Fault::Stale), "{model:?}");
     }
@@ -372,7 +430,11 @@ fn ac1_breaks_name_entries_only_to_sessions_that_may_list() {
 fn named_in_break(rig: &mut Rig, dir: Fid, called: &str) -> Option<bool> {
     rig.clients[1].broken.clear();
     let (kind, how) = (NewKind::File, CreateHow::Guarded);
-    let made = rig.call(0, &Caller::ROOT, Call::Make { dir, name: name(called.as_bytes()), kind, mode: 0o600, how });
+    let made = rig.call(
+        0,
+        &Caller::ROOT,
+        Call::Make { dir, name: name(called.as_bytes()), kind, mode: 0o600, how },
+    );
     made.unwrap();
     let item = rig.clients[1].broken.iter().find(|item| item.fid == dir)?;
     Some(item.name.is_some())

@@ -1,4 +1,5 @@
-//! A directory with very many entries: 200,000 here; `RIALTO_ENTRIES=10000000` for the long form, on a disk with room.
+//! A directory with very many entries: 200,000 here; `RIALTO_ENTRIES=10000000` for the long form,
+//! on a disk with room.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -17,13 +18,21 @@ fn make(dir: Fid, at: &str) -> Call {
 }
 
 /// Pages through the directory; `between` may change it after each page.
-fn list(rig: &mut Rig, dir: Fid, plus: bool, mut between: impl FnMut(&mut Rig, usize)) -> Vec<types::Name> {
+fn list(
+    rig: &mut Rig,
+    dir: Fid,
+    plus: bool,
+    mut between: impl FnMut(&mut Rig, usize),
+) -> Vec<types::Name> {
     let (mut names, mut cookie, mut pages) = (Vec::new(), 0, 0);
     loop {
         let call = Call::ReadDir { dir, cookie, bytes_max: u32::MAX, plus };
         let answer = rig.call(0, &ROOT, call).unwrap();
         let encoded = dafs::encode_answer(&answer).unwrap();
-        assert!(encoded.message.len() <= types::limits::MESSAGE_BYTES_MAX, "a page fits into a message");
+        assert!(
+            encoded.message.len() <= types::limits::MESSAGE_BYTES_MAX,
+            "a page fits into a message"
+        );
         let Answer::Entries { entries, end, .. } = answer else { panic!() };
         assert!(entries.iter().all(|entry| entry.status.is_some() == plus));
         cookie = entries.last().map_or(cookie, |entry| entry.cookie);
@@ -41,7 +50,10 @@ fn very_many_entries() {
     let wanted = std::env::var("RIALTO_ENTRIES").ok().and_then(|text| text.parse().ok());
     let count: usize = wanted.unwrap_or(200_000);
     if wanted.is_none() {
-        println!("200,000 entries; set RIALTO_ENTRIES=10000000 for the long form (20 minutes in a release build)");
+        println!(
+            "200,000 entries; set RIALTO_ENTRIES=10000000 for the long form (20 minutes in a \
+                release build)"
+        );
     }
     let mut rig = Rig::new(Ground::disk(), 1);
     let root = rig.root();
@@ -61,7 +73,10 @@ fn very_many_entries() {
     let seen: HashSet<_> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
     assert_eq!(seen.len(), names.len(), "no entry twice");
     let stays = (count / 2..count).map(|number| format!("entry number {number}"));
-    assert!(stays.into_iter().all(|name| seen.contains(name.as_bytes())), "every entry that stayed");
+    assert!(
+        stays.into_iter().all(|name| seen.contains(name.as_bytes())),
+        "every entry that stayed"
+    );
     let before = list(&mut rig, dir, false, |_, _| ()).len();
     rig.restart();
     rig.reclaim(0);

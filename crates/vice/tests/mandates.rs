@@ -1,4 +1,5 @@
-//! Who administers a part of the cell may do there what the table lets him, and nothing elsewhere: volumes by name, a partition, a server.
+//! Who administers a part of the cell may do there what the table lets him, and nothing elsewhere:
+//! volumes by name, a partition, a server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,9 +10,10 @@ use celldb::{CellDb, Embedded};
 use guard::{Cps, PtsAsker};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, Name, NewPrincipal, PartitionNo,
-    PrincipalId, PrincipalKind, PtsCall, Pull, Realm, ReplyAddress, RequestIdentity, Revision, ServerId, Site,
-    SiteKind, Time, Timestamp, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeKind,
+    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, Name, NewPrincipal,
+    PartitionNo, PrincipalId, PrincipalKind, PtsCall, Pull, Realm, ReplyAddress, RequestIdentity,
+    Revision, ServerId, Site, SiteKind, Time, Timestamp, VolumeCall, VolumeChange, VolumeGroup,
+    VolumeId, VolumeKind,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -40,27 +42,57 @@ impl House {
     fn new() -> House {
         let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
         let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
-        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+        let root = NewRoot {
+            mode: 0o777,
+            uid: 0,
+            gid: 0,
+            now: Timestamp::new(1, 0),
+            quota: VolumeQuota::default(),
+        };
         let home = partition.create_volume(&name("home.joe"), &root).unwrap().id();
         let other = partition.create_volume(&name("secret"), &root).unwrap().id();
-        let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
+        let config = ViceConfig::new(dafs::encode_answer_record, |record| {
+            dafs::decode_answer_record(record).ok()
+        });
         let vice = Vice::open(partition, config, Time::ZERO).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
         vice.set_cell_database(Arc::clone(&db) as Arc<dyn CellDb>);
-        let mut house =
-            House { vice, db, clients: 0, home, other, elsewhere: VolumeId(60), partition: String::new(), _dir: dir };
-        let Ok(Answer::Partitions(partitions)) = house.call(&Caller::ROOT, Call::Volume(VolumeCall::Partitions)) else {
+        let mut house = House {
+            vice,
+            db,
+            clients: 0,
+            home,
+            other,
+            elsewhere: VolumeId(60),
+            partition: String::new(),
+            _dir: dir,
+        };
+        let Ok(Answer::Partitions(partitions)) =
+            house.call(&Caller::ROOT, Call::Volume(VolumeCall::Partitions))
+        else {
             panic!()
         };
         house.partition = partitions[0].name.clone();
         for (text, id) in [("home.joe", home), ("secret", other)] {
-            let site =
-                Site { server: house.me(), partition: house.partition.clone(), kind: SiteKind::ReadWrite, epoch: 0 };
+            let site = Site {
+                server: house.me(),
+                partition: house.partition.clone(),
+                kind: SiteKind::ReadWrite,
+                epoch: 0,
+            };
             house.db.put_group(&VolumeGroup::new(name(text), id, site), Revision(0)).unwrap();
         }
-        let site = Site { server: ServerId(6), partition: "/vicepz".into(), kind: SiteKind::ReadWrite, epoch: 0 };
-        house.db.put_group(&VolumeGroup::new(name("far"), house.elsewhere, site), Revision(0)).unwrap();
+        let site = Site {
+            server: ServerId(6),
+            partition: "/vicepz".into(),
+            kind: SiteKind::ReadWrite,
+            epoch: 0,
+        };
+        house
+            .db
+            .put_group(&VolumeGroup::new(name("far"), house.elsewhere, site), Revision(0))
+            .unwrap();
         house
     }
 
@@ -73,8 +105,10 @@ impl House {
             principal: PrincipalId::ANONYMOUS,
             cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };
-        let kind = if name.starts_with("group") { PrincipalKind::Group } else { PrincipalKind::User };
-        let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None };
+        let kind =
+            if name.starts_with("group") { PrincipalKind::Group } else { PrincipalKind::User };
+        let new =
+            NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None };
         match self.db.access().pts(&superuser, &PtsCall::Create { new: Box::new(new) }).unwrap() {
             Answer::Principals { principals, .. } => principals[0].0.id,
             other => panic!("{other:?}"),
@@ -109,7 +143,12 @@ impl House {
     }
 
     fn group(&self, text: &str, id: VolumeId) -> VolumeGroup {
-        let site = Site { server: self.me(), partition: self.partition.clone(), kind: SiteKind::ReadWrite, epoch: 0 };
+        let site = Site {
+            server: self.me(),
+            partition: self.partition.clone(),
+            kind: SiteKind::ReadWrite,
+            epoch: 0,
+        };
         VolumeGroup::new(name(text), id, site)
     }
 
@@ -133,14 +172,28 @@ impl House {
             })
         };
         let clone = |of, text: &str| {
-            volume(VolumeCall::Clone { id: None, of, name: name(text), kind: VolumeKind::Snapshot, replace: true })
+            volume(VolumeCall::Clone {
+                id: None,
+                of,
+                name: name(text),
+                kind: VolumeKind::Snapshot,
+                replace: true,
+            })
         };
         let no = Some(PartitionNo(0));
         let pull = |tree| {
             let finish = types::Finish::Nothing;
-            volume(VolumeCall::Pull(Box::new(Pull { from: Vec::new(), id: VolumeId(99), partition: no, tree, finish })))
+            volume(VolumeCall::Pull(Box::new(Pull {
+                from: Vec::new(),
+                id: VolumeId(99),
+                partition: no,
+                tree,
+                finish,
+            })))
         };
-        let put = |group: VolumeGroup| Call::Cell(CellCall::PutGroup { group: Box::new(group), expected: Revision(0) });
+        let put = |group: VolumeGroup| {
+            Call::Cell(CellCall::PutGroup { group: Box::new(group), expected: Revision(0) })
+        };
         let guard = |call| Call::Guard { behalf: None, call: Box::new(call) };
         vec![
             (fields(self.home), &["home or room"]),
@@ -156,17 +209,36 @@ impl House {
             (volume(numbered(Some(VolumeId(77)), "home.numbered", no)), &["home", "room"]),
             // The number of a volume that is no concern of his, but where its room is.
             (volume(numbered(Some(self.elsewhere), "home.thief", no)), &["chief"]),
-            (volume(VolumeCall::Rename { id: self.other, name: name("home.mine") }), &["home", "room"]),
+            (
+                volume(VolumeCall::Rename { id: self.other, name: name("home.mine") }),
+                &["home", "room"],
+            ),
             (volume(VolumeCall::Tasks), &["server"]),
             (Call::Scrub { start: true }, &["server"]),
             (pull(self.home), &["server"]),
             (put(self.group("home.put", VolumeId(70))), &["home"]),
             (put(self.group("foreign", VolumeId(71))), &["chief"]),
             (put(self.group("secret", self.other)), &["room"]),
-            (Call::Cell(CellCall::RemoveServer { id: ServerId(5), expected: Revision(3) }), &["chief"]),
+            (
+                Call::Cell(CellCall::RemoveServer { id: ServerId(5), expected: Revision(3) }),
+                &["chief"],
+            ),
             (Call::Cell(CellCall::TakeNumbers { above: VolumeId(0), count: 1 }), &["anything"]),
-            (guard(GuardCall::AddMandate { principal: PrincipalId(1), realm: Realm::Volumes("*".into()) }), &["chief"]),
-            (guard(GuardCall::AddFence { whom: types::Whom::Token(4), seconds: 0, why: String::new() }), &["chief"]),
+            (
+                guard(GuardCall::AddMandate {
+                    principal: PrincipalId(1),
+                    realm: Realm::Volumes("*".into()),
+                }),
+                &["chief"],
+            ),
+            (
+                guard(GuardCall::AddFence {
+                    whom: types::Whom::Token(4),
+                    seconds: 0,
+                    why: String::new(),
+                }),
+                &["chief"],
+            ),
             (guard(GuardCall::Mandates { after: 0, max: 9 }), &["chief"]),
         ]
     }

@@ -1,5 +1,6 @@
-//! A volume that moves from one service to another, step by step: what is held waits, what arrives serves nobody before its time, and whoever dies or is
-//! forgotten on the way asks the cell's database before it serves again.
+//! A volume that moves from one service to another, step by step: what is held waits, what arrives
+//! serves nobody before its time, and whoever dies or is forgotten on the way asks the cell's
+//! database before it serves again.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use celldb::{CellDb, Embedded};
 use common::*;
 use types::{
-    Answer, ByteRange, Call, Caller, Fault, Fid, Finish, Lending, LockFamily, LockMode, LockOwner, NewKind,
-    PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp, VolumeCall, VolumeGroup,
-    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Answer, ByteRange, Call, Caller, Fault, Fid, Finish, Lending, LockFamily, LockMode, LockOwner,
+    NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp,
+    VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -35,7 +36,15 @@ fn create(rig: &mut Rig) -> VolumeInfo {
     let (id, partition, owner) = (Some(VolumeId(40)), None, (0, 0));
     one(ask(
         rig,
-        VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner, encrypt: None },
+        VolumeCall::Create {
+            id,
+            partition,
+            name: name("data"),
+            quota_bytes: 0,
+            quota_files: 0,
+            owner,
+            encrypt: None,
+        },
     ))
 }
 
@@ -53,15 +62,30 @@ fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
     let (partition, tree) = (PartitionNo(0), sealed.tree);
     let mut cursor = StreamCursor::START;
     while cursor != StreamCursor::END {
-        let changes = VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20, packed: false };
+        let changes = VolumeCall::Changes {
+            id: sealed.id,
+            since: 0,
+            cursor,
+            bytes_max: 1 << 20,
+            packed: false,
+        };
         let Ok(Answer::Part(part)) = ask(from, changes) else { panic!("no part") };
-        let Ok(Answer::Cursor(next)) = ask(to, VolumeCall::Apply { partition, tree, part, over: false }) else {
+        let Ok(Answer::Cursor(next)) =
+            ask(to, VolumeCall::Apply { partition, tree, part, over: false })
+        else {
             panic!()
         };
         cursor = next;
     }
     let (name, created) = (name("data"), Timestamp::new(3, 3));
-    let finish = Finish::ReadWrite { name, quota_bytes: 0, quota_files: 0, created, arriving: true, updated: None };
+    let finish = Finish::ReadWrite {
+        name,
+        quota_bytes: 0,
+        quota_files: 0,
+        created,
+        arriving: true,
+        updated: None,
+    };
     let arrived = one(ask(to, VolumeCall::Finish { partition, tree, finish }));
     assert_eq!((arrived.id, arrived.state), (tree, VolumeState::Arriving));
 }
@@ -79,7 +103,16 @@ fn read(rig: &mut Rig, who: usize, fid: Fid) -> Result<Vec<u8>, Fault> {
 
 fn lock(fid: Fid, reclaim: bool) -> Call {
     let (owner, family, range) = (LockOwner(1), LockFamily::Posix, ByteRange::ALL);
-    Call::Lock { fid, owner, pid: 1, family, range, mode: LockMode::Exclusive, wait: false, reclaim }
+    Call::Lock {
+        fid,
+        owner,
+        pid: 1,
+        family,
+        range,
+        mode: LockMode::Exclusive,
+        wait: false,
+        reclaim,
+    }
 }
 
 /// Asks the database about what is in doubt.
@@ -93,7 +126,8 @@ fn settle(rig: &mut Rig) {
 /// A database that says that the volume is written at this server.
 fn database(dir: &std::path::Path, at: ServerId) -> Arc<dyn CellDb> {
     let db = Embedded::open(dir).unwrap();
-    let site = Site { server: at, partition: "/vicepa".into(), kind: SiteKind::ReadWrite, epoch: 0 };
+    let site =
+        Site { server: at, partition: "/vicepa".into(), kind: SiteKind::ReadWrite, epoch: 0 };
     db.put_group(&VolumeGroup::new(name("data"), VolumeId(40), site), Revision::default()).unwrap();
     Arc::new(db)
 }
@@ -107,13 +141,18 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     let dir = from.make(2, &ROOT, root, "d", NewKind::Directory, 0o755);
     from.call(1, &ROOT, write(file, Some(0), b"before")).unwrap();
     from.call(1, &ROOT, write(gone, Some(0), b"open")).unwrap();
-    // Client 1 has it open when it loses its name, and a lock on the other one; client 2 has a directory to itself.
+    // Client 1 has it open when it loses its name, and a lock on the other one; client 2 has a
+    // directory to itself.
     from.clients[1].open.insert(gone);
     from.call(0, &ROOT, remove(root, "gone")).unwrap();
     from.call(1, &ROOT, lock(file, false)).unwrap();
-    assert!(matches!(from.call(2, &ROOT, Call::Delegate { fid: dir }), Ok(Answer::Delegation { .. })));
+    assert!(matches!(
+        from.call(2, &ROOT, Call::Delegate { fid: dir }),
+        Ok(Answer::Delegation { .. })
+    ));
 
-    let holding = from.start(0, &ROOT, Call::Volume(VolumeCall::Hold { id: volume.id, millis: 5000 }));
+    let holding =
+        from.start(0, &ROOT, Call::Volume(VolumeCall::Hold { id: volume.id, millis: 5000 }));
     assert_eq!(from.reply(holding), None, "what is delegated comes back first");
     assert_eq!(from.call_in(2, 1, &ROOT, Call::Return { fids: vec![dir] }), Ok(Answer::Done));
     assert_eq!(from.reply(holding), Some(Ok(Answer::Done)));
@@ -122,8 +161,13 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     assert_eq!(from.call(2, &ROOT, Call::Delegate { fid: dir }), Err(Fault::Busy));
     assert_eq!(read(&mut from, 2, file).unwrap(), b"before");
     let late = from.start_in(2, 1, &ROOT, write(file, Some(0), b"too late"));
-    let made =
-        Call::Make { dir: root, name: name("new"), kind: NewKind::File, mode: 0o600, how: types::CreateHow::Guarded };
+    let made = Call::Make {
+        dir: root,
+        name: name("new"),
+        kind: NewKind::File,
+        mode: 0o600,
+        how: types::CreateHow::Guarded,
+    };
     let making = from.start_in(2, 2, &ROOT, made);
     let sealed = seal(&mut from, volume.id);
     carry(&mut from, &mut to, &sealed);
@@ -133,7 +177,10 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     assert_eq!(read(&mut from, 1, file).unwrap(), b"before");
     ask(&mut from, VolumeCall::Remove { id: volume.id }).unwrap();
     assert!(from.clients[1].broken.iter().any(|item| item.fid == file), "CB-1");
-    assert_eq!((from.reply(late), from.reply(making)), (Some(Err(Fault::NoVolume)), Some(Err(Fault::NoVolume))));
+    assert_eq!(
+        (from.reply(late), from.reply(making)),
+        (Some(Err(Fault::NoVolume)), Some(Err(Fault::NoVolume)))
+    );
     assert_eq!(ask(&mut to, VolumeCall::Serve { id: volume.id }), Ok(Answer::Done));
     assert_eq!(state(&mut to, volume.id), VolumeState::Online);
 
@@ -150,7 +197,11 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     to.wait(Duration::from_secs(14));
     (0..3).for_each(|who| assert!(to.renew(who)));
     to.wait(Duration::from_secs(2));
-    assert_eq!(to.call(2, &ROOT, lock(other, true)), Err(Fault::Expired), "the time for claims is over");
+    assert_eq!(
+        to.call(2, &ROOT, lock(other, true)),
+        Err(Fault::Expired),
+        "the time for claims is over"
+    );
     assert_eq!(read(&mut to, 1, gone).unwrap(), b"open");
     assert_eq!(to.call(1, &ROOT, Call::Unhold { fids: vec![gone] }), Ok(Answer::Done));
     assert_eq!(to.status(2, gone), Err(Fault::Stale));
@@ -202,7 +253,11 @@ fn a_hold_that_nobody_ends_asks_whose_the_volume_is() {
         settle(&mut rig);
         assert_eq!(rig.status(1, file).is_ok(), ours);
         rig.wait(Duration::from_secs(2));
-        assert_eq!(rig.vice().has_doubts(rig.now), !ours, "it is asked again as long as it is another's");
+        assert_eq!(
+            rig.vice().has_doubts(rig.now),
+            !ours,
+            "it is asked again as long as it is another's"
+        );
         let removed = ask(&mut rig, VolumeCall::Remove { id: volume.id });
         assert_eq!(removed, Ok(Answer::Done));
         settle(&mut rig);
@@ -221,8 +276,15 @@ fn a_volume_is_not_held_while_a_kernel_writes_a_body_of_it() {
     for _ in 0..3 {
         assert_eq!(hold(&mut rig, volume.id, 5000), Err(Fault::Busy));
         assert_eq!(state(&mut rig, volume.id), VolumeState::Online);
-        assert!(matches!(rig.call(1, &ROOT, write(file, Some(0), b"goes on")), Ok(Answer::Written { .. })));
-        assert_eq!(rig.call(1, &ROOT, lend(other)), Err(Fault::Busy), "who asks again may have it soon");
+        assert!(matches!(
+            rig.call(1, &ROOT, write(file, Some(0), b"goes on")),
+            Ok(Answer::Written { .. })
+        ));
+        assert_eq!(
+            rig.call(1, &ROOT, lend(other)),
+            Err(Fault::Busy),
+            "who asks again may have it soon"
+        );
     }
     let back = Call::SettleBody { fid: file, back: true };
     assert!(matches!(rig.call(1, &ROOT, back), Ok(Answer::Status(_))));
@@ -270,15 +332,24 @@ fn who_dies_in_a_move_asks_before_it_serves() {
     let db = database(&dir.path().join("db"), here);
     for (rig, id) in [(&mut from, ServerId(1)), (&mut to, here)] {
         rig.restart();
-        rig.vice().set_server_info(ServerInfo { id, name: "one".into(), addresses: Vec::new(), keys: Vec::new() });
+        rig.vice().set_server_info(ServerInfo {
+            id,
+            name: "one".into(),
+            addresses: Vec::new(),
+            keys: Vec::new(),
+        });
         rig.vice().set_cell_database(Arc::clone(&db));
         rig.reclaim(0);
         assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
         settle(rig);
         assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
     }
-    assert_eq!((state(&mut from, volume.id), state(&mut to, volume.id)), (VolumeState::Held, VolumeState::Arriving));
-    // Whoever led the move is gone. The database says where the volume is; and when the other one cannot serve any more, it serves here.
+    assert_eq!(
+        (state(&mut from, volume.id), state(&mut to, volume.id)),
+        (VolumeState::Held, VolumeState::Arriving)
+    );
+    // Whoever led the move is gone. The database says where the volume is; and when the other one
+    // cannot serve any more, it serves here.
     for _ in 0..4 {
         to.wait(Duration::from_secs(9));
         assert!(to.renew(0));

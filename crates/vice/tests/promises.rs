@@ -1,4 +1,5 @@
-//! Promises between two and three clients: what is broken, who waits, and what becomes of files without names.
+//! Promises between two and three clients: what is broken, who waits, and what becomes of files
+//! without names.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use common::{Ground, Rig, name, remove, write};
 use types::{
-    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
-    RemoveWhat, RenameMode, StatusChange,
+    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode,
+    LockOwner, NewKind, RemoveWhat, RenameMode, StatusChange,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -35,7 +36,11 @@ fn known() -> (Rig, Fid, Fid) {
 #[test]
 fn each_change_breaks_what_it_changes_and_nothing_else() {
     use BreakReason::{Data, Removed, Status};
-    type Row = (&'static str, fn(Fid, Fid) -> Call, fn(Fid, Fid) -> Vec<(Fid, BreakReason, Option<&'static str>)>);
+    type Row = (
+        &'static str,
+        fn(Fid, Fid) -> Call,
+        fn(Fid, Fid) -> Vec<(Fid, BreakReason, Option<&'static str>)>,
+    );
     let rows: Vec<Row> = vec![
         ("write", |_, f| write(f, Some(0), b"x"), |_, f| vec![(f, Data, None)]),
         ("truncate", |_, f| set(f, |c| c.size = Some(9)), |_, f| vec![(f, Data, None)]),
@@ -43,13 +48,21 @@ fn each_change_breaks_what_it_changes_and_nothing_else() {
         ("nothing", |_, f| set(f, |_| ()), |_, _| vec![]),
         ("create", |d, _| make(d, "new"), |d, _| vec![(d, Data, Some("new"))]),
         ("refused create", |d, _| make(d, "file"), |_, _| vec![]),
-        ("remove", |d, _| remove(d, "file"), |d, f| vec![(f, Removed, None), (d, Data, Some("file"))]),
+        (
+            "remove",
+            |d, _| remove(d, "file"),
+            |d, f| vec![(f, Removed, None), (d, Data, Some("file"))],
+        ),
         (
             "link",
             |d, f| Call::Link { fid: f, dir: d, name: name("l") },
             |d, f| vec![(f, Status, None), (d, Data, Some("l"))],
         ),
-        ("rename", |d, _| rename_in(d, "file", "n"), |d, f| vec![(f, Status, None), (d, Data, None)]),
+        (
+            "rename",
+            |d, _| rename_in(d, "file", "n"),
+            |d, f| vec![(f, Status, None), (d, Data, None)],
+        ),
         ("read", |_, f| Call::Read { fid: f, offset: 0, length: 1 }, |_, _| vec![]),
         ("lookup", |d, _| Call::Lookup { dir: d, name: name("file") }, |_, _| vec![]),
     ];
@@ -57,8 +70,10 @@ fn each_change_breaks_what_it_changes_and_nothing_else() {
         let (mut rig, dir, file) = known();
         heard(&mut rig, 1);
         let _ = rig.call(0, &ROOT, call(dir, file));
-        let wanted: Vec<_> =
-            wanted(dir, file).into_iter().map(|(f, why, at)| (f, why, at.map(str::to_owned))).collect();
+        let wanted: Vec<_> = wanted(dir, file)
+            .into_iter()
+            .map(|(f, why, at)| (f, why, at.map(str::to_owned)))
+            .collect();
         assert_eq!(heard(&mut rig, 1), wanted, "{title}");
         assert_eq!(heard(&mut rig, 0), vec![], "{title}: who changes is not told");
         assert_eq!(heard(&mut rig, 2), vec![], "{title}: who knows nothing is not told");
@@ -79,7 +94,14 @@ fn make(dir: Fid, at: &str) -> Call {
 }
 
 fn rename_in(dir: Fid, from: &str, to: &str) -> Call {
-    Call::Rename { from_dir: dir, from: name(from), to_dir: dir, to: name(to), mode: RenameMode::Replace, hold: false }
+    Call::Rename {
+        from_dir: dir,
+        from: name(from),
+        to_dir: dir,
+        to: name(to),
+        mode: RenameMode::Replace,
+        hold: false,
+    }
 }
 
 #[test]
@@ -89,8 +111,18 @@ fn what_is_answered_is_promised() {
     let rows: Vec<Row> = vec![
         ("lookup", |d, _| Call::Lookup { dir: d, name: name("file") }, true, true),
         ("lookup of nothing", |d, _| Call::Lookup { dir: d, name: name("nothing") }, true, false),
-        ("list", |d, _| Call::ReadDir { dir: d, cookie: 0, bytes_max: 9999, plus: false }, true, false),
-        ("list with status", |d, _| Call::ReadDir { dir: d, cookie: 0, bytes_max: 9999, plus: true }, true, true),
+        (
+            "list",
+            |d, _| Call::ReadDir { dir: d, cookie: 0, bytes_max: 9999, plus: false },
+            true,
+            false,
+        ),
+        (
+            "list with status",
+            |d, _| Call::ReadDir { dir: d, cookie: 0, bytes_max: 9999, plus: true },
+            true,
+            true,
+        ),
         ("status", |_, f| Call::GetStatus { fid: f }, false, true),
         ("read", |_, f| Call::Read { fid: f, offset: 0, length: 1 }, false, true),
         ("write", |_, f| write(f, None, b"x"), false, true),
@@ -98,7 +130,13 @@ fn what_is_answered_is_promised() {
         ("create", |d, _| make(d, "of 2"), true, false),
         (
             "unchecked create",
-            |d, _| Call::Make { dir: d, name: name("file"), kind: NewKind::File, mode: 0, how: CreateHow::Unchecked },
+            |d, _| Call::Make {
+                dir: d,
+                name: name("file"),
+                kind: NewKind::File,
+                mode: 0,
+                how: CreateHow::Unchecked,
+            },
             true,
             true,
         ),
@@ -188,13 +226,17 @@ fn a_removed_file_stays_while_someone_has_it_open() {
     rig.look(1, dir, "file").unwrap();
     rig.clients[1].open.insert(file);
     let files = rig.usage().used_files;
-    let Ok(Answer::Removed { status, .. }) = rig.call(0, &ROOT, remove(dir, "file")) else { panic!() };
+    let Ok(Answer::Removed { status, .. }) = rig.call(0, &ROOT, remove(dir, "file")) else {
+        panic!()
+    };
     assert_eq!(status.links, 0);
     assert_eq!(rig.usage().used_files, files, "it is still charged");
     assert_eq!(rig.look(0, dir, "file"), Err(Fault::NotFound));
     assert_eq!(rig.status(1, file).unwrap().links, 0);
     rig.call(1, &ROOT, write(file, None, b"!")).unwrap();
-    let Ok(Answer::Data { data, .. }) = rig.call(1, &ROOT, Call::Read { fid: file, offset: 0, length: 99 }) else {
+    let Ok(Answer::Data { data, .. }) =
+        rig.call(1, &ROOT, Call::Read { fid: file, offset: 0, length: 99 })
+    else {
         panic!()
     };
     assert_eq!(&data[..], b"still here!");
@@ -206,7 +248,12 @@ fn a_removed_file_stays_while_someone_has_it_open() {
 #[test]
 fn whoever_removes_may_hold_and_the_end_of_a_session_lets_go() {
     let (mut rig, dir, file) = known();
-    rig.call(2, &ROOT, Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: true }).unwrap();
+    rig.call(
+        2,
+        &ROOT,
+        Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: true },
+    )
+    .unwrap();
     assert!(rig.status(2, file).is_ok());
     rig.detach(2);
     assert_eq!(rig.status(0, file), Err(Fault::Stale));
@@ -246,7 +293,9 @@ fn a_replaced_file_is_held_like_a_removed_one() {
     let (mut rig, dir, file) = known();
     rig.clients[1].open.insert(file);
     let other = rig.file(dir, "other");
-    let Ok(Answer::Renamed { status, other: lost, .. }) = rig.call(0, &ROOT, rename_in(dir, "other", "file")) else {
+    let Ok(Answer::Renamed { status, other: lost, .. }) =
+        rig.call(0, &ROOT, rename_in(dir, "other", "file"))
+    else {
         panic!()
     };
     assert_eq!((status.fid, lost.map(|lost| (lost.fid, lost.links))), (other, Some((file, 0))));

@@ -33,9 +33,15 @@ fn files_are_counted() {
     rig.file(root, "a");
     rig.directory(root, "b");
     assert_eq!(rig.call(0, &ROOT, make(root, "c", NewKind::Fifo)), Err(Fault::QuotaExceeded));
-    assert_eq!(rig.call(0, &ROOT, Call::MakeUnnamed { dir: root, mode: 0 }), Err(Fault::QuotaExceeded));
+    assert_eq!(
+        rig.call(0, &ROOT, Call::MakeUnnamed { dir: root, mode: 0 }),
+        Err(Fault::QuotaExceeded)
+    );
     let fid = rig.look(0, root, "a").unwrap();
-    assert!(rig.call(0, &ROOT, Call::Link { fid, dir: root, name: name("l") }).is_ok(), "a name is no file");
+    assert!(
+        rig.call(0, &ROOT, Call::Link { fid, dir: root, name: name("l") }).is_ok(),
+        "a name is no file"
+    );
     rig.call(0, &ROOT, remove(root, "l")).unwrap();
     rig.call(0, &ROOT, remove(root, "a")).unwrap();
     assert!(rig.call(0, &ROOT, make(root, "c", NewKind::Fifo)).is_ok());
@@ -48,16 +54,29 @@ fn the_last_byte_fits_and_the_next_does_not() {
     let (large, small) = (rig.file(root, "large"), rig.file(root, "small"));
     rig.call(0, &ROOT, write(large, Some(0), &[1; 2 * BLOCK as usize])).unwrap();
     assert_eq!(rig.call(0, &ROOT, write(large, None, b"x")), Err(Fault::QuotaExceeded));
-    assert!(rig.call(0, &ROOT, write(large, Some(5), &[2; 20_000])).is_ok(), "what is there may be overwritten");
+    assert!(
+        rig.call(0, &ROOT, write(large, Some(5), &[2; 20_000])).is_ok(),
+        "what is there may be overwritten"
+    );
     assert!(rig.call(0, &ROOT, write(small, Some(0), &[3; 512])).is_ok());
     assert_eq!(rig.usage().used_bytes, rig.usage().quota_bytes);
     assert_eq!(rig.call(0, &ROOT, write(small, None, b"x")), Err(Fault::QuotaExceeded));
     assert_eq!(rig.call(0, &ROOT, make(root, "d", NewKind::Directory)), Err(Fault::QuotaExceeded));
-    assert_eq!(rig.call(0, &ROOT, make(root, "l", NewKind::Symlink("x".into()))), Err(Fault::QuotaExceeded));
-    assert!(rig.call(0, &ROOT, make(root, "empty", NewKind::File)).is_ok(), "an empty file takes no bytes");
+    assert_eq!(
+        rig.call(0, &ROOT, make(root, "l", NewKind::Symlink("x".into()))),
+        Err(Fault::QuotaExceeded)
+    );
+    assert!(
+        rig.call(0, &ROOT, make(root, "empty", NewKind::File)).is_ok(),
+        "an empty file takes no bytes"
+    );
     let read = Call::Read { fid: large, offset: 0, length: 40_000 };
     let Ok(Answer::Data { data, .. }) = rig.call(0, &ROOT, read) else { panic!() };
-    assert_eq!((data.len(), data[4], data[5], data[20_005]), (32_768, 1, 2, 1), "a refused write left nothing");
+    assert_eq!(
+        (data.len(), data[4], data[5], data[20_005]),
+        (32_768, 1, 2, 1),
+        "a refused write left nothing"
+    );
     rig.call(0, &ROOT, resize(large, BLOCK)).unwrap();
     assert!(rig.call(0, &ROOT, make(root, "d", NewKind::Directory)).is_ok());
 }
@@ -74,7 +93,8 @@ fn holes_are_free_until_they_are_filled() {
     assert_eq!(rig.call(0, &ROOT, write(file, Some(1 << 20), b"x")), Err(Fault::QuotaExceeded));
     // Two blocks, one of which is there: one too much.
     assert_eq!(rig.call(0, &ROOT, write(file, Some(BLOCK - 1), b"xy")), Err(Fault::QuotaExceeded));
-    let punch = Call::Allocate { fid: file, offset: 0, length: 1 << 20, mode: AllocateMode::PunchHole };
+    let punch =
+        Call::Allocate { fid: file, offset: 0, length: 1 << 20, mode: AllocateMode::PunchHole };
     rig.call(0, &ROOT, punch).unwrap();
     assert_eq!(rig.usage().used_bytes, EMPTY + BLOCK);
     assert!(rig.call(0, &ROOT, write(file, Some(1 << 20), b"x")).is_ok());
@@ -84,7 +104,8 @@ fn holes_are_free_until_they_are_filled() {
 fn what_was_reserved_can_be_written() {
     let (mut rig, root) = rig(EMPTY + 4 * BLOCK, 0);
     let file = rig.file(root, "f");
-    let reserve = |length| Call::Allocate { fid: file, offset: 0, length, mode: AllocateMode::KeepSize };
+    let reserve =
+        |length| Call::Allocate { fid: file, offset: 0, length, mode: AllocateMode::KeepSize };
     assert_eq!(rig.call(0, &ROOT, reserve(4 * BLOCK + 1)), Err(Fault::QuotaExceeded));
     rig.call(0, &ROOT, reserve(4 * BLOCK)).unwrap();
     assert_eq!(rig.usage().used_bytes, EMPTY + 4 * BLOCK);
@@ -113,7 +134,10 @@ fn a_small_file_that_grows_large_is_charged_anew() {
     let file = rig.file(root, "f");
     rig.call(0, &ROOT, write(file, Some(0), &[1; 300])).unwrap();
     assert_eq!(rig.usage().used_bytes, EMPTY + 300);
-    assert_eq!(rig.call(0, &ROOT, write(file, Some(BLOCK * 5), &[1; BLOCK as usize + 1])), Err(Fault::QuotaExceeded));
+    assert_eq!(
+        rig.call(0, &ROOT, write(file, Some(BLOCK * 5), &[1; BLOCK as usize + 1])),
+        Err(Fault::QuotaExceeded)
+    );
     rig.call(0, &ROOT, write(file, Some(BLOCK * 5), &[1; BLOCK as usize])).unwrap();
     assert_eq!(rig.usage().used_bytes, EMPTY + 2 * BLOCK);
 }

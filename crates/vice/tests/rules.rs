@@ -7,8 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::{Ground, Rig, name, remove, user, write};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime, Status,
-    StatusChange, Timestamp, XattrMode,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode,
+    SetTime, Status, StatusChange, Timestamp, XattrMode,
 };
 
 /// The tree of every row; users 10, 11 and 12, groups 100 and 200.
@@ -56,7 +56,21 @@ impl Place {
         let fixed = dir(&mut rig, root, &Caller::ROOT, "fixed", 0o755);
         file(&mut rig, fixed, &Caller::ROOT, "there", 0o666);
         let link = rig.make(0, &ten, open, "link", NewKind::Symlink(Bytes::from_static(b"x")), 0);
-        Place { rig, open, mine, program, theirs, my_dir, their_dir, sticky, closed, group_dir, fixed, shared, link }
+        Place {
+            rig,
+            open,
+            mine,
+            program,
+            theirs,
+            my_dir,
+            their_dir,
+            sticky,
+            closed,
+            group_dir,
+            fixed,
+            shared,
+            link,
+        }
     }
 }
 
@@ -81,15 +95,21 @@ fn check(rows: Vec<Row>) {
         match want {
             Done => assert!(found.is_ok(), "{title}: {found:?}"),
             Refused(fault) => assert_eq!(found, Err(fault), "{title}"),
-            Mode(mode) => assert_eq!(status.map(|status| status.mode), Some(mode), "{title}: {found:?}"),
-            Gid(gid) => assert_eq!(status.map(|status| status.gid), Some(gid), "{title}: {found:?}"),
+            Mode(mode) => {
+                assert_eq!(status.map(|status| status.mode), Some(mode), "{title}: {found:?}");
+            }
+            Gid(gid) => {
+                assert_eq!(status.map(|status| status.gid), Some(gid), "{title}: {found:?}");
+            }
         }
     }
 }
 
 fn status_of(answer: &Answer) -> Option<Status> {
     match answer {
-        Answer::Status(status) | Answer::Made { status, .. } | Answer::Written { status, .. } => Some(*status),
+        Answer::Status(status) | Answer::Made { status, .. } | Answer::Written { status, .. } => {
+            Some(*status)
+        }
         _ => None,
     }
 }
@@ -115,7 +135,14 @@ fn rmdir(dir: Fid, at: &str) -> Call {
 }
 
 fn rename(from_dir: Fid, from: &str, to_dir: Fid, to: &str) -> Call {
-    Call::Rename { from_dir, from: name(from), to_dir, to: name(to), mode: RenameMode::Replace, hold: false }
+    Call::Rename {
+        from_dir,
+        from: name(from),
+        to_dir,
+        to: name(to),
+        mode: RenameMode::Replace,
+        hold: false,
+    }
 }
 
 fn rename_as(from_dir: Fid, from: &str, to_dir: Fid, to: &str, mode: RenameMode) -> Call {
@@ -166,7 +193,12 @@ fn entries() {
             |p| Call::Lookup { dir: p.closed, name: name("hidden") },
             Refused(Fault::AccessDenied),
         ),
-        ("create in a file", ten(), |p| make(p.mine, "new", NewKind::File, 0), Refused(Fault::NotDirectory)),
+        (
+            "create in a file",
+            ten(),
+            |p| make(p.mine, "new", NewKind::File, 0),
+            Refused(Fault::NotDirectory),
+        ),
         ("unlink another's file in an open directory", ten(), |p| remove(p.open, "theirs"), Done),
         (
             "unlink another's file in a sticky directory",
@@ -176,7 +208,12 @@ fn entries() {
         ),
         ("unlink one's own file in a sticky directory", ten(), |p| remove(p.sticky, "mine"), Done),
         ("superuser in a sticky directory", root(), |p| remove(p.sticky, "theirs"), Done),
-        ("unlink where one may not write", ten(), |p| remove(p.fixed, "there"), Refused(Fault::AccessDenied)),
+        (
+            "unlink where one may not write",
+            ten(),
+            |p| remove(p.fixed, "there"),
+            Refused(Fault::AccessDenied),
+        ),
         ("unlink nothing", ten(), |p| remove(p.open, "nothing"), Refused(Fault::NotFound)),
         ("unlink a directory", ten(), |p| remove(p.open, "my_dir"), Refused(Fault::IsDirectory)),
         ("rmdir a file", ten(), |p| rmdir(p.open, "mine"), Refused(Fault::NotDirectory)),
@@ -188,7 +225,12 @@ fn entries() {
             |p| Call::ReadDir { dir: p.closed, cookie: 0, bytes_max: 1000, plus: false },
             Refused(Fault::AccessDenied),
         ),
-        ("link a file", ten(), |p| Call::Link { fid: p.theirs, dir: p.open, name: name("second") }, Done),
+        (
+            "link a file",
+            ten(),
+            |p| Call::Link { fid: p.theirs, dir: p.open, name: name("second") },
+            Done,
+        ),
         (
             "link a directory",
             root(),
@@ -213,9 +255,19 @@ fn entries() {
             |p| make(p.open, "null", NewKind::CharDevice(1 << 32 | 3), 0o666),
             Refused(Fault::NotPermitted),
         ),
-        ("device by the superuser", root(), |p| make(p.open, "null", NewKind::CharDevice(1 << 32 | 3), 0o666), Done),
+        (
+            "device by the superuser",
+            root(),
+            |p| make(p.open, "null", NewKind::CharDevice(1 << 32 | 3), 0o666),
+            Done,
+        ),
         ("pipe by a user", ten(), |p| make(p.open, "pipe", NewKind::Fifo, 0o666), Done),
-        ("empty link", ten(), |p| make(p.open, "new", NewKind::Symlink(Bytes::new()), 0), Refused(Fault::Invalid)),
+        (
+            "empty link",
+            ten(),
+            |p| make(p.open, "new", NewKind::Symlink(Bytes::new()), 0),
+            Refused(Fault::Invalid),
+        ),
         (
             "link that is too long",
             ten(),
@@ -239,15 +291,30 @@ fn renames() {
             |p| rename(p.open, "mine", p.open, "their_dir"),
             Refused(Fault::IsDirectory),
         ),
-        ("a directory over a file", ten(), |p| rename(p.open, "my_dir", p.open, "mine"), Refused(Fault::NotDirectory)),
-        ("a directory over an empty one", ten(), |p| rename(p.open, "my_dir", p.open, "their_dir"), Done),
+        (
+            "a directory over a file",
+            ten(),
+            |p| rename(p.open, "my_dir", p.open, "mine"),
+            Refused(Fault::NotDirectory),
+        ),
+        (
+            "a directory over an empty one",
+            ten(),
+            |p| rename(p.open, "my_dir", p.open, "their_dir"),
+            Done,
+        ),
         (
             "a directory over one with entries",
             user(11, 300, &[]),
             |p| rename(p.open, "their_dir", p.open, "my_dir"),
             Refused(Fault::NotEmpty),
         ),
-        ("a directory into itself", ten(), |p| rename(p.open, "my_dir", p.my_dir, "deeper"), Refused(Fault::Invalid)),
+        (
+            "a directory into itself",
+            ten(),
+            |p| rename(p.open, "my_dir", p.my_dir, "deeper"),
+            Refused(Fault::Invalid),
+        ),
         (
             "a directory over its parent",
             root(),
@@ -260,8 +327,18 @@ fn renames() {
             |p| rename(p.open, "their_dir", p.my_dir, "new"),
             Refused(Fault::AccessDenied),
         ),
-        ("another's directory within its parent", ten(), |p| rename(p.open, "their_dir", p.open, "new"), Done),
-        ("another's file to another parent", ten(), |p| rename(p.open, "theirs", p.my_dir, "new"), Done),
+        (
+            "another's directory within its parent",
+            ten(),
+            |p| rename(p.open, "their_dir", p.open, "new"),
+            Done,
+        ),
+        (
+            "another's file to another parent",
+            ten(),
+            |p| rename(p.open, "theirs", p.my_dir, "new"),
+            Done,
+        ),
         (
             "out of a sticky directory",
             ten(),
@@ -274,14 +351,24 @@ fn renames() {
             |p| rename(p.open, "mine", p.sticky, "theirs"),
             Refused(Fault::NotPermitted),
         ),
-        ("where one may not write", ten(), |p| rename(p.open, "mine", p.fixed, "new"), Refused(Fault::AccessDenied)),
+        (
+            "where one may not write",
+            ten(),
+            |p| rename(p.open, "mine", p.fixed, "new"),
+            Refused(Fault::AccessDenied),
+        ),
         (
             "no replace, and it is there",
             ten(),
             |p| rename_as(p.open, "mine", p.open, "theirs", RenameMode::NoReplace),
             Refused(Fault::Exists),
         ),
-        ("no replace, and it is not", ten(), |p| rename_as(p.open, "mine", p.open, "new", RenameMode::NoReplace), Done),
+        (
+            "no replace, and it is not",
+            ten(),
+            |p| rename_as(p.open, "mine", p.open, "new", RenameMode::NoReplace),
+            Done,
+        ),
         (
             "exchange of a file and a directory",
             ten(),
@@ -310,32 +397,87 @@ fn owners_and_modes() {
         ("chmod by another", ten(), |p| chmod(p.theirs, 0o600), Refused(Fault::NotPermitted)),
         ("bits that are none are cut off", ten(), |p| chmod(p.mine, 0o170_644), Mode(0o644)),
         ("set-gid for a group that one is in", ten(), |p| chmod(p.mine, 0o2755), Mode(0o2755)),
-        ("set-gid for a group that one is not in", user(11, 100, &[]), |p| chmod(p.theirs, 0o2755), Mode(0o755)),
+        (
+            "set-gid for a group that one is not in",
+            user(11, 100, &[]),
+            |p| chmod(p.theirs, 0o2755),
+            Mode(0o755),
+        ),
         ("set-gid by the superuser", root(), |p| chmod(p.theirs, 0o2755), Mode(0o2755)),
         ("chmod of a symbolic link", ten(), |p| chmod(p.link, 0o600), Refused(Fault::Unsupported)),
         ("give away", ten(), |p| chown(p.mine, Some(11), None), Refused(Fault::NotPermitted)),
         ("give to oneself", ten(), |p| chown(p.mine, Some(10), None), Done),
         ("to a group of one's own", ten(), |p| chown(p.mine, None, Some(200)), Gid(200)),
-        ("to another group", ten(), |p| chown(p.mine, None, Some(999)), Refused(Fault::NotPermitted)),
-        ("another's file to one's group", ten(), |p| chown(p.theirs, None, Some(100)), Refused(Fault::NotPermitted)),
+        (
+            "to another group",
+            ten(),
+            |p| chown(p.mine, None, Some(999)),
+            Refused(Fault::NotPermitted),
+        ),
+        (
+            "another's file to one's group",
+            ten(),
+            |p| chown(p.theirs, None, Some(100)),
+            Refused(Fault::NotPermitted),
+        ),
         ("the superuser gives away", root(), |p| chown(p.mine, Some(11), Some(999)), Gid(999)),
-        ("a new owner gets no privileges", root(), |p| chown(p.program, Some(11), None), Mode(0o775)),
+        (
+            "a new owner gets no privileges",
+            root(),
+            |p| chown(p.program, Some(11), None),
+            Mode(0o775),
+        ),
         ("nor does a new group", ten(), |p| chown(p.program, None, Some(200)), Mode(0o775)),
-        ("a directory keeps its bits", root(), |p| chown(p.group_dir, Some(10), None), Mode(0o2777)),
+        (
+            "a directory keeps its bits",
+            root(),
+            |p| chown(p.group_dir, Some(10), None),
+            Mode(0o2777),
+        ),
         ("nothing asked, nothing done", twelve(), |p| chown(p.program, None, None), Mode(0o6775)),
-        ("a user's write takes privileges", twelve(), |p| write(p.program, Some(0), b"x"), Mode(0o775)),
+        (
+            "a user's write takes privileges",
+            twelve(),
+            |p| write(p.program, Some(0), b"x"),
+            Mode(0o775),
+        ),
         ("the superuser's does not", root(), |p| write(p.program, Some(0), b"x"), Mode(0o6775)),
         ("a user's truncate takes privileges", ten(), |p| truncate(p.program, 0), Mode(0o775)),
-        ("truncate where one may not write", twelve(), |p| truncate(p.mine, 0), Refused(Fault::AccessDenied)),
+        (
+            "truncate where one may not write",
+            twelve(),
+            |p| truncate(p.mine, 0),
+            Refused(Fault::AccessDenied),
+        ),
         ("truncate of a directory", root(), |p| truncate(p.open, 0), Refused(Fault::IsDirectory)),
         ("truncate of a link", root(), |p| truncate(p.link, 0), Refused(Fault::Invalid)),
         ("truncate past all offsets", ten(), |p| truncate(p.mine, 1 << 63), Refused(Fault::TooBig)),
         ("set a time by the owner", ten(), |p| touch(p.mine, PAST), Done),
-        ("set a time by one who may write", ten(), |p| touch(p.shared, PAST), Refused(Fault::NotPermitted)),
+        (
+            "set a time by one who may write",
+            ten(),
+            |p| touch(p.shared, PAST),
+            Refused(Fault::NotPermitted),
+        ),
         ("set now by one who may write", ten(), |p| touch(p.shared, SetTime::Now), Done),
-        ("set now by one who may not write", ten(), |p| touch(p.theirs, SetTime::Now), Refused(Fault::AccessDenied)),
-        ("write past all offsets", ten(), |p| write(p.mine, Some((1 << 63) - 1), b"x"), Refused(Fault::TooBig)),
-        ("write to a directory", root(), |p| write(p.open, Some(0), b"x"), Refused(Fault::IsDirectory)),
+        (
+            "set now by one who may not write",
+            ten(),
+            |p| touch(p.theirs, SetTime::Now),
+            Refused(Fault::AccessDenied),
+        ),
+        (
+            "write past all offsets",
+            ten(),
+            |p| write(p.mine, Some((1 << 63) - 1), b"x"),
+            Refused(Fault::TooBig),
+        ),
+        (
+            "write to a directory",
+            root(),
+            |p| write(p.open, Some(0), b"x"),
+            Refused(Fault::IsDirectory),
+        ),
     ]);
 }
 
@@ -343,7 +485,12 @@ fn owners_and_modes() {
 fn groups_of_new_files() {
     check(vec![
         ("usually the maker's", ten(), |p| make(p.open, "new", NewKind::File, 0o644), Gid(100)),
-        ("in a set-gid directory the directory's", ten(), |p| make(p.group_dir, "new", NewKind::File, 0o644), Gid(200)),
+        (
+            "in a set-gid directory the directory's",
+            ten(),
+            |p| make(p.group_dir, "new", NewKind::File, 0o644),
+            Gid(200),
+        ),
         (
             "a new directory passes the bit on",
             ten(),
@@ -356,7 +503,12 @@ fn groups_of_new_files() {
             |p| make(p.group_dir, "new", NewKind::File, 0o2755),
             Mode(0o2755),
         ),
-        ("others may not", twelve(), |p| make(p.group_dir, "new", NewKind::File, 0o2755), Mode(0o755)),
+        (
+            "others may not",
+            twelve(),
+            |p| make(p.group_dir, "new", NewKind::File, 0o2755),
+            Mode(0o755),
+        ),
         (
             "a symbolic link is open",
             ten(),
@@ -381,10 +533,18 @@ fn mount_points_go_and_move_only_when_they_are_meant() {
     let mut ask = |call: Call| place.rig.call(0, &ten(), call);
     assert_eq!(ask(make(closed, "v", point("#a"), 0)), Err(Fault::AccessDenied));
     assert_eq!(ask(make(open, "v", point("a"), 0)), Err(Fault::Invalid));
-    let Ok(Answer::Made { status, .. }) = ask(make(open, "v", point("%cell:a"), 0)) else { panic!("not made") };
+    let Ok(Answer::Made { status, .. }) = ask(make(open, "v", point("%cell:a"), 0)) else {
+        panic!("not made")
+    };
     assert_eq!((status.kind, status.mode, status.size), (Kind::MountPoint, 0o777, 7));
-    assert_eq!(ask(Call::ReadLink { fid: status.fid }), Ok(Answer::Target(Bytes::from_static(b"%cell:a"))));
-    assert_eq!(ask(Call::Link { fid: status.fid, dir: open, name: name("w") }), Err(Fault::NotPermitted));
+    assert_eq!(
+        ask(Call::ReadLink { fid: status.fid }),
+        Ok(Answer::Target(Bytes::from_static(b"%cell:a")))
+    );
+    assert_eq!(
+        ask(Call::Link { fid: status.fid, dir: open, name: name("w") }),
+        Err(Fault::NotPermitted)
+    );
     assert_eq!(ask(chmod(status.fid, 0o700)), Err(Fault::Unsupported));
     for what in [RemoveWhat::File, RemoveWhat::Directory] {
         assert_eq!(ask(remove_as(open, "v", what)), Err(Fault::Busy));
@@ -394,7 +554,10 @@ fn mount_points_go_and_move_only_when_they_are_meant() {
     }
     assert_eq!(ask(rename(open, "mine", open, "v")), Err(Fault::Busy));
     assert_eq!(ask(rename_as(open, "mine", open, "v", RenameMode::Exchange)), Err(Fault::Busy));
-    assert_eq!(ask(rename_as(open, "mine", open, "w", RenameMode::MountPoint)), Err(Fault::Invalid));
+    assert_eq!(
+        ask(rename_as(open, "mine", open, "w", RenameMode::MountPoint)),
+        Err(Fault::Invalid)
+    );
     assert_eq!(ask(rename_as(open, "v", open, "mine", RenameMode::MountPoint)), Err(Fault::Exists));
     assert!(ask(rename_as(open, "v", open, "w", RenameMode::MountPoint)).is_ok());
     assert_eq!(ask(remove_as(open, "mine", RemoveWhat::MountPoint)), Err(Fault::Invalid));
@@ -412,15 +575,30 @@ fn groups_are_asked_for_only_where_they_decide() {
         ("owner", unknown(10, 1), |p| chmod(p.mine, 0o600), Done),
         ("set-gid bit", unknown(10, 1), |p| chmod(p.mine, 0o2755), Refused(Fault::GroupsNeeded)),
         ("set-gid bit, primary group", unknown(10, 100), |p| chmod(p.mine, 0o2755), Mode(0o2755)),
-        ("new group", unknown(10, 100), |p| chown(p.mine, None, Some(200)), Refused(Fault::GroupsNeeded)),
+        (
+            "new group",
+            unknown(10, 100),
+            |p| chown(p.mine, None, Some(200)),
+            Refused(Fault::GroupsNeeded),
+        ),
         (
             "set-gid program of the directory's group",
             unknown(12, 1),
             |p| make(p.group_dir, "n", NewKind::File, 0o2755),
             Refused(Fault::GroupsNeeded),
         ),
-        ("plain file there", unknown(12, 1), |p| make(p.group_dir, "n", NewKind::File, 0o755), Gid(200)),
-        ("directory open to all", unknown(12, 1), |p| make(p.open, "n", NewKind::File, 0o755), Done),
+        (
+            "plain file there",
+            unknown(12, 1),
+            |p| make(p.group_dir, "n", NewKind::File, 0o755),
+            Gid(200),
+        ),
+        (
+            "directory open to all",
+            unknown(12, 1),
+            |p| make(p.open, "n", NewKind::File, 0o755),
+            Done,
+        ),
         (
             "directory closed to all",
             unknown(12, 1),
@@ -440,21 +618,51 @@ fn attribute(fid: Fid, at: &'static [u8]) -> Call {
 fn attributes() {
     check(vec![
         ("user. by the owner", ten(), |p| attribute(p.mine, b"user.a"), Done),
-        ("user. by one who may not write", ten(), |p| attribute(p.theirs, b"user.a"), Refused(Fault::AccessDenied)),
+        (
+            "user. by one who may not write",
+            ten(),
+            |p| attribute(p.theirs, b"user.a"),
+            Refused(Fault::AccessDenied),
+        ),
         ("user. by one who may write", ten(), |p| attribute(p.shared, b"user.a"), Done),
-        ("user. on a symbolic link", ten(), |p| attribute(p.link, b"user.a"), Refused(Fault::NotPermitted)),
+        (
+            "user. on a symbolic link",
+            ten(),
+            |p| attribute(p.link, b"user.a"),
+            Refused(Fault::NotPermitted),
+        ),
         (
             "user. on another's sticky directory",
             ten(),
             |p| attribute(p.sticky, b"user.a"),
             Refused(Fault::NotPermitted),
         ),
-        ("trusted. by a user", ten(), |p| attribute(p.mine, b"trusted.a"), Refused(Fault::NotPermitted)),
+        (
+            "trusted. by a user",
+            ten(),
+            |p| attribute(p.mine, b"trusted.a"),
+            Refused(Fault::NotPermitted),
+        ),
         ("trusted. by the superuser", root(), |p| attribute(p.link, b"trusted.a"), Done),
-        ("security. by a user", ten(), |p| attribute(p.mine, b"security.a"), Refused(Fault::NotPermitted)),
-        ("system.", root(), |p| attribute(p.mine, b"system.posix_acl_access"), Refused(Fault::Unsupported)),
+        (
+            "security. by a user",
+            ten(),
+            |p| attribute(p.mine, b"security.a"),
+            Refused(Fault::NotPermitted),
+        ),
+        (
+            "system.",
+            root(),
+            |p| attribute(p.mine, b"system.posix_acl_access"),
+            Refused(Fault::Unsupported),
+        ),
         ("no name space", root(), |p| attribute(p.mine, b"plain"), Refused(Fault::Unsupported)),
-        ("nothing behind the dot", root(), |p| attribute(p.mine, b"user."), Refused(Fault::Invalid)),
+        (
+            "nothing behind the dot",
+            root(),
+            |p| attribute(p.mine, b"user."),
+            Refused(Fault::Invalid),
+        ),
         (
             "none there",
             ten(),
@@ -486,10 +694,16 @@ fn attribute_names_fit_into_one_listing() {
     let mut place = Place::new();
     let set = |number: usize| {
         let at = format!("user.{number:0>250}");
-        Call::XattrSet { fid: place.mine, name: at.into(), value: Bytes::new(), mode: XattrMode::Either }
+        Call::XattrSet {
+            fid: place.mine,
+            name: at.into(),
+            value: Bytes::new(),
+            mode: XattrMode::Either,
+        }
     };
     let calls: Vec<Call> = (0..257).map(set).collect();
-    let results: Vec<_> = calls.into_iter().map(|call| place.rig.call(0, &ten(), call).map(drop)).collect();
+    let results: Vec<_> =
+        calls.into_iter().map(|call| place.rig.call(0, &ten(), call).map(drop)).collect();
     assert!(results[..256].iter().all(Result::is_ok));
     assert_eq!(results[256], Err(Fault::XattrTooBig));
     let list = place.rig.call(0, &ten(), Call::XattrList { fid: place.mine }).unwrap();
@@ -504,7 +718,9 @@ fn times_moved(before: &Status, after: &Status) -> String {
         ('m', before.modified, after.modified),
         ('c', before.changed, after.changed),
     ];
-    moved.extend(pairs.iter().filter(|(_, before, after)| before != after).map(|(letter, ..)| letter));
+    moved.extend(
+        pairs.iter().filter(|(_, before, after)| before != after).map(|(letter, ..)| letter),
+    );
     moved
 }
 
@@ -521,11 +737,23 @@ fn each_call_moves_its_times() {
         ("chown of nothing", |p| chown(p.mine, None, None), |p| p.mine, "", ""),
         ("utimes", |p| touch(p.mine, PAST), |p| p.mine, "amc", ""),
         ("attribute", |p| attribute(p.mine, b"user.a"), |p| p.mine, "c", ""),
-        ("link", |p| Call::Link { fid: p.mine, dir: p.open, name: name("n") }, |p| p.mine, "c", "mc"),
+        (
+            "link",
+            |p| Call::Link { fid: p.mine, dir: p.open, name: name("n") },
+            |p| p.mine,
+            "c",
+            "mc",
+        ),
         ("rename", |p| rename(p.open, "mine", p.open, "n"), |p| p.mine, "c", "mc"),
         ("create", |p| make(p.open, "n", NewKind::File, 0), |p| p.mine, "", "mc"),
         ("remove of another", |p| remove(p.open, "theirs"), |p| p.mine, "", "mc"),
-        ("list", |p| Call::ReadDir { dir: p.open, cookie: 0, bytes_max: 9999, plus: true }, |p| p.mine, "", ""),
+        (
+            "list",
+            |p| Call::ReadDir { dir: p.open, cookie: 0, bytes_max: 9999, plus: true },
+            |p| p.mine,
+            "",
+            "",
+        ),
         ("refused create", |p| make(p.open, "theirs", NewKind::File, 0), |p| p.mine, "", ""),
     ];
     for (title, call, file, of_file, of_dir) in rows {
@@ -537,10 +765,20 @@ fn each_call_moves_its_times() {
         let after = (place.rig.status(0, fid).unwrap(), place.rig.status(0, dir).unwrap());
         assert_eq!(times_moved(&before.0, &after.0), of_file, "{title}: the file");
         assert_eq!(times_moved(&before.1, &after.1), of_dir, "{title}: the directory");
-        let data_moved = |before: &Status, after: &Status| before.data_version != after.data_version;
-        let status_moved = |before: &Status, after: &Status| before.status_version != after.status_version;
-        assert_eq!(status_moved(&before.0, &after.0), of_file.contains('c'), "{title}: version of the file");
-        assert_eq!(data_moved(&before.1, &after.1), of_dir.contains('m'), "{title}: data version of the directory");
+        let data_moved =
+            |before: &Status, after: &Status| before.data_version != after.data_version;
+        let status_moved =
+            |before: &Status, after: &Status| before.status_version != after.status_version;
+        assert_eq!(
+            status_moved(&before.0, &after.0),
+            of_file.contains('c'),
+            "{title}: version of the file"
+        );
+        assert_eq!(
+            data_moved(&before.1, &after.1),
+            of_dir.contains('m'),
+            "{title}: data version of the directory"
+        );
     }
 }
 
@@ -553,7 +791,10 @@ fn links_of_directories_count_their_subdirectories() {
     let my_dir = place.my_dir;
     place.rig.call(0, &root(), rename(place.open, "their_dir", my_dir, "in")).unwrap();
     assert_eq!((links(&mut place, open), links(&mut place, my_dir)), (3, 3));
-    place.rig.call(0, &root(), rename_as(my_dir, "in", place.open, "mine", RenameMode::Exchange)).unwrap();
+    place
+        .rig
+        .call(0, &root(), rename_as(my_dir, "in", place.open, "mine", RenameMode::Exchange))
+        .unwrap();
     assert_eq!((links(&mut place, open), links(&mut place, my_dir)), (4, 2));
     place.rig.call(0, &root(), rename(place.open, "my_dir", place.open, "mine")).unwrap();
     assert_eq!(links(&mut place, open), 3, "a replaced directory's link goes");
@@ -564,7 +805,13 @@ fn links_of_directories_count_their_subdirectories() {
 #[test]
 fn a_create_may_be_asked_for_again() {
     let mut place = Place::new();
-    let call = |how| Call::Make { dir: place.open, name: name("n"), kind: NewKind::File, mode: 0o600, how };
+    let call = |how| Call::Make {
+        dir: place.open,
+        name: name("n"),
+        kind: NewKind::File,
+        mode: 0o600,
+        how,
+    };
     let calls = [
         (call(CreateHow::Exclusive(77)), Some(false)),
         (call(CreateHow::Exclusive(77)), Some(true)),
@@ -587,8 +834,13 @@ fn names_of_any_bytes_and_no_others() {
     let mut place = Place::new();
     for bytes in [&[b'n'; 255][..], b"\xff\xfe\x01", b" ", b"...", b"new\nline"] {
         let at: Name = name(bytes);
-        let call =
-            Call::Make { dir: place.open, name: at.clone(), kind: NewKind::File, mode: 0, how: CreateHow::Guarded };
+        let call = Call::Make {
+            dir: place.open,
+            name: at.clone(),
+            kind: NewKind::File,
+            mode: 0,
+            how: CreateHow::Guarded,
+        };
         place.rig.call(0, &ten(), call).unwrap();
         assert!(place.rig.call(0, &ten(), Call::Lookup { dir: place.open, name: at }).is_ok());
     }

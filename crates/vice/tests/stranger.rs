@@ -1,9 +1,10 @@
 //! Strangers ask everything that the protocol can say, and learn and change nothing (AC-1, AC-7).
 //!
-//! Two cells differ only in what a stranger may not see: what files hold, attributes, link targets, and names in closed
-//! directories. The same calls go to both, from callers without proof, with another user's proof, with an expired token,
-//! and through the owner's own session. Each pair of answers and of breaks must be equal: what differs cannot have been
-//! told. Afterwards everything that the strangers may not change is compared with what it was.
+//! Two cells differ only in what a stranger may not see: what files hold, attributes, link targets,
+//! and names in closed directories. The same calls go to both, from callers without proof, with
+//! another user's proof, with an expired token, and through the owner's own session. Each pair of
+//! answers and of breaks must be equal: what differs cannot have been told. Afterwards everything
+//! that the strangers may not change is compared with what it was.
 //!
 //! `STRANGER_CALLS` says how many calls each world gets.
 
@@ -20,8 +21,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use testkit::stranger::{AccessRule, Owner, Places, StrangerCalls, likely_fids};
 use types::{
-    Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, PrincipalId, RequestIdentity, StatusChange,
-    Timestamp, VnodeNo,
+    Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, PrincipalId, RequestIdentity,
+    StatusChange, Timestamp, VnodeNo,
 };
 
 const JOE: u32 = 10;
@@ -44,7 +45,8 @@ impl vice::Principals for ByUid {
 }
 
 fn with(uid: u32, level: AuthLevel) -> Caller {
-    let who = RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY };
+    let who =
+        RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY };
     Caller { uid, gid: 100, groups: Some(Box::default()), who }
 }
 
@@ -92,7 +94,12 @@ impl Cell {
     }
 
     /// A call of a stranger; `None`: it waits, and is taken back.
-    fn ask(&mut self, session: usize, caller: &Caller, call: &Call) -> Option<Result<Answer, Fault>> {
+    fn ask(
+        &mut self,
+        session: usize,
+        caller: &Caller,
+        call: &Call,
+    ) -> Option<Result<Answer, Fault>> {
         let origin = self.rig.start(session, caller, call.clone());
         let reply = self.rig.reply(origin);
         if reply.is_none() {
@@ -130,12 +137,14 @@ fn run(model: AccessRule, seed: u64) {
         // Another user of joe's machine speaks through the same session.
         let session = if asking.rng.random_range(0..4) == 0 { OWNER } else { STRANGERS };
         let call = asking.next_call();
-        let of_session = matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
+        let of_session =
+            matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
         // A client's program says for itself what it has open; its users do not.
         let session = if of_session { STRANGERS } else { session };
         let [one, other] = cells.each_mut().map(|cell| cell.ask(session, caller, &call));
         assert_eq!(one, other, "{model:?} {number}: {caller:?} asked {call:?}");
-        let broken = cells.each_mut().map(|cell| std::mem::take(&mut cell.rig.clients[STRANGERS].broken));
+        let broken =
+            cells.each_mut().map(|cell| std::mem::take(&mut cell.rig.clients[STRANGERS].broken));
         assert_eq!(broken[0], broken[1], "{model:?} {number}: breaks tell names");
         let kind = format!("{call:?}").split([' ', '(']).next().unwrap().to_owned();
         let good = matches!(one, Some(Ok(_)));
@@ -163,7 +172,18 @@ fn run(model: AccessRule, seed: u64) {
         }
     }
     // Strangers that were refused everything would prove nothing.
-    for kind in ["Lookup", "ReadDir", "Make", "Read", "Write", "GetStatus", "Lock", "Hold", "XattrGet", "Link"] {
+    for kind in [
+        "Lookup",
+        "ReadDir",
+        "Make",
+        "Read",
+        "Write",
+        "GetStatus",
+        "Lock",
+        "Hold",
+        "XattrGet",
+        "Link",
+    ] {
         let [_, good] = answered.get(kind).copied().unwrap_or_default();
         assert!(good > 0, "{kind} was never allowed: {answered:?}");
     }
@@ -189,8 +209,13 @@ fn ac7_guessed_fids_name_no_file() {
     let mut cell = Cell::new(AccessRule::ModeBits, 'a');
     let private = cell.places.closed["private"];
     let mut make = |number| {
-        let (name, kind, how) = (name(format!("f{number}").as_bytes()), NewKind::File, CreateHow::Guarded);
-        let made = cell.rig.call(OWNER, &Caller::ROOT, Call::Make { dir: private, name, kind, mode: 0o666, how });
+        let (name, kind, how) =
+            (name(format!("f{number}").as_bytes()), NewKind::File, CreateHow::Guarded);
+        let made = cell.rig.call(
+            OWNER,
+            &Caller::ROOT,
+            Call::Make { dir: private, name, kind, mode: 0o666, how },
+        );
         let Ok(Answer::Made { status, .. }) = made else { panic!("{made:?}") };
         status.fid
     };

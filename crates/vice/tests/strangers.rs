@@ -1,11 +1,15 @@
-//! Sessions of nobody: nothing of them is kept, no change waits for them, and a user's first call makes one of them his.
+//! Sessions of nobody: nothing of them is kept, no change waits for them, and a user's first call
+//! makes one of them his.
 
 #![allow(clippy::unwrap_used)] // tests
 
 mod common;
 
 use common::{Ground, Rig, name, remove, write};
-use types::{Answer, AuthLevel, Call, Caller, ClientId, CreateHow, Fault, NewKind, RequestIdentity, Timestamp};
+use types::{
+    Answer, AuthLevel, Call, Caller, ClientId, CreateHow, Fault, NewKind, RequestIdentity,
+    Timestamp,
+};
 
 fn nobody() -> Caller {
     Caller {
@@ -63,7 +67,13 @@ fn a_restart_waits_for_no_session_of_nobody_and_keeps_nothing_of_it() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
     as_stranger(&mut rig, 1);
-    let make = Call::Make { dir: root, name: name("its"), kind: NewKind::File, mode: 0o666, how: CreateHow::Guarded };
+    let make = Call::Make {
+        dir: root,
+        name: name("its"),
+        kind: NewKind::File,
+        mode: 0o666,
+        how: CreateHow::Guarded,
+    };
     assert!(matches!(rig.call(1, &nobody(), make), Ok(Answer::Made { .. })));
     let session = rig.clients[1].session;
     let home = || rig.vice().partition().clone();
@@ -85,8 +95,12 @@ fn eo2_an_older_life_is_refused_until_its_client_is_forgotten() {
     let (id, now) = (ClientId(7), rig.now);
     let attach = |rig: &Rig, incarnation| {
         let mut out = Vec::new();
-        let attached = rig.vice().attach_stranger(now, id, incarnation, &mut out).map(|attached| attached.session);
-        let proved = attached.and_then(|session| rig.vice().prove(now, session, &mut out).map(|()| session));
+        let attached = rig
+            .vice()
+            .attach_stranger(now, id, incarnation, &mut out)
+            .map(|attached| attached.session);
+        let proved =
+            attached.and_then(|session| rig.vice().prove(now, session, &mut out).map(|()| session));
         (proved, out)
     };
     let (newer, _) = attach(&rig, 5);

@@ -1,5 +1,6 @@
-//! Every request of every service, made by everybody, against a table that says in one word for each who may (AC-4).
-//! Calls on files have a table of their own, with the rights of each kind of caller: `file_table.rs`.
+//! Every request of every service, made by everybody, against a table that says in one word for
+//! each who may (AC-4). Calls on files have a table of their own, with the rights of each kind of
+//! caller: `file_table.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,9 +15,9 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, Name, NewPrincipal, PrincipalId,
-    PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity, Revision, ServerId, ServerInfo, Time, Timestamp,
-    Whom,
+    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, Name,
+    NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity,
+    Revision, ServerId, ServerInfo, Time, Timestamp, Whom,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -29,7 +30,8 @@ enum May {
     Everybody,
     /// The rights that a file gives: `file_table.rs` has each call.
     ByFile,
-    /// Owner and flags of the principal: `guard/tests/against_model.rs`. Here: a caller without proof changes none.
+    /// Owner and flags of the principal: `guard/tests/against_model.rs`. Here: a caller without
+    /// proof changes none.
     ByRecord,
     Proved,
     Administrators,
@@ -130,7 +132,9 @@ fn callers(
     [fenced, delegate]: [PrincipalId; 2],
 ) -> Vec<(&'static str, Caller)> {
     let with = |who| Caller { uid: 4711, gid: 4711, groups: None, who };
-    let proved = |principal| with(RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY });
+    let proved = |principal| {
+        with(RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY })
+    };
     let ended = RequestIdentity {
         ends: Some(Timestamp::new(999, 0)),
         principal: chief,
@@ -149,28 +153,59 @@ fn callers(
         ("superuser of another host", Caller { uid: 0, ..with(RequestIdentity::NOBODY) }),
         ("delegate", proved(delegate)),
         ("fenced", proved(fenced)),
-        ("user of a fenced host", with(RequestIdentity { host: Some([10, 9, 8, 7].into()), ..proved(joe).who })),
+        (
+            "user of a fenced host",
+            with(RequestIdentity { host: Some([10, 9, 8, 7].into()), ..proved(joe).who }),
+        ),
         ("holder of a fenced token", with(RequestIdentity { token: 77, ..proved(joe).who })),
-        ("server", with(RequestIdentity { level: AuthLevel::Server, server: Some(LISTED), ..RequestIdentity::NOBODY })),
-        ("user of a server", with(RequestIdentity { server: Some(LISTED), ..RequestIdentity::NAMED })),
+        (
+            "server",
+            with(RequestIdentity {
+                level: AuthLevel::Server,
+                server: Some(LISTED),
+                ..RequestIdentity::NOBODY
+            }),
+        ),
+        (
+            "user of a server",
+            with(RequestIdentity { server: Some(LISTED), ..RequestIdentity::NAMED }),
+        ),
         (
             "server whose key is withdrawn",
-            with(RequestIdentity { level: AuthLevel::Server, server: Some(GONE), ..RequestIdentity::NOBODY }),
+            with(RequestIdentity {
+                level: AuthLevel::Server,
+                server: Some(GONE),
+                ..RequestIdentity::NOBODY
+            }),
         ),
         (
             "superuser of that server",
-            Caller { who: RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED }, ..Caller::ROOT },
+            Caller {
+                who: RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED },
+                ..Caller::ROOT
+            },
         ),
-        ("user of that server", with(RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED })),
+        (
+            "user of that server",
+            with(RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED }),
+        ),
         (
             "enrolling server",
-            with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY }),
+            with(RequestIdentity {
+                level: AuthLevel::Enrolling,
+                server: Some(NEW),
+                ..RequestIdentity::NOBODY
+            }),
         ),
         (
             "enrolling superuser",
             Caller {
                 uid: 0,
-                ..with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY })
+                ..with(RequestIdentity {
+                    level: AuthLevel::Enrolling,
+                    server: Some(NEW),
+                    ..RequestIdentity::NOBODY
+                })
             },
         ),
     ]
@@ -179,9 +214,10 @@ fn callers(
 fn allowed(may: May, who: &str) -> bool {
     match may {
         May::Everybody | May::ByFile | May::ByRecord => true,
-        May::Proved => {
-            !matches!(who, "nobody" | "superuser of another host" | "enrolling server" | "enrolling superuser")
-        }
+        May::Proved => !matches!(
+            who,
+            "nobody" | "superuser of another host" | "enrolling server" | "enrolling superuser"
+        ),
         // None of the calls lists the key that those show who may enter one.
         May::Administrators | May::Enrolment => {
             matches!(who, "administrator" | "superuser of a trusted host" | "server")
@@ -209,9 +245,17 @@ impl House {
     fn new() -> (House, Vec<(&'static str, Caller)>) {
         let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
         let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
-        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+        let root = NewRoot {
+            mode: 0o777,
+            uid: 0,
+            gid: 0,
+            now: Timestamp::new(1, 0),
+            quota: VolumeQuota::default(),
+        };
         partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
-        let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
+        let config = ViceConfig::new(dafs::encode_answer_record, |record| {
+            dafs::decode_answer_record(record).ok()
+        });
         let vice = Vice::open(partition, config, Time::ZERO).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
@@ -221,7 +265,14 @@ impl House {
         };
         let pts = |call| db.access().pts(&superuser, &call).unwrap();
         let make = |kind, name: &str| {
-            let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None };
+            let new = NewPrincipal {
+                kind,
+                name: name.into(),
+                id: None,
+                owner: None,
+                uid: None,
+                gid: None,
+            };
             match pts(PtsCall::Create { new: Box::new(new) }) {
                 Answer::Principals { principals, .. } => principals[0].0.id,
                 other => panic!("{other:?}"),
@@ -235,7 +286,11 @@ impl House {
         pts(PtsCall::Join { group: staff, member });
         pts(PtsCall::Join { group: PrincipalId::ADMINISTRATORS, member: chief });
         let rule = |call| db.access().guard(vice.me().id, PrincipalId::NONE, 500, &call).unwrap();
-        for whom in [Whom::User(fenced), Whom::Hosts { address: [10, 9, 0, 0].into(), prefix: 16 }, Whom::Token(77)] {
+        for whom in [
+            Whom::User(fenced),
+            Whom::Hosts { address: [10, 9, 0, 0].into(), prefix: 16 },
+            Whom::Token(77),
+        ] {
             rule(GuardCall::AddFence { whom, seconds: 0, why: String::new() });
         }
         db.put_server(&server(1, LISTED), Revision(0)).unwrap();
@@ -246,9 +301,15 @@ impl House {
         }
         rule(GuardCall::WithdrawKeys { server: ServerId(2) });
         // The one of a name that no call has.
-        rule(GuardCall::AddMandate { principal: delegate, realm: Realm::Volumes("nobody.has.this".into()) });
+        rule(GuardCall::AddMandate {
+            principal: delegate,
+            realm: Realm::Volumes("nobody.has.this".into()),
+        });
         vice.set_cell_database(db);
-        (House { vice, clients: 0, _dir: dir }, callers(joe, member, foreign, chief, [fenced, delegate]))
+        (
+            House { vice, clients: 0, _dir: dir },
+            callers(joe, member, foreign, chief, [fenced, delegate]),
+        )
     }
 
     /// By a client of its own, so that nothing of earlier calls is in the way. `None`: it waits.
@@ -307,7 +368,9 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
                 assert_eq!(result, Some(Err(Fault::TokenExpired)), "{who}: {call:?}");
             } else if matches!(
                 *who,
-                "server whose key is withdrawn" | "superuser of that server" | "user of that server"
+                "server whose key is withdrawn"
+                    | "superuser of that server"
+                    | "user of that server"
             ) {
                 assert!(refused, "{who} got {result:?} for {call:?}");
             } else if who.contains("fenced") {
@@ -319,17 +382,28 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
                 && matches!(call.procedure(), Procedure::CellPutGroup | Procedure::CellRemoveGroup)
             {
                 // The name decides, and there is no such group.
-                assert!(refused || matches!(call, Call::Cell(CellCall::RemoveGroup { .. })), "{who}: {call:?}");
+                assert!(
+                    refused || matches!(call, Call::Cell(CellCall::RemoveGroup { .. })),
+                    "{who}: {call:?}"
+                );
             } else if !allowed(may, who) {
                 assert!(refused, "{who} got {result:?} for {call:?}");
             } else if may == May::ByRecord {
                 let looks = matches!(
                     call.procedure(),
-                    Procedure::PtsExamine | Procedure::PtsMembership | Procedure::PtsOwned | Procedure::PtsEntries
+                    Procedure::PtsExamine
+                        | Procedure::PtsMembership
+                        | Procedure::PtsOwned
+                        | Procedure::PtsEntries
                 );
                 let unknown = !allowed(May::Proved, who);
-                assert!(looks || !unknown || result.as_ref().is_none_or(Result::is_err), "{who} changed by {call:?}");
-            } else if may != May::ByFile && !matches!(call, Call::Pts { .. } | Call::Guard { behalf: Some(_), .. }) {
+                assert!(
+                    looks || !unknown || result.as_ref().is_none_or(Result::is_err),
+                    "{who} changed by {call:?}"
+                );
+            } else if may != May::ByFile
+                && !matches!(call, Call::Pts { .. } | Call::Guard { behalf: Some(_), .. })
+            {
                 assert!(!refused, "{who} was refused {call:?}");
             }
             checked += 1;
@@ -342,10 +416,15 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
 fn m1_an_enrolling_server_enters_its_own_key_alone() {
     let (mut house, callers) = House::new();
     let enrolling = &callers.iter().find(|(who, _)| *who == "enrolling server").unwrap().1;
-    let put =
-        |server: ServerInfo, expected: u64| Call::Cell(CellCall::PutServer { server, expected: Revision(expected) });
-    let known = |house: &mut House, id: u128| match house.call(&Caller::ROOT, &Call::Cell(CellCall::Servers)) {
-        Some(Ok(Answer::Servers(all))) => all.into_iter().find(|seen| seen.record.id == ServerId(id)).unwrap(),
+    let put = |server: ServerInfo, expected: u64| {
+        Call::Cell(CellCall::PutServer { server, expected: Revision(expected) })
+    };
+    let known = |house: &mut House, id: u128| match house
+        .call(&Caller::ROOT, &Call::Cell(CellCall::Servers))
+    {
+        Some(Ok(Answer::Servers(all))) => {
+            all.into_iter().find(|seen| seen.record.id == ServerId(id)).unwrap()
+        }
         other => panic!("{other:?}"),
     };
     let refused = Some(Err(Fault::NotPermitted));
@@ -357,26 +436,40 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
     assert_eq!(house.call(enrolling, &put(server(1, NEW), listed)), refused);
     let found = ServerInfo { addresses: vec![([192, 0, 2, 1], 1).into()], ..server(9, NEW) };
     assert_eq!(house.call(enrolling, &put(found.clone(), 0)), refused);
-    assert_eq!(house.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)), refused);
+    assert_eq!(
+        house.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)),
+        refused
+    );
     // A revision that is not there yet is judged by no record that is there.
     assert_eq!(house.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
-    assert!(matches!(house.call(enrolling, &put(server(9, NEW), 0)), Some(Ok(Answer::Revision(_)))));
+    assert!(matches!(
+        house.call(enrolling, &put(server(9, NEW), 0)),
+        Some(Ok(Answer::Revision(_)))
+    ));
     assert_eq!(known(&mut house, 9).record, server(9, NEW));
     // A key that a server has replaced enters itself nowhere.
     let dropped = ServerInfo { keys: vec![], ..server(9, NEW) };
     let expected = known(&mut house, 9).revision.0;
-    assert!(matches!(house.call(&Caller::ROOT, &put(dropped, expected)), Some(Ok(Answer::Revision(_)))));
+    assert!(matches!(
+        house.call(&Caller::ROOT, &put(dropped, expected)),
+        Some(Ok(Answer::Revision(_)))
+    ));
     for (id, expected) in [(8, 0), (9, known(&mut house, 9).revision.0), (2, emptied)] {
         assert_eq!(house.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
     }
-    let enrolling =
-        &Caller { who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who }, ..enrolling.clone() };
+    let enrolling = &Caller {
+        who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who },
+        ..enrolling.clone()
+    };
     // The record of a server whose keys were withdrawn takes a new one, and never an old one.
     assert!(matches!(
         house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
         Some(Ok(Answer::Revision(_)))
     ));
-    let gone = Caller { who: RequestIdentity { server: Some(GONE), ..enrolling.who }, ..enrolling.clone() };
+    let gone = Caller {
+        who: RequestIdentity { server: Some(GONE), ..enrolling.who },
+        ..enrolling.clone()
+    };
     assert_eq!(house.call(&gone, &put(server(10, GONE), 0)), refused);
     let chief = &callers.iter().find(|(who, _)| *who == "administrator").unwrap().1;
     assert_eq!(house.call(chief, &put(server(10, GONE), 0)), refused, "not even an administrator");

@@ -14,8 +14,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::VolumeQuota;
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, RemoveWhat, RenameMode, ReplyAddress, SessionId, Time,
-    Timestamp,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, RemoveWhat, RenameMode,
+    ReplyAddress, SessionId, Time, Timestamp,
 };
 use vice::{Effect, Vice};
 
@@ -58,7 +58,9 @@ impl Crowd<'_> {
         self.deliver(out);
         let begun = Instant::now();
         loop {
-            if let Some(result) = self.replies.lock().unwrap().remove(&(origin.session.0, origin.request)) {
+            if let Some(result) =
+                self.replies.lock().unwrap().remove(&(origin.session.0, origin.request))
+            {
                 return result;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "{origin:?} is stuck");
@@ -73,8 +75,20 @@ fn random_call(rng: &mut SmallRng, directories: &[Fid], files: &[Fid]) -> Call {
     let fid = files[rng.random_range(0..files.len())];
     let at = |rng: &mut SmallRng| name(["a", "b", "c", "d0", "d1", "d2"][rng.random_range(0..6)]);
     match rng.random_range(0..12) {
-        0 | 1 => Call::Make { dir, name: at(rng), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded },
-        2 => Call::Make { dir, name: at(rng), kind: NewKind::Directory, mode: 0o755, how: CreateHow::Guarded },
+        0 | 1 => Call::Make {
+            dir,
+            name: at(rng),
+            kind: NewKind::File,
+            mode: 0o644,
+            how: CreateHow::Guarded,
+        },
+        2 => Call::Make {
+            dir,
+            name: at(rng),
+            kind: NewKind::Directory,
+            mode: 0o755,
+            how: CreateHow::Guarded,
+        },
         3 => Call::Link { fid, dir, name: at(rng) },
         4 => Call::Remove {
             dir,
@@ -95,7 +109,8 @@ fn random_call(rng: &mut SmallRng, directories: &[Fid], files: &[Fid]) -> Call {
 
 #[test]
 fn a_tree_that_many_change_at_once_stays_a_tree() {
-    let mut rig = Rig::with_quota(Ground::memory(), THREADS, VolumeQuota { bytes: 1 << 30, files: 0 });
+    let mut rig =
+        Rig::with_quota(Ground::memory(), THREADS, VolumeQuota { bytes: 1 << 30, files: 0 });
     let root = rig.root();
     let mut directories = vec![root];
     for depth in 0..3 {
@@ -140,7 +155,8 @@ fn a_tree_that_many_change_at_once_stays_a_tree() {
     check_tree(&mut rig, root);
 }
 
-/// Two threads go on from here within nanoseconds of each other: a sleeping barrier wakes them too far apart.
+/// Two threads go on from here within nanoseconds of each other: a sleeping barrier wakes them too
+/// far apart.
 #[derive(Default)]
 struct Meeting(AtomicUsize);
 
@@ -160,8 +176,8 @@ impl Meeting {
 fn two_directories_do_not_move_into_each_other() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
-    // Two arms, so that the moves have no vnode in common, and so long that to look for a loop takes its time:
-    // arm / moved / ... / inside.
+    // Two arms, so that the moves have no vnode in common, and so long that to look for a loop
+    // takes its time: arm / moved / ... / inside.
     let arms = [0, 1].map(|number| {
         let arm = rig.directory(root, &format!("arm {number}"));
         let moved = rig.directory(arm, "moved");
@@ -183,10 +199,14 @@ fn two_directories_do_not_move_into_each_other() {
                 let mut outcomes = Vec::new();
                 for round in 0..500 {
                     start.wait(2 * round);
-                    let moved = crowd.call(me, &mut request, rename(arm, "moved", other_inside, "here")).map(drop);
+                    let moved = crowd
+                        .call(me, &mut request, rename(arm, "moved", other_inside, "here"))
+                        .map(drop);
                     start.wait(2 * round + 1);
                     if moved.is_ok() {
-                        crowd.call(me, &mut request, rename(other_inside, "here", arm, "moved")).unwrap();
+                        crowd
+                            .call(me, &mut request, rename(other_inside, "here", arm, "moved"))
+                            .unwrap();
                     }
                     outcomes.push(moved);
                 }
@@ -211,7 +231,9 @@ fn check_tree(rig: &mut Rig, root: Fid) {
     while let Some(dir) = todo.pop() {
         assert!(seen.insert(dir), "{dir} is reached twice");
         let call = Call::ReadDir { dir, cookie: 0, bytes_max: u32::MAX, plus: true };
-        let Ok(Answer::Entries { entries, end: true, .. }) = rig.call(0, &ROOT, call) else { panic!() };
+        let Ok(Answer::Entries { entries, end: true, .. }) = rig.call(0, &ROOT, call) else {
+            panic!()
+        };
         used += rig.status(0, dir).unwrap().used;
         for entry in entries {
             if entry.kind == Kind::Directory {
@@ -223,11 +245,19 @@ fn check_tree(rig: &mut Rig, root: Fid) {
         }
     }
     for dir in &seen {
-        assert_eq!(rig.status(0, *dir).unwrap().links, 2 + subdirectories.get(dir).unwrap_or(&0), "links of {dir}");
+        assert_eq!(
+            rig.status(0, *dir).unwrap().links,
+            2 + subdirectories.get(dir).unwrap_or(&0),
+            "links of {dir}"
+        );
     }
     for (file, count) in &names {
         assert_eq!(rig.status(0, *file).unwrap().links, *count, "links of {file}");
     }
     let usage = rig.usage();
-    assert_eq!((usage.used_bytes, usage.used_files), (used, (seen.len() + names.len()) as u64), "ST-2");
+    assert_eq!(
+        (usage.used_bytes, usage.used_files),
+        (used, (seen.len() + names.len()) as u64),
+        "ST-2"
+    );
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use common::{Ground, Rig, name, user, write};
 use types::{
-    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, PartitionNo, RenameMode, VolumeCall,
-    VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, PartitionNo, RenameMode,
+    VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 /// Of calls that meet others in the middle.
@@ -46,7 +46,9 @@ fn examine(rig: &mut Rig, called: &str) -> Result<Vec<VolumeInfo>, Fault> {
 fn listed(rig: &mut Rig, partition: u32, after: u64, max: u32) -> (Vec<u64>, bool) {
     let call = VolumeCall::List { partition: PartitionNo(partition), after: VolumeId(after), max };
     match administer(rig, call).unwrap() {
-        Answer::Volumes { volumes, end } => (volumes.iter().map(|volume| volume.id.0).collect(), end),
+        Answer::Volumes { volumes, end } => {
+            (volumes.iter().map(|volume| volume.id.0).collect(), end)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -63,8 +65,15 @@ fn a_new_volume_is_a_file_system_of_its_own_on_its_partition() {
     let mut rig = Rig::new(Ground::memory(), 1);
     rig.add_partition();
     let made = create_on(&mut rig, 1, "home.a").unwrap();
-    assert_eq!((made.partition, made.kind, made.state), (PartitionNo(1), VolumeKind::ReadWrite, VolumeState::Online));
-    assert_eq!((made.id, made.tree), (VolumeId(2), VolumeId(2)), "numbers are the server's, not the partition's");
+    assert_eq!(
+        (made.partition, made.kind, made.state),
+        (PartitionNo(1), VolumeKind::ReadWrite, VolumeState::Online)
+    );
+    assert_eq!(
+        (made.id, made.tree),
+        (VolumeId(2), VolumeId(2)),
+        "numbers are the server's, not the partition's"
+    );
     assert_eq!(create_on(&mut rig, 0, "home.b").unwrap().id, VolumeId(3));
     let root = rig.root_of(0, "home.a").unwrap();
     let status = rig.status(0, root).unwrap();
@@ -97,7 +106,8 @@ fn a_change_is_answered_from_the_record_of_the_partition_that_was_changed() {
     rig.add_partition();
     create_on(&mut rig, 1, "home.a").unwrap();
     let (there, here) = (rig.root_of(0, "home.a").unwrap(), rig.root());
-    // The same slot, first on one partition, then on the other: the later request counts, wherever it is.
+    // The same slot, first on one partition, then on the other: the later request counts, wherever
+    // it is.
     for dir in [here, there, here, there] {
         rig.file(dir, &format!("f{}", rig.clients[0].requests));
         let last = rig.clients[0].requests;
@@ -123,11 +133,18 @@ fn names_and_numbers_are_one_volumes() {
     let mut rig = Rig::new(Ground::memory(), 1);
     rig.add_partition();
     let a = create_on(&mut rig, 0, "home.a").unwrap();
-    assert_eq!(create_on(&mut rig, 1, "home.a"), Err(Fault::Exists), "VO-2: on another partition too");
+    assert_eq!(
+        create_on(&mut rig, 1, "home.a"),
+        Err(Fault::Exists),
+        "VO-2: on another partition too"
+    );
     assert_eq!(create_on(&mut rig, 2, "home.c"), Err(Fault::Invalid), "no such partition");
     for bad in ["17", "a/b", "home.backup", "-x", "a b"] {
         let Ok(bad) = types::Name::new(bad.as_bytes()) else { continue };
-        assert_eq!(administer(&mut rig, VolumeCall::Rename { id: a.id, name: bad }), Err(Fault::Invalid));
+        assert_eq!(
+            administer(&mut rig, VolumeCall::Rename { id: a.id, name: bad }),
+            Err(Fault::Invalid)
+        );
     }
     create_on(&mut rig, 1, "home.b").unwrap();
     let rename = |to: &str| VolumeCall::Rename { id: a.id, name: name(to) };
@@ -198,17 +215,29 @@ fn a_volume_is_brought_in_before_it_goes() {
     let made = create_on(&mut rig, 0, "home.a").unwrap();
     let root = rig.root_of(1, "home.a").unwrap();
     let dir = rig.make(1, &Caller::ROOT, root, "d", NewKind::Directory, 0o755);
-    assert!(matches!(rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }), Ok(Answer::Delegation { .. })));
+    assert!(matches!(
+        rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }),
+        Ok(Answer::Delegation { .. })
+    ));
     let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
-    let taking_off = rig.start(0, &Caller::ROOT, Call::Volume(VolumeCall::SetFields { id: made.id, change }));
+    let taking_off =
+        rig.start(0, &Caller::ROOT, Call::Volume(VolumeCall::SetFields { id: made.id, change }));
     assert_eq!(rig.reply(taking_off), None, "DE-2: what is delegated is awaited");
-    assert!(rig.clients[1].broken.iter().any(|item| item.reason == BreakReason::Recall && item.fid == dir));
+    assert!(
+        rig.clients[1]
+            .broken
+            .iter()
+            .any(|item| item.reason == BreakReason::Recall && item.fid == dir)
+    );
     assert_eq!(
         rig.call_in(1, 1, &Caller::ROOT, Call::Delegate { fid: root }),
         Err(Fault::Busy),
         "and nothing more is given"
     );
-    assert_eq!(rig.call_in(1, 1, &Caller::ROOT, Call::Return { fids: vec![dir] }), Ok(Answer::Done));
+    assert_eq!(
+        rig.call_in(1, 1, &Caller::ROOT, Call::Return { fids: vec![dir] }),
+        Ok(Answer::Done)
+    );
     assert_eq!(rig.reply(taking_off), Some(Ok(Answer::Done)));
 
     assert_eq!(rig.status(1, root), Err(Fault::Offline));
@@ -217,7 +246,10 @@ fn a_volume_is_brought_in_before_it_goes() {
     (0..2).for_each(|who| rig.reclaim(who));
     assert_eq!(rig.status(1, root), Err(Fault::Offline), "it stays so over a restart");
     let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
-    assert_eq!(administer(&mut rig, VolumeCall::SetFields { id: made.id, change }), Ok(Answer::Done));
+    assert_eq!(
+        administer(&mut rig, VolumeCall::SetFields { id: made.id, change }),
+        Ok(Answer::Done)
+    );
     assert!(rig.look(1, root, "d").is_ok());
 }
 
@@ -235,12 +267,23 @@ fn fields_that_are_not_named_stay() {
     assert_eq!((shown.quota_bytes, shown.quota_files), (1 << 20, 2));
     let root = rig.root_of(0, "home.a").unwrap();
     rig.file(root, "f");
-    let more =
-        Call::Make { dir: root, name: name("g"), kind: NewKind::File, mode: 0o644, how: types::CreateHow::Guarded };
+    let more = Call::Make {
+        dir: root,
+        name: name("g"),
+        kind: NewKind::File,
+        mode: 0o644,
+        how: types::CreateHow::Guarded,
+    };
     assert_eq!(rig.call(0, &Caller::ROOT, more), Err(Fault::QuotaExceeded));
 }
 
-fn clone(rig: &mut Rig, of: VolumeId, called: &str, kind: VolumeKind, replace: bool) -> Result<VolumeInfo, Fault> {
+fn clone(
+    rig: &mut Rig,
+    of: VolumeId,
+    called: &str,
+    kind: VolumeKind,
+    replace: bool,
+) -> Result<VolumeInfo, Fault> {
     match administer(rig, VolumeCall::Clone { id: None, of, name: name(called), kind, replace })? {
         Answer::Volumes { mut volumes, end: true } if volumes.len() == 1 => Ok(volumes.remove(0)),
         other => panic!("{other:?}"),
@@ -258,12 +301,17 @@ fn a_clone_goes_on_showing_what_was_there() {
     rig.add_partition();
     let made = create_on(&mut rig, 1, "home.a").unwrap();
     let root = rig.root_of(0, "home.a").unwrap();
-    let (short, long, gone) = (rig.file(root, "short"), rig.file(root, "long"), rig.file(root, "gone"));
+    let (short, long, gone) =
+        (rig.file(root, "short"), rig.file(root, "long"), rig.file(root, "gone"));
     for (file, bytes) in [(short, &b"short"[..]), (long, &[7; 100_000]), (gone, b"gone")] {
         rig.call(0, &Caller::ROOT, write(file, Some(0), bytes)).unwrap();
     }
-    let before = clone(&mut rig, made.id, "home.a.snapshot.before", VolumeKind::Snapshot, false).unwrap();
-    assert_eq!((before.tree, before.partition, before.kind), (made.id, PartitionNo(1), VolumeKind::Snapshot));
+    let before =
+        clone(&mut rig, made.id, "home.a.snapshot.before", VolumeKind::Snapshot, false).unwrap();
+    assert_eq!(
+        (before.tree, before.partition, before.kind),
+        (made.id, PartitionNo(1), VolumeKind::Snapshot)
+    );
 
     rig.call(0, &Caller::ROOT, write(short, Some(0), b"SHORTER")).unwrap();
     rig.call(0, &Caller::ROOT, write(long, Some(50_000), b"new")).unwrap();
@@ -293,8 +341,13 @@ fn nobody_changes_what_is_sealed() {
     let cell = examine(&mut rig, "root.cell").unwrap().remove(0).id;
     let kept = clone(&mut rig, cell, "kept", VolumeKind::Snapshot, false).unwrap();
     let (root, file) = (in_volume(root, kept.id), in_volume(file, kept.id));
-    let make =
-        Call::Make { dir: root, name: name("g"), kind: NewKind::File, mode: 0o644, how: types::CreateHow::Guarded };
+    let make = Call::Make {
+        dir: root,
+        name: name("g"),
+        kind: NewKind::File,
+        mode: 0o644,
+        how: types::CreateHow::Guarded,
+    };
     let size = types::StatusChange { size: Some(1), ..types::StatusChange::default() };
     let xattr = Call::XattrSet {
         fid: file,
@@ -329,7 +382,11 @@ fn nobody_changes_what_is_sealed() {
     }
     for how in [types::Lending::Read, types::Lending::Write] {
         let lend = Call::LendBody { fid: file, how };
-        assert_eq!(rig.call(0, &Caller::ROOT, lend), Err(Fault::Unsupported), "the file may be the head's too");
+        assert_eq!(
+            rig.call(0, &Caller::ROOT, lend),
+            Err(Fault::Unsupported),
+            "the file may be the head's too"
+        );
     }
     let again = clone(&mut rig, kept.id, "again", VolumeKind::Snapshot, false).unwrap();
     assert_eq!((again.epoch, again.tree), (kept.epoch, cell), "another view of the same epoch");
@@ -342,7 +399,8 @@ fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
     let made = create_on(&mut rig, 0, "home.a").unwrap();
     let other = create_on(&mut rig, 0, "home.b").unwrap();
     let root = rig.root_of(0, "home.a").unwrap();
-    let backup = |rig: &mut Rig, replace| clone(rig, made.id, "home.a.backup", VolumeKind::Backup, replace);
+    let backup =
+        |rig: &mut Rig, replace| clone(rig, made.id, "home.a.backup", VolumeKind::Backup, replace);
     let first = backup(&mut rig, true).unwrap();
     let seen = rig.root_of(1, "home.a.backup").unwrap();
     rig.file(root, "later");
@@ -350,7 +408,10 @@ fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
     let second = backup(&mut rig, true).unwrap();
     assert_eq!(first.id, second.id, "who has it by its number has it still");
     assert!(first.epoch < second.epoch);
-    assert!(rig.clients[1].broken.iter().any(|item| item.fid == seen), "CB-1: whoever saw the old one is told");
+    assert!(
+        rig.clients[1].broken.iter().any(|item| item.fid == seen),
+        "CB-1: whoever saw the old one is told"
+    );
     assert_eq!(rig.root_of(1, "home.a.backup"), Ok(seen));
     assert!(rig.look(1, seen, "later").is_ok());
     let group: Vec<_> = examine(&mut rig, "home.a").unwrap().iter().map(|one| one.id).collect();
@@ -359,9 +420,18 @@ fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
     let wrong = clone(&mut rig, other.id, "home.a.backup", VolumeKind::Backup, true);
     assert_eq!(wrong, Err(Fault::Exists), "another volume's");
     assert_eq!(clone(&mut rig, made.id, "home.b", VolumeKind::Snapshot, true), Err(Fault::Exists));
-    assert_eq!(clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, true), Err(Fault::Invalid));
-    assert_eq!(clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, false), Err(Fault::Exists));
-    assert_eq!(clone(&mut rig, made.id, "home.a.copy", VolumeKind::Backup, false), Err(Fault::Invalid));
+    assert_eq!(
+        clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, true),
+        Err(Fault::Invalid)
+    );
+    assert_eq!(
+        clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, false),
+        Err(Fault::Exists)
+    );
+    assert_eq!(
+        clone(&mut rig, made.id, "home.a.copy", VolumeKind::Backup, false),
+        Err(Fault::Invalid)
+    );
 }
 
 #[test]
@@ -372,14 +442,21 @@ fn a_writable_clone_and_what_it_is_of_never_meet_again() {
     let file = rig.file(root, "f");
     rig.call(0, &Caller::ROOT, write(file, Some(0), &[1; 40_000])).unwrap();
     let twin = clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, false).unwrap();
-    assert_eq!((twin.tree, twin.origin, twin.kind), (twin.id, Some(made.id), VolumeKind::ReadWrite));
+    assert_eq!(
+        (twin.tree, twin.origin, twin.kind),
+        (twin.id, Some(made.id), VolumeKind::ReadWrite)
+    );
     let (there, whole) = (in_volume(file, twin.id), Bytes::from(vec![1; 40_000]));
     assert_eq!(read(&mut rig, 1, there).unwrap(), whole);
     // The one's clients are not told of what the other's do.
     rig.call(0, &Caller::ROOT, write(file, Some(20_000), b"theirs")).unwrap();
     assert!(!rig.clients[1].broken.iter().any(|item| item.fid == there));
     let lend = Call::LendBody { fid: there, how: types::Lending::Read };
-    assert_eq!(rig.call(0, &Caller::ROOT, lend), Err(Fault::Unsupported), "the file is the other's too");
+    assert_eq!(
+        rig.call(0, &Caller::ROOT, lend),
+        Err(Fault::Unsupported),
+        "the file is the other's too"
+    );
     assert_eq!(read(&mut rig, 0, there).unwrap(), whole);
     rig.call(1, &Caller::ROOT, write(there, Some(0), b"ours")).unwrap();
     rig.restart();
@@ -442,22 +519,43 @@ fn what_is_delegated_is_in_the_clone() {
     let made = create_on(&mut rig, 0, "home.a").unwrap();
     let root = rig.root_of(1, "home.a").unwrap();
     let dir = rig.make(1, &Caller::ROOT, root, "d", NewKind::Directory, 0o755);
-    let Ok(Answer::Delegation { slots, .. }) = rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }) else {
+    let Ok(Answer::Delegation { slots, .. }) =
+        rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir })
+    else {
         panic!("not delegated")
     };
-    let call =
-        VolumeCall::Clone { id: None, of: made.id, name: name("kept"), kind: VolumeKind::Snapshot, replace: false };
+    let call = VolumeCall::Clone {
+        id: None,
+        of: made.id,
+        name: name("kept"),
+        kind: VolumeKind::Snapshot,
+        replace: false,
+    };
     let cloning = rig.start(0, &Caller::ROOT, Call::Volume(call));
     assert_eq!(rig.reply(cloning), None);
     // Client 1 has answered its applications already: they know of this file.
-    let make = Call::Make { dir, name: name("f"), kind: NewKind::File, mode: 0o644, how: types::CreateHow::Guarded };
+    let make = Call::Make {
+        dir,
+        name: name("f"),
+        kind: NewKind::File,
+        mode: 0o644,
+        how: types::CreateHow::Guarded,
+    };
     let at = types::Timestamp::new(5, 0);
     let delegated = Call::Delegated { at, slot: slots.first, call: Box::new(make) };
     assert!(rig.call_in(1, 1, &Caller::ROOT, delegated).is_ok());
-    assert_eq!(rig.call_in(1, 1, &Caller::ROOT, Call::Return { fids: vec![dir] }), Ok(Answer::Done));
-    let Some(Ok(Answer::Volumes { volumes, .. })) = rig.reply(cloning) else { panic!("not cloned") };
+    assert_eq!(
+        rig.call_in(1, 1, &Caller::ROOT, Call::Return { fids: vec![dir] }),
+        Ok(Answer::Done)
+    );
+    let Some(Ok(Answer::Volumes { volumes, .. })) = rig.reply(cloning) else {
+        panic!("not cloned")
+    };
     assert!(rig.look(0, in_volume(dir, volumes[0].id), "f").is_ok(), "DE-2");
-    assert!(matches!(rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }), Err(Fault::Busy) | Ok(_)));
+    assert!(matches!(
+        rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }),
+        Err(Fault::Busy) | Ok(_)
+    ));
 }
 
 #[test]

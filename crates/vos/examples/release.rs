@@ -1,7 +1,10 @@
-//! What a release of ten changed files costs: `cargo run --release -p vos --example release -- DIR COUNT SITES`.
+//! What a release of ten changed files costs:
+//! `cargo run --release -p vos --example release -- DIR COUNT SITES`.
 //!
-//! Makes COUNT files in a volume of one server and SITES further servers below DIR (which is made, and is large), all in this process over loopback TCP, releases
-//! it once, and then twenty times after ten files were written: how long, and how many bytes each site fetched for each byte that was written.
+//! Makes COUNT files in a volume of one server and SITES further servers below DIR (which is made,
+//! and is large), all in this process over loopback TCP, releases it once, and then twenty times
+//! after ten files were written: how long, and how many bytes each site fetched for each byte that
+//! was written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +15,8 @@ use client::{ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionCo
 use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, Volume, VolumeQuota};
 use types::{
-    Answer, Busy, Call, Caller, Fid, Kind, Name, Revision, ServerId, Site, SiteKind, Timestamp, VnodeNo, VolumeGroup,
+    Answer, Busy, Call, Caller, Fid, Kind, Name, Revision, ServerId, Site, SiteKind, Timestamp,
+    VnodeNo, VolumeGroup,
 };
 use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
@@ -40,11 +44,15 @@ fn main() -> Result<()> {
         if number > 0 {
             drop(make_partition(&dir.join(number.to_string()))?);
         }
-        let database = servers.first().and_then(|server: &Server| server.endpoints().first().cloned());
+        let database =
+            servers.first().and_then(|server: &Server| server.endpoints().first().cloned());
         servers.push(start(dir, number, database)?);
     }
     let ids: Vec<ServerId> = servers.iter().map(|server| server.vice().me().id).collect();
-    let first = servers.first().and_then(|server| server.endpoints().first().cloned()).ok_or("it listens")?;
+    let first = servers
+        .first()
+        .and_then(|server| server.endpoints().first().cloned())
+        .ok_or("it listens")?;
     let db = Arc::new(RemoteCellDb::at(first.clone(), ClientOptions::default()));
     let reach = ServerConnections::new(db, [], ClientOptions::default());
     while reach.db().servers()?.len() <= sites {
@@ -58,7 +66,12 @@ fn main() -> Result<()> {
     measure(&reach, &session, &files, sites)
 }
 
-fn measure(reach: &ServerConnections, session: &Session, files: &[Fid], sites: usize) -> Result<()> {
+fn measure(
+    reach: &ServerConnections,
+    session: &Session,
+    files: &[Fid],
+    sites: usize,
+) -> Result<()> {
     let (mut took, count) = (Vec::new(), files.len() as u64);
     let mut sent = 0;
     for round in 0..ROUNDS {
@@ -66,7 +79,8 @@ fn measure(reach: &ServerConnections, session: &Session, files: &[Fid], sites: u
             let number = (at * count / CHANGED + round as u64) % count;
             let fid = files[number as usize];
             let data = vec![round as u8; CHANGE_BYTES].into();
-            let write = Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false };
+            let write =
+                Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false };
             match session.call(&Caller::ROOT, write, None)?.answer {
                 Answer::Written { .. } => {}
                 other => return Err(format!("{other:?}").into()),
@@ -79,7 +93,8 @@ fn measure(reach: &ServerConnections, session: &Session, files: &[Fid], sites: u
     took.sort_unstable();
     let written = ROUNDS * CHANGED as usize * CHANGE_BYTES * sites;
     println!(
-        "{CHANGED} changed files: median {:.1?}, worst {:.1?}; {:.3} bytes sent for each changed and site",
+        "{CHANGED} changed files: median {:.1?}, worst {:.1?}; {:.3} bytes sent for each changed \
+            and site",
         took[ROUNDS / 2],
         took[ROUNDS - 1],
         sent as f64 / written as f64
@@ -89,7 +104,11 @@ fn measure(reach: &ServerConnections, session: &Session, files: &[Fid], sites: u
 
 fn make_partition(path: &Path) -> Result<Partition> {
     std::fs::create_dir_all(path.parent().unwrap_or(path))?;
-    Ok(Partition::create(path, &PartitionConfig { server: "example".into() }, OpenOptions::default())?)
+    Ok(Partition::create(
+        path,
+        &PartitionConfig { server: "example".into() },
+        OpenOptions::default(),
+    )?)
 }
 
 fn start(dir: &Path, number: usize, database: Option<Endpoint>) -> Result<Server> {
@@ -103,7 +122,13 @@ fn start(dir: &Path, number: usize, database: Option<Endpoint>) -> Result<Server
 
 /// The files that were made.
 fn fill(partition: &Partition, count: u64) -> Result<Vec<Fid>> {
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1, 0),
+        quota: VolumeQuota::default(),
+    };
     let volume = partition.create_volume(&Name::new(b"home")?, &root)?;
     let mut files = Vec::new();
     for first in (0..count).step_by(FAN as usize) {
@@ -113,20 +138,36 @@ fn fill(partition: &Partition, count: u64) -> Result<Vec<Fid>> {
     Ok(files)
 }
 
-fn fill_directory(volume: &Volume, first: u64, end: u64, now: Timestamp, files: &mut Vec<Fid>) -> Result<()> {
+fn fill_directory(
+    volume: &Volume,
+    first: u64,
+    end: u64,
+    now: Timestamp,
+    files: &mut Vec<Fid>,
+) -> Result<()> {
     let mut update = Update::new();
     let mut root = volume.vnode(VnodeNo::ROOT)?.ok_or("a volume has a root")?;
     let fid = volume.fid_of_slot(volume.allocate_slot()?, true);
     let mut dir = Vnode::new(fid, Kind::Directory, 0o755, 0, 0, VnodeNo::ROOT, now);
     update.create_vnode(&dir);
-    volume.put_entry(&mut root, &Name::new(format!("d{first}").as_bytes())?, dir.target(), &mut update)?;
+    volume.put_entry(
+        &mut root,
+        &Name::new(format!("d{first}").as_bytes())?,
+        dir.target(),
+        &mut update,
+    )?;
     for number in first..end {
         let fid = volume.fid_of_slot(volume.allocate_slot()?, false);
         files.push(fid);
         let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, dir.target().vnode, now);
         update.create_vnode(&vnode);
         volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
-        volume.put_entry(&mut dir, &Name::new(format!("f{number}").as_bytes())?, vnode.target(), &mut update)?;
+        volume.put_entry(
+            &mut dir,
+            &Name::new(format!("f{number}").as_bytes())?,
+            vnode.target(),
+            &mut update,
+        )?;
         update.put_vnode(&vnode);
     }
     update.put_vnode(&dir);

@@ -1,7 +1,8 @@
 //! What began to come in at a server and is not gone on with: told, and given up.
 //!
-//! Steps: the server gives up what came, so that it is as it was; what the database says of a volume that was to be made of it goes, or the claim of a restore over a
-//! volume. Claims of other operations stay: these are finished by the same operation.
+//! Steps: the server gives up what came, so that it is as it was; what the database says of a
+//! volume that was to be made of it goes, or the claim of a restore over a volume. Claims of other
+//! operations stay: these are finished by the same operation.
 
 use types::{Answer, Finish, IncomingTree, ServerId, TaskState, VolumeCall, VolumeId, WhichVolume};
 
@@ -28,9 +29,15 @@ pub fn incoming(servers: &dyn Servers, server: ServerId) -> Result<Vec<IncomingT
 ///
 /// # Errors
 /// The server's.
-pub fn is_fetched(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<bool, VosError> {
+pub fn is_fetched(
+    servers: &dyn Servers,
+    server: ServerId,
+    tree: VolumeId,
+) -> Result<bool, VosError> {
     match servers.call(server, VolumeCall::Tasks)? {
-        Answer::Tasks(tasks) => Ok(tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs)),
+        Answer::Tasks(tasks) => {
+            Ok(tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs))
+        }
         _ => Err(VosError::Odd(servers.name(server))),
     }
 }
@@ -38,11 +45,16 @@ pub fn is_fetched(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Re
 /// Gives up what comes in for a tree.
 ///
 /// # Errors
-/// `NoVolume` if nothing does; `Busy` while somebody is at it; `Unfit` while the server fetches it; the server's and the database's.
+/// `NoVolume` if nothing does; `Busy` while somebody is at it; `Unfit` while the server fetches it;
+/// the server's and the database's.
 pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), VosError> {
-    let begun = incoming(job.servers, server)?.into_iter().find(|one| one.tree == tree).ok_or(VosError::NoVolume)?;
+    let begun = incoming(job.servers, server)?
+        .into_iter()
+        .find(|one| one.tree == tree)
+        .ok_or(VosError::NoVolume)?;
     let seen = job.servers.db().group_of(tree)?;
-    let operation = seen.as_ref().and_then(|seen| Some(seen.record.busy.as_ref()?.operation.clone()));
+    let operation =
+        seen.as_ref().and_then(|seen| Some(seen.record.busy.as_ref()?.operation.clone()));
     if let Some(seen) = &seen {
         need_free(job, &seen.record, operation.as_deref())?;
     }
@@ -50,12 +62,17 @@ pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Vo
         return Err(VosError::Unfit("it is being fetched now".to_owned()));
     }
     let finish = Finish::Nothing;
-    job.call("what came is given up", server, VolumeCall::Finish { partition: begun.partition, tree, finish })?;
+    job.call(
+        "what came is given up",
+        server,
+        VolumeCall::Finish { partition: begun.partition, tree, finish },
+    )?;
     let (Some(seen), Some(operation)) = (seen, operation) else { return Ok(()) };
     let read_only = operation == dump_read_only::OPERATION && seen.record.released_epoch == 0;
     let site = if read_only { seen.record.sites.first() } else { seen.record.read_write_site() };
     let is_here = site.is_some_and(|site| site.server == server);
-    let shows_what_it_had = operation == dump_read_only::OPERATION && seen.record.released_epoch != 0;
+    let shows_what_it_had =
+        operation == dump_read_only::OPERATION && seen.record.released_epoch != 0;
     if begun.over && operation.starts_with(OVER) || shows_what_it_had {
         return Claim::of(job, seen, &operation)?.done("nobody is at work on it", |_| {}).map(drop);
     }

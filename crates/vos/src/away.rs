@@ -1,9 +1,14 @@
-//! A read-only site goes to another server, or to another partition of its server, as it is: nothing is released.
+//! A read-only site goes to another server, or to another partition of its server, as it is:
+//! nothing is released.
 //!
-//! Steps: the group is claimed; the new server fetches what the old one shows; the database says that the site is there; the old server's volume goes, unless the read-write
-//! volume is there too, which needs the last release. Readers see the same at both.
+//! Steps: the group is claimed; the new server fetches what the old one shows; the database says
+//! that the site is there; the old server's volume goes, unless the read-write volume is there too,
+//! which needs the last release. Readers see the same at both.
 
-use types::{Beside, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeKind};
+use types::{
+    Beside, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
+    VolumeKind,
+};
 
 use crate::beside;
 use crate::claim::Claim;
@@ -16,7 +21,8 @@ use crate::{Job, VosError, partition_no};
 /// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
 ///
 /// # Errors
-/// `Unfit` if it is none, or the other server has one; `Busy`; the servers' and the database's. Done again, it goes on.
+/// `Unfit` if it is none, or the other server has one; `Busy`; the servers' and the database's.
+/// Done again, it goes on.
 pub fn move_site(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -26,19 +32,29 @@ pub fn move_site(
 ) -> Result<(), VosError> {
     let no = partition_no(job.servers, to, partition)?;
     let is_at = |group: &VolumeGroup, server| {
-        group.sites.iter().find(|site| site.server == server && site.kind == SiteKind::ReadOnly).cloned()
+        group
+            .sites
+            .iter()
+            .find(|site| site.server == server && site.kind == SiteKind::ReadOnly)
+            .cloned()
     };
     let operation = format!("move site {from} {to}");
     let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
     let old = is_at(&group.record, from);
     if old.is_none() && !resumed {
-        return Err(VosError::Unfit(format!("{} is no read-only site of it", job.servers.name(from))));
+        return Err(VosError::Unfit(format!(
+            "{} is no read-only site of it",
+            job.servers.name(from)
+        )));
     }
     if from == to {
         return move_beside(job, group, to, partition, no);
     }
     if !resumed && is_at(&group.record, to).is_some() {
-        return Err(VosError::Unfit(format!("{} is a read-only site of it already", job.servers.name(to))));
+        return Err(VosError::Unfit(format!(
+            "{} is a read-only site of it already",
+            job.servers.name(to)
+        )));
     }
     need_one_partition(job.servers, &group.record, to, partition)?;
     let mut claim = Claim::of(job, group, &operation)?;
@@ -49,9 +65,16 @@ pub fn move_site(
             Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
             Err(error) => return Err(error),
         }
-        let new = Site { server: to, partition: partition.to_owned(), kind: SiteKind::ReadOnly, epoch: old.epoch };
+        let new = Site {
+            server: to,
+            partition: partition.to_owned(),
+            kind: SiteKind::ReadOnly,
+            epoch: old.epoch,
+        };
         claim.change("the site is there from now on", |group| {
-            group.sites.retain(|site| (site.server, site.kind) != (from, SiteKind::ReadOnly) && *site != new);
+            group.sites.retain(|site| {
+                (site.server, site.kind) != (from, SiteKind::ReadOnly) && *site != new
+            });
             group.sites.push(new.clone());
         })?;
     }
@@ -62,7 +85,8 @@ pub fn move_site(
     claim.done("the site is moved", |_| {}).map(drop)
 }
 
-/// To another partition of the server. With the read-write volume beside it, it goes with that alone.
+/// To another partition of the server. With the read-write volume beside it, it goes with that
+/// alone.
 fn move_beside(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -114,10 +138,12 @@ fn fetch(
     if have(job.servers, to, &name)?.is_some_and(|there| there.epoch == released.epoch) {
         return Ok(());
     }
-    let finish = Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
+    let finish =
+        Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
     // Where the tree is already, it stays.
     let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);
-    let order = PullOrder { by: to, partition, from, id: released.id, tree: group.read_write, finish };
+    let order =
+        PullOrder { by: to, partition, from, id: released.id, tree: group.read_write, finish };
     let what = format!("{}: fetch what {} shows", job.servers.name(to), job.servers.name(from));
     job.step(what, || pull(job.servers, order, job.tell)).map(drop)
 }

@@ -1,6 +1,8 @@
 //! Yesterday's volume.
 
-use types::{Name, Revised, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
+use types::{
+    Name, Revised, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+};
 
 use crate::claim::Claim;
 use crate::find::of_kind;
@@ -23,7 +25,10 @@ pub fn backup(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Option<Volum
             let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
             let there = of_kind(&here, VolumeKind::Backup).map(|volume| volume.id);
             let take = || Ok(job.servers.db().take_numbers(VolumeId(0), 1)?);
-            there.map_or_else(|| job.step("database: take a number", take), |number| Ok(Some(number)))?
+            there.map_or_else(
+                || job.step("database: take a number", take),
+                |number| Ok(Some(number)),
+            )?
         }
     };
     let mut claim = Claim::of(job, group, "backup")?;
@@ -32,7 +37,8 @@ pub fn backup(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Option<Volum
             group.backup = Some(number.unwrap_or(VolumeId(0)));
         })?;
     }
-    let call = VolumeCall::Clone { id: number, of: id, name, kind: VolumeKind::Backup, replace: true };
+    let call =
+        VolumeCall::Clone { id: number, of: id, name, kind: VolumeKind::Backup, replace: true };
     match job.call_one("seal what it holds now", server, call) {
         Ok(made) => claim.done("there is a backup volume", |_| {}).map(|_| made),
         Err(error) if error.is_refusal() => {

@@ -5,7 +5,8 @@ use types::{Answer, Beside, PartitionNo, ServerId, VolumeCall, VolumeId};
 use crate::pulling::finished;
 use crate::{Job, Servers, VosError};
 
-/// Volumes of one group that a server may have: one that names more than so many does not let them go.
+/// Volumes of one group that a server may have: one that names more than so many does not let them
+/// go.
 const VOLUMES_MAX: usize = 10_000;
 
 /// One volume of a sealed epoch comes to another partition of its server; how many bytes.
@@ -20,7 +21,8 @@ pub(crate) fn copy(
     finished(job.servers, server, &call, job.tell).map(|task| task.bytes)
 }
 
-/// The first of what the partition has of the tree goes: its read-write volume, if there is one. Whether there is more.
+/// The first of what the partition has of the tree goes: its read-write volume, if there is one.
+/// Whether there is more.
 pub(crate) fn leave_first(
     servers: &dyn Servers,
     server: ServerId,
@@ -55,7 +57,9 @@ pub(crate) fn partitions_but(
     partition: PartitionNo,
 ) -> Result<Vec<PartitionNo>, VosError> {
     match servers.call(server, VolumeCall::Partitions)? {
-        Answer::Partitions(all) => Ok(all.into_iter().map(|one| one.no).filter(|no| *no != partition).collect()),
+        Answer::Partitions(all) => {
+            Ok(all.into_iter().map(|one| one.no).filter(|no| *no != partition).collect())
+        }
         _ => Err(VosError::Odd(servers.name(server))),
     }
 }

@@ -5,7 +5,8 @@ use types::{Busy, Revised, Revision, VolumeGroup};
 
 use crate::{Job, VosError};
 
-/// A claimed group, as the database has it. Dropped without [`Claim::done`] it stays claimed: the operation was cut off.
+/// A claimed group, as the database has it. Dropped without [`Claim::done`] it stays claimed: the
+/// operation was cut off.
 pub(crate) struct Claim<'j, 'a> {
     job: &'j Job<'a>,
     pub group: VolumeGroup,
@@ -17,7 +18,11 @@ impl<'j, 'a> Claim<'j, 'a> {
     ///
     /// # Errors
     /// `Busy`; the database's.
-    pub fn of(job: &'j Job<'a>, seen: Revised<VolumeGroup>, operation: &str) -> Result<Self, VosError> {
+    pub fn of(
+        job: &'j Job<'a>,
+        seen: Revised<VolumeGroup>,
+        operation: &str,
+    ) -> Result<Self, VosError> {
         need_free(job, &seen.record, Some(operation))?;
         if seen.record.busy.is_some() {
             job.note("going on with what was begun before");
@@ -32,7 +37,11 @@ impl<'j, 'a> Claim<'j, 'a> {
     ///
     /// # Errors
     /// `Taken`, if there is one with its name; the database's.
-    pub fn of_new(job: &'j Job<'a>, mut group: VolumeGroup, operation: &str) -> Result<Self, VosError> {
+    pub fn of_new(
+        job: &'j Job<'a>,
+        mut group: VolumeGroup,
+        operation: &str,
+    ) -> Result<Self, VosError> {
         group.busy = Some(busy(job, operation));
         let mut claim = Claim { job, group, revision: Revision(0) };
         claim.write(&mut |_| {})?;
@@ -40,7 +49,11 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// A step in the database.
-    pub fn change(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), VosError> {
+    pub fn change(
+        &mut self,
+        what: &str,
+        change: impl Fn(&mut VolumeGroup),
+    ) -> Result<(), VosError> {
         if self.job.step(format_args!("database: {what}"), || Ok(()))?.is_none() {
             change(&mut self.group);
             return Ok(());
@@ -49,7 +62,11 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// The last step in the database: a change, and the claim goes.
-    pub fn done(mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<VolumeGroup, VosError> {
+    pub fn done(
+        mut self,
+        what: &str,
+        change: impl Fn(&mut VolumeGroup),
+    ) -> Result<VolumeGroup, VosError> {
         self.change(what, |group| {
             change(group);
             group.busy = None;
@@ -61,14 +78,17 @@ impl<'j, 'a> Claim<'j, 'a> {
     pub fn forget(self) -> Result<(), VosError> {
         let Claim { job, group, revision } = self;
         let db = job.servers.db();
-        job.step("database: the group is forgotten", || match db.remove_group(group.read_write, revision) {
-            Err(CellError::Conflict { found: Revision(0), .. }) => Ok(()),
-            removed => Ok(removed.map(drop)?),
+        job.step("database: the group is forgotten", || {
+            match db.remove_group(group.read_write, revision) {
+                Err(CellError::Conflict { found: Revision(0), .. }) => Ok(()),
+                removed => Ok(removed.map(drop)?),
+            }
         })?;
         Ok(())
     }
 
-    /// Nothing was done: the claim goes, and `error` says why. What fails now is found as a claim of somebody who is gone.
+    /// Nothing was done: the claim goes, and `error` says why. What fails now is found as a claim
+    /// of somebody who is gone.
     pub fn give_up(self, error: VosError) -> VosError {
         if let Err(also) = self.done("nothing was done", |_| {}) {
             tracing::debug!(%also, "a claim stays");
@@ -76,8 +96,13 @@ impl<'j, 'a> Claim<'j, 'a> {
         error
     }
 
-    /// A step in the database that must not be done if anybody wrote the record since it was read, even if it says the same.
-    pub fn switch(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), VosError> {
+    /// A step in the database that must not be done if anybody wrote the record since it was read,
+    /// even if it says the same.
+    pub fn switch(
+        &mut self,
+        what: &str,
+        change: impl Fn(&mut VolumeGroup),
+    ) -> Result<(), VosError> {
         self.job.step(format_args!("database: {what}"), || Ok(()))?;
         self.write_from(&mut |group| change(group), false)
     }
@@ -87,8 +112,13 @@ impl<'j, 'a> Claim<'j, 'a> {
         self.write_from(change, true)
     }
 
-    /// `follows`: the same record at another revision will do: a server wrote it that had to (`docs/spec/volumes.md`, *Move*).
-    fn write_from(&mut self, change: &mut dyn FnMut(&mut VolumeGroup), follows: bool) -> Result<(), VosError> {
+    /// `follows`: the same record at another revision will do: a server wrote it that had to
+    /// (`docs/spec/volumes.md`, *Move*).
+    fn write_from(
+        &mut self,
+        change: &mut dyn FnMut(&mut VolumeGroup),
+        follows: bool,
+    ) -> Result<(), VosError> {
         let before = self.group.clone();
         change(&mut self.group);
         if self.job.dry_run {
@@ -130,7 +160,9 @@ impl<'j, 'a> Claim<'j, 'a> {
 
 fn busy(job: &Job<'_>, operation: &str) -> Busy {
     let cut = |text: &str| {
-        let end = (0..=text.len().min(types::limits::BUSY_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
+        let end = (0..=text.len().min(types::limits::BUSY_BYTES_MAX))
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
         text[..end.unwrap_or(0)].to_owned()
     };
     Busy { operation: cut(operation), by: cut(&job.who.by), since_secs: (job.who.now_secs)() }
@@ -140,10 +172,16 @@ fn busy(job: &Job<'_>, operation: &str) -> Busy {
 ///
 /// # Errors
 /// `Busy`.
-pub(crate) fn need_free(job: &Job<'_>, group: &VolumeGroup, operation: Option<&str>) -> Result<(), VosError> {
+pub(crate) fn need_free(
+    job: &Job<'_>,
+    group: &VolumeGroup,
+    operation: Option<&str>,
+) -> Result<(), VosError> {
     match &group.busy {
         None => Ok(()),
-        Some(busy) if Some(busy.operation.as_str()) == operation && (job.who.is_over)(busy) => Ok(()),
+        Some(busy) if Some(busy.operation.as_str()) == operation && (job.who.is_over)(busy) => {
+            Ok(())
+        }
         Some(busy) => Err(VosError::Busy { name: group.name.clone(), busy: busy.clone() }),
     }
 }

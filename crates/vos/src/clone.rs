@@ -1,6 +1,8 @@
-//! A writable clone: a new volume that begins as what another one shows now, at its server and on its partition.
+//! A writable clone: a new volume that begins as what another one shows now, at its server and on
+//! its partition.
 //!
-//! Steps: as those of a new volume (`create.rs`). What it is of is in the words of the claim, so that nobody goes on with it as the clone of something else.
+//! Steps: as those of a new volume (`create.rs`). What it is of is in the words of the claim, so
+//! that nobody goes on with it as the clone of something else.
 
 use types::{Answer, Name, VolumeCall, VolumeInfo, VolumeKind};
 
@@ -11,18 +13,35 @@ use crate::{FoundVolume, Job, NewVolume, VosError};
 ///
 /// # Errors
 /// As [`crate::create`].
-pub fn clone_writable(job: &Job<'_>, of: &FoundVolume, name: &Name) -> Result<Option<VolumeInfo>, VosError> {
+pub fn clone_writable(
+    job: &Job<'_>,
+    of: &FoundVolume,
+    name: &Name,
+) -> Result<Option<VolumeInfo>, VosError> {
     let (server, volume) = (of.server, of.volume());
     let Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)? else {
         return Err(VosError::Odd(job.servers.name(server)));
     };
     let partition = partitions.into_iter().find(|partition| partition.no == volume.partition);
     let partition = partition.ok_or_else(|| VosError::Odd(job.servers.name(server)))?.name;
-    let new =
-        NewVolume { name: name.clone(), id: None, server, partition, quota_bytes: 0, owner: (0, 0), encrypt: None };
+    let new = NewVolume {
+        name: name.clone(),
+        id: None,
+        server,
+        partition,
+        quota_bytes: 0,
+        owner: (0, 0),
+        encrypt: None,
+    };
     let claim = announced(job, &new, &format!("clone volume {}", volume.id.0))?;
     let id = claim.group.read_write;
     let (name, kind) = (name.clone(), VolumeKind::ReadWrite);
     let call = VolumeCall::Clone { id: Some(id), of: volume.id, name, kind, replace: false };
-    made(job, claim, server, format_args!("make the volume {} of what {} holds now", id.0, volume.id.0), call)
+    made(
+        job,
+        claim,
+        server,
+        format_args!("make the volume {} of what {} holds now", id.0, volume.id.0),
+        call,
+    )
 }

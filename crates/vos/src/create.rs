@@ -1,11 +1,14 @@
 //! A new volume.
 //!
-//! Steps: announced in the database with its number, and claimed; made at the server; the claim goes. Whoever finds the claim knows the number, and sees at
-//! the server whether the second step was done.
+//! Steps: announced in the database with its number, and claimed; made at the server; the claim
+//! goes. Whoever finds the claim knows the number, and sees at the server whether the second step
+//! was done.
 
 use std::fmt::Display;
 
-use types::{Name, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume};
+use types::{
+    Name, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+};
 
 use crate::claim::{Claim, need_free};
 use crate::{Job, VosError, examine, partition_no};
@@ -34,7 +37,8 @@ pub struct NewVolume {
 /// Makes it; `None` if that was only said.
 ///
 /// # Errors
-/// `Busy`; `Taken` of the database if there is one so called; the server's, after which nothing is left of it but where the server cannot be asked.
+/// `Busy`; `Taken` of the database if there is one so called; the server's, after which nothing is
+/// left of it but where the server cannot be asked.
 pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, VosError> {
     let no = partition_no(job.servers, new.server, &new.partition)?;
     let claim = announced(job, new, OPERATION)?;
@@ -51,7 +55,8 @@ pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, VosE
     made(job, claim, new.server, format_args!("make the volume {}", id.0), call)
 }
 
-/// The other steps: the server makes the volume that was announced, unless it did, and the claim goes.
+/// The other steps: the server makes the volume that was announced, unless it did, and the claim
+/// goes.
 pub(crate) fn made(
     job: &Job<'_>,
     claim: Claim<'_, '_>,
@@ -68,7 +73,8 @@ pub(crate) fn made(
         Some(made) => Some(made),
         None => match job.call_one(what, server, call) {
             Ok(made) => made,
-            // A server that died before it answered is asked again, and may refuse for what it has done itself.
+            // A server that died before it answered is asked again, and may refuse for what it has
+            // done itself.
             Err(error) if error.is_refusal() => match there()? {
                 Some(made) => Some(made),
                 None => {
@@ -83,10 +89,20 @@ pub(crate) fn made(
     Ok(made)
 }
 
-/// The first step: the number is taken, and the database knows of it. Who finds it done goes on with that.
-pub(crate) fn announced<'j, 'a>(job: &'j Job<'a>, new: &NewVolume, operation: &str) -> Result<Claim<'j, 'a>, VosError> {
+/// The first step: the number is taken, and the database knows of it. Who finds it done goes on
+/// with that.
+pub(crate) fn announced<'j, 'a>(
+    job: &'j Job<'a>,
+    new: &NewVolume,
+    operation: &str,
+) -> Result<Claim<'j, 'a>, VosError> {
     let db = job.servers.db();
-    let site = Site { server: new.server, partition: new.partition.clone(), kind: SiteKind::ReadWrite, epoch: 0 };
+    let site = Site {
+        server: new.server,
+        partition: new.partition.clone(),
+        kind: SiteKind::ReadWrite,
+        epoch: 0,
+    };
     if let Some(seen) = db.group_named(&new.name)? {
         need_free(job, &seen.record, Some(operation))?;
         let same = seen.record.busy.is_some() && seen.record.read_write_site() == Some(&site);

@@ -1,19 +1,22 @@
 //! A volume as parts of a stream, and back: for dumps.
 //!
-//! To dump a read-write volume a snapshot of it is made and removed again; any other volume of its group is read as it is. Nothing is kept at the server.
+//! To dump a read-write volume a snapshot of it is made and removed again; any other volume of its
+//! group is read as it is. Nothing is kept at the server.
 //!
-//! Steps of a restore: announced in the database with its number, and claimed; the parts come in at the server; it becomes the volume; the claim goes.
-//! Whoever stops in the middle goes on with the same dump, and what a server refuses leaves nothing.
+//! Steps of a restore: announced in the database with its number, and claimed; the parts come in at
+//! the server; it becomes the volume; the claim goes. Whoever stops in the middle goes on with the
+//! same dump, and what a server refuses leaves nothing.
 //!
-//! Steps of a restore over a volume: claimed; the parts come in over it, while it shows what it had; it shows what came; the claim goes. What is given up leaves
-//! it as it was. An increment is applied to a volume that is exactly what it starts from, which the server knows.
+//! Steps of a restore over a volume: claimed; the parts come in over it, while it shows what it
+//! had; it shows what came; the claim goes. What is given up leaves it as it was. An increment is
+//! applied to a volume that is exactly what it starts from, which the server knows.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use types::{
-    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Revised, ServerId, StreamCursor, Timestamp, VolumeCall,
-    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
+    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Revised, ServerId, StreamCursor,
+    Timestamp, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
 };
 
 use crate::claim::Claim;
@@ -23,7 +26,8 @@ use crate::{Job, NewVolume, VosError, examine, partition_no};
 const OPERATION: &str = "restore";
 /// How often, and how long, a volume is asked for that is being swept.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
-/// The same of one that goes on already, and may have files to be removed still, or is used by people.
+/// The same of one that goes on already, and may have files to be removed still, or is used by
+/// people.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -77,12 +81,20 @@ pub fn dump(
     sent.and(removed.map(drop))
 }
 
-fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: &mut dyn Sink) -> Result<(), VosError> {
+fn send(
+    job: &Job<'_>,
+    server: ServerId,
+    volume: &VolumeInfo,
+    since: u64,
+    sink: &mut dyn Sink,
+) -> Result<(), VosError> {
     if job.step("read the volume", || Ok(()))?.is_none() {
         return Ok(());
     }
     if since >= volume.epoch {
-        return Err(VosError::Unfit("it shows nothing newer than what the dump is to start from".to_owned()));
+        return Err(VosError::Unfit(
+            "it shows nothing newer than what the dump is to start from".to_owned(),
+        ));
     }
     sink.begin(volume)?;
     let name = job.servers.name(server);
@@ -92,7 +104,9 @@ fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: 
         let bytes_max = limits::PAYLOAD_BYTES_MAX as u32;
         // In clear form, so that any program restores it.
         let call = VolumeCall::Changes { id: volume.id, since, cursor, bytes_max, packed: false };
-        let Answer::Part(part) = job.servers.call(server, call)? else { return Err(VosError::Odd(name)) };
+        let Answer::Part(part) = job.servers.call(server, call)? else {
+            return Err(VosError::Odd(name));
+        };
         bytes += part.len() as u64;
         cursor = sink.part(part)?;
         job.progress(&name, bytes, total_bytes);
@@ -143,17 +157,24 @@ pub fn restore(
     let created = dump.created.unwrap_or_else(|| Timestamp::new((job.who.now_secs)(), 0));
     let (name, quota_bytes, quota_files) = (new.name.clone(), new.quota_bytes, dump.quota_files);
     let updated = dump.updated;
-    let finish = Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving: false, updated };
-    let made = apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
-        job.call_one("make the volume of what came", new.server, VolumeCall::Finish { partition, tree, finish })
-    });
+    let finish =
+        Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving: false, updated };
+    let made =
+        apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
+            job.call_one(
+                "make the volume of what came",
+                new.server,
+                VolumeCall::Finish { partition, tree, finish },
+            )
+        });
     match made {
         Ok(made) => {
             claim.done("the volume is there", |_| {})?;
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // A server that died before it answered is asked again, and may refuse for what it has done itself.
+            // A server that died before it answered is asked again, and may refuse for what it has
+            // done itself.
             if let Some(made) = the_volume(job, new.server, tree)? {
                 claim.done("the volume is there", |_| {})?;
                 return Ok(Some(made));
@@ -188,7 +209,9 @@ pub(crate) fn apply(
         // It has those already, from an attempt that was stopped.
         if part.to > cursor {
             let call = VolumeCall::Apply { partition, tree, part: part.bytes, over };
-            let Answer::Cursor(at) = job.servers.call(server, call)? else { return Err(VosError::Odd(name)) };
+            let Answer::Cursor(at) = job.servers.call(server, call)? else {
+                return Err(VosError::Odd(name));
+            };
             cursor = at;
         }
         job.progress(&name, bytes, total_bytes);
@@ -196,11 +219,12 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// Brings the read-write volume of a group into the state that a dump has: from the one that it starts from, or, if it has everything, from any. `None` if that was
-/// only said.
+/// Brings the read-write volume of a group into the state that a dump has: from the one that it
+/// starts from, or, if it has everything, from any. `None` if that was only said.
 ///
 /// # Errors
-/// `Unfit` if the volume is not what the dump starts from; `Busy`; the servers' and the database's; what `next` says. Then it is as it was.
+/// `Unfit` if the volume is not what the dump starts from; `Busy`; the servers' and the database's;
+/// what `next` says. Then it is as it was.
 pub fn restore_over(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -222,7 +246,10 @@ pub fn restore_over(
     }
     if let (Some(other), None) = (begun, same) {
         let what = if other.over { "another dump" } else { "something else" };
-        return Err(VosError::Unfit(format!("{what} comes in there, up to epoch {}; give that up first", other.epoch)));
+        return Err(VosError::Unfit(format!(
+            "{what} comes in there, up to epoch {}; give that up first",
+            other.epoch
+        )));
     }
     if same.is_none() {
         need_base(dump, base)?;
@@ -230,7 +257,11 @@ pub fn restore_over(
     let claim = Claim::of(job, group, &operation)?;
     let made = begin_swept(job, server, (partition, tree), dump, next).and_then(|()| {
         let finish = Finish::Over { updated: dump.updated };
-        job.call_one("the volume shows what came", server, VolumeCall::Finish { partition, tree, finish })
+        job.call_one(
+            "the volume shows what came",
+            server,
+            VolumeCall::Finish { partition, tree, finish },
+        )
     });
     match made {
         Ok(made) => {
@@ -245,9 +276,13 @@ pub fn restore_over(
                 return the_volume(job, server, tree);
             }
             let error = match error.fault() {
-                Some(Fault::Invalid) => {
-                    VosError::Unfit("it is a dump of another volume than the one that is there, which has snapshots, a backup volume, clones or read-only sites on its partition that show what it had; remove these first, or restore it under another name".to_owned())
-                }
+                Some(Fault::Invalid) => VosError::Unfit(
+                    "it is a dump of another volume than the one that is there, \
+                        which has snapshots, a backup volume, clones or read-only sites on its \
+                        partition that show what it had; remove these first, or restore it under \
+                        another name"
+                        .to_owned(),
+                ),
                 _ => error,
             };
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
@@ -293,19 +328,33 @@ fn begin_swept(
 }
 
 /// How long a volume that is busy is waited for.
-fn wait_for(job: &Job<'_>, server: ServerId, (_, tree): (PartitionNo, VolumeId)) -> Result<Duration, VosError> {
+fn wait_for(
+    job: &Job<'_>,
+    server: ServerId,
+    (_, tree): (PartitionNo, VolumeId),
+) -> Result<Duration, VosError> {
     let (begun, _) = incoming(job, server, tree)?;
     let volume = the_volume(job, server, tree)?;
-    let is_swept = begun.is_none() && volume.is_some_and(|volume| volume.state == types::VolumeState::Restoring);
+    let is_swept = begun.is_none()
+        && volume.is_some_and(|volume| volume.state == types::VolumeState::Restoring);
     Ok(if is_swept { SWEPT_WITHIN } else { FREE_WITHIN })
 }
 
-fn the_volume(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<Option<VolumeInfo>, VosError> {
-    Ok(examine(job.servers, server, WhichVolume::Id(tree))?.and_then(|volumes| volumes.into_iter().next()))
+fn the_volume(
+    job: &Job<'_>,
+    server: ServerId,
+    tree: VolumeId,
+) -> Result<Option<VolumeInfo>, VosError> {
+    Ok(examine(job.servers, server, WhichVolume::Id(tree))?
+        .and_then(|volumes| volumes.into_iter().next()))
 }
 
 /// What comes in for the tree, and the epoch that its read-write volume is a copy of; 0: none.
-fn incoming(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(Option<IncomingTree>, u64), VosError> {
+fn incoming(
+    job: &Job<'_>,
+    server: ServerId,
+    tree: VolumeId,
+) -> Result<(Option<IncomingTree>, u64), VosError> {
     match job.servers.call(server, VolumeCall::Incoming { tree: Some(tree) })? {
         Answer::Incoming { trees, base } => Ok((trees.into_iter().next(), base)),
         _ => Err(VosError::Odd(job.servers.name(server))),
@@ -319,14 +368,19 @@ fn need_base(dump: &Dumped, base: u64) -> Result<(), VosError> {
     let why = match base {
         _ if since == 0 || base == since => return Ok(()),
         0 => format!(
-            "it has what was changed since epoch {since} ({name}), and the volume is not in that state: it was changed since it was restored, or never was restored"
+            "it has what was changed since epoch {since} ({name}), and the volume is not in that \
+                state: it was changed since it was restored, or never was restored"
         ),
         base if base < since => format!(
-            "it has what was changed since epoch {since} ({name}), and the volume is as of epoch {base}: the dump from {base} to {since} is missing between them"
+            "it has what was changed since epoch {since} ({name}), and the volume is as of epoch \
+                {base}: the dump from {base} to {since} is missing between them"
         ),
-        base if base >= dump.epoch => format!("the volume is as of epoch {base}, and has what the dump brings"),
+        base if base >= dump.epoch => {
+            format!("the volume is as of epoch {base}, and has what the dump brings")
+        }
         base => format!(
-            "it has what was changed since epoch {since} ({name}), and the volume is as of epoch {base}: the dump that starts from {base} comes next"
+            "it has what was changed since epoch {since} ({name}), and the volume is as of epoch \
+                {base}: the dump that starts from {base} comes next"
         ),
     };
     Err(VosError::Unfit(why))

@@ -1,9 +1,15 @@
-//! A dump that becomes a read-only volume, with nothing behind it that is written: what was released elsewhere, or is kept for good.
+//! A dump that becomes a read-only volume, with nothing behind it that is written: what was
+//! released elsewhere, or is kept for good.
 //!
-//! Steps: a new group is announced with its number, and claimed, or the one that is overwritten is claimed; the parts come in at the site; it shows them, under the
-//! number of the group's read-only volume; the database says which epoch that is, and the claim goes. What is given up leaves what was there before.
+//! Steps: a new group is announced with its number, and claimed, or the one that is overwritten is
+//! claimed; the parts come in at the site; it shows them, under the number of the group's read-only
+//! volume; the database says which epoch that is, and the claim goes. What is given up leaves what
+//! was there before.
 
-use types::{Finish, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
+use types::{
+    Finish, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    WhichVolume,
+};
 
 use crate::claim::{Claim, need_free};
 use crate::dump::{Dumped, Next, apply};
@@ -13,11 +19,13 @@ use crate::{Job, NewVolume, VosError, examine, partition_no};
 /// What the claim says.
 pub(crate) const OPERATION: &str = "restore read-only";
 
-/// Makes the read-only volume `new.name` of a dump, under `new.id` if that is given; or, with `over`, shows the dump instead of what the volume has. An increment must
-/// start from that. `None` if that was only said.
+/// Makes the read-only volume `new.name` of a dump, under `new.id` if that is given; or, with
+/// `over`, shows the dump instead of what the volume has. An increment must start from that. `None`
+/// if that was only said.
 ///
 /// # Errors
-/// `Unfit` if there is something else of that name, or the dump does not fit; `Busy`; the servers' and the database's; what `next` says.
+/// `Unfit` if there is something else of that name, or the dump does not fit; `Busy`; the servers'
+/// and the database's; what `next` says.
 pub fn restore_read_only(
     job: &Job<'_>,
     new: &NewVolume,
@@ -33,15 +41,24 @@ pub fn restore_read_only(
     let shown = if job.dry_run { None } else { shown(job, new.server, number)? };
     let made = match shown.filter(|shown| shown.epoch == dump.epoch) {
         Some(shown) => Ok(Some(shown)),
-        None => apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
-            job.call_one("the volume shows what came", new.server, VolumeCall::Finish { partition, tree, finish })
-        }),
+        None => apply(job, new.server, (partition, tree), (dump.total_bytes, false), next)
+            .and_then(|()| {
+                job.call_one(
+                    "the volume shows what came",
+                    new.server,
+                    VolumeCall::Finish { partition, tree, finish },
+                )
+            }),
     };
     let (server, epoch) = (new.server, dump.epoch);
     let done = |claim: Claim<'_, '_>| {
         claim.done("the volume is there", |group| {
             group.released_epoch = epoch;
-            group.sites.iter_mut().filter(|site| site.server == server).for_each(|site| site.epoch = epoch);
+            group
+                .sites
+                .iter_mut()
+                .filter(|site| site.server == server)
+                .for_each(|site| site.epoch = epoch);
         })
     };
     match made {
@@ -50,8 +67,11 @@ pub fn restore_read_only(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // A server that died before it answered is asked again, and may refuse for what it has done itself.
-            if let Some(made) = self::shown(job, new.server, number)?.filter(|shown| shown.epoch == dump.epoch) {
+            // A server that died before it answered is asked again, and may refuse for what it has
+            // done itself.
+            if let Some(made) =
+                self::shown(job, new.server, number)?.filter(|shown| shown.epoch == dump.epoch)
+            {
                 done(claim)?;
                 return Ok(Some(made));
             }
@@ -71,14 +91,20 @@ pub fn restore_read_only(
 fn unfit(error: VosError) -> VosError {
     match error.fault() {
         Some(types::Fault::Invalid) => VosError::Unfit(
-            "it is of another volume than what is there, older, or starts from something else".to_owned(),
+            "it is of another volume than what is there, older, or starts from something else"
+                .to_owned(),
         ),
         _ => error,
     }
 }
 
-fn shown(job: &Job<'_>, server: ServerId, number: VolumeId) -> Result<Option<VolumeInfo>, VosError> {
-    Ok(examine(job.servers, server, WhichVolume::Id(number))?.and_then(|found| found.into_iter().next()))
+fn shown(
+    job: &Job<'_>,
+    server: ServerId,
+    number: VolumeId,
+) -> Result<Option<VolumeInfo>, VosError> {
+    Ok(examine(job.servers, server, WhichVolume::Id(number))?
+        .and_then(|found| found.into_iter().next()))
 }
 
 /// The group, the number that the volume has, and whether it is new.
@@ -88,11 +114,19 @@ fn claimed<'j, 'a>(
     (over, dump): (bool, &Dumped),
 ) -> Result<(Claim<'j, 'a>, VolumeId, bool), VosError> {
     let db = job.servers.db();
-    let site = Site { server: new.server, partition: new.partition.clone(), kind: SiteKind::ReadOnly, epoch: 0 };
+    let site = Site {
+        server: new.server,
+        partition: new.partition.clone(),
+        kind: SiteKind::ReadOnly,
+        epoch: 0,
+    };
     let unfit = |why: &str| Err(VosError::Unfit(why.to_owned()));
     let Some(seen) = db.group_named(&new.name)? else {
         if dump.since != 0 {
-            return unfit("it has only what was changed since another one, and there is no volume of that name");
+            return unfit(
+                "it has only what was changed since another one, and there is no volume of that \
+                    name",
+            );
         }
         let taken = job.step("database: take numbers", || Ok(db.take_numbers(VolumeId(0), 2)?))?;
         let tree = taken.unwrap_or(VolumeId(0));
@@ -106,11 +140,15 @@ fn claimed<'j, 'a>(
     let group = &seen.record;
     let (is_begun, is_there) = (group.busy.is_some(), group.released_epoch != 0);
     let Some(number) = group.read_only.filter(|_| group.read_write_site().is_none()) else {
-        return unfit("there is a volume of that name that is written: 'vos release' makes its read-only ones");
+        return unfit(
+            "there is a volume of that name that is written: 'vos release' makes its read-only \
+                ones",
+        );
     };
     if group.sites.len() != 1 || !same_place(&group.sites[0], &site) {
         return unfit(
-            "the read-only volume of that name is elsewhere, or at several sites: leave one, with 'vos remsite'",
+            "the read-only volume of that name is elsewhere, or at several sites: leave one, with \
+                'vos remsite'",
         );
     }
     if is_there && !over && !is_begun {

@@ -3,7 +3,8 @@
 use celldb::CellError;
 use types::{Busy, Fault, Name};
 
-/// Why an operation stopped. What it had done by then is told by the database; the same operation goes on with it.
+/// Why an operation stopped. What it had done by then is told by the database; the same operation
+/// goes on with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VosError {
     /// The database refused, or cannot be asked.
@@ -29,7 +30,8 @@ pub enum VosError {
     #[error("{0} answered something else")]
     Odd(String),
     /// Somebody else is at work on the group, or was.
-    #[error("{} is locked: {}, by {}", String::from_utf8_lossy(name.as_bytes()), busy.operation, busy.by)]
+    #[error("{} is locked: {}, by \
+        {}", String::from_utf8_lossy(name.as_bytes()), busy.operation, busy.by)]
     Busy {
         /// The group.
         name: Name,
@@ -48,7 +50,9 @@ impl VosError {
     /// What a server refused for.
     pub fn fault(&self) -> Option<Fault> {
         match self {
-            VosError::Refused { fault, .. } | VosError::Cell(CellError::Away(fault)) => Some(*fault),
+            VosError::Refused { fault, .. } | VosError::Cell(CellError::Away(fault)) => {
+                Some(*fault)
+            }
             _ => None,
         }
     }
@@ -56,7 +60,10 @@ impl VosError {
     /// Whether the step is known not to have been done.
     pub fn is_refusal(&self) -> bool {
         match self {
-            VosError::Refused { .. } | VosError::NoVolume | VosError::Unfit(_) | VosError::Busy { .. } => true,
+            VosError::Refused { .. }
+            | VosError::NoVolume
+            | VosError::Unfit(_)
+            | VosError::Busy { .. } => true,
             VosError::Cell(error) => !matches!(error, CellError::Away(_) | CellError::Medium(_)),
             VosError::Away { .. } | VosError::Odd(_) => false,
         }

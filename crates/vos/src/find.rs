@@ -1,6 +1,8 @@
 //! Where a volume is that somebody named.
 
-use types::{Name, Revised, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
+use types::{
+    Name, Revised, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+};
 
 use crate::{Servers, VosError, examine};
 
@@ -25,18 +27,26 @@ impl FoundVolume {
 /// The name of a group without what tells its volumes apart.
 pub fn base_name(name: &Name) -> Name {
     let bytes = name.as_bytes();
-    let ending = [&b".readonly"[..], b".backup", b".releasing"].into_iter().find_map(|end| bytes.strip_suffix(end));
-    let snapshot = || bytes.windows(10).position(|part| part == b".snapshot.").map(|at| &bytes[..at]);
+    let ending = [&b".readonly"[..], b".backup", b".releasing"]
+        .into_iter()
+        .find_map(|end| bytes.strip_suffix(end));
+    let snapshot =
+        || bytes.windows(10).position(|part| part == b".snapshot.").map(|at| &bytes[..at]);
     let base = ending.or_else(snapshot).and_then(|base| Name::new(base).ok());
     base.unwrap_or_else(|| name.clone())
 }
 
-/// Finds a volume: where the database says that it is; of a read-only one, at any site that has it. What the database does not know, such as snapshots, is
-/// looked for at `at`, or at the server that has the group, or at all of them.
+/// Finds a volume: where the database says that it is; of a read-only one, at any site that has it.
+/// What the database does not know, such as snapshots, is looked for at `at`, or at the server that
+/// has the group, or at all of them.
 ///
 /// # Errors
 /// `NoVolume`; the database's and the servers'.
-pub fn find(servers: &dyn Servers, which: &WhichVolume, at: Option<ServerId>) -> Result<FoundVolume, VosError> {
+pub fn find(
+    servers: &dyn Servers,
+    which: &WhichVolume,
+    at: Option<ServerId>,
+) -> Result<FoundVolume, VosError> {
     let group = group_of(servers, which)?;
     let mut away = None;
     for server in places(servers, group.as_ref().map(|seen| &seen.record), which, at)? {
@@ -55,7 +65,10 @@ pub fn find(servers: &dyn Servers, which: &WhichVolume, at: Option<ServerId>) ->
 }
 
 /// What the database knows of the volume's group.
-pub(crate) fn group_of(servers: &dyn Servers, which: &WhichVolume) -> Result<Option<Revised<VolumeGroup>>, VosError> {
+pub(crate) fn group_of(
+    servers: &dyn Servers,
+    which: &WhichVolume,
+) -> Result<Option<Revised<VolumeGroup>>, VosError> {
     let db = servers.db();
     Ok(match which {
         WhichVolume::Id(number) => db.group_of(*number)?,
@@ -84,7 +97,8 @@ fn places(
         WhichVolume::Name(name) => name.as_bytes().ends_with(b".readonly"),
     };
     let wanted = if is_read_only { SiteKind::ReadOnly } else { SiteKind::ReadWrite };
-    let of = |kind| group.sites.iter().filter(move |site| site.kind == kind).map(|site| site.server);
+    let of =
+        |kind| group.sites.iter().filter(move |site| site.kind == kind).map(|site| site.server);
     let other = if is_read_only { SiteKind::ReadWrite } else { SiteKind::ReadOnly };
     let mut places = Vec::new();
     for server in of(wanted).chain(of(other)) {
@@ -114,7 +128,10 @@ mod tests {
             ("home.alice", "home.alice"),
             (".readonly", ".readonly"),
         ] {
-            assert_eq!(base_name(&Name::new(name.as_bytes()).unwrap()), Name::new(base.as_bytes()).unwrap());
+            assert_eq!(
+                base_name(&Name::new(name.as_bytes()).unwrap()),
+                Name::new(base.as_bytes()).unwrap()
+            );
         }
     }
 }

@@ -91,7 +91,9 @@ impl Job<'_> {
     ) -> Result<Option<VolumeInfo>, VosError> {
         match self.call(what, server, call)? {
             None => Ok(None),
-            Some(Answer::Volumes { volumes, .. }) if !volumes.is_empty() => Ok(volumes.into_iter().next()),
+            Some(Answer::Volumes { volumes, .. }) if !volumes.is_empty() => {
+                Ok(volumes.into_iter().next())
+            }
             Some(_) => Err(VosError::Odd(self.servers.name(server))),
         }
     }

@@ -1,15 +1,21 @@
-//! Operations on volumes that more than one server, or a server and the cell's database, take part in.
+//! Operations on volumes that more than one server, or a server and the cell's database, take part
+//! in.
 //!
-//! Model. An operation is a list of *steps*, each one call that a server or the database carries out whole or not at all. It reads what there is, and
-//! does the steps that are missing; so whoever is stopped between two of them, or does not know whether the last one happened, asks for the same
-//! operation again. Before the first step that others could see half done, the group is *claimed* in the database ([`types::Busy`]), in words that say
-//! what is done; with the last step the claim goes. Others are refused meanwhile. Who finds a claim of his own operation whose owner is gone
-//! goes on with it; any other is looked at by an administrator, who may take it off (`vos unlock`) and let `sync` mend what was left.
+//! Model. An operation is a list of *steps*, each one call that a server or the database carries
+//! out whole or not at all. It reads what there is, and does the steps that are missing; so whoever
+//! is stopped between two of them, or does not know whether the last one happened, asks for the
+//! same operation again. Before the first step that others could see half done, the group is
+//! *claimed* in the database ([`types::Busy`]), in words that say what is done; with the last step
+//! the claim goes. Others are refused meanwhile. Who finds a claim of his own operation whose owner
+//! is gone goes on with it; any other is looked at by an administrator, who may take it off
+//! (`vos unlock`) and let `sync` mend what was left.
 //!
-//! The order of steps is such that the database never sends anybody where a volume is not, for longer than the operation takes, and that a volume
-//! that is there is never forgotten: what is made is announced first, what is removed is forgotten last.
+//! The order of steps is such that the database never sends anybody where a volume is not, for
+//! longer than the operation takes, and that a volume that is there is never forgotten: what is
+//! made is announced first, what is removed is forgotten last.
 //!
-//! The library knows no sockets: what it asks goes through the trait [`Servers`]; [`ServerConnections`] is that over sessions.
+//! The library knows no sockets: what it asks goes through the trait [`Servers`];
+//! [`ServerConnections`] is that over sessions.
 
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

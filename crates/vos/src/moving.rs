@@ -1,22 +1,28 @@
 //! A volume goes to another server, or to another partition of its server, while people use it.
 //!
-//! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there is one, with the group also backup volume and snapshots, and then snapshots of A, each since the one before, until
-//! little is left; (3) A *holds* the volume: clients hand in, changes wait; the last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*, and seals what arrived; (5)
-//! **the database says that the site is B**: from here on it is there; (6) A removes it, and then B serves it; what else A had of the group goes.
+//! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there
+//! is one, with the group also backup volume and snapshots, and then snapshots of A, each since the
+//! one before, until little is left; (3) A *holds* the volume: clients hand in, changes wait; the
+//! last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*, and seals what
+//! arrived; (5) **the database says that the site is B**: from here on it is there; (6) A removes
+//! it, and then B serves it; what else A had of the group goes.
 //!
-//! Whoever is stopped before (5) has moved nothing: A serves, as soon as the hold is over, and the next attempt begins with what B has. Whoever is
-//! stopped behind it finds that the database says B, and does step 6. A volume that arrives serves nobody before the database says that it
-//! is there, and one that is held asks it; so there is never more than one that takes changes.
+//! Whoever is stopped before (5) has moved nothing: A serves, as soon as the hold is over, and the
+//! next attempt begins with what B has. Whoever is stopped behind it finds that the database says
+//! B, and does step 6. A volume that arrives serves nobody before the database says that it is
+//! there, and one that is held asks it; so there is never more than one that takes changes.
 //!
-//! Between two partitions of one server the steps are the same. The server copies by itself what it would fetch (`vice/volumes/beside.rs`): each volume gets a *twin* with the same
-//! number, which nobody asks before the other one left. Read-only sites of that server go along, since a server has a tree on one partition.
+//! Between two partitions of one server the steps are the same. The server copies by itself what it
+//! would fetch (`vice/volumes/beside.rs`): each volume gets a *twin* with the same number, which
+//! nobody asks before the other one left. Read-only sites of that server go along, since a server
+//! has a tree on one partition.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use types::{
-    Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId,
-    VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::beside;
@@ -31,7 +37,8 @@ use crate::{Job, VosError, examine};
 
 /// How long A holds the volume at most; then it asks the database whose it is.
 const HOLD: Duration = Duration::from_secs(10);
-/// How long it is waited for files that are open for writing on A's machine, and how often A is asked meanwhile.
+/// How long it is waited for files that are open for writing on A's machine, and how often A is
+/// asked meanwhile.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 /// What is left for the hold is at most about so much, if that can be had.
@@ -54,10 +61,12 @@ pub struct Moved {
     pub held: Duration,
 }
 
-/// Moves the read-write volume of a group. Its backup volume and its snapshots stay behind and are removed.
+/// Moves the read-write volume of a group. Its backup volume and its snapshots stay behind and are
+/// removed.
 ///
 /// # Errors
-/// `Busy`, `Unfit`; the servers' and the database's: before step 5 everything is as it was, and behind it the same move goes on.
+/// `Busy`, `Unfit`; the servers' and the database's: before step 5 everything is as it was, and
+/// behind it the same move goes on.
 pub fn move_volume(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -106,7 +115,8 @@ fn move_with(
     if !with_group {
         tell_what_stays(job, &claim.group, from.server)?;
     }
-    let site = Site { server: to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
+    let site =
+        Site { server: to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
     let way = Way { job, group: claim.group.clone(), from: from.server, to, site, no, with_group };
     let served = Cell::new(Duration::ZERO);
     match way.go(&mut claim) {
@@ -121,7 +131,9 @@ fn move_with(
 /// What is removed with a move.
 fn tell_what_stays(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), VosError> {
     let there = examine(job.servers, from, WhichVolume::Id(group.read_write))?.unwrap_or_default();
-    for volume in there.iter().filter(|one| matches!(one.kind, VolumeKind::Backup | VolumeKind::Snapshot)) {
+    for volume in
+        there.iter().filter(|one| matches!(one.kind, VolumeKind::Backup | VolumeKind::Snapshot))
+    {
         let name = String::from_utf8_lossy(volume.name.as_bytes()).into_owned();
         if !MOVING.iter().any(|ending| name.ends_with(ending)) {
             job.note(format_args!("{name} does not come along"));
@@ -177,7 +189,9 @@ impl Way<'_, '_> {
         let says = claim.switch("it is there from now on", |group| {
             group.sites.retain(|site| site.kind != SiteKind::ReadWrite);
             group.sites.insert(0, self.site.clone());
-            for beside in group.sites.iter_mut().filter(|site| self.is_beside() && site.server == self.to) {
+            for beside in
+                group.sites.iter_mut().filter(|site| self.is_beside() && site.server == self.to)
+            {
                 beside.partition.clone_from(&self.site.partition);
             }
             group.backup = group.backup.filter(|_| self.with_group);
@@ -186,15 +200,17 @@ impl Way<'_, '_> {
             // Whether it was written is for the database to say.
             Err(error) if !error.is_refusal() => {
                 let seen = job.servers.db().group_of(id)?;
-                let there = seen.is_some_and(|seen| seen.record.read_write_site() == Some(&self.site));
+                let there =
+                    seen.is_some_and(|seen| seen.record.read_write_site() == Some(&self.site));
                 if there { Ok((moved, since)) } else { Err(error) }
             }
             says => says.map(|()| (moved, since)),
         }
     }
 
-    /// Step 3; when it began. A is not made to hold a volume while a kernel writes bodies of it, and lends no more of them for some time when it is asked to: those
-    /// that a build has open are closed within moments.
+    /// Step 3; when it began. A is not made to hold a volume while a kernel writes bodies of it,
+    /// and lends no more of them for some time when it is asked to: those that a build has open are
+    /// closed within moments.
     fn hold(&self) -> Result<Instant, VosError> {
         let (job, id) = (self.job, self.group.read_write);
         let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
@@ -207,7 +223,9 @@ impl Way<'_, '_> {
                     answer => return answer,
                 }
                 if waited.is_zero() {
-                    job.note("it waits for files that are open for writing on the server's machine");
+                    job.note(
+                        "it waits for files that are open for writing on the server's machine",
+                    );
                 }
                 job.servers.pause(PAUSE);
                 waited += PAUSE;
@@ -216,14 +234,21 @@ impl Way<'_, '_> {
         Ok(since)
     }
 
-    /// What was released is the base of the next release, wherever that comes from; and the group, if it comes along. A tree takes its epochs in their order.
+    /// What was released is the base of the next release, wherever that comes from; and the group,
+    /// if it comes along. A tree takes its epochs in their order.
     fn fetch_others(&self) -> Result<u64, VosError> {
-        let volumes = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?.unwrap_or_default();
-        let mut others: Vec<VolumeInfo> = volumes.into_iter().filter(|volume| self.comes_along(volume)).collect();
+        let volumes = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?
+            .unwrap_or_default();
+        let mut others: Vec<VolumeInfo> =
+            volumes.into_iter().filter(|volume| self.comes_along(volume)).collect();
         others.sort_by_key(|volume| volume.epoch);
         let mut bytes = 0;
         for volume in others {
-            let there = if self.is_beside() { None } else { have(self.job.servers, self.to, &volume.name)? };
+            let there = if self.is_beside() {
+                None
+            } else {
+                have(self.job.servers, self.to, &volume.name)?
+            };
             if there.is_some_and(|there| there.epoch == volume.epoch) {
                 continue;
             }
@@ -247,7 +272,10 @@ impl Way<'_, '_> {
             VolumeKind::ReadWrite => false,
             VolumeKind::ReadOnly => self.group.read_only == Some(volume.id),
             VolumeKind::Backup | VolumeKind::Snapshot => {
-                self.with_group && !MOVING.iter().any(|ending| volume.name.as_bytes().ends_with(ending.as_bytes()))
+                self.with_group
+                    && !MOVING
+                        .iter()
+                        .any(|ending| volume.name.as_bytes().ends_with(ending.as_bytes()))
             }
         }
     }
@@ -255,16 +283,18 @@ impl Way<'_, '_> {
     /// One snapshot.
     fn fetch(&self, round: u32) -> Result<u64, VosError> {
         let Some(sealed) = self.seal(round)? else { return Ok(0) };
-        let finish = Finish::View { id: None, name: sealed.name, kind: VolumeKind::Snapshot, replace: true };
+        let finish =
+            Finish::View { id: None, name: sealed.name, kind: VolumeKind::Snapshot, replace: true };
         self.pull("fetch it", sealed.id, finish)
     }
 
     /// The last snapshot, which becomes the volume.
     fn fetch_last(&self, round: u32) -> Result<u64, VosError> {
         let Some(sealed) = self.seal(round)? else { return Ok(0) };
-        let there = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?.unwrap_or_default();
-        let head =
-            of_kind(&there, VolumeKind::ReadWrite).ok_or_else(|| VosError::Odd(self.job.servers.name(self.from)))?;
+        let there = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?
+            .unwrap_or_default();
+        let head = of_kind(&there, VolumeKind::ReadWrite)
+            .ok_or_else(|| VosError::Odd(self.job.servers.name(self.from)))?;
         let finish = Finish::ReadWrite {
             name: head.name.clone(),
             quota_bytes: head.quota_bytes,
@@ -276,8 +306,9 @@ impl Way<'_, '_> {
         self.pull("fetch the last of it", sealed.id, finish)
     }
 
-    /// What B writes belongs to an epoch that A never had: what came in is sealed as at A, before anybody can write to it. Otherwise A's last snapshot, if it is
-    /// left there, and B's next one would have one number and hold different things.
+    /// What B writes belongs to an epoch that A never had: what came in is sealed as at A, before
+    /// anybody can write to it. Otherwise A's last snapshot, if it is left there, and B's next one
+    /// would have one number and hold different things.
     fn seal_arrived(&self, round: u32) -> Result<(), VosError> {
         if self.is_beside() {
             // The server has done that.
@@ -285,7 +316,8 @@ impl Way<'_, '_> {
         }
         let ending = MOVING.get(round as usize % 2).copied().unwrap_or_default();
         let (of, name) = (self.group.read_write, named(&self.group.name, ending)?);
-        let call = VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
+        let call =
+            VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
         self.job.call_one("seal what arrived", self.to, call).map(drop)
     }
 
@@ -309,17 +341,28 @@ impl Way<'_, '_> {
             let what = format!("{}: {what} to {}", job.servers.name(to), self.site.partition);
             return Ok(job.step(what, || beside::copy(job, to, id, no, how))?.unwrap_or(0));
         }
-        let order = PullOrder { by: to, partition: Some(no), from, id, tree: self.group.read_write, finish };
-        let task = job.step(format_args!("{}: {what}", job.servers.name(to)), || pull(job.servers, order, job.tell))?;
+        let order = PullOrder {
+            by: to,
+            partition: Some(no),
+            from,
+            id,
+            tree: self.group.read_write,
+            finish,
+        };
+        let task = job.step(format_args!("{}: {what}", job.servers.name(to)), || {
+            pull(job.servers, order, job.tell)
+        })?;
         Ok(task.map_or(0, |task| task.bytes))
     }
 
-    /// Undoes everything: neither server keeps a snapshot of the move. If a server does not answer, the claim stays, and the next attempt of the same move begins with
-    /// what the servers have.
+    /// Undoes everything: neither server keeps a snapshot of the move. If a server does not answer,
+    /// the claim stays, and the next attempt of the same move begins with what the servers have.
     fn back(&self, claim: Claim<'_, '_>, error: VosError) -> VosError {
         let (job, id) = (self.job, self.group.read_write);
         let seen = job.servers.db().group_of(id);
-        let is_here = |seen: &Revised<VolumeGroup>| seen.record.read_write_site() == self.group.read_write_site();
+        let is_here = |seen: &Revised<VolumeGroup>| {
+            seen.record.read_write_site() == self.group.read_write_site()
+        };
         // Who does not know does nothing: the hold ends by itself, and nobody serves what arrived.
         if !matches!(&seen, Ok(Some(seen)) if is_here(seen)) {
             return error;
@@ -328,7 +371,9 @@ impl Way<'_, '_> {
             .and_then(|()| self.remove_arrived())
             .and_then(|()| self.let_go())
             .and_then(|()| remove_snapshots(job, &self.group, self.from))
-            .and_then(|()| if self.is_beside() { Ok(()) } else { remove_snapshots(job, &self.group, self.to) });
+            .and_then(|()| {
+                if self.is_beside() { Ok(()) } else { remove_snapshots(job, &self.group, self.to) }
+            });
         match undone {
             Ok(()) => claim.give_up(error),
             Err(also) => {
@@ -365,12 +410,22 @@ fn arrive(
     serves: &dyn Fn(),
 ) -> Result<(), VosError> {
     let (id, group) = (claim.group.read_write, claim.group.clone());
-    let beside =
-        if from.is_none_or(|from| from == to) { beside::partitions_but(job.servers, to, no)? } else { Vec::new() };
+    let beside = if from.is_none_or(|from| from == to) {
+        beside::partitions_but(job.servers, to, no)?
+    } else {
+        Vec::new()
+    };
     let behind = match from {
         Some(from) => Vec::from_iter(Some(from).filter(|from| *from != to)),
         // Who it came from is not recorded: every other server is asked.
-        None => job.servers.db().servers()?.into_iter().map(|seen| seen.record.id).filter(|one| *one != to).collect(),
+        None => job
+            .servers
+            .db()
+            .servers()?
+            .into_iter()
+            .map(|seen| seen.record.id)
+            .filter(|one| *one != to)
+            .collect(),
     };
     let mut left: Vec<(ServerId, Vec<VolumeInfo>)> = Vec::new();
     for server in behind {
@@ -391,8 +446,10 @@ fn arrive(
     }
     // Nobody waits for the rest.
     for (server, volumes) in left {
-        let is_site = group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
-        let stays = |volume: &VolumeInfo| volume.id == id || volume.kind == VolumeKind::ReadOnly && is_site;
+        let is_site =
+            group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
+        let stays =
+            |volume: &VolumeInfo| volume.id == id || volume.kind == VolumeKind::ReadOnly && is_site;
         for volume in volumes.iter().filter(|volume| !stays(volume)) {
             remove_at(job, server, volume.id)?;
         }
@@ -402,7 +459,11 @@ fn arrive(
 }
 
 /// What a server has of the group, whichever of it is left.
-fn all_of(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<Vec<VolumeInfo>, VosError> {
+fn all_of(
+    job: &Job<'_>,
+    group: &VolumeGroup,
+    server: ServerId,
+) -> Result<Vec<VolumeInfo>, VosError> {
     let mut which = vec![WhichVolume::Id(group.read_write)];
     for ending in [MOVING[0], MOVING[1], ".backup", ".readonly"] {
         which.push(WhichVolume::Name(named(&group.name, ending)?));

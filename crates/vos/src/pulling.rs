@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use types::{Answer, Fault, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskState, VolumeCall, VolumeId};
+use types::{
+    Answer, Fault, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskState, VolumeCall, VolumeId,
+};
 
 use crate::{JobEvent, Servers, VosError};
 
@@ -37,7 +39,12 @@ pub(crate) fn pull(
     // A server needs nobody to read what it has.
     let from = if order.from == order.by { Vec::new() } else { addresses(servers, order.from)? };
     let PullOrder { by, partition, id, tree, finish, .. } = order;
-    finished(servers, by, &VolumeCall::Pull(Box::new(Pull { from, id, partition, tree, finish })), tell)
+    finished(
+        servers,
+        by,
+        &VolumeCall::Pull(Box::new(Pull { from, id, partition, tree, finish })),
+        tell,
+    )
 }
 
 /// Begins a task at a server, and waits until it is done.
@@ -57,7 +64,9 @@ pub(crate) fn finished(
         match task.state {
             TaskState::Done => return Ok(task),
             TaskState::Failed => return Err(VosError::Unfit(format!("{name}: {}", task.text))),
-            TaskState::Runs if silent > STALLED => return Err(VosError::Unfit(format!("{name}: nothing comes in"))),
+            TaskState::Runs if silent > STALLED => {
+                return Err(VosError::Unfit(format!("{name}: nothing comes in")));
+            }
             TaskState::Runs => {}
         }
         servers.pause(pause);
@@ -65,12 +74,21 @@ pub(crate) fn finished(
         silent = if next.bytes == task.bytes { silent + pause } else { Duration::ZERO };
         pause = (pause * 3 / 2).min(LOOK_MAX);
         task = next;
-        tell(JobEvent::Progress { server: &name, bytes: task.bytes, total_bytes: task.total_bytes });
+        tell(JobEvent::Progress {
+            server: &name,
+            bytes: task.bytes,
+            total_bytes: task.total_bytes,
+        });
     }
 }
 
-/// Waits until nothing of a tree comes in at a server: what somebody who was stopped began ends first.
-pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<(), VosError> {
+/// Waits until nothing of a tree comes in at a server: what somebody who was stopped began ends
+/// first.
+pub(crate) fn wait_idle(
+    servers: &dyn Servers,
+    server: ServerId,
+    tree: VolumeId,
+) -> Result<(), VosError> {
     let (mut pause, mut waited) = (POLL_INTERVAL, Duration::ZERO);
     loop {
         let Answer::Tasks(tasks) = servers.call(server, VolumeCall::Tasks)? else {

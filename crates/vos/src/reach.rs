@@ -28,7 +28,8 @@ pub struct ServerConnections {
 }
 
 impl ServerConnections {
-    /// Through the database `db`; `near` are servers whose sockets are known. The others are reached with these options.
+    /// Through the database `db`; `near` are servers whose sockets are known. The others are
+    /// reached with these options.
     pub fn new(
         db: Arc<dyn CellDb>,
         near: impl IntoIterator<Item = (ServerId, Endpoint)>,
@@ -94,7 +95,9 @@ impl ServerConnections {
     pub fn send(&self, server: ServerId, call: Call) -> Result<Answer, VosError> {
         match self.session(server)?.call(&self.caller, call, None) {
             Ok(reply) => Ok(reply.answer),
-            Err(CallError::Fault(fault)) => Err(VosError::Refused { server: self.name(server), fault }),
+            Err(CallError::Fault(fault)) => {
+                Err(VosError::Refused { server: self.name(server), fault })
+            }
             Err(error) => {
                 self.sessions.lock().remove(&server);
                 Err(VosError::Away { server: self.name(server), why: error.to_string() })

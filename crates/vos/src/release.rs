@@ -1,21 +1,24 @@
 //! What a volume holds now becomes what all its read-only sites show.
 //!
-//! Steps: (1) the group is claimed; (2) at the source `NAME.releasing` is sealed; (3) every site fetches it, from the source or from another site that
-//! has it, as `NAME.releasing`; (4) the database says which epoch the release is, and who has it; (5) at the source and at each of those sites
-//! `NAME.readonly` shows it, and `NAME.releasing` goes; (6) the claim goes.
+//! Steps: (1) the group is claimed; (2) at the source `NAME.releasing` is sealed; (3) every site
+//! fetches it, from the source or from another site that has it, as `NAME.releasing`; (4) the
+//! database says which epoch the release is, and who has it; (5) at the source and at each of those
+//! sites `NAME.readonly` shows it, and `NAME.releasing` goes; (6) the claim goes.
 //!
-//! Sites fetch at the same time. When there are many of them the source serves a few, and who has it serves the next (*relay*): the time grows like the depth of a tree,
-//! and what leaves the source does not grow. Who gets nothing out of a relay asks another one, and goes on there with what came already. A site that fails lags: it keeps
-//! what it had, and readers are not sent there any more. A release that was stopped is brought to its end first, with what it sealed, because some sites may
-//! show that already; then what the volume holds now is released.
+//! Sites fetch at the same time. When there are many of them the source serves a few, and who has
+//! it serves the next (*relay*): the time grows like the depth of a tree, and what leaves the
+//! source does not grow. Who gets nothing out of a relay asks another one, and goes on there with
+//! what came already. A site that fails lags: it keeps what it had, and readers are not sent there
+//! any more. A release that was stopped is brought to its end first, with what it sealed, because
+//! some sites may show that already; then what the volume holds now is released.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use types::{
-    Finish, Name, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
-    VolumeKind, WhichVolume,
+    Finish, Name, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::claim::Claim;
@@ -33,7 +36,8 @@ pub(crate) const RELEASING: &str = ".releasing";
 const SERVED_AT_ONCE: usize = 3;
 /// Sites that the source serves while others could.
 const SERVED_BY_SOURCE: usize = 3;
-/// Sites that are led at the same time: a thread each, which mostly sleeps. Fewer would make a line of the tree.
+/// Sites that are led at the same time: a thread each, which mostly sleeps. Fewer would make a line
+/// of the tree.
 const AT_ONCE: usize = 256;
 /// Relays that a site tries to fetch from.
 const TRIED_MAX: usize = 8;
@@ -55,12 +59,15 @@ pub struct Released {
 /// Releases the group.
 ///
 /// # Errors
-/// `Busy`; `Unfit` if there is nothing to release or no site; the first site's if none could be served, after which everything is as it was.
+/// `Busy`; `Unfit` if there is nothing to release or no site; the first site's if none could be
+/// served, after which everything is as it was.
 pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, VosError> {
     let source = group.record.read_write_site().cloned();
     let source = source.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
     if read_only_sites(&group.record).is_empty() {
-        return Err(VosError::Unfit("it has no read-only sites: 'vos addsite' adds them".to_owned()));
+        return Err(VosError::Unfit(
+            "it has no read-only sites: 'vos addsite' adds them".to_owned(),
+        ));
     }
     let mut claim = Claim::of(job, group, OPERATION)?;
     let releasing = named(&claim.group.name, RELEASING)?;
@@ -70,7 +77,13 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
         bring_to_end(job, &mut claim, &source, &sealed)?;
     }
     let of = claim.group.read_write;
-    let call = VolumeCall::Clone { id: None, of, name: releasing, kind: VolumeKind::Snapshot, replace: true };
+    let call = VolumeCall::Clone {
+        id: None,
+        of,
+        name: releasing,
+        kind: VolumeKind::Snapshot,
+        replace: true,
+    };
     let sealed = match job.call_one("seal what it holds now", source.server, call) {
         Ok(sealed) => sealed,
         Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
@@ -88,9 +101,13 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
     let lagging: Vec<ServerId> = released.lagging.iter().map(|(server, _)| *server).collect();
     claim.done("the release is through", |group| {
         // Who could not be told to show it does not have it for readers.
-        group.sites.iter_mut().filter(|site| lagging.contains(&site.server) && is_read_only(site)).for_each(|site| {
-            site.epoch = if site.epoch == group.released_epoch { 0 } else { site.epoch };
-        });
+        group
+            .sites
+            .iter_mut()
+            .filter(|site| lagging.contains(&site.server) && is_read_only(site))
+            .for_each(|site| {
+                site.epoch = if site.epoch == group.released_epoch { 0 } else { site.epoch };
+            });
     })?;
     Ok(released)
 }
@@ -100,7 +117,11 @@ fn say(job: &Job<'_>, claim: Claim<'_, '_>, source: &Site) -> Result<Released, V
     let sites = read_only_sites(&claim.group);
     for site in sites.iter().filter(|site| site.server != source.server) {
         job.step(
-            format_args!("{}: fetch what changed since epoch {}", job.servers.name(site.server), site.epoch),
+            format_args!(
+                "{}: fetch what changed since epoch {}",
+                job.servers.name(site.server),
+                site.epoch
+            ),
             || Ok(()),
         )?;
     }
@@ -119,14 +140,17 @@ fn bring_to_end(
     sealed: &VolumeInfo,
 ) -> Result<Released, VosError> {
     let sites = read_only_sites(&claim.group);
-    let far: Vec<Site> = sites.iter().filter(|site| site.server != source.server).cloned().collect();
+    let far: Vec<Site> =
+        sites.iter().filter(|site| site.server != source.server).cloned().collect();
     let mut released = fetch_all(job, &claim.group, source, sealed, &far)?;
-    if let (Some((_, error)), true) = (released.lagging.first(), released.sites.is_empty() && far.len() == sites.len())
+    if let (Some((_, error)), true) =
+        (released.lagging.first(), released.sites.is_empty() && far.len() == sites.len())
     {
         return Err(VosError::Unfit(format!("no site could be served; the first: {error}")));
     }
     released.epoch = sealed.epoch;
-    let has: Vec<ServerId> = released.sites.iter().map(|(server, _)| *server).chain([source.server]).collect();
+    let has: Vec<ServerId> =
+        released.sites.iter().map(|(server, _)| *server).chain([source.server]).collect();
     let read_only = match claim.group.read_only {
         Some(number) => number,
         None => job.servers.db().take_numbers(VolumeId(0), 1)?,
@@ -137,7 +161,11 @@ fn bring_to_end(
         |group| {
             group.released_epoch = epoch;
             group.read_only = Some(read_only);
-            for site in group.sites.iter_mut().filter(|site| is_read_only(site) && has.contains(&site.server)) {
+            for site in group
+                .sites
+                .iter_mut()
+                .filter(|site| is_read_only(site) && has.contains(&site.server))
+            {
                 site.epoch = epoch;
             }
         },
@@ -147,11 +175,20 @@ fn bring_to_end(
     Ok(released)
 }
 
-/// The source shows the last release alone, so who missed one would be sent all of the volume by the next. While sites lag, it keeps the release that they have as
-/// `NAME.lagging` too: one, that of those who lag longest; others are sent everything.
-fn keep_for_lagging(job: &Job<'_>, group: &VolumeGroup, source: &Site, epoch: u64) -> Result<(), VosError> {
-    let here = examine(job.servers, source.server, WhichVolume::Id(group.read_write))?.unwrap_or_default();
-    let lags = |at: u64| group.sites.iter().any(|site| is_read_only(site) && site.epoch == at && at < epoch);
+/// The source shows the last release alone, so who missed one would be sent all of the volume by
+/// the next. While sites lag, it keeps the release that they have as `NAME.lagging` too: one, that
+/// of those who lag longest; others are sent everything.
+fn keep_for_lagging(
+    job: &Job<'_>,
+    group: &VolumeGroup,
+    source: &Site,
+    epoch: u64,
+) -> Result<(), VosError> {
+    let here =
+        examine(job.servers, source.server, WhichVolume::Id(group.read_write))?.unwrap_or_default();
+    let lags = |at: u64| {
+        group.sites.iter().any(|site| is_read_only(site) && site.epoch == at && at < epoch)
+    };
     let kept = here.iter().find(|volume| is_kept_for_lagging(volume));
     if kept.is_some_and(|kept| lags(kept.epoch)) {
         return Ok(());
@@ -160,7 +197,8 @@ fn keep_for_lagging(job: &Job<'_>, group: &VolumeGroup, source: &Site, epoch: u6
     match (last, kept) {
         (Some(last), _) => {
             let (of, name) = (last.id, named(&group.name, LAGGING)?);
-            let call = VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
+            let call =
+                VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
             job.call("keep what lagging sites have", source.server, call).map(drop)
         }
         (None, Some(kept)) => remove_at(job, source.server, kept.id),
@@ -186,13 +224,21 @@ fn fetch_all(
         _ => return Ok(Released::default()),
     };
     for site in far {
-        job.step(format_args!("{}: fetch epoch {}", job.servers.name(site.server), sealed.epoch), || Ok(()))?;
+        job.step(
+            format_args!("{}: fetch epoch {}", job.servers.name(site.server), sealed.epoch),
+            || Ok(()),
+        )?;
     }
-    let here = examine(job.servers, source.server, WhichVolume::Id(group.read_write))?.unwrap_or_default();
-    let shows = here.iter().filter(|volume| volume.kind != VolumeKind::ReadWrite && volume.epoch < sealed.epoch);
+    let here =
+        examine(job.servers, source.server, WhichVolume::Id(group.read_write))?.unwrap_or_default();
+    let shows = here
+        .iter()
+        .filter(|volume| volume.kind != VolumeKind::ReadWrite && volume.epoch < sealed.epoch);
     let relay = Relay::new(source.server, sealed.id, shows.map(|volume| volume.epoch).collect());
     let round = Round { servers: job.servers, tell: job.tell, group, sealed, relay };
-    let orders = Mutex::new((0..).map(VolumeId).zip(far).map(|(at, site)| (VolumeId(numbers.0 + at.0), site)));
+    let orders = Mutex::new(
+        (0..).map(VolumeId).zip(far).map(|(at, site)| (VolumeId(numbers.0 + at.0), site)),
+    );
     let released = Mutex::new(Released::default());
     job.servers.together(far.len().min(AT_ONCE), &|_| {
         loop {
@@ -222,7 +268,8 @@ impl Round<'_> {
     /// One site fetches it; how many bytes.
     fn fetch(&self, number: VolumeId, site: &Site) -> Result<u64, VosError> {
         let epoch = self.sealed.epoch;
-        let (read_only, releasing) = (named(&self.group.name, ".readonly")?, named(&self.group.name, RELEASING)?);
+        let (read_only, releasing) =
+            (named(&self.group.name, ".readonly")?, named(&self.group.name, RELEASING)?);
         let shows = have(self.servers, site.server, &read_only)?.map_or(0, |volume| volume.epoch);
         if shows == epoch {
             return Ok(0);
@@ -237,17 +284,22 @@ impl Round<'_> {
         let partition = partition_no(self.servers, site.server, &site.partition)?;
         let (bytes, from) = self.fetch_from_some((number, base), site, partition, &releasing)?;
         let there = have(self.servers, site.server, &releasing);
-        if let Some(there) = there.as_ref().ok().and_then(Option::as_ref).filter(|there| there.epoch == epoch) {
+        if let Some(there) =
+            there.as_ref().ok().and_then(Option::as_ref).filter(|there| there.epoch == epoch)
+        {
             self.relay.joins(site.server, there.id, shows);
         }
         // In this order: while somebody is served, others wait for him to have it.
         self.relay.served(from, true);
-        there?.filter(|there| there.epoch == epoch).ok_or_else(|| VosError::Odd(self.servers.name(site.server)))?;
+        there?
+            .filter(|there| there.epoch == epoch)
+            .ok_or_else(|| VosError::Odd(self.servers.name(site.server)))?;
         Ok(bytes)
     }
 
-    /// From one after the other until one has served it: a relay may have trouble of its own. What came from one is not sent again by the next.
-    /// Who served it counts as serving until the site has joined.
+    /// From one after the other until one has served it: a relay may have trouble of its own. What
+    /// came from one is not sent again by the next. Who served it counts as serving until the site
+    /// has joined.
     fn fetch_from_some(
         &self,
         (number, base): (VolumeId, u64),
@@ -281,17 +333,23 @@ impl Round<'_> {
         partition: PartitionNo,
         releasing: &Name,
     ) -> Result<u64, VosError> {
-        let finish =
-            Finish::View { id: Some(number), name: releasing.clone(), kind: VolumeKind::Snapshot, replace: true };
+        let finish = Finish::View {
+            id: Some(number),
+            name: releasing.clone(),
+            kind: VolumeKind::Snapshot,
+            replace: true,
+        };
         let tree = self.group.read_write;
-        let order = PullOrder { by: site.server, partition: Some(partition), from, id, tree, finish };
+        let order =
+            PullOrder { by: site.server, partition: Some(partition), from, id, tree, finish };
         pull(self.servers, order, self.tell).map(|task| task.bytes)
     }
 }
 
 /// Who has what is released, and how many fetch it from each.
 ///
-/// A difference can be had from who shows the epoch that it starts from. So sites that lag get theirs from the source, which keeps that epoch, and then from each other.
+/// A difference can be had from who shows the epoch that it starts from. So sites that lag get
+/// theirs from the source, which keeps that epoch, and then from each other.
 struct Relay {
     source: (ServerId, VolumeId),
     holders: Mutex<Vec<Holder>>,
@@ -336,7 +394,8 @@ impl Relay {
         }
     }
 
-    /// The one that has served least of those that can serve. The source serves its share, and more only where nobody else has it.
+    /// The one that has served least of those that can serve. The source serves its share, and more
+    /// only where nobody else has it.
     fn choose_now(&self, base: u64) -> Option<(ServerId, VolumeId)> {
         let mut holders = self.holders.lock();
         let known = holders.iter().any(|holder| holder.shows.contains(&base));
@@ -347,7 +406,9 @@ impl Relay {
             share && holder.serving < SERVED_AT_ONCE && (base == 0 || holder.shows.contains(&base))
         };
         let idle = holders.iter().all(|holder| holder.serving == 0);
-        let order = |holder: &&mut Holder| (holder.failed, holder.served.values().sum::<usize>(), holder.serving);
+        let order = |holder: &&mut Holder| {
+            (holder.failed, holder.served.values().sum::<usize>(), holder.serving)
+        };
         let chosen = match holders.iter_mut().filter(can).min_by_key(order) {
             Some(best) => best,
             // Everybody failed whom it served: it is the source after all.
@@ -361,7 +422,8 @@ impl Relay {
 
     /// A fetch from it ended.
     fn served(&self, server: ServerId, well: bool) {
-        if let Some(holder) = self.holders.lock().iter_mut().find(|holder| holder.server == server) {
+        if let Some(holder) = self.holders.lock().iter_mut().find(|holder| holder.server == server)
+        {
             holder.serving -= 1;
             holder.failed |= !well;
         }
@@ -382,8 +444,10 @@ fn show_all(
     released: &mut Released,
 ) -> Result<(), VosError> {
     let servers = job.servers;
-    let at: Vec<ServerId> =
-        [source.server].into_iter().chain(released.sites.iter().map(|(server, _)| *server)).collect();
+    let at: Vec<ServerId> = [source.server]
+        .into_iter()
+        .chain(released.sites.iter().map(|(server, _)| *server))
+        .collect();
     let shown = Mutex::new(Vec::with_capacity(at.len()));
     servers.together(at.len(), &|one| {
         let result = show(servers, group, at[one], sealed.epoch);
@@ -391,7 +455,9 @@ fn show_all(
     });
     for (server, result) in shown.into_inner() {
         match result {
-            Ok(()) => job.done(format_args!("{}: shows epoch {}", servers.name(server), sealed.epoch)),
+            Ok(()) => {
+                job.done(format_args!("{}: shows epoch {}", servers.name(server), sealed.epoch));
+            }
             Err(error) if server == source.server => return Err(error),
             Err(error) => {
                 released.sites.retain(|(site, _)| *site != server);
@@ -403,7 +469,12 @@ fn show_all(
 }
 
 /// `NAME.readonly` shows what `NAME.releasing` does, which goes.
-fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64) -> Result<(), VosError> {
+fn show(
+    servers: &dyn Servers,
+    group: &VolumeGroup,
+    server: ServerId,
+    epoch: u64,
+) -> Result<(), VosError> {
     let (read_only, releasing) = (named(&group.name, ".readonly")?, named(&group.name, RELEASING)?);
     let sealed = have(servers, server, &releasing)?;
     let shows = have(servers, server, &read_only)?.is_some_and(|shown| shown.epoch == epoch);
@@ -412,10 +483,21 @@ fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64
             let (id, of) = (group.read_only, sealed.id);
             servers.call(
                 server,
-                VolumeCall::Clone { id, of, name: read_only, kind: VolumeKind::ReadOnly, replace: true },
+                VolumeCall::Clone {
+                    id,
+                    of,
+                    name: read_only,
+                    kind: VolumeKind::ReadOnly,
+                    replace: true,
+                },
             )?;
         }
-        None if !shows => return Err(VosError::Unfit(format!("{} has lost what it fetched", servers.name(server)))),
+        None if !shows => {
+            return Err(VosError::Unfit(format!(
+                "{} has lost what it fetched",
+                servers.name(server)
+            )));
+        }
         _ => {}
     }
     if let Some(sealed) = sealed {
@@ -425,7 +507,11 @@ fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64
 }
 
 /// The volume with this name that a server has.
-pub(crate) fn have(servers: &dyn Servers, server: ServerId, name: &Name) -> Result<Option<VolumeInfo>, VosError> {
+pub(crate) fn have(
+    servers: &dyn Servers,
+    server: ServerId,
+    name: &Name,
+) -> Result<Option<VolumeInfo>, VosError> {
     let there = examine(servers, server, WhichVolume::Name(name.clone()))?;
     Ok(there.and_then(|volumes| volumes.into_iter().next()))
 }

@@ -1,11 +1,15 @@
 //! The end of a volume.
 //!
-//! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its backup volume with it, and what the server keeps of the last
-//! releases for the next one, if that is no site; read-only sites elsewhere stay, and so do snapshots.
+//! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its
+//! backup volume with it, and what the server keeps of the last releases for the next one, if that
+//! is no site; read-only sites elsewhere stay, and so do snapshots.
 //!
-//! Whoever was stopped before the last step left a volume that is nowhere and that the database knows: the claim says what was removed, and the same removal forgets it.
+//! Whoever was stopped before the last step left a volume that is nowhere and that the database
+//! knows: the claim says what was removed, and the same removal forgets it.
 
-use types::{Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume};
+use types::{
+    Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume,
+};
 
 use crate::claim::Claim;
 use crate::find::{group_of, of_kind};
@@ -39,7 +43,9 @@ pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
             let claim = Claim::of(job, seen, READ_WRITE)?;
             remove_read_write(job, claim, server)
         }
-        VolumeKind::ReadOnly if kind(group.read_only, VolumeKind::ReadOnly) && is_site(SiteKind::ReadOnly) => {
+        VolumeKind::ReadOnly
+            if kind(group.read_only, VolumeKind::ReadOnly) && is_site(SiteKind::ReadOnly) =>
+        {
             let claim = Claim::of(job, seen, &of_site(server))?;
             remove_at(job, server, volume.id)?;
             leave(claim, server, SiteKind::ReadOnly)
@@ -54,17 +60,22 @@ pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
     }
 }
 
-/// What is left of a removal of this volume that somebody began who is gone; whether there was one. For who does not find the volume any more.
+/// What is left of a removal of this volume that somebody began who is gone; whether there was one.
+/// For who does not find the volume any more.
 ///
 /// # Errors
 /// `Busy`; the servers' and the database's.
 pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosError> {
     let Some(seen) = group_of(job.servers, which)? else { return Ok(false) };
     let group = &seen.record;
-    let Some(operation) = group.busy.as_ref().map(|busy| busy.operation.clone()) else { return Ok(false) };
+    let Some(operation) = group.busy.as_ref().map(|busy| busy.operation.clone()) else {
+        return Ok(false);
+    };
     let is_meant = |number: Option<VolumeId>, ending: &str| match which {
         WhichVolume::Id(id) => Some(*id) == number,
-        WhichVolume::Name(name) => name.as_bytes() == [group.name.as_bytes(), ending.as_bytes()].concat(),
+        WhichVolume::Name(name) => {
+            name.as_bytes() == [group.name.as_bytes(), ending.as_bytes()].concat()
+        }
     };
     let written = group.read_write_site().map(|site| site.server);
     if operation == READ_WRITE && is_meant(Some(group.read_write), "") {
@@ -88,10 +99,18 @@ pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosErr
     Ok(true)
 }
 
-fn remove_read_write(job: &Job<'_>, claim: Claim<'_, '_>, server: ServerId) -> Result<(), VosError> {
+fn remove_read_write(
+    job: &Job<'_>,
+    claim: Claim<'_, '_>,
+    server: ServerId,
+) -> Result<(), VosError> {
     let id = claim.group.read_write;
     let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
-    let keeps_release = !claim.group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
+    let keeps_release = !claim
+        .group
+        .sites
+        .iter()
+        .any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
     let kept = of_kind(&here, VolumeKind::ReadOnly).filter(|_| keeps_release);
     let backup = of_kind(&here, VolumeKind::Backup);
     let for_lagging = here.iter().filter(|volume| is_kept_for_lagging(volume));
@@ -115,7 +134,9 @@ pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result
 
 /// The database forgets a site; with the last of them the group.
 fn leave(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), VosError> {
-    let stays = |group: &VolumeGroup| group.sites.iter().any(|site| (site.server, site.kind) != (server, kind));
+    let stays = |group: &VolumeGroup| {
+        group.sites.iter().any(|site| (site.server, site.kind) != (server, kind))
+    };
     if !stays(&claim.group) {
         return claim.forget();
     }

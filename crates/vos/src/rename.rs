@@ -1,7 +1,8 @@
 //! Another name for a group.
 //!
-//! Steps: the database has the new name, so nobody else gets it, and what is done is in the claim; the volumes at their servers, also what a site that lags has of the last
-//! release; the claim goes. What the new name was asked for finds the claim under it.
+//! Steps: the database has the new name, so nobody else gets it, and what is done is in the claim;
+//! the volumes at their servers, also what a site that lags has of the last release; the claim
+//! goes. What the new name was asked for finds the claim under it.
 
 use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
@@ -12,7 +13,8 @@ use crate::{Job, VosError, examine};
 /// Renames the group `from`, or goes on with that.
 ///
 /// # Errors
-/// `Busy`; `Taken` if another has the name, of the database or `Refused` by a server, after which the group has its old name.
+/// `Busy`; `Taken` if another has the name, of the database or `Refused` by a server, after which
+/// the group has its old name.
 pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), VosError> {
     let db = job.servers.db();
     let operation = format!("rename from {}", text(from));
@@ -20,7 +22,9 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), VosError> {
         Some(seen) => seen,
         None => db
             .group_named(to)?
-            .filter(|seen| seen.record.busy.as_ref().is_some_and(|busy| busy.operation == operation))
+            .filter(|seen| {
+                seen.record.busy.as_ref().is_some_and(|busy| busy.operation == operation)
+            })
             .ok_or(VosError::NoVolume)?,
     };
     let mut claim = Claim::of(job, seen, &operation)?;
@@ -42,15 +46,20 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), VosError> {
     claim.done("all volumes have it", |_| {}).map(drop)
 }
 
-fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, (from, to): (&Name, &Name)) -> Result<(), VosError> {
+fn rename_volumes(
+    job: &Job<'_>,
+    claim: &Claim<'_, '_>,
+    (from, to): (&Name, &Name),
+) -> Result<(), VosError> {
     let mut servers: Vec<ServerId> = claim.group.sites.iter().map(|site| site.server).collect();
     servers.sort_unstable();
     servers.dedup();
     for server in servers {
         for volume in all_at(job, claim, server, from)? {
             let Some(ending) = ending_of(&volume, from) else { continue };
-            let name = Name::new([to.as_bytes(), ending.as_bytes()].concat().as_slice())
-                .map_err(|_| VosError::Unfit(format!("{}{ending} is too long for a name", text(to))))?;
+            let name = Name::new([to.as_bytes(), ending.as_bytes()].concat().as_slice()).map_err(
+                |_| VosError::Unfit(format!("{}{ending} is too long for a name", text(to))),
+            )?;
             if volume.name != name {
                 let what = format!("rename {} to {}", text(&volume.name), text(&name));
                 job.call(what, server, VolumeCall::Rename { id: volume.id, name })?;
@@ -60,8 +69,14 @@ fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, (from, to): (&Name, &Nam
     Ok(())
 }
 
-/// What a server has of the group. A site that has shown nothing yet has what was to be released under that name alone.
-fn all_at(job: &Job<'_>, claim: &Claim<'_, '_>, server: ServerId, from: &Name) -> Result<Vec<VolumeInfo>, VosError> {
+/// What a server has of the group. A site that has shown nothing yet has what was to be released
+/// under that name alone.
+fn all_at(
+    job: &Job<'_>,
+    claim: &Claim<'_, '_>,
+    server: ServerId,
+    from: &Name,
+) -> Result<Vec<VolumeInfo>, VosError> {
     let releasing = Name::new(&[from.as_bytes(), RELEASING.as_bytes()].concat()).ok();
     let asked = claim.group.numbers().map(WhichVolume::Id).chain(releasing.map(WhichVolume::Name));
     let mut here: Vec<VolumeInfo> = Vec::new();
@@ -75,7 +90,8 @@ fn all_at(job: &Job<'_>, claim: &Claim<'_, '_>, server: ServerId, from: &Name) -
     Ok(here)
 }
 
-/// What follows the group's name in that of a volume which is renamed with it; snapshots keep the names that they were given.
+/// What follows the group's name in that of a volume which is renamed with it; snapshots keep the
+/// names that they were given.
 fn ending_of(volume: &VolumeInfo, from: &Name) -> Option<&'static str> {
     let is = |ending: &str| volume.name.as_bytes() == [from.as_bytes(), ending.as_bytes()].concat();
     match volume.kind {

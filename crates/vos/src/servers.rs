@@ -35,7 +35,8 @@ pub trait Servers: Sync {
     }
 }
 
-/// A volume at a server, and behind it the others of its group there; `None` if the server has no such volume.
+/// A volume at a server, and behind it the others of its group there; `None` if the server has no
+/// such volume.
 ///
 /// # Errors
 /// The server's.
@@ -56,7 +57,11 @@ pub fn examine(
 ///
 /// # Errors
 /// The server's.
-pub fn list(servers: &dyn Servers, server: ServerId, partition: PartitionNo) -> Result<Vec<VolumeInfo>, VosError> {
+pub fn list(
+    servers: &dyn Servers,
+    server: ServerId,
+    partition: PartitionNo,
+) -> Result<Vec<VolumeInfo>, VosError> {
     let mut all: Vec<VolumeInfo> = Vec::new();
     loop {
         let after = all.last().map_or(VolumeId(0), |volume| volume.id);
@@ -77,10 +82,16 @@ pub fn list(servers: &dyn Servers, server: ServerId, partition: PartitionNo) -> 
 ///
 /// # Errors
 /// `Unfit` if the server has none so called.
-pub fn partition_no(servers: &dyn Servers, server: ServerId, partition: &str) -> Result<PartitionNo, VosError> {
+pub fn partition_no(
+    servers: &dyn Servers,
+    server: ServerId,
+    partition: &str,
+) -> Result<PartitionNo, VosError> {
     let Answer::Partitions(partitions) = servers.call(server, VolumeCall::Partitions)? else {
         return Err(VosError::Odd(servers.name(server)));
     };
     let found = partitions.iter().find(|one| one.name == partition).map(|one| one.no);
-    found.ok_or_else(|| VosError::Unfit(format!("{} has no partition {partition}", servers.name(server))))
+    found.ok_or_else(|| {
+        VosError::Unfit(format!("{} has no partition {partition}", servers.name(server)))
+    })
 }

@@ -1,4 +1,5 @@
-//! Where a group is to be released to. One change of the database each; the volumes come and go with releases and removals.
+//! Where a group is to be released to. One change of the database each; the volumes come and go
+//! with releases and removals.
 
 use types::{Revised, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
 
@@ -40,11 +41,16 @@ pub fn add_site(
     Ok(true)
 }
 
-/// Takes a read-only site off the list; the volume that it has stays there, and is nobody's. What only a release needs goes, if the server answers. Whether it was one.
+/// Takes a read-only site off the list; the volume that it has stays there, and is nobody's. What
+/// only a release needs goes, if the server answers. Whether it was one.
 ///
 /// # Errors
 /// `Busy`; the database's.
-pub fn remove_site(job: &Job<'_>, group: Revised<VolumeGroup>, server: ServerId) -> Result<bool, VosError> {
+pub fn remove_site(
+    job: &Job<'_>,
+    group: Revised<VolumeGroup>,
+    server: ServerId,
+) -> Result<bool, VosError> {
     if read_only_at(&group.record, server).is_none() {
         return Ok(false);
     }
@@ -79,7 +85,9 @@ pub(crate) fn need_one_partition(
         None => Ok(()),
         Some(known) => {
             let (name, known) = (servers.name(server), &known.partition);
-            Err(VosError::Unfit(format!("{name} has the group on {known}, and has it on one partition: name that one")))
+            Err(VosError::Unfit(format!(
+                "{name} has the group on {known}, and has it on one partition: name that one"
+            )))
         }
     }
 }

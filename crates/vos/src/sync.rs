@@ -1,14 +1,15 @@
 //! What servers have and what the database says are made to agree.
 //!
-//! `sync_database` believes the servers: it enters what they have, and corrects where the database says otherwise. `sync_servers` begins at the
-//! database: it forgets sites whose servers answer that they have nothing. Neither touches volumes, or groups that somebody works on.
+//! `sync_database` believes the servers: it enters what they have, and corrects where the database
+//! says otherwise. `sync_servers` begins at the database: it forgets sites whose servers answer
+//! that they have nothing. Neither touches volumes, or groups that somebody works on.
 
 use std::collections::HashSet;
 
 use celldb::CellError;
 use types::{
-    Name, PartitionInfo, Revised, Revision, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
-    VolumeKind, WhichVolume,
+    Name, PartitionInfo, Revised, Revision, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::find::of_kind;
@@ -32,8 +33,13 @@ pub struct Mended {
 ///
 /// # Errors
 /// The server's; the database's. What disagrees with another server is only told.
-pub fn sync_database(job: &Job<'_>, server: ServerId, partition: Option<&str>) -> Result<Mended, VosError> {
-    let types::Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)? else {
+pub fn sync_database(
+    job: &Job<'_>,
+    server: ServerId,
+    partition: Option<&str>,
+) -> Result<Mended, VosError> {
+    let types::Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)?
+    else {
         return Err(VosError::Odd(job.servers.name(server)));
     };
     let mut mended = Mended::default();
@@ -57,7 +63,8 @@ pub fn sync_database(job: &Job<'_>, server: ServerId, partition: Option<&str>) -
     Ok(mended)
 }
 
-/// Whether its number means a volume on another partition of the server, as the database says: one that is being moved from there, or was.
+/// Whether its number means a volume on another partition of the server, as the database says: one
+/// that is being moved from there, or was.
 fn is_twin(
     job: &Job<'_>,
     group: &VolumeGroup,
@@ -87,22 +94,35 @@ fn enter(
             return Ok(false);
         }
         Some(seen) if is_twin(job, &seen.record, volume, (server, &partition.name))? => {
-            job.note(format_args!("{} is a copy on {} that is not asked", text(&volume.name), partition.name));
+            job.note(format_args!(
+                "{} is a copy on {} that is not asked",
+                text(&volume.name),
+                partition.name
+            ));
             return Ok(false);
         }
         Some(seen) => seen.record.clone(),
         None => VolumeGroup {
             sites: Vec::new(),
-            ..VolumeGroup::new(base_name(&volume.name), volume.tree, site(server, partition, volume))
+            ..VolumeGroup::new(
+                base_name(&volume.name),
+                volume.tree,
+                site(server, partition, volume),
+            )
         },
     };
     match volume.kind {
-        VolumeKind::ReadWrite => enter_read_write(job, &mut group, site(server, partition, volume), &volume.name)?,
-        VolumeKind::ReadOnly => enter_read_only(&mut group, site(server, partition, volume), volume.id, has_head)?,
+        VolumeKind::ReadWrite => {
+            enter_read_write(job, &mut group, site(server, partition, volume), &volume.name)?;
+        }
+        VolumeKind::ReadOnly => {
+            enter_read_only(&mut group, site(server, partition, volume), volume.id, has_head)?;
+        }
         VolumeKind::Backup => group.backup = group.backup.or(Some(volume.id)),
         VolumeKind::Snapshot => {}
     }
-    let (was, revision) = before.map_or((None, Revision(0)), |Revised { record, revision }| (Some(record), revision));
+    let (was, revision) =
+        before.map_or((None, Revision(0)), |Revised { record, revision }| (Some(record), revision));
     if was.as_ref() == Some(&group) || group.sites.is_empty() {
         return Ok(false);
     }
@@ -119,19 +139,27 @@ fn enter(
 
 fn site(server: ServerId, partition: &PartitionInfo, volume: &VolumeInfo) -> Site {
     let (kind, epoch) = match volume.kind {
-        VolumeKind::ReadWrite | VolumeKind::Backup | VolumeKind::Snapshot => (SiteKind::ReadWrite, 0),
+        VolumeKind::ReadWrite | VolumeKind::Backup | VolumeKind::Snapshot => {
+            (SiteKind::ReadWrite, 0)
+        }
         VolumeKind::ReadOnly => (SiteKind::ReadOnly, volume.epoch),
     };
     Site { server, partition: partition.name.clone(), kind, epoch }
 }
 
 /// The volume is written here, unless it is elsewhere too.
-fn enter_read_write(job: &Job<'_>, group: &mut VolumeGroup, here: Site, name: &Name) -> Result<(), VosError> {
+fn enter_read_write(
+    job: &Job<'_>,
+    group: &mut VolumeGroup,
+    here: Site,
+    name: &Name,
+) -> Result<(), VosError> {
     if let Some(known) = group.read_write_site().filter(|known| **known != here).cloned() {
         if known.server != here.server && is_there(job, known.server, group.read_write)? {
             let other = job.servers.name(known.server);
             return Err(VosError::Unfit(format!(
-                "it is at {other} too, and the database says there: remove one of them with 'vos zap'"
+                "it is at {other} too, and the database says there: remove one of them with 'vos \
+                    zap'"
             )));
         }
         group.sites.retain(|site| *site != known);
@@ -143,14 +171,23 @@ fn enter_read_write(job: &Job<'_>, group: &mut VolumeGroup, here: Site, name: &N
     Ok(())
 }
 
-/// The server of the read-write volume keeps the last release for the next one, and need not be a site.
-fn enter_read_only(group: &mut VolumeGroup, here: Site, id: VolumeId, has_head: bool) -> Result<(), VosError> {
+/// The server of the read-write volume keeps the last release for the next one, and need not be a
+/// site.
+fn enter_read_only(
+    group: &mut VolumeGroup,
+    here: Site,
+    id: VolumeId,
+    has_head: bool,
+) -> Result<(), VosError> {
     if group.read_only.is_some_and(|known| known != id) {
         return Err(VosError::Unfit(
             "the database has another number for the read-only volume of its group".to_owned(),
         ));
     }
-    let known = group.sites.iter_mut().find(|site| site.server == here.server && site.kind == SiteKind::ReadOnly);
+    let known = group
+        .sites
+        .iter_mut()
+        .find(|site| site.server == here.server && site.kind == SiteKind::ReadOnly);
     match known {
         Some(known) => *known = here,
         None if has_head && group.read_only.is_some() => return Ok(()),
@@ -171,7 +208,11 @@ fn is_there(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<bool, VosEr
 ///
 /// # Errors
 /// The database's. Servers that do not answer are only told of, and what is said of them stays.
-pub fn sync_servers(job: &Job<'_>, server: Option<ServerId>, partition: Option<&str>) -> Result<Mended, VosError> {
+pub fn sync_servers(
+    job: &Job<'_>,
+    server: Option<ServerId>,
+    partition: Option<&str>,
+) -> Result<Mended, VosError> {
     let db = job.servers.db();
     let mut mended = Mended::default();
     let mut silent: HashSet<ServerId> = HashSet::new();
@@ -183,7 +224,8 @@ pub fn sync_servers(job: &Job<'_>, server: Option<ServerId>, partition: Option<&
         for seen in groups {
             mended.looked_at += 1;
             let chosen = |site: &Site| {
-                server.is_none_or(|server| server == site.server) && partition.is_none_or(|name| name == site.partition)
+                server.is_none_or(|server| server == site.server)
+                    && partition.is_none_or(|name| name == site.partition)
             };
             match check(job, seen, &chosen, &mut silent) {
                 Ok(true) => mended.changed += 1,
@@ -237,7 +279,9 @@ fn check(
             }
         })?;
     } else {
-        job.step(format_args!("database: correct the sites of {name}"), || Ok(db.put_group(&group, revision)?))?;
+        job.step(format_args!("database: correct the sites of {name}"), || {
+            Ok(db.put_group(&group, revision)?)
+        })?;
     }
     Ok(true)
 }
@@ -252,7 +296,9 @@ fn look(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>,
     let here = examine(job.servers, site.server, WhichVolume::Id(number))?.unwrap_or_default();
     match (site.kind, of_kind(&here, VolumeKind::ReadOnly)) {
         (SiteKind::ReadWrite, _) => Ok((!here.is_empty()).then(|| site.clone())),
-        (SiteKind::ReadOnly, Some(volume)) => Ok(Some(Site { epoch: volume.epoch, ..site.clone() })),
+        (SiteKind::ReadOnly, Some(volume)) => {
+            Ok(Some(Site { epoch: volume.epoch, ..site.clone() }))
+        }
         // It waits for its first release, or has lost what it had.
         (SiteKind::ReadOnly, None) => Ok(Some(Site { epoch: 0, ..site.clone() })),
     }

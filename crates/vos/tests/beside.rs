@@ -1,4 +1,5 @@
-//! Between two partitions of one server: a volume is on the one or on the other, with all that was written, whoever is stopped and wherever.
+//! Between two partitions of one server: a volume is on the one or on the other, with all that was
+//! written, whoever is stopped and wherever.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -39,12 +40,24 @@ fn is_on(cell: &Cell, on: u32, wanted: &Files, why: &str) {
     let group = cell.group("home").unwrap().record;
     assert_eq!(group.busy, None, "{why}");
     let site = group.read_write_site().unwrap();
-    assert_eq!((site.server, &*site.partition), (cell.ids[0], [PARTITION, OTHER][on as usize]), "{why}");
+    assert_eq!(
+        (site.server, &*site.partition),
+        (cell.ids[0], [PARTITION, OTHER][on as usize]),
+        "{why}"
+    );
     assert_eq!(cell.names_on(0, 1 - on), [""; 0], "{why}");
     let here = cell.volumes_on(0, on);
     let heads: Vec<_> = here.iter().filter(|one| one.kind == VolumeKind::ReadWrite).collect();
-    assert_eq!((heads.len(), heads[0].id, heads[0].state), (1, group.read_write, VolumeState::Online), "{why}");
-    assert!(here.iter().all(|one| !common::text(&one.name).contains("moving")), "{why}: {:?}", cell.names_on(0, on));
+    assert_eq!(
+        (heads.len(), heads[0].id, heads[0].state),
+        (1, group.read_write, VolumeState::Online),
+        "{why}"
+    );
+    assert!(
+        here.iter().all(|one| !common::text(&one.name).contains("moving")),
+        "{why}: {:?}",
+        cell.names_on(0, on)
+    );
     assert_eq!(cell.files(0, "home").as_ref(), Some(wanted), "{why}");
     cell.write(0, "home", "after", why.as_bytes());
     assert!(written(cell).contains_key("after"), "{why}");
@@ -114,12 +127,17 @@ fn dies_on_the_way(stopped_at: i64, on: u32, heads: usize) {
     move_it(&cell, &stopped, OTHER).unwrap_err();
     let site = cell.group("home").unwrap().record.read_write_site().unwrap().clone();
     assert_eq!(site.partition, [PARTITION, OTHER][on as usize], "stopped at {stopped_at}");
-    assert_eq!(cell.volumes(0).iter().filter(|one| one.kind == VolumeKind::ReadWrite).count(), heads);
+    assert_eq!(
+        cell.volumes(0).iter().filter(|one| one.kind == VolumeKind::ReadWrite).count(),
+        heads
+    );
     cell.crash(0);
     cell.start(0);
     wait_for(|| cell.files(0, "home").is_some());
     assert_eq!(written(&cell), before);
-    let heads = |cell: &Cell, on: u32| cell.volumes_on(0, on).iter().any(|one| one.state == VolumeState::Online);
+    let heads = |cell: &Cell, on: u32| {
+        cell.volumes_on(0, on).iter().any(|one| one.state == VolumeState::Online)
+    };
     assert!(heads(&cell, on), "the one that the database names");
     cell.write(0, "home", "one", b"changed");
     let now = written(&cell);
@@ -140,7 +158,10 @@ fn what_was_released_and_its_sites_come_along() {
     cell.write(0, "home", "one", b"later");
     lead(&cell.reach, |job| vos::backup(job, group())).unwrap();
     move_it(&cell, &cell.reach, OTHER).unwrap();
-    assert_eq!((cell.names_on(0, 0), cell.names_on(0, 1)), (vec![], vec!["home".into(), "home.readonly".into()]));
+    assert_eq!(
+        (cell.names_on(0, 0), cell.names_on(0, 1)),
+        (vec![], vec!["home".into(), "home.readonly".into()])
+    );
     assert_eq!(cell.files(0, "home.readonly").as_ref(), Some(&released));
     assert_eq!(group().record.backup, None, "it stayed behind");
     let on = |at: usize| {
@@ -152,9 +173,15 @@ fn what_was_released_and_its_sites_come_along() {
             .map(|site| site.partition.clone())
             .collect::<Vec<_>>()
     };
-    assert_eq!((on(0), on(1)), (vec![OTHER.to_owned(), OTHER.to_owned()], vec![PARTITION.to_owned()]));
+    assert_eq!(
+        (on(0), on(1)),
+        (vec![OTHER.to_owned(), OTHER.to_owned()], vec![PARTITION.to_owned()])
+    );
     let sent = lead(&cell.reach, |job| vos::release(job, group())).unwrap();
-    assert!(sent.sites.iter().all(|(_, bytes)| *bytes < 50_000), "only the change is sent: {sent:?}");
+    assert!(
+        sent.sites.iter().all(|(_, bytes)| *bytes < 50_000),
+        "only the change is sent: {sent:?}"
+    );
     assert_eq!(cell.files(0, "home.readonly"), cell.files(1, "home.readonly"));
     // With its group.
     lead(&cell.reach, |job| vos::backup(job, group())).unwrap();
@@ -182,11 +209,20 @@ fn a_read_only_site_goes_to_another_partition_whoever_is_stopped() {
         act,
         |cell, why| {
             act(cell, &cell.reach).unwrap();
-            assert_eq!((cell.names_on(1, 0), cell.names_on(1, 1)), (vec![], vec!["home.readonly".into()]), "{why}");
+            assert_eq!(
+                (cell.names_on(1, 0), cell.names_on(1, 1)),
+                (vec![], vec!["home.readonly".into()]),
+                "{why}"
+            );
             assert_eq!(cell.files(1, "home.readonly"), cell.files(0, "home"), "{why}");
             let group = cell.group("home").unwrap();
-            let site = group.record.sites.iter().find(|site| site.kind == SiteKind::ReadOnly).unwrap();
-            assert_eq!((site.partition.as_str(), group.record.busy.clone()), (OTHER, None), "{why}");
+            let site =
+                group.record.sites.iter().find(|site| site.kind == SiteKind::ReadOnly).unwrap();
+            assert_eq!(
+                (site.partition.as_str(), group.record.busy.clone()),
+                (OTHER, None),
+                "{why}"
+            );
             cell.write(0, "home", "one", b"later");
             let sent = lead(&cell.reach, |job| vos::release(job, group)).unwrap();
             assert!(sent.lagging.is_empty() && sent.sites[0].1 < 50_000, "{sent:?}: {why}");
@@ -207,7 +243,11 @@ fn what_the_database_names_does_not_leave() {
     leave(1).unwrap();
     let stopped = common::Stopped::new(&cell.reach, 8, false);
     move_it(&cell, &stopped, OTHER).unwrap_err();
-    assert_eq!(leave(1).unwrap_err().fault(), Some(Fault::Conflict), "the database says that it is there");
+    assert_eq!(
+        leave(1).unwrap_err().fault(),
+        Some(Fault::Conflict),
+        "the database says that it is there"
+    );
     move_it(&cell, &cell.reach, OTHER).unwrap();
     is_on(&cell, 1, &before, "finished");
 }
@@ -217,10 +257,16 @@ fn a_copy_and_a_clone_are_volumes_of_their_own_whichever_partition() {
     let mut cell = cell();
     prepare(&mut cell);
     let before = written(&cell);
-    let new =
-        |called: &str, partition: &str| vos::NewVolume { partition: partition.into(), ..cell.new_volume(called, 0) };
-    lead(&cell.reach, |job| vos::copy(job, &cell.group("home").unwrap(), &new("copy", OTHER))).unwrap();
-    assert_eq!((cell.names_on(0, 0), cell.names_on(0, 1)), (vec!["home".into()], vec!["copy".into()]));
+    let new = |called: &str, partition: &str| vos::NewVolume {
+        partition: partition.into(),
+        ..cell.new_volume(called, 0)
+    };
+    lead(&cell.reach, |job| vos::copy(job, &cell.group("home").unwrap(), &new("copy", OTHER)))
+        .unwrap();
+    assert_eq!(
+        (cell.names_on(0, 0), cell.names_on(0, 1)),
+        (vec!["home".into()], vec!["copy".into()])
+    );
     assert_eq!(cell.files(0, "copy").as_ref(), Some(&before));
     // A clone stays where it is, and its origin goes.
     let of = vos::find(&cell.reach, &common::by_name("home"), None).unwrap();
@@ -228,5 +274,8 @@ fn a_copy_and_a_clone_are_volumes_of_their_own_whichever_partition() {
     move_it(&cell, &cell.reach, OTHER).unwrap();
     assert_eq!(cell.names_on(0, 0), ["clone"]);
     move_it(&cell, &cell.reach, PARTITION).unwrap();
-    assert_eq!((cell.files(0, "clone"), cell.files(0, "home")), (Some(before.clone()), Some(before)));
+    assert_eq!(
+        (cell.files(0, "clone"), cell.files(0, "home")),
+        (Some(before.clone()), Some(before))
+    );
 }

@@ -1,4 +1,5 @@
-//! Copies and writable clones: a volume of its own with all that the other held, whoever is stopped and wherever.
+//! Copies and writable clones: a volume of its own with all that the other held, whoever is stopped
+//! and wherever.
 #![allow(clippy::unwrap_used)]
 
 use common::{Cell, PARTITION, lead, name, stop_everywhere};
@@ -14,7 +15,8 @@ fn prepare(cell: &mut Cell) {
 }
 
 fn copy(cell: &Cell, servers: &dyn Servers) -> Result<(), VosError> {
-    lead(servers, |job| vos::copy(job, &cell.group("home").unwrap(), &cell.new_volume("twin", 1))).map(drop)
+    lead(servers, |job| vos::copy(job, &cell.group("home").unwrap(), &cell.new_volume("twin", 1)))
+        .map(drop)
 }
 
 #[test]
@@ -42,7 +44,11 @@ fn a_copy_that_is_stopped_is_finished_by_the_next() {
         }
         assert_eq!(cell.files(1, "twin"), cell.files(0, "home"), "{why}");
         assert_eq!(cell.group("twin").unwrap().record.busy, None, "{why}");
-        assert_eq!((cell.names(0), cell.names(1)), (vec!["home".into()], vec!["twin".into()]), "{why}");
+        assert_eq!(
+            (cell.names(0), cell.names(1)),
+            (vec!["home".into()], vec!["twin".into()]),
+            "{why}"
+        );
     });
 }
 
@@ -63,7 +69,10 @@ fn a_writable_clone_goes_its_own_way_and_outlives_the_other() {
     let twin = cell.files(0, "twin").unwrap();
     assert_eq!((&twin["one"][..], &twin["two"]), (&b"its own"[..], &before["two"]));
     let again = clone(&cell.reach, "home");
-    assert!(matches!(&again, Err(VosError::Unfit(why)) if why.contains("of that name")), "{again:?}");
+    assert!(
+        matches!(&again, Err(VosError::Unfit(why)) if why.contains("of that name")),
+        "{again:?}"
+    );
     let home = vos::find(&cell.reach, &WhichVolume::Name(name("home")), None).unwrap();
     lead(&cell.reach, |job| vos::remove(job, &home)).unwrap();
     // To another server it goes whole.

@@ -1,4 +1,5 @@
-//! Moves and copies: the volume is at one server or at the other, with all that was written, whoever is stopped and wherever.
+//! Moves and copies: the volume is at one server or at the other, with all that was written,
+//! whoever is stopped and wherever.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -31,8 +32,17 @@ fn is_at(cell: &Cell, at: usize, wanted: &Files, why: &str) {
     assert_eq!(group.busy, None, "{why}");
     assert_eq!(group.read_write_site().map(|site| site.server), Some(cell.ids[at]), "{why}");
     for number in 0..cell.ids.len() {
-        let heads = cell.volumes(number).into_iter().filter(|one| one.kind == VolumeKind::ReadWrite).count();
-        assert_eq!(heads, usize::from(number == at), "{why}: server {number} has {:?}", cell.names(number));
+        let heads = cell
+            .volumes(number)
+            .into_iter()
+            .filter(|one| one.kind == VolumeKind::ReadWrite)
+            .count();
+        assert_eq!(
+            heads,
+            usize::from(number == at),
+            "{why}: server {number} has {:?}",
+            cell.names(number)
+        );
         let moving = cell.names(number).into_iter().filter(|name| name.contains("moving")).count();
         assert_eq!(moving, 0, "{why}: server {number} has {:?}", cell.names(number));
     }
@@ -47,12 +57,17 @@ fn a_volume_goes_with_all_that_it_holds_and_back() {
     prepare(&mut cell);
     let before = written(&cell);
     let id = cell.group("home").unwrap().record.read_write;
-    let head = |cell: &Cell, number: usize| cell.volumes(number).iter().find(|one| one.id == id).unwrap().epoch;
+    let head = |cell: &Cell, number: usize| {
+        cell.volumes(number).iter().find(|one| one.id == id).unwrap().epoch
+    };
     let written_before = head(&cell, 0);
     let moved = move_it(&cell, &cell.reach, 1).unwrap();
     assert!(moved.rounds > 0 && moved.bytes > 100_000, "{moved:?}");
     let sealed_there = written_before + u64::from(moved.rounds);
-    assert!(head(&cell, 1) > sealed_there, "no epoch that was sealed before the move is written behind it");
+    assert!(
+        head(&cell, 1) > sealed_there,
+        "no epoch that was sealed before the move is written behind it"
+    );
     is_at(&cell, 1, &before, "there");
     assert_eq!(cell.group("home").unwrap().record.read_write, id);
     assert_eq!(cell.names(0), [""; 0]);
@@ -137,7 +152,10 @@ fn what_is_only_said_moves_nothing() {
         }
     };
     let group = cell.group("home").unwrap();
-    lead_as(&cell.reach, true, true, &tell, |job| vos::move_volume(job, group, cell.ids[1], PARTITION)).unwrap();
+    lead_as(&cell.reach, true, true, &tell, |job| {
+        vos::move_volume(job, group, cell.ids[1], PARTITION)
+    })
+    .unwrap();
     let said = said.into_inner().unwrap();
     assert!(said.contains("home.backup does not come along") && said.contains("hold it"), "{said}");
     is_at_alone(&cell, &before);
@@ -237,8 +255,16 @@ fn a_read_only_site_moves_as_it_is_whoever_is_stopped() {
                 Err(VosError::Unfit(said)) if said.contains("is no read-only site") => {}
                 Err(error) => panic!("{error}: {why}"),
             }
-            assert_eq!(cell.files(2, "home.readonly").as_ref(), Some(&*shown.lock().unwrap()), "{why}");
-            assert_eq!((cell.files(1, "home.readonly"), cell.names(1)), (None, Vec::new()), "{why}");
+            assert_eq!(
+                cell.files(2, "home.readonly").as_ref(),
+                Some(&*shown.lock().unwrap()),
+                "{why}"
+            );
+            assert_eq!(
+                (cell.files(1, "home.readonly"), cell.names(1)),
+                (None, Vec::new()),
+                "{why}"
+            );
             let group = cell.group("home").unwrap();
             assert_eq!((group.record.busy.clone(), group.record.sites.len()), (None, 2), "{why}");
             // The next release finds what it starts from.

@@ -1,4 +1,5 @@
-//! Every operation on one or two servers: what it does, and that whoever is stopped at any step finishes with the same one.
+//! Every operation on one or two servers: what it does, and that whoever is stopped at any step
+//! finishes with the same one.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -17,9 +18,13 @@ fn is_whole(cell: &Cell, called: &str, at: usize, why: &str) {
     let site = group.read_write_site().unwrap();
     assert_eq!((site.server, site.partition.as_str()), (cell.ids[at], PARTITION), "{why}");
     for number in 0..cell.ids.len() {
-        let heads: Vec<_> = cell.volumes(number).into_iter().filter(|one| text(&one.name) == called).collect();
+        let heads: Vec<_> =
+            cell.volumes(number).into_iter().filter(|one| text(&one.name) == called).collect();
         assert_eq!(heads.len(), usize::from(number == at), "{why}");
-        assert!(heads.iter().all(|one| one.id == group.read_write && one.kind == VolumeKind::ReadWrite), "{why}");
+        assert!(
+            heads.iter().all(|one| one.id == group.read_write && one.kind == VolumeKind::ReadWrite),
+            "{why}"
+        );
     }
 }
 
@@ -43,7 +48,8 @@ fn create_that_is_stopped_is_finished_by_the_next() {
     );
 }
 
-/// A server that dies before it answers is asked again by the session; its next life carries the call out once more.
+/// A server that dies before it answers is asked again by the session; its next life carries the
+/// call out once more.
 struct Twice<'c>(&'c vos::ServerConnections);
 
 impl Servers for Twice<'_> {
@@ -66,7 +72,9 @@ impl Servers for Twice<'_> {
 #[test]
 fn a_server_that_is_asked_again_has_made_the_volume_already() {
     let cell = Cell::new(2);
-    let made = lead(&Twice(&cell.reach), |job| vos::create(job, &cell.new_volume("home", 1))).unwrap().unwrap();
+    let made = lead(&Twice(&cell.reach), |job| vos::create(job, &cell.new_volume("home", 1)))
+        .unwrap()
+        .unwrap();
     assert_eq!(made.id, cell.group("home").unwrap().record.read_write);
     is_whole(&cell, "home", 1, "asked twice");
 }
@@ -85,11 +93,13 @@ fn create_that_is_refused_leaves_nothing() {
         encrypt: None,
     };
     cell.reach.call(cell.ids[1], call).unwrap();
-    let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("hidden", 1))).unwrap_err();
+    let refused =
+        lead(&cell.reach, |job| vos::create(job, &cell.new_volume("hidden", 1))).unwrap_err();
     assert_eq!(refused.fault(), Some(Fault::Exists));
     assert_eq!(cell.group("hidden"), None);
     cell.make("home", 0);
-    let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("home", 1))).unwrap_err();
+    let refused =
+        lead(&cell.reach, |job| vos::create(job, &cell.new_volume("home", 1))).unwrap_err();
     assert!(matches!(refused, VosError::Unfit(_)), "{refused}");
     let mut nowhere = cell.new_volume("other", 1);
     nowhere.partition = "/vicepz".into();
@@ -100,11 +110,14 @@ fn create_that_is_refused_leaves_nothing() {
 
 #[test]
 fn remove_that_is_stopped_is_finished_by_the_next() {
-    let remove = |_: &Cell, servers: &dyn Servers| match vos::find(servers, &by_name("home"), None) {
-        Err(VosError::NoVolume) => match lead(servers, |job| vos::finish_removal(job, &by_name("home")))? {
-            true => Ok(()),
-            false => Err(VosError::NoVolume),
-        },
+    let remove = |_: &Cell, servers: &dyn Servers| match vos::find(servers, &by_name("home"), None)
+    {
+        Err(VosError::NoVolume) => {
+            match lead(servers, |job| vos::finish_removal(job, &by_name("home")))? {
+                true => Ok(()),
+                false => Err(VosError::NoVolume),
+            }
+        }
         found => lead(servers, |job| vos::remove(job, &found?)),
     };
     stop_everywhere(
@@ -126,7 +139,9 @@ fn remove_that_is_stopped_is_finished_by_the_next() {
 
 #[test]
 fn rename_that_is_stopped_is_finished_by_the_next() {
-    let rename = |_: &Cell, servers: &dyn Servers| lead(servers, |job| vos::rename(job, &name("home"), &name("work")));
+    let rename = |_: &Cell, servers: &dyn Servers| {
+        lead(servers, |job| vos::rename(job, &name("home"), &name("work")))
+    };
     stop_everywhere(
         2,
         |cell| {
@@ -151,7 +166,8 @@ fn a_name_that_is_taken_changes_nothing() {
     let cell = Cell::new(2);
     cell.make("home", 0);
     cell.make("work", 1);
-    let refused = lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("work"))).unwrap_err();
+    let refused =
+        lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("work"))).unwrap_err();
     assert!(matches!(refused, VosError::Cell(CellError::Taken { .. })), "{refused}");
     is_whole(&cell, "home", 0, "refused");
     // A volume of the new name that only its server knows.
@@ -165,7 +181,8 @@ fn a_name_that_is_taken_changes_nothing() {
         encrypt: None,
     };
     cell.reach.call(cell.ids[0], call).unwrap();
-    let refused = lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("hidden"))).unwrap_err();
+    let refused =
+        lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("hidden"))).unwrap_err();
     assert_eq!(refused.fault(), Some(Fault::Exists));
     is_whole(&cell, "home", 0, "refused by the server");
     assert_eq!(cell.group("hidden"), None);
@@ -189,7 +206,11 @@ fn backup_that_is_stopped_is_finished_by_the_next_and_keeps_its_number() {
             assert_eq!((group.backup, group.busy), (Some(made.volume().id), None), "{why}");
             let number = made.volume().id;
             backup(cell, &cell.reach).unwrap();
-            assert_eq!(vos::find(&cell.reach, &by_name("home.backup"), None).unwrap().volume().id, number, "{why}");
+            assert_eq!(
+                vos::find(&cell.reach, &by_name("home.backup"), None).unwrap().volume().id,
+                number,
+                "{why}"
+            );
             assert_eq!(cell.names(0), ["home", "home.backup"], "{why}");
         },
     );
@@ -199,8 +220,11 @@ fn backup_that_is_stopped_is_finished_by_the_next_and_keeps_its_number() {
 fn sites_come_and_go_in_the_database() {
     let cell = Cell::new(3);
     cell.make("home", 0);
-    let add =
-        |at: usize| lead(&cell.reach, |job| vos::add_site(job, cell.group("home").unwrap(), cell.ids[at], PARTITION));
+    let add = |at: usize| {
+        lead(&cell.reach, |job| {
+            vos::add_site(job, cell.group("home").unwrap(), cell.ids[at], PARTITION)
+        })
+    };
     assert_eq!((add(1), add(2), add(2)), (Ok(true), Ok(true), Ok(false)));
     let group = cell.group("home").unwrap().record;
     let at: Vec<_> = group.sites.iter().map(|site| (site.server, site.kind)).collect();
@@ -208,7 +232,9 @@ fn sites_come_and_go_in_the_database() {
     assert_eq!(at, cell.ids.iter().copied().zip(kinds).collect::<Vec<_>>());
     assert!(group.read_only.is_some_and(|number| number != group.read_write));
     assert_eq!(group.readable_sites().count(), 0, "nothing was released");
-    let remove = |at: usize| lead(&cell.reach, |job| vos::remove_site(job, cell.group("home").unwrap(), cell.ids[at]));
+    let remove = |at: usize| {
+        lead(&cell.reach, |job| vos::remove_site(job, cell.group("home").unwrap(), cell.ids[at]))
+    };
     assert_eq!((remove(1), remove(1)), (Ok(true), Ok(false)));
     assert_eq!(cell.group("home").unwrap().record.sites.len(), 2);
 }
@@ -217,9 +243,12 @@ fn sites_come_and_go_in_the_database() {
 fn make_lagging(cell: &Cell, at: usize) {
     cell.make_released("home");
     lead(&cell.reach, |job| vos::release(job, cell.group("home").unwrap())).unwrap();
-    let of = vos::find(&cell.reach, &by_name("home.readonly"), Some(cell.ids[at])).unwrap().volume().id;
+    let of =
+        vos::find(&cell.reach, &by_name("home.readonly"), Some(cell.ids[at])).unwrap().volume().id;
     let (name, kind) = (name("home.releasing"), VolumeKind::Snapshot);
-    cell.reach.call(cell.ids[at], VolumeCall::Clone { id: None, of, name, kind, replace: false }).unwrap();
+    cell.reach
+        .call(cell.ids[at], VolumeCall::Clone { id: None, of, name, kind, replace: false })
+        .unwrap();
     assert_eq!(cell.names(at), ["home.readonly", "home.releasing"]);
 }
 
@@ -227,11 +256,16 @@ fn make_lagging(cell: &Cell, at: usize) {
 fn a_site_that_lags_and_is_taken_off_keeps_nothing_of_the_release() {
     let mut cell = Cell::new(2);
     make_lagging(&cell, 1);
-    let remove = |cell: &Cell| lead(&cell.reach, |job| vos::remove_site(job, cell.group("home").unwrap(), cell.ids[1]));
+    let remove = |cell: &Cell| {
+        lead(&cell.reach, |job| vos::remove_site(job, cell.group("home").unwrap(), cell.ids[1]))
+    };
     assert_eq!(remove(&cell), Ok(true));
     assert_eq!(cell.names(1), ["home.readonly"]);
     // One that does not answer is taken off all the same.
-    lead(&cell.reach, |job| vos::add_site(job, cell.group("home").unwrap(), cell.ids[1], PARTITION)).unwrap();
+    lead(&cell.reach, |job| {
+        vos::add_site(job, cell.group("home").unwrap(), cell.ids[1], PARTITION)
+    })
+    .unwrap();
     cell.crash(1);
     assert_eq!(remove(&cell), Ok(true));
     assert_eq!(cell.group("home").unwrap().record.busy, None);
@@ -252,7 +286,10 @@ fn of_two_administrators_one_waits() {
     lead(&cell.reach, |job| vos::lock(job, cell.group("home").unwrap())).unwrap();
     let group = || cell.group("home").unwrap();
     let refused = lead(&cell.reach, |job| vos::backup(job, group())).unwrap_err();
-    assert!(matches!(&refused, VosError::Busy { busy, .. } if busy.operation == "lock"), "{refused}");
+    assert!(
+        matches!(&refused, VosError::Busy { busy, .. } if busy.operation == "lock"),
+        "{refused}"
+    );
     let refused = lead(&cell.reach, |job| vos::lock(job, group())).unwrap_err();
     assert!(matches!(refused, VosError::Busy { .. }));
     assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(true));
@@ -260,8 +297,12 @@ fn of_two_administrators_one_waits() {
     // The same operation, whose leader lives.
     let stopped = common::Stopped::new(&cell.reach, 2, false);
     lead(&stopped, |job| vos::backup(job, group())).unwrap_err();
-    let refused = lead_as(&cell.reach, false, false, &|_| {}, |job| vos::backup(job, group())).unwrap_err();
-    assert!(matches!(&refused, VosError::Busy { busy, .. } if busy.operation == "backup"), "{refused}");
+    let refused =
+        lead_as(&cell.reach, false, false, &|_| {}, |job| vos::backup(job, group())).unwrap_err();
+    assert!(
+        matches!(&refused, VosError::Busy { busy, .. } if busy.operation == "backup"),
+        "{refused}"
+    );
     lead(&cell.reach, |job| vos::backup(job, group())).unwrap();
 }
 
@@ -330,10 +371,12 @@ fn a_server_that_is_silent_keeps_what_is_said_of_it() {
             *notes.lock().unwrap() += 1;
         }
     };
-    let mended = lead_as(&cell.reach, true, false, &tell, |job| vos::sync_servers(job, None, None)).unwrap();
+    let mended =
+        lead_as(&cell.reach, true, false, &tell, |job| vos::sync_servers(job, None, None)).unwrap();
     assert_eq!((mended.changed, *notes.lock().unwrap()), (0, 1));
     assert!(cell.group("home").is_some());
-    let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("new", 1))).unwrap_err();
+    let refused =
+        lead(&cell.reach, |job| vos::create(job, &cell.new_volume("new", 1))).unwrap_err();
     assert!(matches!(refused, VosError::Away { .. }), "{refused}");
     assert_eq!(cell.group("new"), None, "it was asked before anything was announced");
     cell.start(1);

@@ -1,4 +1,5 @@
-//! Releases: all sites show the new or the old, whoever is stopped and wherever, and the next release finishes.
+//! Releases: all sites show the new or the old, whoever is stopped and wherever, and the next
+//! release finishes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,10 +41,15 @@ fn is_released(cell: &Cell, wanted: &Files, why: &str) {
     assert_eq!(group.busy, None, "{why}");
     assert_eq!(group.readable_sites().count(), cell.ids.len() - 1, "{why}: {group:?}");
     for number in 0..cell.ids.len() {
-        assert_eq!(cell.files(number, "home.readonly").as_ref(), Some(wanted), "{why}: server {number}");
+        assert_eq!(
+            cell.files(number, "home.readonly").as_ref(),
+            Some(wanted),
+            "{why}: server {number}"
+        );
         let mut names = cell.names(number);
         names.sort();
-        let rest: &[&str] = if number == 0 { &["home", "home.readonly"] } else { &["home.readonly"] };
+        let rest: &[&str] =
+            if number == 0 { &["home", "home.readonly"] } else { &["home.readonly"] };
         assert_eq!(names, rest, "{why}: server {number}");
         let volumes = cell.volumes(number);
         let shown = volumes.iter().find(|one| Some(one.id) == group.read_only).unwrap();
@@ -112,11 +118,15 @@ fn what_cannot_be_released_changes_nothing() {
     let alone = cell.group("alone").unwrap();
     let refused = lead(&cell.reach, |job| vos::release(job, alone.clone())).unwrap_err();
     assert!(refused.to_string().contains("addsite"), "{refused}");
-    lead(&cell.reach, |job| vos::remove(job, &vos::find(&cell.reach, &common::by_name("alone"), None)?)).unwrap();
+    lead(&cell.reach, |job| {
+        vos::remove(job, &vos::find(&cell.reach, &common::by_name("alone"), None)?)
+    })
+    .unwrap();
     prepare(&mut cell);
     let before = cell.group("home").unwrap();
     let revision = cell.reach.db().revision().unwrap();
-    let said = lead_as(&cell.reach, true, true, &|_| {}, |job| vos::release(job, before.clone())).unwrap();
+    let said =
+        lead_as(&cell.reach, true, true, &|_| {}, |job| vos::release(job, before.clone())).unwrap();
     assert_eq!((said.epoch, cell.reach.db().revision().unwrap()), (0, revision));
     cell.crash(1);
     let refused = release(&cell, &cell.reach).unwrap_err();
@@ -159,12 +169,21 @@ impl Servers for Counting<'_> {
 fn of_many_sites_most_fetch_from_another_site() {
     let mut cell = Cell::new(9);
     prepare(&mut cell);
-    let counting = Counting { cell: &cell, from_source: AtomicUsize::new(0), pulls: AtomicUsize::new(0) };
+    let counting =
+        Counting { cell: &cell, from_source: AtomicUsize::new(0), pulls: AtomicUsize::new(0) };
     release(&cell, &counting).unwrap();
-    let counts = (counting.pulls.load(Ordering::Relaxed), counting.from_source.load(Ordering::Relaxed));
+    let counts =
+        (counting.pulls.load(Ordering::Relaxed), counting.from_source.load(Ordering::Relaxed));
     assert_eq!(counts.0, 8);
     assert!((1..=3).contains(&counts.1), "{counts:?}");
     is_released(&cell, &new(), "relayed");
-    let kinds = cell.group("home").unwrap().record.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly).count();
+    let kinds = cell
+        .group("home")
+        .unwrap()
+        .record
+        .sites
+        .iter()
+        .filter(|site| site.kind == SiteKind::ReadOnly)
+        .count();
     assert_eq!(kinds, 8);
 }

@@ -41,14 +41,24 @@ fn dump(cell: &Cell, volume: &str, since: u64) -> Dump {
         total_bytes: 0,
     };
     let mut dump = Dump { what, parts: Vec::new() };
-    lead(&cell.reach, |job| vos::dump(job, found.server, found.volume(), since, &mut dump)).unwrap();
+    lead(&cell.reach, |job| vos::dump(job, found.server, found.volume(), since, &mut dump))
+        .unwrap();
     dump
 }
 
 fn snapshot(cell: &Cell, called: &str) -> u64 {
     let of = cell.group("home").unwrap().record.read_write;
-    let clone = VolumeCall::Clone { id: None, of, name: name(called), kind: VolumeKind::Snapshot, replace: false };
-    let types::Answer::Volumes { volumes, .. } = cell.reach.call(cell.ids[0], clone).unwrap() else { panic!() };
+    let clone = VolumeCall::Clone {
+        id: None,
+        of,
+        name: name(called),
+        kind: VolumeKind::Snapshot,
+        replace: false,
+    };
+    let types::Answer::Volumes { volumes, .. } = cell.reach.call(cell.ids[0], clone).unwrap()
+    else {
+        panic!()
+    };
     volumes[0].epoch
 }
 
@@ -67,7 +77,8 @@ fn prepare(cell: &mut Cell) -> (Vec<Dump>, Vec<Files>) {
     }
     let mut parts = dumps[0].parts.clone().into_iter();
     let new = cell.new_volume("twin", 1);
-    lead(&cell.reach, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next()))).unwrap();
+    lead(&cell.reach, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next())))
+        .unwrap();
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
     (dumps, files)
 }
@@ -75,7 +86,8 @@ fn prepare(cell: &mut Cell) -> (Vec<Dump>, Vec<Files>) {
 fn over(cell: &Cell, servers: &dyn Servers, dump: &Dump) -> Result<(), VosError> {
     let mut parts = dump.parts.clone().into_iter();
     let group = cell.group("twin").unwrap();
-    lead(servers, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next()))).map(drop)
+    lead(servers, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next())))
+        .map(drop)
 }
 
 #[test]
@@ -104,11 +116,20 @@ fn increments_are_applied_in_their_order_or_refused() {
     cell.make("other", 1);
     let over_other = |cell: &Cell, dump: &Dump| {
         let (mut parts, group) = (dump.parts.clone().into_iter(), cell.group("other").unwrap());
-        lead(&cell.reach, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next()))).map(drop)
+        lead(&cell.reach, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next())))
+            .map(drop)
     };
     let of = cell.group("other").unwrap().record.read_write;
-    let kept = VolumeCall::Clone { id: None, of, name: name("kept"), kind: VolumeKind::Snapshot, replace: false };
-    let types::Answer::Volumes { volumes, .. } = cell.reach.call(cell.ids[1], kept).unwrap() else { panic!() };
+    let kept = VolumeCall::Clone {
+        id: None,
+        of,
+        name: name("kept"),
+        kind: VolumeKind::Snapshot,
+        replace: false,
+    };
+    let types::Answer::Volumes { volumes, .. } = cell.reach.call(cell.ids[1], kept).unwrap() else {
+        panic!()
+    };
     let before = cell.files(1, "other");
     let refused = over_other(&cell, &dumps[0]).unwrap_err();
     assert!(refused.to_string().contains("another volume"), "{refused}");
@@ -158,7 +179,8 @@ fn a_restore_over_a_volume_that_is_stopped_is_finished_by_the_next() {
     }
 }
 
-/// What was begun and not gone on with is told, and given up: nothing of it is left, and who it came over goes on.
+/// What was begun and not gone on with is told, and given up: nothing of it is left, and who it
+/// came over goes on.
 #[test]
 fn what_is_unfinished_is_told_and_given_up() {
     let mut cell = Cell::new(2);
@@ -172,7 +194,9 @@ fn what_is_unfinished_is_told_and_given_up() {
     assert_eq!((one.tree, one.over, one.since), (tree, true, dumps[1].what.since));
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
     let abandon = |tree| lead(&cell.reach, |job| vos::abandon(job, cell.ids[1], tree));
-    let living = common::lead_as(&cell.reach, false, false, &|_| {}, |job| vos::abandon(job, cell.ids[1], tree));
+    let living = common::lead_as(&cell.reach, false, false, &|_| {}, |job| {
+        vos::abandon(job, cell.ids[1], tree)
+    });
     assert!(matches!(living, Err(VosError::Busy { .. })), "who leads it lives");
     abandon(tree).unwrap();
     assert_eq!((incoming(), cell.group("twin").unwrap().record.busy), (Vec::new(), None));
@@ -181,9 +205,13 @@ fn what_is_unfinished_is_told_and_given_up() {
     // A new one.
     let (mut parts, new) = (dumps[0].parts.clone().into_iter(), cell.new_volume("new", 1));
     let stopped = common::Stopped::new(&cell.reach, 3, false);
-    lead(&stopped, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next()))).unwrap_err();
+    lead(&stopped, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next())))
+        .unwrap_err();
     let tree = cell.group("new").unwrap().record.read_write;
-    assert_eq!(incoming().iter().map(|one| (one.tree, one.over)).collect::<Vec<_>>(), [(tree, false)]);
+    assert_eq!(
+        incoming().iter().map(|one| (one.tree, one.over)).collect::<Vec<_>>(),
+        [(tree, false)]
+    );
     abandon(tree).unwrap();
     assert_eq!((incoming(), cell.group("new")), (Vec::new(), None));
     // Both may be begun again.
@@ -198,7 +226,9 @@ fn a_dump_becomes_a_read_only_volume_and_newer_ones_come_over_it() {
     let new = cell.new_volume("kept", 1);
     let restore = |cell: &Cell, over: bool, dump: &Dump| {
         let mut parts = dump.parts.clone().into_iter();
-        let made = |job: &vos::Job<'_>| vos::restore_read_only(job, &new, over, &dump.what, &mut || Ok(parts.next()));
+        let made = |job: &vos::Job<'_>| {
+            vos::restore_read_only(job, &new, over, &dump.what, &mut || Ok(parts.next()))
+        };
         lead(&cell.reach, made).map(drop)
     };
     let refused = |made: Result<(), VosError>, says: &str| {
@@ -209,17 +239,24 @@ fn a_dump_becomes_a_read_only_volume_and_newer_ones_come_over_it() {
     restore(&cell, false, &dumps[0]).unwrap();
     assert_eq!(cell.files(1, "kept.readonly").as_ref(), Some(&files[0]));
     let group = cell.group("kept").unwrap().record;
-    assert!(group.read_write_site().is_none() && group.busy.is_none() && group.released_epoch == dumps[0].what.epoch);
+    assert!(
+        group.read_write_site().is_none()
+            && group.busy.is_none()
+            && group.released_epoch == dumps[0].what.epoch
+    );
     refused(restore(&cell, false, &dumps[0]), "there is a read-only volume of that name");
     refused(restore(&cell, true, &dumps[2]), "starts from something else");
     assert_eq!(cell.files(1, "kept.readonly").as_ref(), Some(&files[0]));
-    let number = |cell: &Cell| vos::find(&cell.reach, &by_name("kept.readonly"), None).unwrap().volume().id;
+    let number =
+        |cell: &Cell| vos::find(&cell.reach, &by_name("kept.readonly"), None).unwrap().volume().id;
     let before = number(&cell);
     restore(&cell, true, &dumps[1]).unwrap();
     assert_eq!((cell.files(1, "kept.readonly").as_ref(), number(&cell)), (Some(&files[1]), before));
     // Where one is written there is none but by release.
     let (twin, mut parts) = (cell.new_volume("twin", 1), dumps[0].parts.clone().into_iter());
-    let made = |job: &vos::Job<'_>| vos::restore_read_only(job, &twin, true, &dumps[0].what, &mut || Ok(parts.next()));
+    let made = |job: &vos::Job<'_>| {
+        vos::restore_read_only(job, &twin, true, &dumps[0].what, &mut || Ok(parts.next()))
+    };
     refused(lead(&cell.reach, made).map(drop), "vos release");
 }
 
@@ -228,7 +265,9 @@ fn a_read_only_restore_that_is_stopped_is_finished_by_the_next() {
     let prepared = std::cell::RefCell::new(None);
     let restore = |cell: &Cell, servers: &dyn Servers, dump: &Dump| {
         let (new, mut parts) = (cell.new_volume("kept", 1), dump.parts.clone().into_iter());
-        let made = |job: &vos::Job<'_>| vos::restore_read_only(job, &new, true, &dump.what, &mut || Ok(parts.next()));
+        let made = |job: &vos::Job<'_>| {
+            vos::restore_read_only(job, &new, true, &dump.what, &mut || Ok(parts.next()))
+        };
         lead(servers, made).map(drop)
     };
     stop_everywhere(

@@ -1,4 +1,5 @@
-//! Two administrators with one volume at the same time: one of them does what he wants, the other hears who has it, or finds what the first has made of it.
+//! Two administrators with one volume at the same time: one of them does what he wants, the other
+//! hears who has it, or finds what the first has made of it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,8 +36,13 @@ struct Slow<'c> {
 
 impl Slow<'_> {
     fn wait(&self) {
-        let mix = |state: u64| state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        let state = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| Some(mix(state))).unwrap();
+        let mix = |state: u64| {
+            state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f)
+        };
+        let state = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| Some(mix(state)))
+            .unwrap();
         std::thread::sleep(Duration::from_micros((state >> 33) % 8000));
     }
 }
@@ -73,22 +79,33 @@ fn act(cell: &Cell, wish: Wish, by: &str, seed: u64) -> Result<(), VosError> {
     }
 }
 
-/// Nobody is at work on it, and it is there once with all that was written; or it was removed, and is nowhere.
+/// Nobody is at work on it, and it is there once with all that was written; or it was removed, and
+/// is nowhere.
 fn is_whole(cell: &Cell, wanted: &Files, removed: bool, why: &str) {
-    let heads =
-        |at: usize| cell.volumes(at).into_iter().filter(|one| one.kind == VolumeKind::ReadWrite).collect::<Vec<_>>();
+    let heads = |at: usize| {
+        cell.volumes(at)
+            .into_iter()
+            .filter(|one| one.kind == VolumeKind::ReadWrite)
+            .collect::<Vec<_>>()
+    };
     let group = cell.group("home");
     let site = group.as_ref().and_then(|group| group.record.read_write_site());
     assert!(group.as_ref().is_none_or(|group| group.record.busy.is_none()), "{why}");
     assert_eq!(site.is_none(), removed, "{why}");
-    let all: Vec<_> = (0..2).flat_map(|at| heads(at).into_iter().map(move |head| (at, head))).collect();
+    let all: Vec<_> =
+        (0..2).flat_map(|at| heads(at).into_iter().map(move |head| (at, head))).collect();
     assert_eq!(all.len(), usize::from(!removed), "{why}: {all:?}");
     let (Some(site), Some((at, head))) = (site, all.first()) else { return };
     assert_eq!((site.server, head.state), (cell.ids[*at], VolumeState::Online), "{why}");
     assert_eq!(head.partition.0, u32::from(site.partition == OTHER), "{why}");
     assert_eq!(cell.files(*at, "home").as_ref(), Some(wanted), "{why}");
     let left = |name: &String| name.contains("moving") || name.contains("releasing");
-    assert!(!(0..2).any(|at| cell.names(at).iter().any(left)), "{why}: {:?} {:?}", cell.names(0), cell.names(1));
+    assert!(
+        !(0..2).any(|at| cell.names(at).iter().any(left)),
+        "{why}: {:?} {:?}",
+        cell.names(0),
+        cell.names(1)
+    );
 }
 
 #[test]
@@ -98,14 +115,18 @@ fn of_two_at_once_one_hears_who_has_it_and_the_volume_is_whole() {
         let cell = Cell::with_partitions(2, 2);
         cell.make("home", 0);
         cell.write(0, "home", "one", &vec![seed as u8; 50_000]);
-        lead(&cell.reach, |job| vos::add_site(job, cell.group("home").unwrap(), cell.ids[1], PARTITION)).unwrap();
+        lead(&cell.reach, |job| {
+            vos::add_site(job, cell.group("home").unwrap(), cell.ids[1], PARTITION)
+        })
+        .unwrap();
         let wanted = cell.files(0, "home").unwrap();
         let wishes = [WISHES[seed as usize % 5], WISHES[(seed as usize / 5 + seed as usize) % 5]];
         let why = format!("seed {seed}: {wishes:?}");
         let results = std::thread::scope(|scope| {
             let cell = &cell;
-            let all =
-                [0, 1].map(|at| scope.spawn(move || act(cell, wishes[at], ["ann", "bob"][at], seed * 2 + at as u64)));
+            let all = [0, 1].map(|at| {
+                scope.spawn(move || act(cell, wishes[at], ["ann", "bob"][at], seed * 2 + at as u64))
+            });
             all.map(|one| one.join().unwrap())
         });
         assert!(results.iter().any(Result::is_ok), "{why}: {results:?}");
@@ -121,7 +142,8 @@ fn of_two_at_once_one_hears_who_has_it_and_the_volume_is_whole() {
                 Err(VosError::Cell(CellError::Conflict { .. })) => {}
                 Err(VosError::NoVolume) => assert_eq!(other.0, Wish::Remove, "{why}"),
                 Err(VosError::Unfit(said)) => {
-                    let fits = wishes[at] == other.0 && said == "it is there" || other.0 == Wish::Remove;
+                    let fits =
+                        wishes[at] == other.0 && said == "it is there" || other.0 == Wish::Remove;
                     assert!(fits, "{why}: {said}");
                 }
                 Err(error) => panic!("{why}: {error}"),

@@ -1,13 +1,13 @@
 //! Opens RocksDB so that what was synced is there, or says that it is not.
 //!
-//! By default RocksDB ends the replay of its log at the first damaged record and opens with what came
-//! before it. That is right for the tail that a loss of power tore, which was never called stable. But
-//! a bit that flips in the middle of the log takes all later batches with it, synced ones too, without
-//! a word. So the sequence number that the last sync covered is kept in a small file beside the tables
-//! ([`Synced`]), and a database that comes back with a lower one is refused.
+//! By default RocksDB ends the replay of its log at the first damaged record and opens with what
+//! came before it. That is right for the tail that a loss of power tore, which was never called
+//! stable. But a bit that flips in the middle of the log takes all later batches with it, synced
+//! ones too, without a word. So the sequence number that the last sync covered is kept in a small
+//! file beside the tables ([`Synced`]), and a database that comes back with a lower one is refused.
 //!
-//! The file is written without a sync of its own: it is a lower bound. It is exact after the death of
-//! the process, and may be older after a loss of power.
+//! The file is written without a sync of its own: it is a lower bound. It is exact after the death
+//! of the process, and may be older after a loss of power.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -58,8 +58,8 @@ pub enum WalOpenError {
 pub struct Synced(File);
 
 impl Synced {
-    /// Everything up to this sequence number is stable. Nobody needs to wait for it: if it cannot be
-    /// written, the file goes on naming an earlier one.
+    /// Everything up to this sequence number is stable. Nobody needs to wait for it: if it cannot
+    /// be written, the file goes on naming an earlier one.
     pub fn note(&self, sequence: u64) {
         let number = sequence.to_le_bytes();
         let bytes = [&number[..], &crc32c::crc32c(&number).to_le_bytes()].concat();
@@ -79,7 +79,8 @@ fn noted(path: &Path) -> io::Result<Option<u64>> {
     let Some((number, sum)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
     let is_whole = sum == crc32c::crc32c(number).to_le_bytes();
     if !is_whole {
-        tracing::warn!(path = %path.display(), "it is not known what of the log was synced, so damage of it may not be seen");
+        tracing::warn!(path = %path.display(), "it is not known what of the log was synced, so \
+            damage of it may not be seen");
     }
     Ok(is_whole.then(|| u64::from_le_bytes(*number)))
 }
@@ -100,20 +101,23 @@ pub fn open(
         found if found < synced => Err(WalOpenError::Lost { synced, found, note: note.clone() }),
         _ => Ok(()),
     };
-    // Any damage is an error at first, since whoever opens with less throws the rest of the log away.
+    // Any damage is an error at first, since whoever opens with less throws the rest of the log
+    // away.
     options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     let db = match DB::open_cf_descriptors(options, path, families()) {
         Ok(db) => db,
         Err(error) if error.kind() == ErrorKind::Corruption => {
             options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
             check(&DB::open_cf_descriptors_read_only(options, path, families(), false)?)?;
-            tracing::warn!(path = %path.display(), %error, "the end of the log is torn behind what was synced, and is cut off");
+            tracing::warn!(path = %path.display(), %error, "the end of the log is torn behind \
+                what was synced, and is cut off");
             DB::open_cf_descriptors(options, path, families())?
         }
         Err(error) => return Err(error.into()),
     };
     check(&db)?;
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&note).map_err(of_note)?;
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).open(&note).map_err(of_note)?;
     let synced = Synced(file);
     // The bytes have their place on the disk from now on, so that a full one does not matter.
     synced.note(db.latest_sequence_number().min(noted(&note).map_err(of_note)?.unwrap_or(0)));
@@ -177,7 +181,10 @@ mod tests {
             flip(&log(dir.path()), (length - 60) * part / 10);
             for attempt in 0..3 {
                 let refused = opened(dir.path()).map(drop);
-                assert!(matches!(refused, Err(WalOpenError::Lost { .. })), "{part}, attempt {attempt}: {refused:?}");
+                assert!(
+                    matches!(refused, Err(WalOpenError::Lost { .. })),
+                    "{part}, attempt {attempt}: {refused:?}"
+                );
             }
             // What RocksDB does by itself, and the remedy that the message names.
             std::fs::remove_file(dir.path().join(NOTE)).unwrap();
@@ -190,7 +197,9 @@ mod tests {
     fn a_torn_tail_that_was_not_synced_is_cut_off() {
         let spoil: [fn(&Path, u64); 3] = [
             |log, length| flip(log, length + 1000),
-            |log, length| OpenOptions::new().write(true).open(log).unwrap().set_len(length + 33).unwrap(),
+            |log, length| {
+                OpenOptions::new().write(true).open(log).unwrap().set_len(length + 33).unwrap();
+            },
             |log, length| {
                 let zeros = OpenOptions::new().write(true).open(log).unwrap();
                 zeros.write_all_at(&[0; 700], length + 500).unwrap();

@@ -1,13 +1,14 @@
-//! Principals in the database: a record for each, its name and uid as pointers, and the links between them in both directions.
+//! Principals in the database: a record for each, its name and uid as pointers, and the links
+//! between them in both directions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use guard::{Book, Edit, Highest, GroupLink, PtsAsker, Rules, Write};
+use guard::{Book, Edit, GroupLink, Highest, PtsAsker, Rules, Write};
 use rocksdb::WriteBatch;
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revised, Revision,
-    ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall,
+    Revised, Revision, ServerId, WhichPrincipal,
 };
 
 use super::{Embedded, Result};
@@ -18,7 +19,8 @@ use crate::{Access, CellDb, CellError, key, record};
 const NEWS_MAX: usize = 1000;
 
 impl Embedded {
-    /// What every cell has: at once when the database is made, and in those that are older than principals.
+    /// What every cell has: at once when the database is made, and in those that are older than
+    /// principals.
     pub(super) fn add_system_principals(&self) -> Result<()> {
         let mut counters = self.counters.lock();
         let mut batch = WriteBatch::default();
@@ -63,9 +65,10 @@ impl Embedded {
                         batch.delete(key::secret(*id));
                     }
                     Write::Join { group, member } => {
-                        for (link, of, to) in
-                            [(GroupLink::Member, *group, *member), (GroupLink::Group, *member, *group)]
-                        {
+                        for (link, of, to) in [
+                            (GroupLink::Member, *group, *member),
+                            (GroupLink::Group, *member, *group),
+                        ] {
                             let key = key::link(link, of, to);
                             batch.put(&key, record::encode_id(&key, to));
                         }
@@ -74,16 +77,18 @@ impl Embedded {
                         batch.delete(key::link(GroupLink::Member, *group, *member));
                         batch.delete(key::link(GroupLink::Group, *member, *group));
                     }
-                    Write::Highest(highest) => batch.put(key::HIGHEST, record::encode_highest(key::HIGHEST, *highest)),
+                    Write::Highest(highest) => {
+                        batch.put(key::HIGHEST, record::encode_highest(key::HIGHEST, *highest));
+                    }
                 }
             }
         })
     }
 }
 
-/// Later than any token that was made up to now: one of this second is void too. A token that is made
-/// next says that it was made then (`login::TokenIssuer::issue`), so the time must not run far ahead of the
-/// clock: what an administrator has set further ahead stays.
+/// Later than any token that was made up to now: one of this second is void too. A token that is
+/// made next says that it was made then (`login::TokenIssuer::issue`), so the time must not run far
+/// ahead of the clock: what an administrator has set further ahead stays.
 fn tokens_after(before: i64, now: i64) -> i64 {
     const AHEAD_MAX: i64 = 30;
     if before > now.saturating_add(AHEAD_MAX) { before } else { before.max(now).saturating_add(1) }
@@ -136,7 +141,9 @@ impl Book for Embedded {
         let from = key::link(link, of, PrincipalId(first));
         let begin = from.len() - size_of::<u32>();
         self.scan(&from, &mut |key, _| {
-            let Some(id) = key::linked(key).filter(|_| key.get(..begin) == from.get(..begin) && all.len() < max) else {
+            let Some(id) = key::linked(key)
+                .filter(|_| key.get(..begin) == from.get(..begin) && all.len() < max)
+            else {
                 return Ok(false);
             };
             all.push(id);
@@ -145,7 +152,11 @@ impl Book for Embedded {
         Ok(all)
     }
 
-    fn entries(&self, after: PrincipalId, max: usize) -> std::result::Result<Vec<Principal>, Fault> {
+    fn entries(
+        &self,
+        after: PrincipalId,
+        max: usize,
+    ) -> std::result::Result<Vec<Principal>, Fault> {
         let mut all = Vec::new();
         let Some(first) = after.0.checked_add(1) else { return Ok(all) };
         let from = key::principal(PrincipalId(first));
@@ -161,7 +172,10 @@ impl Book for Embedded {
 
     fn highest(&self) -> std::result::Result<Highest, Fault> {
         let stored = self.get(key::HIGHEST)?;
-        Ok(stored.map(|value| record::decode_highest(key::HIGHEST, &value)).transpose()?.unwrap_or_default())
+        Ok(stored
+            .map(|value| record::decode_highest(key::HIGHEST, &value))
+            .transpose()?
+            .unwrap_or_default())
     }
 }
 
@@ -175,7 +189,11 @@ impl Access for Embedded {
         id.map_or(Ok(None), |id| self.record(id))
     }
 
-    fn subdomain(&self, principal: PrincipalId, host: Option<IpAddr>) -> Result<(Revision, Vec<PrincipalId>)> {
+    fn subdomain(
+        &self,
+        principal: PrincipalId,
+        host: Option<IpAddr>,
+    ) -> Result<(Revision, Vec<PrincipalId>)> {
         // A change that comes meanwhile has a later revision, and makes it be asked again.
         let at = self.latest();
         Ok((at, guard::subdomain(self, principal, host).map_err(CellError::Away)?))
@@ -209,10 +227,11 @@ impl Access for Embedded {
             let tokens_after = tokens_after(before.tokens_after, now);
             let after = Principal { tokens_after, ..before.clone() };
             let mut counters = self.counters.lock();
-            let revision = self.change(&mut counters, Changed::Principal(who), |revision, _, batch| {
-                put(batch, revision, Some(&before), &after);
-                batch.put(&key, record::encode_secret(&key, kept));
-            })?;
+            let revision =
+                self.change(&mut counters, Changed::Principal(who), |revision, _, batch| {
+                    put(batch, revision, Some(&before), &after);
+                    batch.put(&key, record::encode_secret(&key, kept));
+                })?;
             drop(counters);
             drop(one_at_a_time);
             self.listeners.wait_for(revision, None);
@@ -225,7 +244,11 @@ impl Access for Embedded {
         self.write(batch, &mut counters, next)
     }
 
-    fn auth_elsewhere(&self, _: Option<Behalf>, _: &AuthCall) -> Option<std::result::Result<Answer, Fault>> {
+    fn auth_elsewhere(
+        &self,
+        _: Option<Behalf>,
+        _: &AuthCall,
+    ) -> Option<std::result::Result<Answer, Fault>> {
         None
     }
 
@@ -241,8 +264,18 @@ impl Access for Embedded {
         Arc::clone(&self.rules.read())
     }
 
-    fn guard(&self, me: ServerId, by: PrincipalId, now: i64, call: &GuardCall) -> std::result::Result<Answer, Fault> {
-        if call.changes() { self.change_rules(me, by, now, call) } else { Ok(self.list_rules(call)) }
+    fn guard(
+        &self,
+        me: ServerId,
+        by: PrincipalId,
+        now: i64,
+        call: &GuardCall,
+    ) -> std::result::Result<Answer, Fault> {
+        if call.changes() {
+            self.change_rules(me, by, now, call)
+        } else {
+            Ok(self.list_rules(call))
+        }
     }
 
     fn latest(&self) -> Revision {
@@ -254,7 +287,9 @@ impl Access for Embedded {
         match self.changes(since, NEWS_MAX) {
             // What does not fit makes everything be forgotten.
             Ok(changes) if changes.len() == NEWS_MAX => Ok((at, None)),
-            Ok(changes) => Ok((at.max(changes.last().map_or(at, |(revision, _)| *revision)), Some(changes))),
+            Ok(changes) => {
+                Ok((at.max(changes.last().map_or(at, |(revision, _)| *revision)), Some(changes)))
+            }
             Err(CellError::Forgotten { .. }) => Ok((at, None)),
             Err(error) => Err(error),
         }

@@ -1,4 +1,5 @@
-//! Fences, and who administers what: a record for each, and all of them in memory, with the keys of servers (`servers.rs`). A rule's number is the revision that made it, so none is given twice.
+//! Fences, and who administers what: a record for each, and all of them in memory, with the keys of
+//! servers (`servers.rs`). A rule's number is the revision that made it, so none is given twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +52,8 @@ impl Embedded {
         let rules = Arc::clone(&self.rules.read());
         let page = |max: u32| (max as usize).min(RULES_LISTED_MAX);
         if let GuardCall::Mandates { after, max } = *call {
-            let mut left = rules.record.mandates.iter().filter(|mandate| mandate.number > after).cloned();
+            let mut left =
+                rules.record.mandates.iter().filter(|mandate| mandate.number > after).cloned();
             let mandates = left.by_ref().take(page(max)).collect();
             return Answer::Mandates { mandates, end: left.next().is_none() };
         }
@@ -78,17 +80,24 @@ impl Embedded {
             self.need_room()?;
         }
         let (revision, number) = self.apply_rules(by, now, call)?;
-        let others: Vec<ServerId> = self.servers()?.iter().map(|seen| seen.record.id).filter(|id| *id != me).collect();
+        let others: Vec<ServerId> =
+            self.servers()?.iter().map(|seen| seen.record.id).filter(|id| *id != me).collect();
         Ok(Answer::Enforced { number, missing: self.listeners.missing(revision, &others, None) })
     }
 
     /// As one batch, and in memory before anybody is told of the revision.
-    fn apply_rules(&self, by: PrincipalId, now: i64, call: &GuardCall) -> std::result::Result<(Revision, u64), Fault> {
+    fn apply_rules(
+        &self,
+        by: PrincipalId,
+        now: i64,
+        call: &GuardCall,
+    ) -> std::result::Result<(Revision, u64), Fault> {
         let mut counters = self.counters.lock();
         let known = Arc::clone(&self.rules.read());
         let edit = known.record.edit(counters.revision + 1, now, by, call)?;
         let put = encoded(&edit, Revision(counters.revision + 1))?;
-        let revision = self.change(&mut counters, Changed::Rules, |_, _, batch| fill(batch, &edit, put))?;
+        let revision =
+            self.change(&mut counters, Changed::Rules, |_, _, batch| fill(batch, &edit, put))?;
         self.set_rules(known.record.after(&edit), revision);
         Ok((revision, edit.number))
     }

@@ -60,7 +60,9 @@ impl Embedded {
         let keys = &server.keys;
         let twice = |at: usize| keys.iter().take(at).any(|before| keys.get(at) == Some(before));
         if keys.len() > SERVER_KEYS_MAX || (0..keys.len()).any(twice) {
-            return Err(CellError::Misuse(format!("a server lists {SERVER_KEYS_MAX} keys at most, each once")));
+            return Err(CellError::Misuse(format!(
+                "a server lists {SERVER_KEYS_MAX} keys at most, each once"
+            )));
         }
         for key in keys {
             if self.is_withdrawn(key)? {
@@ -87,11 +89,12 @@ impl Embedded {
                 dropped.push(*print);
             }
         }
-        let revision = self.change(&mut counters, Changed::Server(server.id), |revision, _, batch| {
-            put_past(batch, revision, &dropped, server.id, Past::Replaced);
-            let key = key::server(server.id);
-            batch.put(&key, record::encode_server(&key, revision, server));
-        })?;
+        let revision =
+            self.change(&mut counters, Changed::Server(server.id), |revision, _, batch| {
+                put_past(batch, revision, &dropped, server.id, Past::Replaced);
+                let key = key::server(server.id);
+                batch.put(&key, record::encode_server(&key, revision, server));
+            })?;
         if changes_keys {
             self.refresh_keys(revision);
         }
@@ -109,14 +112,19 @@ impl Embedded {
         let before = self.server(id)?;
         need_seen(expected, revision_of(before.as_ref()))?;
         let gone = before.map(|before| before.record);
-        let revision = self.withdraw(&mut counters, id, gone.as_ref(), |_, batch| batch.delete(key::server(id)))?;
+        let revision = self
+            .withdraw(&mut counters, id, gone.as_ref(), |_, batch| batch.delete(key::server(id)))?;
         drop(counters);
         self.listeners.wait_for(revision, Some(id));
         Ok(revision)
     }
 
     /// The keys of a server are withdrawn; its record stays, so that a new key can be entered.
-    pub(super) fn withdraw_keys(&self, me: ServerId, id: ServerId) -> std::result::Result<Answer, Fault> {
+    pub(super) fn withdraw_keys(
+        &self,
+        me: ServerId,
+        id: ServerId,
+    ) -> std::result::Result<Answer, Fault> {
         let mut counters = self.counters.lock();
         let before = self.server(id)?.ok_or(Fault::NotFound)?.record;
         let count = before.keys.len() as u64;
@@ -126,7 +134,11 @@ impl Embedded {
             batch.put(&key, record::encode_server(&key, revision, &after));
         })?;
         drop(counters);
-        let others = self.listed_servers()?.into_iter().map(|seen| seen.record.id).filter(|other| *other != me);
+        let others = self
+            .listed_servers()?
+            .into_iter()
+            .map(|seen| seen.record.id)
+            .filter(|other| *other != me);
         Ok(Answer::Enforced {
             number: count,
             missing: self.listeners.missing(revision, &others.collect::<Vec<_>>(), Some(id)),
@@ -163,7 +175,13 @@ impl Embedded {
     }
 }
 
-fn put_past(batch: &mut WriteBatch, revision: Revision, keys: &[KeyPrint], of: ServerId, how: Past) {
+fn put_past(
+    batch: &mut WriteBatch,
+    revision: Revision,
+    keys: &[KeyPrint],
+    of: ServerId,
+    how: Past,
+) {
     for print in keys {
         let key = key::past_key(print);
         batch.put(&key, record::encode_past_key(&key, revision, of, how));

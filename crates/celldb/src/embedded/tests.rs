@@ -16,7 +16,12 @@ fn name(n: u8) -> Name {
 }
 
 fn site(n: u8, kind: SiteKind) -> Site {
-    Site { server: ServerId(u128::from(n)), partition: "vicepa".to_owned(), kind, epoch: u64::from(n) }
+    Site {
+        server: ServerId(u128::from(n)),
+        partition: "vicepa".to_owned(),
+        kind,
+        epoch: u64::from(n),
+    }
 }
 
 fn group(number: u64, named: u8) -> VolumeGroup {
@@ -91,9 +96,13 @@ impl Model {
 
     /// What may be refused is refused for one of these reasons.
     fn is_taken(&self, group: &VolumeGroup) -> bool {
-        let others = self.groups.values().filter(|other| other.record.read_write != group.read_write);
+        let others =
+            self.groups.values().filter(|other| other.record.read_write != group.read_write);
         let mut clash = others.map(|other| &other.record);
-        clash.any(|other| other.name == group.name || other.numbers().any(|of| group.numbers().any(|mine| mine == of)))
+        clash.any(|other| {
+            other.name == group.name
+                || other.numbers().any(|of| group.numbers().any(|mine| mine == of))
+        })
     }
 }
 
@@ -107,7 +116,11 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
             let mut new = group(number, named);
             new.read_only = read_only.map(VolumeId);
             new.backup = backup.map(VolumeId);
-            new.busy = stale.then(|| Busy { operation: "move".to_owned(), by: "me".to_owned(), since_secs: 7 });
+            new.busy = stale.then(|| Busy {
+                operation: "move".to_owned(),
+                by: "me".to_owned(),
+                since_secs: 7,
+            });
             let found = revision_of(model.groups.get(&number));
             let numbers: Vec<_> = new.numbers().collect();
             let sound = (0..numbers.len()).all(|at| !numbers[..at].contains(&numbers[at]));
@@ -115,7 +128,8 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                 Ok(revision) => {
                     assert!(sound && !stale && !model.is_taken(&new));
                     assert_eq!(revision, model.next(Changed::Group(new.read_write)));
-                    model.highest = model.highest.max(numbers.iter().map(|number| number.0).max().unwrap());
+                    model.highest =
+                        model.highest.max(numbers.iter().map(|number| number.0).max().unwrap());
                     model.groups.insert(number, Revised { record: new, revision });
                 }
                 Err(CellError::Misuse(_)) => assert!(!sound),
@@ -134,7 +148,9 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                     assert_eq!(revision, model.next(Changed::Group(VolumeId(number))));
                     model.groups.remove(&number);
                 }
-                Err(error) => assert_eq!((stale, error), (true, CellError::Conflict { expected, found })),
+                Err(error) => {
+                    assert_eq!((stale, error), (true, CellError::Conflict { expected, found }));
+                }
             }
         }
         Op::Take { above, count } => {
@@ -147,9 +163,16 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                 id: ServerId(u128::from(id)),
                 name: format!("server-{id}"),
                 addresses: vec![([127, 0, 0, 1], 7000 + u16::from(id)).into()],
-                keys: (0..4).filter(|bit| keys >> bit & 1 == 1).map(|bit| KeyPrint([bit; 32])).collect(),
+                keys: (0..4)
+                    .filter(|bit| keys >> bit & 1 == 1)
+                    .map(|bit| KeyPrint([bit; 32]))
+                    .collect(),
             };
-            let had = model.servers.get(&server.id.0).map(|seen| seen.record.keys.clone()).unwrap_or_default();
+            let had = model
+                .servers
+                .get(&server.id.0)
+                .map(|seen| seen.record.keys.clone())
+                .unwrap_or_default();
             let is_withdrawn = server.keys.iter().any(|key| model.withdrawn.contains(key));
             let found = revision_of(model.servers.get(&server.id.0));
             match db.put_server(&server, seen(stale, found)) {
@@ -182,9 +205,15 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
             for other in 0..3 {
                 db.access().watch(ServerId(other), Revision(u64::MAX), 0).unwrap();
             }
-            let withdrawn =
-                db.access().guard(ServerId(9), PrincipalId::NONE, 5, &GuardCall::WithdrawKeys { server: id });
-            let Some(known) = model.servers.remove(&id.0) else { return assert_eq!(withdrawn, Err(Fault::NotFound)) };
+            let withdrawn = db.access().guard(
+                ServerId(9),
+                PrincipalId::NONE,
+                5,
+                &GuardCall::WithdrawKeys { server: id },
+            );
+            let Some(known) = model.servers.remove(&id.0) else {
+                return assert_eq!(withdrawn, Err(Fault::NotFound));
+            };
             let number = known.record.keys.len() as u64;
             assert_eq!(withdrawn, Ok(Answer::Enforced { number, missing: vec![] }));
             let revision = model.next(Changed::Server(id));
@@ -216,16 +245,21 @@ fn check(db: &Embedded, model: &Model) {
         assert_eq!(db.group_named(&name(named)).unwrap(), wanted);
     }
     for number in 1..9 {
-        let wanted = groups.iter().find(|seen| seen.record.numbers().any(|of| of.0 == number)).cloned();
+        let wanted =
+            groups.iter().find(|seen| seen.record.numbers().any(|of| of.0 == number)).cloned();
         assert_eq!(db.group_of(VolumeId(number)).unwrap(), wanted);
     }
     let all = model.changes.len() as u64;
     assert_eq!(db.revision().unwrap(), Revision(all));
     let known = all.saturating_sub(KEPT);
-    let wanted: Vec<_> = (known..all).map(|at| (Revision(at + 1), model.changes[at as usize])).collect();
+    let wanted: Vec<_> =
+        (known..all).map(|at| (Revision(at + 1), model.changes[at as usize])).collect();
     assert_eq!(db.changes(Revision(known), 100).unwrap(), wanted);
     if known > 0 {
-        assert_eq!(db.changes(Revision(known - 1), 1), Err(CellError::Forgotten { oldest: Revision(known) }));
+        assert_eq!(
+            db.changes(Revision(known - 1), 1),
+            Err(CellError::Forgotten { oldest: Revision(known) })
+        );
     }
     assert_eq!(db.changes(Revision(all), 100).unwrap(), vec![]);
 }
@@ -257,7 +291,11 @@ fn groups_come_in_pages() {
         db.put_group(&group(number, number as u8), Revision(0)).unwrap();
     }
     let numbers = |after, max| -> Vec<u64> {
-        db.groups(VolumeId(after), max).unwrap().iter().map(|seen| seen.record.read_write.0).collect()
+        db.groups(VolumeId(after), max)
+            .unwrap()
+            .iter()
+            .map(|seen| seen.record.read_write.0)
+            .collect()
     };
     assert_eq!(numbers(0, 2), [3, 5]);
     assert_eq!(numbers(5, 2), [8]);
@@ -290,11 +328,17 @@ fn only_one_process_has_it() {
 fn a_damaged_record_is_not_believed() {
     let key = key::group(VolumeId(7));
     let whole = record::encode_group(&key, Revision(9), &group(7, 1));
-    assert_eq!(record::decode_group(&key, &whole).unwrap(), Revised { record: group(7, 1), revision: Revision(9) });
+    assert_eq!(
+        record::decode_group(&key, &whole).unwrap(),
+        Revised { record: group(7, 1), revision: Revision(9) }
+    );
     for at in 0..whole.len() {
         let mut bad = whole.clone();
         bad[at] ^= 0x20;
-        assert!(matches!(record::decode_group(&key, &bad), Err(CellError::Damaged(_))), "byte {at}");
+        assert!(
+            matches!(record::decode_group(&key, &bad), Err(CellError::Damaged(_))),
+            "byte {at}"
+        );
         assert!(record::decode_group(&key, &whole[..at]).is_err());
     }
     assert!(record::decode_group(&key::group(VolumeId(8)), &whole).is_err(), "under another key");
@@ -314,7 +358,14 @@ fn principals_are_kept_as_in_memory() {
         cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
     };
     let create = |kind, name: &str| PtsCall::Create {
-        new: Box::new(NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None }),
+        new: Box::new(NewPrincipal {
+            kind,
+            name: name.into(),
+            id: None,
+            owner: None,
+            uid: None,
+            gid: None,
+        }),
     };
     let (user, group) = (PrincipalKind::User, PrincipalKind::Group);
     let (joe, staff, inner) = (PrincipalId(1), PrincipalId(-205), PrincipalId(-206));
@@ -347,7 +398,11 @@ fn principals_are_kept_as_in_memory() {
         assert_eq!(db.pts(&root, &call), wanted, "{call:?}");
         for who in [joe, staff, inner] {
             let host = Some([10, 1, 2, 3].into());
-            assert_eq!(db.subdomain(who, host).unwrap().1, guard::subdomain(&book, who, host).unwrap(), "{call:?}");
+            assert_eq!(
+                db.subdomain(who, host).unwrap().1,
+                guard::subdomain(&book, who, host).unwrap(),
+                "{call:?}"
+            );
         }
         drop(db);
         db = Embedded::open(dir.path()).unwrap();
@@ -395,9 +450,11 @@ fn m1_withdrawn_keys_are_never_listed_again() {
         }
         // Also where another record lists one of them.
         assert_eq!(listed(&db), [(1, 1), (4, 3)], "reopened: {reopened}");
-        let seen = db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(2)).unwrap();
+        let seen =
+            db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(2)).unwrap();
         assert_eq!(seen.record, keyed(2, &[]));
-        let three = db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(3)).unwrap();
+        let three =
+            db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(3)).unwrap();
         assert_eq!(three.record, keyed(3, &[4]), "as other servers are told too");
         for keys in [&[2][..], &[3], &[5, 3]] {
             let refused = db.put_server(&keyed(2, keys), seen.revision);
@@ -412,7 +469,10 @@ fn m1_withdrawn_keys_are_never_listed_again() {
     let first = db.put_server(&keyed(1, &[1]), first).unwrap();
     // Removing a server withdraws its keys.
     db.remove_server(me, first).unwrap();
-    assert!(matches!(db.put_server(&keyed(1, &[1]), Revision(0)), Err(CellError::Withdrawn { .. })));
+    assert!(matches!(
+        db.put_server(&keyed(1, &[1]), Revision(0)),
+        Err(CellError::Withdrawn { .. })
+    ));
     db.put_server(&keyed(1, &[6]), Revision(0)).unwrap();
     assert_eq!(listed(&db), [(4, 3), (6, 1)]);
 }
@@ -422,7 +482,10 @@ fn m1_a_server_lists_few_keys_and_a_cell_few_servers() {
     let dir = tempfile::tempdir().unwrap();
     let db = Embedded::open(dir.path()).unwrap();
     for keys in [&[1, 1][..], &[1, 2, 3, 4, 5]] {
-        assert!(matches!(db.put_server(&keyed(1, keys), Revision(0)), Err(CellError::Misuse(_))), "{keys:?}");
+        assert!(
+            matches!(db.put_server(&keyed(1, keys), Revision(0)), Err(CellError::Misuse(_))),
+            "{keys:?}"
+        );
     }
     let mut last = Revision(0);
     for id in 1..=SERVERS_MAX {

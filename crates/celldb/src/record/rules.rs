@@ -46,13 +46,19 @@ struct MandateForm {
 
 /// # Errors
 /// `Misuse`: a session, which is nobody's to keep.
-pub(crate) fn encode_fence(key: &[u8], revision: Revision, fence: &Fence) -> Result<Vec<u8>, CellError> {
+pub(crate) fn encode_fence(
+    key: &[u8],
+    revision: Revision,
+    fence: &Fence,
+) -> Result<Vec<u8>, CellError> {
     let whom = match fence.whom {
         Whom::User(id) => WhomForm::User(id.0),
         Whom::Hosts { address, prefix } => WhomForm::Hosts { address, prefix },
         Whom::Token(number) => WhomForm::Token(format!("{number:032x}")),
         Whom::Client(ClientId(number)) => WhomForm::Client(format!("{number:032x}")),
-        Whom::Session(_) => return Err(CellError::Misuse("no fence of a session is kept".to_owned())),
+        Whom::Session(_) => {
+            return Err(CellError::Misuse("no fence of a session is kept".to_owned()));
+        }
     };
     let Fence { number, since, until, ref why, .. } = *fence;
     let form = FenceForm { number, whom, since, until, by: fence.by.0, why: why.clone() };
@@ -81,7 +87,12 @@ pub(crate) fn encode_mandate(key: &[u8], revision: Revision, mandate: &Mandate) 
         Realm::Server(server) => RealmForm::Server(IdForm(*server)),
         Realm::Partition(server, name) => RealmForm::Partition(IdForm(*server), name.clone()),
     };
-    let form = MandateForm { number: mandate.number, principal: mandate.principal.0, realm, by: mandate.by.0 };
+    let form = MandateForm {
+        number: mandate.number,
+        principal: mandate.principal.0,
+        realm,
+        by: mandate.by.0,
+    };
     encode(key, revision, form)
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use client::clock;
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revised, Revision,
-    ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall,
+    Revised, Revision, ServerId, WhichPrincipal,
 };
 
 use super::{RemoteCellDb, Result};
@@ -20,14 +20,20 @@ const CHANGES_MAX: u32 = 1000;
 impl Access for RemoteCellDb {
     fn principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>> {
         match self.look_up(CellCall::Principal { which: which.clone() }) {
-            Ok(Answer::Principals { mut principals, .. }) => Ok(principals.pop().map(|(principal, _)| principal)),
+            Ok(Answer::Principals { mut principals, .. }) => {
+                Ok(principals.pop().map(|(principal, _)| principal))
+            }
             Ok(_) => Err(CellError::Away(Fault::Invalid)),
             Err(Fault::NoPrincipal) => Ok(None),
             Err(fault) => Err(CellError::Away(fault)),
         }
     }
 
-    fn subdomain(&self, principal: PrincipalId, host: Option<IpAddr>) -> Result<(Revision, Vec<PrincipalId>)> {
+    fn subdomain(
+        &self,
+        principal: PrincipalId,
+        host: Option<IpAddr>,
+    ) -> Result<(Revision, Vec<PrincipalId>)> {
         match self.look_up(CellCall::Subdomain { principal, host }).map_err(CellError::Away)? {
             Answer::Subdomain { at, groups } => Ok((at, groups)),
             _ => Err(CellError::Away(Fault::Invalid)),
@@ -35,7 +41,8 @@ impl Access for RemoteCellDb {
     }
 
     fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
-        // Who is nobody in the cell and yet an administrator is the superuser here, as this server is there.
+        // Who is nobody in the cell and yet an administrator is the superuser here, as this server
+        // is there.
         let superuser = asker.principal == PrincipalId::ANONYMOUS && asker.cps.is_administrator();
         let on_behalf = (!superuser).then_some(asker.principal);
         self.call(Call::Pts { on_behalf, call: Box::new(call.clone()) })
@@ -49,7 +56,11 @@ impl Access for RemoteCellDb {
         Err(CellError::Away(Fault::Unsupported))
     }
 
-    fn auth_elsewhere(&self, behalf: Option<Behalf>, call: &AuthCall) -> Option<std::result::Result<Answer, Fault>> {
+    fn auth_elsewhere(
+        &self,
+        behalf: Option<Behalf>,
+        call: &AuthCall,
+    ) -> Option<std::result::Result<Answer, Fault>> {
         Some(self.call(Call::Auth { behalf, call: Box::new(call.clone()) }))
     }
 
@@ -61,7 +72,13 @@ impl Access for RemoteCellDb {
         self.ruled.rules()
     }
 
-    fn guard(&self, _me: ServerId, by: PrincipalId, _now: i64, call: &GuardCall) -> std::result::Result<Answer, Fault> {
+    fn guard(
+        &self,
+        _me: ServerId,
+        by: PrincipalId,
+        _now: i64,
+        call: &GuardCall,
+    ) -> std::result::Result<Answer, Fault> {
         self.call(Call::Guard { behalf: Some(by), call: Box::new(call.clone()) })
     }
 
@@ -94,14 +111,18 @@ impl Access for RemoteCellDb {
             let since = self.told.at();
             let asked = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
             let watched = self.watch(me, since, CHANGES_MAX as usize);
-            self.refused.store(watched == Err(CellError::Away(Fault::NotPermitted)), Ordering::Release);
+            self.refused
+                .store(watched == Err(CellError::Away(Fault::NotPermitted)), Ordering::Release);
             let Ok((at, changes)) = watched else { return };
-            let last =
-                changes.as_ref().filter(|changes| changes.len() == CHANGES_MAX as usize).and_then(|all| all.last());
+            let last = changes
+                .as_ref()
+                .filter(|changes| changes.len() == CHANGES_MAX as usize)
+                .and_then(|all| all.last());
             let more = last.is_some();
             // Of more than one answer holds, what comes behind it is asked for next.
             let at = last.map_or(at, |(revision, _)| *revision);
-            // To ask on is to say that this is in force, so rules are here before they are heard of.
+            // To ask on is to say that this is in force, so rules are here before they are heard
+            // of.
             if self.ruled.is_touched_by(changes.as_deref()) && !self.fetch_rules(at) {
                 return;
             }

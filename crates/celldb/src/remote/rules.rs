@@ -1,7 +1,11 @@
-//! The cell's rules, servers' keys among them, when another server has the database: all of them in memory, fetched whenever one changed, and in a file, so that a server that
-//! is started while it cannot reach the database lets nobody in whom it kept out before (`docs/spec/access.md`, *Fences*).
+//! The cell's rules, servers' keys among them, when another server has the database: all of them in
+//! memory, fetched whenever one changed, and in a file, so that a server that is started while it
+//! cannot reach the database lets nobody in whom it kept out before (`docs/spec/access.md`,
+//! *Fences*).
 //!
-//! The file: what it is, the revision, fences, mandates and servers' keys in records as answers have them, each with its length in front, and a checksum. It is whole or not there, and written before rules are in force.
+//! The file: what it is, the revision, fences, mandates and servers' keys in records as answers
+//! have them, each with its length in front, and a checksum. It is whole or not there, and written
+//! before rules are in force.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,8 +17,8 @@ use dafs::codec::{decode_answer_record, encode_answer_record};
 use guard::{Rules, ServerKeys};
 use parking_lot::RwLock;
 use types::{
-    Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revised, Revision, ServerId,
-    ServerInfo,
+    Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revised, Revision,
+    ServerId, ServerInfo,
 };
 
 use super::RemoteCellDb;
@@ -49,7 +53,8 @@ impl FetchedRules {
     /// Whether they may be others after these changes; `None`: of more than anybody remembers.
     pub fn is_touched_by(&self, changes: Option<&[(Revision, Changed)]>) -> bool {
         let is_rule = |changed: &Changed| matches!(changed, Changed::Rules | Changed::Server(_));
-        let of_rules = |all: &[(Revision, Changed)]| all.iter().any(|(_, changed)| is_rule(changed));
+        let of_rules =
+            |all: &[(Revision, Changed)]| all.iter().any(|(_, changed)| is_rule(changed));
         !self.fetched.load(Ordering::Acquire) || changes.is_none_or(of_rules)
     }
 
@@ -58,10 +63,16 @@ impl FetchedRules {
         match fs::read(&file) {
             Ok(bytes) => match decode(&bytes) {
                 Some((rules, revision)) => self.set(rules, revision),
-                None => tracing::error!(file = %file.display(), "the rules that were kept are damaged, and not used"),
+                None => {
+                    tracing::error!(file = %file.display(), "the rules that were kept are \
+                        damaged, and not used");
+                }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::error!(%error, file = %file.display(), "the rules that were kept cannot be read"),
+            Err(error) => {
+                tracing::error!(%error, file = %file.display(), "the rules that were kept cannot \
+                    be read");
+            }
         }
         self.file = Some(file);
     }
@@ -71,7 +82,8 @@ impl FetchedRules {
         if let Some(file) = &self.file
             && let Err(error) = keep(file, &encode(&rules, revision))
         {
-            tracing::error!(%error, file = %file.display(), "the cell's rules cannot be kept for a start without the database");
+            tracing::error!(%error, file = %file.display(), "the cell's rules cannot be kept for \
+                a start without the database");
         }
         self.set(rules, revision);
         self.fetched.store(true, Ordering::Release);
@@ -86,11 +98,12 @@ impl FetchedRules {
 }
 
 impl RemoteCellDb {
-    /// Fetches all rules, as they are after revision `at` or later; false: the database cannot be asked.
+    /// Fetches all rules, as they are after revision `at` or later; false: the database cannot be
+    /// asked.
     pub(super) fn fetch_rules(&self, at: Revision) -> bool {
-        let fetched = self
-            .all_fences()
-            .and_then(|fences| Ok(Rules { fences, mandates: self.all_mandates()?, servers: self.all_server_keys()? }));
+        let fetched = self.all_fences().and_then(|fences| {
+            Ok(Rules { fences, mandates: self.all_mandates()?, servers: self.all_server_keys()? })
+        });
         match fetched {
             Ok(rules) => {
                 self.ruled.renew(rules, at);
@@ -107,7 +120,9 @@ impl RemoteCellDb {
         let mut all: Vec<Fence> = Vec::new();
         loop {
             let after = all.last().map_or(0, |fence| fence.number);
-            let Answer::Fences { fences, end } = self.rules_call(GuardCall::Fences { after, max: AT_ONCE })? else {
+            let Answer::Fences { fences, end } =
+                self.rules_call(GuardCall::Fences { after, max: AT_ONCE })?
+            else {
                 return Err(Fault::Invalid);
             };
             let empty = fences.is_empty();
@@ -122,7 +137,8 @@ impl RemoteCellDb {
         let mut all: Vec<Mandate> = Vec::new();
         loop {
             let after = all.last().map_or(0, |mandate| mandate.number);
-            let Answer::Mandates { mandates, end } = self.rules_call(GuardCall::Mandates { after, max: AT_ONCE })?
+            let Answer::Mandates { mandates, end } =
+                self.rules_call(GuardCall::Mandates { after, max: AT_ONCE })?
             else {
                 return Err(Fault::Invalid);
             };
@@ -147,9 +163,16 @@ impl RemoteCellDb {
 }
 
 fn encode(rules: &Rules, revision: Revision) -> Vec<u8> {
-    let fences = rules.fences.chunks(IN_RECORD).map(|part| Answer::Fences { fences: part.to_vec(), end: true });
-    let mandates = rules.mandates.chunks(IN_RECORD).map(|part| Answer::Mandates { mandates: part.to_vec(), end: true });
-    let servers = rules.servers.iter().map(|(key, server)| Answer::Servers(vec![key_record(key, server)]));
+    let fences = rules
+        .fences
+        .chunks(IN_RECORD)
+        .map(|part| Answer::Fences { fences: part.to_vec(), end: true });
+    let mandates = rules
+        .mandates
+        .chunks(IN_RECORD)
+        .map(|part| Answer::Mandates { mandates: part.to_vec(), end: true });
+    let servers =
+        rules.servers.iter().map(|(key, server)| Answer::Servers(vec![key_record(key, server)]));
     let mut bytes = [MAGIC, &revision.0.to_le_bytes()].concat();
     for answer in fences.chain(mandates).chain(servers) {
         let record = encode_answer_record(&answer);
@@ -216,9 +239,15 @@ mod tests {
             by: PrincipalId(2),
         };
         let realm = || Realm::Volumes("home.*".to_owned());
-        let mandate = |number| Mandate { number, principal: PrincipalId(7), realm: realm(), by: PrincipalId(2) };
-        let servers: Vec<_> =
-            (1..=count).map(|n| key_record(KeyPrint([n as u8; 32]), ServerId(n.into())).record).collect();
+        let mandate = |number| Mandate {
+            number,
+            principal: PrincipalId(7),
+            realm: realm(),
+            by: PrincipalId(2),
+        };
+        let servers: Vec<_> = (1..=count)
+            .map(|n| key_record(KeyPrint([n as u8; 32]), ServerId(n.into())).record)
+            .collect();
         Rules {
             fences: (1..=count).map(fence).collect(),
             mandates: (1..=count).map(mandate).collect(),

@@ -36,8 +36,12 @@ impl PrincipalChanges {
         let mut remembered = self.changes.lock();
         match changes {
             Some(changes) => {
-                let of_principals = |changed: &Changed| matches!(changed, Changed::Principal(_) | Changed::Principals);
-                remembered.changes.extend(changes.into_iter().filter(|(_, changed)| of_principals(changed)));
+                let of_principals = |changed: &Changed| {
+                    matches!(changed, Changed::Principal(_) | Changed::Principals)
+                };
+                remembered
+                    .changes
+                    .extend(changes.into_iter().filter(|(_, changed)| of_principals(changed)));
             }
             None => {
                 remembered.changes.clear();
@@ -69,7 +73,10 @@ mod tests {
     fn what_is_forgotten_is_said_to_be() {
         let told = PrincipalChanges::default();
         let change = |n: usize| (Revision(n as u64), Changed::Principal(PrincipalId(n as i32)));
-        told.hear(Revision(3), Some(vec![change(2), (Revision(3), Changed::Group(types::VolumeId(1)))]));
+        told.hear(
+            Revision(3),
+            Some(vec![change(2), (Revision(3), Changed::Group(types::VolumeId(1)))]),
+        );
         assert_eq!(told.news(Revision(0)), (Revision(3), Some(vec![change(2)])));
         assert_eq!(told.news(Revision(2)), (Revision(3), Some(vec![])));
         let last = REMEMBERED_MAX + 4;

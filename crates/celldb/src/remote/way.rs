@@ -1,9 +1,10 @@
-//! The way to the server that has the cell's database: a session, and what is done while there is none.
+//! The way to the server that has the cell's database: a session, and what is done while there is
+//! none.
 //!
-//! No lock is held while anybody connects or calls. The first asker has a thread connect, and waits with
-//! those that come meanwhile for this one attempt. Once a connection or a call has failed the way is
-//! *broken*: requests fail at once, and one thread in the background tries until it stands again. So a
-//! silent server costs an asker one wait at most, and later ones none.
+//! No lock is held while anybody connects or calls. The first asker has a thread connect, and waits
+//! with those that come meanwhile for this one attempt. Once a connection or a call has failed the
+//! way is *broken*: requests fail at once, and one thread in the background tries until it stands
+//! again. So a silent server costs an asker one wait at most, and later ones none.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -45,7 +46,13 @@ enum Line {
 
 impl Way {
     pub fn to(endpoint: Endpoint, options: ClientOptions, patience: Patience) -> Arc<Way> {
-        Arc::new(Way { endpoint, options, patience, line: Mutex::new(Line::Idle), changed: Condvar::new() })
+        Arc::new(Way {
+            endpoint,
+            options,
+            patience,
+            line: Mutex::new(Line::Idle),
+            changed: Condvar::new(),
+        })
     }
 
     /// Calls; `CellAway` if the server cannot be asked.
@@ -67,7 +74,8 @@ impl Way {
         let mut line = self.line.lock();
         let Line::Open(old) = &*line else { return };
         let old = Arc::clone(old);
-        let connecting = self.connect_beside(Some(old), Duration::ZERO, Line::Connecting(Instant::now()));
+        let connecting =
+            self.connect_beside(Some(old), Duration::ZERO, Line::Connecting(Instant::now()));
         *line = connecting.unwrap_or(Line::Idle);
     }
 
@@ -83,7 +91,13 @@ impl Way {
                         return Err(Fault::CellAway);
                     }
                 }
-                Line::Idle => *line = self.connect_beside(None, Duration::ZERO, Line::Connecting(Instant::now()))?,
+                Line::Idle => {
+                    *line = self.connect_beside(
+                        None,
+                        Duration::ZERO,
+                        Line::Connecting(Instant::now()),
+                    )?;
+                }
             }
         }
     }
@@ -113,15 +127,24 @@ impl Way {
             requests that need it are refused until it answers");
     }
 
-    /// A thread connects from now on, since an attempt may take longer than anybody should wait. It ends
-    /// the old session too, for the same reason.
-    fn connect_beside(self: &Arc<Self>, old: Option<Arc<Session>>, pause: Duration, line: Line) -> Result<Line, Fault> {
+    /// A thread connects from now on, since an attempt may take longer than anybody should wait. It
+    /// ends the old session too, for the same reason.
+    fn connect_beside(
+        self: &Arc<Self>,
+        old: Option<Arc<Session>>,
+        pause: Duration,
+        line: Line,
+    ) -> Result<Line, Fault> {
         let way = Arc::downgrade(self);
         let name = "cell-connect".into();
-        match std::thread::Builder::new().name(name).spawn(move || connect_until_it_stands(&way, old, pause)) {
+        match std::thread::Builder::new()
+            .name(name)
+            .spawn(move || connect_until_it_stands(&way, old, pause))
+        {
             Ok(_) => Ok(line),
             Err(error) => {
-                tracing::error!(%error, "no thread to reach the server of the cell's database with");
+                tracing::error!(%error, "no thread to reach the server of the cell's database \
+                    with");
                 Err(Fault::CellAway)
             }
         }
@@ -140,7 +163,8 @@ fn connect_until_it_stands(way: &Weak<Way>, mut old: Option<Arc<Session>>, mut p
         match connected {
             Ok(session) => {
                 if matches!(*line, Line::Broken) {
-                    tracing::info!(endpoint = %way.endpoint, "the server of the cell's database can be asked again");
+                    tracing::info!(endpoint = %way.endpoint, "the server of the cell's database \
+                        can be asked again");
                 }
                 *line = Line::Open(Arc::new(session));
             }

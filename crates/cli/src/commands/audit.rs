@@ -1,4 +1,5 @@
-//! `rialto audit`: what the server of a cell's directory wrote down of who did what, and whether that is as it was written.
+//! `rialto audit`: what the server of a cell's directory wrote down of who did what, and whether
+//! that is as it was written.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,8 @@ EXIT CODES
 pub struct Audit {
     #[command(subcommand)]
     verb: Verb,
-    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
+    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or
+    /// ~/.local/share]
     #[arg(long, value_name = "DIR", global = true)]
     dir: Option<PathBuf>,
     /// JSON: one value for each line of the answer.
@@ -52,9 +54,8 @@ enum Verb {
 
 /// Shows events, the oldest first.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "EXAMPLES\n    rialto audit show --since 1d\n    rialto audit show --who 10.1.2.3 --result denied --json"
-)]
+#[command(after_help = "EXAMPLES\n    rialto audit show --since 1d\n    rialto audit show --who \
+        10.1.2.3 --result denied --json")]
 struct Show {
     /// Of the last time, such as 90s, 15m, 1h or 7d.
     #[arg(long, value_name = "TIME", value_parser = super::rules::seconds)]
@@ -62,7 +63,8 @@ struct Show {
     /// Of somebody: a name, a principal's number, a uid, an address, or the number of a token.
     #[arg(long, value_name = "WHO")]
     who: Option<String>,
-    /// Of a request, such as auth.Password, or of a kind: administration, authentication, denied, 'access list', fence.
+    /// Of a request, such as auth.Password, or of a kind: administration, authentication, denied,
+    /// 'access list', fence.
     #[arg(long, value_name = "REQUEST")]
     request: Option<String>,
     /// With this in the result: 'done', or a part of the refusal.
@@ -76,7 +78,8 @@ struct Show {
 /// elsewhere.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "EXAMPLES\n    rialto audit verify\n    rialto audit verify --head \"$(cat /mnt/usb/head)\" --json"
+    after_help = "EXAMPLES\n    rialto audit verify\n    rialto audit verify --head \"$(cat \
+        /mnt/usb/head)\" --json"
 )]
 struct Verify {
     /// What 'rialto audit head' said at some time: the log must still have that line. Any number of
@@ -87,12 +90,19 @@ struct Verify {
 
 /// Prints the hash of the log's last line, which proves it and all lines before it.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto audit head | ssh elsewhere 'cat >> heads'\n    rialto audit head --json")]
+#[command(
+    after_help = "EXAMPLES\n    rialto audit head | ssh elsewhere 'cat >> heads'\n    rialto \
+        audit head --json"
+)]
 struct Head {}
 
 fn hash(text: &str) -> Result<String, String> {
     let sound = text.len() == NO_HASH.len() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if sound { Ok(text.to_ascii_lowercase()) } else { Err("a hash has 64 hexadecimal digits".to_owned()) }
+    if sound {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("a hash has 64 hexadecimal digits".to_owned())
+    }
 }
 
 impl Audit {
@@ -106,10 +116,12 @@ impl Audit {
     }
 
     fn head(&self, dir: &Path) -> Result<ExitCode, Failure> {
-        let head = server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
+        let head =
+            server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
         let head = head.ok_or_else(|| {
-            Failure::new(format!("reading the head in {}", dir.display()), "there is none")
-                .mend("the server writes one with its first line; 'rialto audit verify' looks at the log")
+            Failure::new(format!("reading the head in {}", dir.display()), "there is none").mend(
+                "the server writes one with its first line; 'rialto audit verify' looks at the log",
+            )
         })?;
         if self.json {
             show::json(&head);
@@ -120,13 +132,19 @@ impl Audit {
     }
 
     fn show(&self, dir: &Path, wanted: &Show) -> Result<ExitCode, Failure> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-        let since = wanted.since.map_or(0, |secs| now.saturating_sub_unsigned(secs.saturating_mul(1000)));
-        let (who, request, result) = (wanted.who.as_deref(), wanted.request.as_deref(), wanted.result.as_deref());
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as i64);
+        let since =
+            wanted.since.map_or(0, |secs| now.saturating_sub_unsigned(secs.saturating_mul(1000)));
+        let (who, request, result) =
+            (wanted.who.as_deref(), wanted.request.as_deref(), wanted.result.as_deref());
         let mut rows = Vec::new();
         for (_, bytes) in read(dir)? {
             for line in bytes.split(|byte| *byte == b'\n') {
-                let Ok(AuditLine { what: AuditBody::Event(event), .. }) = serde_json::from_slice(line) else {
+                let Ok(AuditLine { what: AuditBody::Event(event), .. }) =
+                    serde_json::from_slice(line)
+                else {
                     continue;
                 };
                 if event.time < since || !audit_matches(&event, who, request, result) {
@@ -144,18 +162,27 @@ impl Audit {
 
     fn verify(&self, dir: &Path, kept: &[String]) -> Result<ExitCode, Failure> {
         // First, as a server that runs goes on writing.
-        let head = server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
+        let head =
+            server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
         let files = read(dir)?;
-        let mut check = audit_check(files.iter().map(|(number, bytes)| (*number, &bytes[..])), head.as_ref());
+        let mut check =
+            audit_check(files.iter().map(|(number, bytes)| (*number, &bytes[..])), head.as_ref());
         let oldest = files.front().map_or(0, |(number, _)| *number);
-        check.wrong.extend(audit_missing(files.iter().map(|(_, bytes)| &bytes[..]), kept).into_iter().map(|hash| {
-            let old = if oldest > 1 {
-                format!(", or was in a file before {oldest}, which are not kept")
-            } else {
-                String::new()
-            };
-            format!("no line has the hash {hash}: it, or a line before it, was changed or taken away{old}")
-        }));
+        check
+            .wrong
+            .extend(audit_missing(files.iter().map(|(_, bytes)| &bytes[..]), kept).into_iter().map(
+            |hash| {
+                let old = if oldest > 1 {
+                    format!(", or was in a file before {oldest}, which are not kept")
+                } else {
+                    String::new()
+                };
+                format!(
+                    "no line has the hash {hash}: it, or a line before it, was changed or taken \
+                away{old}"
+                )
+            },
+        ));
         if self.json {
             show::json(&serde_json::json!({
                 "files": files.len(), "lines": check.lines, "torn": check.torn, "lost": check.lost,
@@ -172,7 +199,8 @@ impl Audit {
             );
             if check.behind > 0 {
                 println!(
-                    "{} lines behind the head: a server that runs or was killed wrote them, or somebody added them",
+                    "{} lines behind the head: a server that runs or was killed wrote them, or \
+                        somebody added them",
                     check.behind
                 );
             }
@@ -199,7 +227,9 @@ fn read(dir: &Path) -> Result<VecDeque<(u64, Vec<u8>)>, Failure> {
 
 fn row(event: &AuditEvent) -> Vec<String> {
     let number = event.principal.map(|id| id.to_string());
-    let uid = event.uid.map(|uid| if uid == 0 { "the superuser".to_owned() } else { format!("uid {uid}") });
+    let uid = event
+        .uid
+        .map(|uid| if uid == 0 { "the superuser".to_owned() } else { format!("uid {uid}") });
     let who = event.name.clone().or(number).or(uid).unwrap_or_else(|| "nobody".to_owned());
     let more = if event.more > 0 { format!(" (and {} more)", event.more) } else { String::new() };
     vec![

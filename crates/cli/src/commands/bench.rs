@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Helper, Missing, BenchOrder, Scenario};
+use bench::{BenchOrder, Helper, Missing, Scenario};
 use clap::Args;
 use local::failure::Failure;
 
@@ -64,29 +64,34 @@ pub struct Bench {
     /// Rounds [default: 5, with --quick 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
-    /// Where to measure: the disk below this directory is the native side [default: rialto-bench below $XDG_CACHE_HOME or ~/.cache]
+    /// Where to measure: the disk below this directory is the native side [default: rialto-bench
+    /// below $XDG_CACHE_HOME or ~/.cache]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Compare with this program too (libfuse's passthrough_ll; bench/peers/passthrough.sh builds it), or with this directory, which
-    /// others mounted; may be given several times.
+    /// Compare with this program too (libfuse's passthrough_ll; bench/peers/passthrough.sh builds
+    /// it), or with this directory, which others mounted; may be given several times.
     #[arg(long, value_name = "PROGRAM|DIR")]
     against: Vec<PathBuf>,
-    /// Compare with this file system too, set up by its script in bench/peers; may be given several times.
+    /// Compare with this file system too, set up by its script in bench/peers; may be given several
+    /// times.
     #[arg(long, value_name = "NAME")]
     peer: Vec<String>,
     /// Where the scripts of peers are [default: bench/peers here or above]
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
-    /// Compare with the same mount without what is below it (mount), or without wire, server and disk (server).
+    /// Compare with the same mount without what is below it (mount), or without wire, server and
+    /// disk (server).
     #[arg(long, value_name = "LAYER")]
     null: Vec<Missing>,
-    /// Measure on an ext4 of its own, in a file below --dir [default where the disk waits for TRIM on every removal, as root]
+    /// Measure on an ext4 of its own, in a file below --dir [default where the disk waits for TRIM
+    /// on every removal, as root]
     #[arg(long = "loop", overrides_with = "no_loop")]
     on_loop: bool,
     /// Measure on the disk as it is.
     #[arg(long)]
     no_loop: bool,
-    /// How long a peer may take for one scenario in one round, or to have its files prepared; then it is left out of that scenario.
+    /// How long a peer may take for one scenario in one round, or to have its files prepared; then
+    /// it is left out of that scenario.
     #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// Do not count system calls and FUSE requests, which takes one more round.
@@ -98,7 +103,8 @@ pub struct Bench {
     /// Measure this directory, which is mounted already, in place of a cell of its own.
     #[arg(long, value_name = "DIR")]
     on: Option<PathBuf>,
-    /// Instead of comparing, record where the mount and the server spend their time, with perf, into files in this directory.
+    /// Instead of comparing, record where the mount and the server spend their time, with perf,
+    /// into files in this directory.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["against", "peer", "null", "results", "on"])]
     profile: Option<PathBuf>,
     /// Remove what measurements below --dir left that were killed.

@@ -16,7 +16,8 @@ use types::{Answer, Call, Caller, Fault, PrincipalId, PtsCall, RequestIdentity, 
 /// has what a command takes beside.
 #[derive(clap::Args, Debug)]
 pub struct CellOptions<N: clap::Args = (), M: clap::Args = ()> {
-    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
+    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or
+    /// ~/.local/share]
     #[arg(long, value_name = "DIR", global = true)]
     pub dir: Option<PathBuf>,
     #[command(flatten)]
@@ -26,7 +27,8 @@ pub struct CellOptions<N: clap::Args = (), M: clap::Args = ()> {
     pub json: bool,
     #[command(flatten)]
     pub more: M,
-    /// Ask as the user with this uid, as somebody who has the server's socket may, and not as the superuser.
+    /// Ask as the user with this uid, as somebody who has the server's socket may, and not as the
+    /// superuser.
     #[arg(long, value_name = "UID", global = true)]
     pub as_uid: Option<u32>,
 }
@@ -83,9 +85,11 @@ impl CellClient {
         let cell = Where { dir: options.dir.clone(), clear: false }.cell()?;
         if let Some(name) = options.name.cell().filter(|name| *name != cell.config.name) {
             let why = format!("{} holds the cell {}", cell.dir().display(), cell.config.name);
-            return Err(Failure::new(format!("finding the cell {name}"), why).mend("name its directory with --dir"));
+            return Err(Failure::new(format!("finding the cell {name}"), why)
+                .mend("name its directory with --dir"));
         }
-        let asking = Asking::within(Endpoint::Unix(cell.socket()), ClientOptions::default(), patience)?;
+        let asking =
+            Asking::within(Endpoint::Unix(cell.socket()), ClientOptions::default(), patience)?;
         let caller = match options.as_uid {
             Some(uid) => Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED },
             None => Caller::ROOT,
@@ -135,7 +139,9 @@ impl CellClient {
         ids.dedup();
         let mut known = Vec::new();
         for some in ids.chunks(PRINCIPALS_MAX) {
-            let Answer::Names { names, .. } = self.ask_pts(doing, PtsCall::Names { ids: some.to_vec() })? else {
+            let Answer::Names { names, .. } =
+                self.ask_pts(doing, PtsCall::Names { ids: some.to_vec() })?
+            else {
                 return Err(odd(doing));
             };
             known.extend(names);
@@ -146,5 +152,6 @@ impl CellClient {
 
 /// The failure of an answer that does not belong to its call.
 pub fn odd(doing: &str) -> Failure {
-    Failure::new(doing, "the server answered something else").mend("see whether it has the same version")
+    Failure::new(doing, "the server answered something else")
+        .mend("see whether it has the same version")
 }

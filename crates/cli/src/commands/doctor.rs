@@ -67,7 +67,8 @@ fn scrub_findings(cell: Option<&CellDir>) -> Result<Vec<Finding>, Failure> {
         return Ok(Vec::new());
     };
     let pid_file = cell.server_pid_file();
-    let server = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))?;
+    let server =
+        Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))?;
     let scrubbed = scrub(cell, server.is_some())?;
     if scrubbed.findings.is_empty() {
         return Ok(vec![Finding::ok(CHECK, format!("{}: nothing is damaged", scrubbed.checked))]);
@@ -98,7 +99,9 @@ mod tests {
     #[test]
     fn a_whole_partition_without_a_server_is_scrubbed_by_ourselves() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        let cell =
+            CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default())
+                .unwrap();
         assert_eq!(scrub_findings(Some(&cell)).unwrap(), []);
         let config = PartitionConfig { server: "test".into() };
         drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());

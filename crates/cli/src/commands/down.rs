@@ -53,7 +53,11 @@ impl Down {
         let serves = is_served(&cell)?;
         let mut left = 0;
         for at in with_default(points, &cell) {
-            left += usize::from(!self.unmount_one(&cell, &at, if serves { FAREWELL } else { FAREWELL_ALONE }));
+            left += usize::from(!self.unmount_one(
+                &cell,
+                &at,
+                if serves { FAREWELL } else { FAREWELL_ALONE },
+            ));
         }
         if left > 0 {
             eprintln!("rialto down: {}", if serves { SERVER_STAYS } else { SERVER_AWAY });
@@ -70,7 +74,8 @@ impl Down {
             Ok(UnmountOutcome::WasNotThere) => {}
             Ok(UnmountOutcome::StillWorking(pid)) => {
                 eprintln!(
-                    "rialto down: {} is unmounted, but process {pid} still has changes for the server",
+                    "rialto down: {} is unmounted, but process {pid} still has changes for the \
+                        server",
                     at.display()
                 );
                 return false;
@@ -95,7 +100,9 @@ fn with_default(mut points: Vec<PathBuf>, cell: &CellDir) -> Vec<PathBuf> {
 }
 
 fn is_served(cell: &CellDir) -> Result<bool, Failure> {
-    Ok(Process::recorded(&cell.server_pid_file()).doing(|| "looking for the server".to_owned())?.is_some())
+    Ok(Process::recorded(&cell.server_pid_file())
+        .doing(|| "looking for the server".to_owned())?
+        .is_some())
 }
 
 fn stop_server(cell: &CellDir) -> Result<(), Failure> {
@@ -109,10 +116,18 @@ fn stop_server(cell: &CellDir) -> Result<(), Failure> {
     let ended = server.wait_for_end(SERVER_FAREWELL).doing(what)?;
     drop(progress);
     if ended {
-        println!("stopped the server of {}; its data stays in {}", cell.config.name, cell.dir().display());
+        println!(
+            "stopped the server of {}; its data stays in {}",
+            cell.config.name,
+            cell.dir().display()
+        );
         return Ok(());
     }
-    let why = format!("process {} has not ended within {} seconds", server.pid, SERVER_FAREWELL.as_secs());
+    let why = format!(
+        "process {} has not ended within {} seconds",
+        server.pid,
+        SERVER_FAREWELL.as_secs()
+    );
     let log = cell.server_log();
     Err(Failure::new(what(), why).mend(format!(
         "its log is {}; 'kill -9 {}' loses nothing that was synced",

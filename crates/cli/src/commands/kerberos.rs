@@ -1,8 +1,10 @@
 //! The user's side of a login with a Kerberos ticket, and the next one before the token ends.
 //!
-//! The tickets are the user's: only a process of his reads his credential cache, makes the request and looks at the reply. The mount gives it the key that the token will be
-//! bound to, and carries both (`mount/logins.rs`). When the token is about to end the mount runs the same command once more in the user's name, with the
-//! credential cache of then, where in the tree he did it, and in the name space of his session if he was in one (`nsenter`).
+//! The tickets are the user's: only a process of his reads his credential cache, makes the request
+//! and looks at the reply. The mount gives it the key that the token will be bound to, and carries
+//! both (`mount/logins.rs`). When the token is about to end the mount runs the same command once
+//! more in the user's name, with the credential cache of then, where in the tree he did it, and in
+//! the name space of his session if he was in one (`nsenter`).
 
 use std::env;
 use std::ffi::OsString;
@@ -37,7 +39,8 @@ struct Offer {
     reply: Option<String>,
 }
 
-/// Shows the cell whose tree has `place` a ticket for `service`, or for those that cells usually are.
+/// Shows the cell whose tree has `place` a ticket for `service`, or for those that cells usually
+/// are.
 pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let what = "logging in with a Kerberos ticket";
     let offer: Offer = tree::ask_json(place, ATTRIBUTE, what)?;
@@ -46,20 +49,28 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let (service, ticket) = ticket(place, service, &client)?;
     let cache = env::var(CACHE).unwrap_or_default();
     let at = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
-    let mut said = json!({ "cache": cache, "service": service, "place": at.to_str() }).to_string().into_bytes();
+    let mut said = json!({ "cache": cache, "service": service, "place": at.to_str() })
+        .to_string()
+        .into_bytes();
     said.push(b'\n');
     said.extend_from_slice(&ticket.request);
-    rustix::fs::setxattr(place, ATTRIBUTE, &said, XattrFlags::empty()).map_err(|error| refused(what, error))?;
+    rustix::fs::setxattr(place, ATTRIBUTE, &said, XattrFlags::empty())
+        .map_err(|error| refused(what, error))?;
     let Offer { reply, .. } = tree::ask_json(place, ATTRIBUTE, what)?;
     let reply = reply.as_deref().and_then(unhex).unwrap_or_default();
     ticket.check(&reply).map_err(|error| {
         // Whoever took the ticket is not the service that it is for.
         let _ = tree::set(place, "system.rialto.logout", "now");
-        Failure::new(what, format!("who answered is not {service}: {error}")).mend("tell the cell's administrators")
+        Failure::new(what, format!("who answered is not {service}: {error}"))
+            .mend("tell the cell's administrators")
     })
 }
 
-fn ticket(place: &Path, service: Option<&str>, client: &[u8; 32]) -> Result<(String, PendingTicket), Failure> {
+fn ticket(
+    place: &Path,
+    service: Option<&str>,
+    client: &[u8; 32],
+) -> Result<(String, PendingTicket), Failure> {
     if let Some(service) = service {
         return Ok((service.to_owned(), PendingTicket::new(service, client).map_err(no_ticket)?));
     }
@@ -68,20 +79,25 @@ fn ticket(place: &Path, service: Option<&str>, client: &[u8; 32]) -> Result<(Str
     match PendingTicket::new(&ours, client) {
         Ok(ticket) => Ok((ours, ticket)),
         // What is wrong with the first is wrong with both, or it is that there is only the other.
-        Err(error) => PendingTicket::new(&afs, client).map(|ticket| (afs, ticket)).map_err(|_| no_ticket(error)),
+        Err(error) => PendingTicket::new(&afs, client)
+            .map(|ticket| (afs, ticket))
+            .map_err(|_| no_ticket(error)),
     }
 }
 
 fn no_ticket(error: KerberosError) -> Failure {
-    Failure::new("getting a Kerberos ticket for the cell", error)
-        .mend("'klist' shows your tickets, 'kinit' gets one; --service names what the cell is called in its realm")
+    Failure::new("getting a Kerberos ticket for the cell", error).mend(
+        "'klist' shows your tickets, 'kinit' gets one; --service names what the cell is \
+            called in its realm",
+    )
 }
 
 fn refused(what: &str, error: Errno) -> Failure {
     let (why, mend) = match error {
-        Errno::ACCESS => {
-            ("the cell does not take the ticket", "the log of its server says why: its keytab, clocks, a locked user")
-        }
+        Errno::ACCESS => (
+            "the cell does not take the ticket",
+            "the log of its server says why: its keytab, clocks, a locked user",
+        ),
         Errno::INVAL => (
             "the cell knows no such user",
             "'rialto pts createuser' makes one, and create = true in cell.toml all; those of another realm after \
@@ -89,11 +105,13 @@ fn refused(what: &str, error: Errno) -> Failure {
         ),
         Errno::DQUOT => (
             "the cell makes no more users of your realm",
-            "an administrator allows N more with 'rialto pts setfields system:authuser@REALM -groupquota N'",
+            "an administrator allows N more with 'rialto pts setfields system:authuser@REALM \
+                -groupquota N'",
         ),
-        Errno::OPNOTSUPP => {
-            ("this tree or its server takes no tickets", "[kerberos] in cell.toml names the server's keytab")
-        }
+        Errno::OPNOTSUPP => (
+            "this tree or its server takes no tickets",
+            "[kerberos] in cell.toml names the server's keytab",
+        ),
         Errno::STALE => ("another login was quicker", "try again"),
         error => return Failure::new(what, std::io::Error::from(error)),
     };
@@ -107,20 +125,29 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 
 /// Renews the ticket, if it can be: a newer one may be there anyway, so nothing comes of a failure.
 pub fn renew_ticket() {
-    let kinit =
-        Command::new("kinit").arg("-R").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let kinit = Command::new("kinit")
+        .arg("-R")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     tracing::debug!(?kinit, "renewing the ticket");
 }
 
 /// Has all of them log in again to the tree at `at`, each in a process of his own.
 pub fn log_in_again(sources: &[TicketSource], at: &Path) {
-    let running: Vec<_> = sources.iter().filter_map(|source| Some((source, start(source, at)?))).collect();
+    let running: Vec<_> =
+        sources.iter().filter_map(|source| Some((source, start(source, at)?))).collect();
     let until = Instant::now() + TIMEOUT;
     for (source, child) in running {
         if wait(child, until) {
             tracing::info!(uid = source.uid, "a newer ticket made a newer token");
         } else {
-            tracing::warn!(uid = source.uid, cache = source.cache, "no newer ticket, so the token will end");
+            tracing::warn!(
+                uid = source.uid,
+                cache = source.cache,
+                "no newer ticket, so the token will end"
+            );
         }
     }
 }
@@ -135,20 +162,31 @@ fn start(source: &TicketSource, at: &Path) -> Option<Child> {
         Some(name_space) => within(name_space, source)?,
     };
     let place = source.place.as_deref().map(Path::new).filter(|place| place.is_absolute());
-    command.args(["login", "--kerberos", "--renew", "--service", &source.service, "--path"]).arg(place.unwrap_or(at));
+    command
+        .args(["login", "--kerberos", "--renew", "--service", &source.service, "--path"])
+        .arg(place.unwrap_or(at));
     let kept = |name: &str| env::var_os(name).map(|value| (OsString::from(name), value));
     command.env_clear().envs([CONFIG, "PATH"].into_iter().filter_map(kept));
     if !source.cache.is_empty() {
         command.env(CACHE, &source.cache);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().inspect_err(|error| tracing::warn!(uid = source.uid, %error, "no process to log in again")).ok()
+    command
+        .spawn()
+        .inspect_err(|error| tracing::warn!(uid = source.uid, %error, "no process to log in again"))
+        .ok()
 }
 
-/// This program, in a session that has a process yet. What made the session a user name space is entered as its user could; root's by root.
+/// This program, in a session that has a process yet. What made the session a user name space is
+/// entered as its user could; root's by root.
 fn within(name_space: u64, source: &TicketSource) -> Option<Command> {
-    let number = |process: &str, kind: &str| Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino());
-    let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let number = |process: &str, kind: &str| {
+        Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino())
+    };
+    let processes = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
     let mut numbers = processes.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
     let process = numbers.find(|process| number(process, "mnt") == Some(name_space))?;
     let mut command = Command::new("nsenter");

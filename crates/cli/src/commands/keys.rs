@@ -1,4 +1,5 @@
-//! `rialto keys`: the keys of a server of a cell, and newer ones. They are files below its directory (`crates/keys`); who may write there needs nobody's leave.
+//! `rialto keys`: the keys of a server of a cell, and newer ones. They are files below its
+//! directory (`crates/keys`); who may write there needs nobody's leave.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -84,7 +85,10 @@ enum Verb {
         place: Where,
     },
     /// Withdraws the keys by which the other servers of the cell know a server.
-    #[command(after_help = "EXAMPLES\n    rialto keys withdraw afs2\n    rialto vos listaddrs --json | jq .keys")]
+    #[command(
+        after_help = "EXAMPLES\n    rialto keys withdraw afs2\n    rialto vos listaddrs --json | \
+            jq .keys"
+    )]
     Withdraw {
         /// Its name, or its id: 'rialto vos listaddrs -printuuid' has them.
         server: String,
@@ -127,7 +131,8 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
     let authorities: Vec<String> =
         cell.keys().fingerprints().unwrap_or_default().iter().map(ToString::to_string).collect();
     let authority = authorities.first();
-    let server = cell.keys().shown().ok().and_then(|shown| shown.key_print()).map(|key| key.to_string());
+    let server =
+        cell.keys().shown().ok().and_then(|shown| shown.key_print()).map(|key| key.to_string());
     let next = cell.keys().next_key().doing(what)?.map(|key| key.to_string());
     if json {
         let before = authorities.get(1..);
@@ -152,16 +157,19 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
     );
     authorities.iter().skip(1).for_each(|print| println!("before it:  {print}"));
     server.iter().for_each(|key| println!("server:     {key}"));
-    next.iter().for_each(|key| println!("next:       {key}, shown when the cell's database lists it"));
+    next.iter()
+        .for_each(|key| println!("next:       {key}, shown when the cell's database lists it"));
     Ok(())
 }
 
 fn retire(cell: &CellDir) -> Result<(), Failure> {
-    let ended = cell.keys().retire().doing(|| "ending authorities before the present one".to_owned())?;
+    let ended =
+        cell.keys().retire().doing(|| "ending authorities before the present one".to_owned())?;
     match ended {
         0 => println!("there is one authority alone"),
         ended => println!(
-            "{ended} before the present one count no more, here within {} s: clients that have not connected since must be told of the present one",
+            "{ended} before the present one count no more, here within {} s: clients that have \
+                not connected since must be told of the present one",
             POLL_INTERVAL.as_secs()
         ),
     }
@@ -172,16 +180,22 @@ fn withdraw(name: &str, options: &CellOptions) -> Result<ExitCode, Failure> {
     let client = RulesClient::open(options)?;
     let server = client.server(name)?;
     let doing = format!("withdrawing the keys of {name}");
-    let Answer::Enforced { number, missing } = client.ask(&doing, GuardCall::WithdrawKeys { server })? else {
+    let Answer::Enforced { number, missing } =
+        client.ask(&doing, GuardCall::WithdrawKeys { server })?
+    else {
         return Err(odd(&doing));
     };
     let missing = client.server_names(&missing);
     if client.json {
-        show::json(&json!({ "server": server.to_string(), "withdrawn": number, "missing": missing }));
+        show::json(
+            &json!({ "server": server.to_string(), "withdrawn": number, "missing": missing }),
+        );
     } else {
         match number {
             0 => println!("{name} has no keys: no server takes it for one of the cell"),
-            number => println!("withdrew {number} of {name}: no server takes it for one of the cell any more"),
+            number => println!(
+                "withdrew {number} of {name}: no server takes it for one of the cell any more"
+            ),
         }
     }
     confirmed(&doing, &missing)
@@ -193,33 +207,37 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
     match what {
         What::AtRest if cell.config.at_rest.is_some() => {
             let why = "the cell's keys are a key server's, which makes them itself";
-            return Err(Failure::new(making(), why)
-                .mend("have it make a newer one: servers notice within a minute, and wrap everything with it"));
+            return Err(Failure::new(making(), why).mend(
+                "have it make a newer one: servers notice within a minute, and wrap \
+                    everything with it",
+            ));
         }
         What::AtRest => {
             let number = cell.at_rest().make().doing(making)?;
             println!(
-                "made key {number}: within {soon} s the server wraps the keys of its encrypted volumes with it, and says so in its log"
+                "made key {number}: within {soon} s the server wraps the keys of its encrypted \
+                    volumes with it, and says so in its log"
             );
         }
         What::Tokens => {
             let number = TokenKeys::of(cell.dir()).make().doing(making)?;
             println!(
-                "made key {number}: it signs from now on; copy keys/tokens/{number}.key to the other servers of the cell"
+                "made key {number}: it signs from now on; copy keys/tokens/{number}.key to the \
+                    other servers of the cell"
             );
         }
         What::Authority if cell.config.certificate.is_some() => {
             let why = "it is given in cell.toml, and was not made here";
-            return Err(
-                Failure::new("making a new certificate", why).mend("replace its files: the server reads them anew")
-            );
+            return Err(Failure::new("making a new certificate", why)
+                .mend("replace its files: the server reads them anew"));
         }
         What::Authority => {
             cell.keys().succeed(&cell.config.name, SystemTime::now()).doing(making)?;
             let print = cell.keys().fingerprint().doing(making)?;
             println!(
                 "made the authority {print}, signed by the one before: within {soon} s this server has a certificate by it\n\
-                 copy keys/ca.key and keys/ca.pem to the other servers of the cell; 'rialto keys retire' ends the one before"
+                 copy keys/ca.key and keys/ca.pem to the other servers of the cell; 'rialto keys \
+                 retire' ends the one before"
             );
         }
         What::Certificate => {

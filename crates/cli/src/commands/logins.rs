@@ -1,5 +1,5 @@
-//! Who one is in the cell: `login`, `logout`, `tokens`, `passwd`. They ask the mounted tree alone (`mount/logins.rs`), which keeps the token and shows it; so
-//! they need no rights and no address.
+//! Who one is in the cell: `login`, `logout`, `tokens`, `passwd`. They ask the mounted tree alone
+//! (`mount/logins.rs`), which keeps the token and shows it; so they need no rights and no address.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ use crate::logging;
 /// Which tree.
 #[derive(Args, Debug)]
 struct Tree {
-    /// A file or directory of the tree; of another cell's part of it: for that cell [default: the current directory, or the first tree that is mounted]
+    /// A file or directory of the tree; of another cell's part of it: for that cell [default: the
+    /// current directory, or the first tree that is mounted]
     #[arg(long, value_name = "PATH")]
     path: Option<PathBuf>,
 }
@@ -63,7 +64,8 @@ pub struct Login {
     /// With a Kerberos ticket.
     #[arg(long, short, conflicts_with = "user")]
     kerberos: bool,
-    /// The service that the ticket is for, with or without a realm [default: rialto/CELL, or afs/CELL]
+    /// The service that the ticket is for, with or without a realm [default: rialto/CELL, or
+    /// afs/CELL]
     #[arg(long, value_name = "NAME", requires = "kerberos")]
     service: Option<String>,
     /// Renews the ticket first, if it can be renewed.
@@ -90,15 +92,22 @@ impl Login {
             }
             None => Zeroizing::new(json!({ "attest": true }).to_string()),
         };
-        let what =
-            || self.user.as_ref().map_or_else(|| "logging in".to_owned(), |user| format!("logging in as {user}"));
+        let what = || {
+            self.user
+                .as_ref()
+                .map_or_else(|| "logging in".to_owned(), |user| format!("logging in as {user}"))
+        };
         tree::set(&place, "system.rialto.login", &said).map_err(|error| {
             let failure = Failure::new(what(), explained(error));
             match error {
-                Errno::INVAL if self.user.is_none() => {
-                    failure.mend("name the user: 'rialto login NAME'; 'rialto pts createuser' makes one with your uid")
-                }
-                Errno::ACCESS => failure.mend("'rialto passwd' changes a password; an administrator sets a new one"),
+                Errno::INVAL if self.user.is_none() => failure.mend(
+                    "name the user: 'rialto login NAME'; 'rialto pts createuser' \
+                        makes one with your uid",
+                ),
+                Errno::ACCESS => failure.mend(
+                    "'rialto passwd' changes a password; an \
+                    administrator sets a new one",
+                ),
                 Errno::BUSY => failure.mend("wait a little; from other machines the user gets in"),
                 _ => failure,
             }
@@ -249,11 +258,16 @@ impl Passwd {
         let user = &self.user;
         let mut said = json!({ "user": user, "keep_tokens": self.keep_tokens });
         if !self.new_only {
-            said["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?.as_str().into();
+            said["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?
+                .as_str()
+                .into();
         }
         let new = password(&format!("New password of {user}: "), self.password_stdin)?;
         if !self.password_stdin && *password("Again: ", false)? != *new {
-            return Err(Failure::new(format!("setting the password of {user}"), "the two are not the same"));
+            return Err(Failure::new(
+                format!("setting the password of {user}"),
+                "the two are not the same",
+            ));
         }
         said["new"] = new.as_str().into();
         let said = Zeroizing::new(said.to_string());
@@ -261,7 +275,9 @@ impl Passwd {
             let why = match error {
                 Errno::ACCESS => "the old password is wrong".to_owned(),
                 Errno::PERM => "you are neither that user nor an administrator".to_owned(),
-                Errno::INVAL => "a password has 8 to 1024 bytes, and the user must exist".to_owned(),
+                Errno::INVAL => {
+                    "a password has 8 to 1024 bytes, and the user must exist".to_owned()
+                }
                 error => explained(error),
             };
             Failure::new(format!("setting the password of {user}"), why)

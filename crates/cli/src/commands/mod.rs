@@ -1,4 +1,5 @@
-//! The commands, one a file. Each has `run`, which returns the exit code or a [`Failure`] that `main` prints.
+//! The commands, one a file. Each has `run`, which returns the exit code or a [`Failure`] that
+//! `main` prints.
 
 mod audit;
 mod bench;
@@ -6,7 +7,6 @@ mod cell_client;
 mod completions;
 mod doctor;
 mod down;
-mod readdir_helper;
 mod fs;
 mod kerberos;
 mod keys;
@@ -15,6 +15,7 @@ mod man;
 mod mount;
 mod pagsh;
 mod pts;
+mod readdir_helper;
 mod rules;
 mod server;
 pub(crate) mod status;
@@ -53,7 +54,8 @@ ENVIRONMENT
     RIALTO_LOG    what is logged: error, warn, info (default), debug or trace, or that for
                   one part, such as vice=debug";
 
-/// One file system for a whole organisation: a tree that is the same on every machine, with caches that stay true.
+/// One file system for a whole organisation: a tree that is the same on every machine, with caches
+/// that stay true.
 #[derive(Parser, Debug)]
 #[command(name = "rialto", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 110)]
 pub struct Cli {
@@ -162,12 +164,19 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         cli.clone().debug_assert();
-        for command in cli.get_subcommands().filter(|command| command.get_name() != "help" && !command.is_hide_set()) {
+        for command in cli
+            .get_subcommands()
+            .filter(|command| command.get_name() != "help" && !command.is_hide_set())
+        {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("EXAMPLES"), "{}", command.get_name());
             assert!(command.get_about().is_some(), "{}", command.get_name());
             let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
-            assert!(widest.chars().count() <= 92, "{}: a terminal would break {widest:?}", command.get_name());
+            assert!(
+                widest.chars().count() <= 92,
+                "{}: a terminal would break {widest:?}",
+                command.get_name()
+            );
         }
     }
 }

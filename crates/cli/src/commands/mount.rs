@@ -8,7 +8,9 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use client::{Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses};
+use client::{
+    Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses,
+};
 use local::ask::endpoint;
 use local::cell::{CellDir, MountRecords, VOLUME, Where};
 use local::daemon::{self, PidFile};
@@ -60,8 +62,8 @@ EXIT CODES
     0  unmounted (with --daemon: mounted)
     1  it could not be mounted";
 
-/// How long a daemon may take until the tree is there.
-/// Of the heap: the requests are spread over as many processors as threads work at a time, and the memory budget is one for all.
+/// How long a daemon may take until the tree is there. Of the heap: the requests are spread over as
+/// many processors as threads work at a time, and the memory budget is one for all.
 const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -80,8 +82,9 @@ pub struct MountCommand {
     /// All cells instead of one: each is a directory of the root.
     #[arg(long, conflicts_with = "volume")]
     dynroot: bool,
-    /// One mount for all volumes, instead of one for each below its mount point: for containers, and the only way without
-    /// root. There is no edge between volumes for 'find -xdev', 'du -x' and the like then
+    /// One mount for all volumes, instead of one for each below its mount point: for containers,
+    /// and the only way without root. There is no edge between volumes for 'find -xdev', 'du -x'
+    /// and the like then
     #[arg(long)]
     flat: bool,
     /// Go into the background once the tree is there.
@@ -96,14 +99,15 @@ pub struct MountCommand {
     /// Where it is kept [default: one directory for each mount point, below cache/ in --dir]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
-    /// Where other cells' servers are written, for mount points that lead there [default: cells.toml in --dir, then
-    /// /etc/rialto/cells.toml]
+    /// Where other cells' servers are written, for mount points that lead there [default:
+    /// cells.toml in --dir, then /etc/rialto/cells.toml]
     #[arg(long, value_name = "FILE")]
     cells: Option<PathBuf>,
     /// Asked for cells that no file names [default: those of /etc/resolv.conf]
     #[arg(long, value_name = "ADDRESS:PORT")]
     name_server: Vec<SocketAddr>,
-    /// How the kernel's requests come; io_uring takes fewer wake-ups [default: $RIALTO_TRANSPORT, or auto]
+    /// How the kernel's requests come; io_uring takes fewer wake-ups [default: $RIALTO_TRANSPORT,
+    /// or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
     #[command(flatten)]
@@ -120,7 +124,8 @@ impl MountCommand {
             // Who starts the daemon has said so.
             if !self.detached {
                 eprintln!(
-                    "without root all volumes are shown in one mount (--flat): no edges for 'find -xdev' and the like"
+                    "without root all volumes are shown in one mount (--flat): no edges for 'find \
+                        -xdev' and the like"
                 );
             }
         }
@@ -139,21 +144,26 @@ impl MountCommand {
     fn mount_point(&self) -> Result<PathBuf, Failure> {
         let what = || format!("mounting on {}", self.mount_point.display());
         let at =
-            std::fs::canonicalize(&self.mount_point).map_err(|error| match mounts::health_now(&self.mount_point) {
-                Health::Stale => Failure::new(what(), "a mount whose process died is there")
-                    .mend(format!("run 'rialto umount {}' first", self.mount_point.display())),
-                _ => Failure::new(what(), error).mend("make that directory first"),
+            std::fs::canonicalize(&self.mount_point).map_err(|error| {
+                match mounts::health_now(&self.mount_point) {
+                    Health::Stale => Failure::new(what(), "a mount whose process died is there")
+                        .mend(format!("run 'rialto umount {}' first", self.mount_point.display())),
+                    _ => Failure::new(what(), error).mend("make that directory first"),
+                }
             })?;
         if at.is_dir() { Ok(at) } else { Err(Failure::new(what(), "it is no directory")) }
     }
 
-    /// The one that was named, or that of this machine's cell; only the root of all cells can do without one.
+    /// The one that was named, or that of this machine's cell; only the root of all cells can do
+    /// without one.
     fn server(&self) -> Result<Option<Endpoint>, Failure> {
         if self.server.is_some() || self.dynroot && CellDir::find(&self.place.path()?)?.is_none() {
             return Ok(self.server.clone());
         }
         let cell = self.place.cell()?;
-        endpoint(&cell.endpoint()).map(Some).doing(|| format!("reading the address of {}", cell.config.name))
+        endpoint(&cell.endpoint())
+            .map(Some)
+            .doing(|| format!("reading the address of {}", cell.config.name))
     }
 
     /// What is mounted, as people are told.
@@ -167,7 +177,8 @@ impl MountCommand {
     fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
         let server = self.server.as_ref().map(Endpoint::to_string);
         let cache_size = self.cache_size.to_string();
-        let mut arguments: Vec<&OsStr> = vec!["mount".as_ref(), "--detached".as_ref(), "--dir".as_ref(), dir.as_ref()];
+        let mut arguments: Vec<&OsStr> =
+            vec!["mount".as_ref(), "--detached".as_ref(), "--dir".as_ref(), dir.as_ref()];
         arguments.extend(["--cache-size".as_ref(), cache_size.as_ref() as &OsStr]);
         if self.dynroot {
             arguments.push("--dynroot".as_ref());
@@ -198,7 +209,8 @@ impl MountCommand {
         arguments.push(at.as_os_str());
         let log = records.log(at);
         let _progress = Progress::start(format!("mounting {} on {}", self.source(), at.display()));
-        let mut child = daemon::spawn(&arguments, &log).doing(|| format!("mounting on {}", at.display()))?;
+        let mut child =
+            daemon::spawn(&arguments, &log).doing(|| format!("mounting on {}", at.display()))?;
         daemon::wait_until(&mut child, MOUNT_PATIENCE, &log, "the mount", || {
             let ours = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
             ours && mounts::health(at, Duration::from_secs(1)) == Health::Answers
@@ -216,18 +228,27 @@ impl MountCommand {
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
         let volume = if self.dynroot { DYNROOT } else { &self.volume };
-        let volume = Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
+        let volume =
+            Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
         let volumes = self.all_volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
         let source = format!("rialto:{}", self.source());
-        let config = MountConfig { transport, forerunner, flat: self.flat, ..MountConfig::new(at, volume, source) };
+        let config = MountConfig {
+            transport,
+            forerunner,
+            flat: self.flat,
+            ..MountConfig::new(at, volume, source)
+        };
         // Before the tree is there: who sees it may ask for a session.
         let sessions = Arc::default();
         let door = self.serves_sessions(at, &sessions);
-        let mounted = Arc::new(Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?);
+        let mounted = Arc::new(
+            Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?,
+        );
         let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
-        let facts = MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
+        let facts =
+            MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
         tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
@@ -237,18 +258,23 @@ impl MountCommand {
         tracing::info!(at = %at.display(), "unmounted");
         drop(told);
         drop(mounted);
-        // What was answered here and the server does not know yet goes there before this process ends. Delegations and holds go with
-        // the session, so that a server that is away is not waited for where it has nothing to hear.
-        let handed_back = volumes.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.source()));
-        // By name and not by the last reference: threads that end just now have some too, and with this process the session would be gone
-        // without a word. A server that does not see processes end would then keep its promises for the rest of the lease.
+        // What was answered here and the server does not know yet goes there before this process
+        // ends. Delegations and holds go with the session, so that a server that is away is not
+        // waited for where it has nothing to hear.
+        let handed_back = volumes
+            .hand_over()
+            .doing(|| format!("handing {} back to {}", at.display(), self.source()));
+        // By name and not by the last reference: threads that end just now have some too, and with
+        // this process the session would be gone without a word. A server that does not see
+        // processes end would then keep its promises for the rest of the lease.
         volumes.stop();
         volumes.detach();
         drop(pid_file);
         handed_back
     }
 
-    /// Gives sessions trees of their own, with fresh tokens (`rialto pagsh`); without root it cannot.
+    /// Gives sessions trees of their own, with fresh tokens (`rialto pagsh`); without root it
+    /// cannot.
     fn serves_sessions(&self, at: &Path, live: &Arc<Sessions>) -> Option<sessions::Door> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -260,15 +286,23 @@ impl MountCommand {
                 let records = MountRecords::of(&this.place.path()?);
                 let dir = dirs.join(number.to_string());
                 let cache_size = this.cache_size.min(SESSION_CACHE_MAX);
-                let session = MountCommand { cache_dir: Some(dir.clone()), cache_size, flat: true, ..this.clone() };
-                session.apart(&records, &at, dir.clone(), &live).inspect_err(|_| drop(std::fs::remove_dir_all(&dir)))
+                let session = MountCommand {
+                    cache_dir: Some(dir.clone()),
+                    cache_size,
+                    flat: true,
+                    ..this.clone()
+                };
+                session
+                    .apart(&records, &at, dir.clone(), &live)
+                    .inspect_err(|_| drop(std::fs::remove_dir_all(&dir)))
             })
         });
         // Another mount of the same name, in another name space, may have the place.
         listening.inspect_err(|error| tracing::warn!(%error, "no sessions of their own here")).ok()
     }
 
-    /// Where sessions keep what they read. What an earlier life of this mount left there, which was killed, is nobody's.
+    /// Where sessions keep what they read. What an earlier life of this mount left there, which was
+    /// killed, is nobody's.
     fn session_dirs(&self, at: &Path) -> Result<PathBuf, Failure> {
         let dirs = self.cache(&MountRecords::of(&self.place.path()?), at)?.join("sessions");
         match std::fs::remove_dir_all(&dirs) {
@@ -288,12 +322,14 @@ impl MountCommand {
         live: &Sessions,
     ) -> Result<sessions::Made, Failure> {
         let volume = if self.dynroot { DYNROOT } else { &self.volume };
-        let volume = Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
+        let volume =
+            Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
         let volumes = self.all_volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
         let source = format!("rialto:{}", self.source());
         let config = MountConfig { transport, flat: true, ..MountConfig::new(at, volume, source) };
-        let (mounted, mount) = Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
+        let (mounted, mount) =
+            Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
         let mounted = Arc::new(mounted);
         {
             let mut live = live.lock();
@@ -325,11 +361,13 @@ impl MountCommand {
     ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
         let what = || format!("reaching the server at {server}");
         let cache = self.cache(records, at)?;
-        let identity = ClientIdentity::load(&cache.join("identity"))
-            .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
+        let identity = ClientIdentity::load(&cache.join("identity")).map_err(|error| {
+            Failure::new(what(), error).mend("give each mount its own --cache-dir")
+        })?;
         let display = display(at);
         let (again, shown) = (identity.again(), display.clone());
-        // Who mounts at a server's own socket, and can read its keys, may do at the others what he may do there.
+        // Who mounts at a server's own socket, and can read its keys, may do at the others what he
+        // may do there.
         let (dir, clear) = (self.place.path()?, self.place.is_clear());
         let mut options = match server {
             Endpoint::Unix(_) => security::as_server(&dir, &whom(server), clear)?,
@@ -342,7 +380,8 @@ impl MountCommand {
             options: with.clone(),
             ..SessionConfig::new(endpoint, again.again())
         };
-        let config = SessionConfig { display, options, ..SessionConfig::new(server.clone(), identity) };
+        let config =
+            SessionConfig { display, options, ..SessionConfig::new(server.clone(), identity) };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(what(), error)
                 .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
@@ -353,9 +392,11 @@ impl MountCommand {
     /// Those that are mounted, with the way to other cells.
     fn all_volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
-        let cells = Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
+        let cells =
+            Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
         let cells = cells.with_name_servers(self.name_server.clone());
-        let volumes = self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
+        let volumes =
+            self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
         let own = volumes.as_ref().and_then(cell_of);
         volumes.iter().for_each(|volumes| keep_tokens(volumes, at));
         let place = at.to_owned();
@@ -373,7 +414,12 @@ impl MountCommand {
         }
     }
 
-    fn volumes(&self, records: &MountRecords, at: &Path, server: &Endpoint) -> Result<Arc<Volumes>, Failure> {
+    fn volumes(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        server: &Endpoint,
+    ) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
         let config = VenusConfig {
             cache_dir: Some(cache.join("data")),
@@ -391,14 +437,16 @@ impl MountCommand {
                 Failure::new(format!("mounting the volume {}", self.volume), error)
                     .mend("'rialto vos listvol' on its server shows which there are")
             }
-            _ => Failure::new(format!("mounting on {}", at.display()), error).mend("'rialto doctor' looks for causes"),
+            _ => Failure::new(format!("mounting on {}", at.display()), error)
+                .mend("'rialto doctor' looks for causes"),
         }
     }
 
     /// The directory of this mount's cache and identity.
     fn cache(&self, records: &MountRecords, at: &Path) -> Result<PathBuf, Failure> {
         let cache = self.cache_dir.clone().unwrap_or_else(|| records.cache(at));
-        std::fs::create_dir_all(cache.join("data")).doing(|| format!("making {}", cache.display()))?;
+        std::fs::create_dir_all(cache.join("data"))
+            .doing(|| format!("making {}", cache.display()))?;
         Ok(cache)
     }
 }
@@ -428,7 +476,8 @@ fn now() -> Timestamp {
     Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
-/// Tokens of a cell that end soon are renewed, as long as the tree that is mounted `at` a path leads there.
+/// Tokens of a cell that end soon are renewed, as long as the tree that is mounted `at` a path
+/// leads there.
 fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
     let Some(tokens) = volumes.tokens().cloned() else { return };
     let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
@@ -476,7 +525,8 @@ fn refuse_second(at: &Path) -> Result<(), Failure> {
     match mounts::at(at).doing(what)? {
         Some(mounted) if mounted.is_rialto() => {
             let why = format!("{} is mounted there already", mounted.source);
-            Err(Failure::new(what(), why).mend(format!("run 'rialto umount {}' first", at.display())))
+            Err(Failure::new(what(), why)
+                .mend(format!("run 'rialto umount {}' first", at.display())))
         }
         _ => Ok(()),
     }
@@ -521,7 +571,8 @@ fn size(text: &str) -> Result<u64, String> {
         "TB" => 1_000_000_000_000,
         _ => return Err("write a number and a unit such as MiB or GiB".to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| "write a number and a unit such as MiB or GiB".to_owned())?;
+    let number: u64 =
+        number.parse().map_err(|_| "write a number and a unit such as MiB or GiB".to_owned())?;
     number.checked_mul(factor).ok_or_else(|| "too large".to_owned())
 }
 

@@ -1,13 +1,16 @@
 //! `rialto pagsh`: a shell with tokens of its own.
 //!
-//! What a kernel keeps of a tree (names, pages, permissions) it shows by uid and gid, and a mount cannot tell it that two processes of one user are two
-//! people to the cell. So a session is no mark on a process, as AFS's process authentication groups are: it is a mount name space in which the
-//! tree is attached once more, over itself, with its own tokens and kernel state. What runs in the session, and what that starts, sees this
-//! one alone; nobody else sees it.
+//! What a kernel keeps of a tree (names, pages, permissions) it shows by uid and gid, and a mount
+//! cannot tell it that two processes of one user are two people to the cell. So a session is no
+//! mark on a process, as AFS's process authentication groups are: it is a mount name space in which
+//! the tree is attached once more, over itself, with its own tokens and kernel state. What runs in
+//! the session, and what that starts, sees this one alone; nobody else sees it.
 //!
-//! The mount that root made serves it ([`crate::sessions`]). Root needs the name space only; everybody else gets it together with a user name space that maps his
-//! own number to itself, where he may attach what he was handed. The shell has none of the rights that were needed for that. `unshare`
-//! (util-linux) makes both name spaces, because that must happen before there are threads.
+//! The mount that root made serves it ([`crate::sessions`]). Root needs the name space only;
+//! everybody else gets it together with a user name space that maps his own number to itself, where
+//! he may attach what he was handed. The shell has none of the rights that were needed for that.
+//! `unshare` (util-linux) makes both name spaces, because that must happen before there are
+//! threads.
 
 use std::ffi::OsString;
 use std::fs;
@@ -69,7 +72,8 @@ impl Pagsh {
         let at = tree_of(&tree::some_place(self.path.as_deref())?)?;
         match self.inside {
             Some(number) => {
-                let mount = mem::inherit::taken(number).doing(|| "finding the session's tree".to_owned())?;
+                let mount = mem::inherit::taken(number)
+                    .doing(|| "finding the session's tree".to_owned())?;
                 Err(self.become_shell(&at, &mount)?)
             }
             None => Err(self.enter(&at)?),
@@ -84,18 +88,29 @@ impl Pagsh {
             how.extend(["--user", "--map-current-user", "--keep-caps"]);
         }
         // A try first: what it says is no answer of the shell's.
-        let tried = Command::new("unshare").args(&how).arg("true").stdin(Stdio::null()).output().doing(what)?;
+        let tried = Command::new("unshare")
+            .args(&how)
+            .arg("true")
+            .stdin(Stdio::null())
+            .output()
+            .doing(what)?;
         if !tried.status.success() {
             let said = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
             return Err(Failure::new(what(), said).mend(
-                "without root this needs user name spaces: see 'sysctl user.max_user_namespaces kernel.unprivileged_userns_clone'",
+                "without root this needs user name spaces: see 'sysctl user.max_user_namespaces \
+                    kernel.unprivileged_userns_clone'",
             ));
         }
         let program = std::env::current_exe().doing(what)?;
         // Asked out here, where root can be told from others.
         let mount = mem::inherit::left(sessions::ask(at)?).doing(what)?.to_string();
         let mut command = Command::new("unshare");
-        command.args(&how).arg("--").arg(program).args(["pagsh", "--inside", &mount, "--path"]).arg(at);
+        command
+            .args(&how)
+            .arg("--")
+            .arg(program)
+            .args(["pagsh", "--inside", &mount, "--path"])
+            .arg(at);
         match &self.command {
             Some(line) => command.args(["-c", line]),
             None => command.arg("--").args(&self.program),
@@ -109,19 +124,29 @@ impl Pagsh {
         // By its name: what it is now is in the tree below.
         let here = std::env::current_dir().ok();
         let place =
-            rustix::fs::open(at, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).doing(what)?;
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+            rustix::fs::open(at, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .doing(what)?;
+        let flags =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(mount, "", &place, "", flags).doing(what)?;
         drop(place);
-        // The same name leads into the session's tree now, where it may not be seen without a token.
+        // The same name leads into the session's tree now, where it may not be seen without a
+        // token.
         if let Some(here) = here
             && std::env::set_current_dir(&here).is_err()
         {
-            eprintln!("rialto: {} cannot be entered in this session yet: starting in /", here.display());
+            eprintln!(
+                "rialto: {} cannot be entered in this session yet: starting in /",
+                here.display()
+            );
             std::env::set_current_dir("/").doing(|| "entering /".to_owned())?;
         }
         drop_rights()?;
-        let shell = || std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+        let shell = || {
+            std::env::var_os("SHELL")
+                .filter(|shell| !shell.is_empty())
+                .unwrap_or_else(|| "/bin/sh".into())
+        };
         let mut command = match self.program.split_first() {
             Some((program, arguments)) => {
                 let mut command = Command::new(program);
@@ -144,9 +169,12 @@ fn tree_of(place: &Path) -> Result<PathBuf, Failure> {
     let what = || format!("finding the tree of {}", place.display());
     let place = fs::canonicalize(place).doing(what)?;
     let mounted = mounts::all().doing(what)?;
-    let ours = mounted.into_iter().filter(|mounted| mounted.is_rialto() && place.starts_with(&mounted.at));
+    let ours =
+        mounted.into_iter().filter(|mounted| mounted.is_rialto() && place.starts_with(&mounted.at));
     ours.map(|mounted| mounted.at).min_by_key(|at| at.as_os_str().len()).ok_or_else(|| {
-        Failure::new(what(), "no tree is mounted there").mend("'rialto mount' makes one").nothing_there()
+        Failure::new(what(), "no tree is mounted there")
+            .mend("'rialto mount' makes one")
+            .nothing_there()
     })
 }
 

@@ -15,7 +15,8 @@ pub struct ReaddirCommand {
 
 impl ReaddirCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        mount::readdir_helper::run(&self.mount_point).doing(|| format!("finding {}", self.mount_point.display()))?;
+        mount::readdir_helper::run(&self.mount_point)
+            .doing(|| format!("finding {}", self.mount_point.display()))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -77,9 +77,15 @@ impl ServerCommand {
         let at_rest = Arc::new(cell.at_rest());
         for (number, path) in cell.partitions().iter().enumerate() {
             // The root of the tree is where the cell began.
-            let (keys, encrypt) = (Some(at_rest.clone() as Arc<dyn KeyKeeper>), cell.config.encrypt);
+            let (keys, encrypt) =
+                (Some(at_rest.clone() as Arc<dyn KeyKeeper>), cell.config.encrypt);
             let options = OpenOptions { keys, encrypt, ..OpenOptions::default() };
-            make_partition(path, &cell.config.name, number == 0 && cell.config.database.is_none(), options)?;
+            make_partition(
+                path,
+                &cell.config.name,
+                number == 0 && cell.config.database.is_none(),
+                options,
+            )?;
         }
         // Before anybody can find the server, and ask it to stop.
         let (stop, stops) = mpsc::channel();
@@ -98,15 +104,15 @@ impl ServerCommand {
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
-        // An error: the thread that waits for signals is gone, and nobody could ever stop us in order.
+        // An error: the thread that waits for signals is gone, and nobody could ever stop us in
+        // order.
         let _ = stops.recv();
         let is_broken = serving.vice().is_broken();
         serving.stop().doing(|| "bringing everything to disk".to_owned())?;
         if is_broken {
             let why = "a panic left its tables of sessions half changed; everything is on disk";
-            return Err(
-                Failure::new("serving", why).mend("start it again with 'rialto up'; the log says where it panicked")
-            );
+            return Err(Failure::new("serving", why)
+                .mend("start it again with 'rialto up'; the log says where it panicked"));
         }
         tracing::info!("stopped");
         drop(pid_file);
@@ -119,7 +125,10 @@ fn refusal(cell: &CellDir, error: &StartError) -> Failure {
     match error {
         StartError::Listen { .. } => {
             let file = cell.dir().join("cell.toml");
-            failure.mend(format!("change that address in {}; 'rialto doctor' says who has it", file.display()))
+            failure.mend(format!(
+                "change that address in {}; 'rialto doctor' says who has it",
+                file.display()
+            ))
         }
         // What is wrong with a partition says itself what to do.
         StartError::Partition { .. } => failure,
@@ -156,9 +165,14 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config
 }
 
-/// Makes the partition if it is not there, the `first` with the root of the tree. Made beside its place and moved there when it is
-/// whole, so that a crash leaves none or a whole one.
-fn make_partition(path: &Path, server: &str, first: bool, options: OpenOptions) -> Result<(), Failure> {
+/// Makes the partition if it is not there, the `first` with the root of the tree. Made beside its
+/// place and moved there when it is whole, so that a crash leaves none or a whole one.
+fn make_partition(
+    path: &Path,
+    server: &str,
+    first: bool,
+    options: OpenOptions,
+) -> Result<(), Failure> {
     if path.exists() {
         return Ok(());
     }

@@ -44,7 +44,8 @@ struct MountState {
     state: &'static str,
     /// How its requests come.
     transport: Option<Transport>,
-    /// Whether the kernel reads and writes large files itself (docs/spec/passthrough.md), and why not.
+    /// Whether the kernel reads and writes large files itself (docs/spec/passthrough.md), and why
+    /// not.
     passthrough: bool,
     no_passthrough: Option<String>,
     /// Whether all volumes are in this one mount.
@@ -55,7 +56,8 @@ struct MountState {
 impl StatusCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
-        let server = Process::recorded(&cell.server_pid_file()).doing(|| "reading the server's pid file".to_owned())?;
+        let server = Process::recorded(&cell.server_pid_file())
+            .doing(|| "reading the server's pid file".to_owned())?;
         let mounts = mount_states(&cell)?;
         let answered = server.map(|_| ask(&cell)).transpose();
         let (report, usage, trouble) = match answered {
@@ -159,16 +161,23 @@ fn print(
         println!("clients   {}", counts(report, &["sessions", "promises", "locks", "held_files"]));
         println!(
             "waiting   {}",
-            counts(report, &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"])
+            counts(
+                report,
+                &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"]
+            )
         );
-        println!("since up  {}", counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"]));
+        println!(
+            "since up  {}",
+            counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"])
+        );
         bounds(report).iter().chain(&forwarded(report)).for_each(|line| println!("{line}"));
         for partition in stopped(report) {
             println!("STOPPED   {partition}");
         }
         if report["grace"] == true {
             println!(
-                "grace     changes wait until the clients of the earlier server are back, or their leases are over"
+                "grace     changes wait until the clients of the earlier server are back, or \
+                    their leases are over"
             );
         }
         if let Some(volumes) = report["volumes"].as_array().filter(|volumes| !volumes.is_empty()) {
@@ -191,20 +200,32 @@ fn print(
         };
         let rows = mounts.iter().map(row).collect();
         let by_device = mounts.iter().any(|mount| mount.transport == Some(Transport::Dev));
-        println!("\n{}", show::table(&["mount", "state", "transport", "passthrough", "pid", "cache"], &[4, 5], rows));
+        println!(
+            "\n{}",
+            show::table(
+                &["mount", "state", "transport", "passthrough", "pid", "cache"],
+                &[4, 5],
+                rows
+            )
+        );
         for mount in mounts {
             if let Some(why) = &mount.no_passthrough {
                 println!("no passthrough on {}: {why}", mount.at);
             }
             if mount.flat {
                 println!(
-                    "flat on {}: all volumes are in this one mount, without edges for 'find -xdev' and the like",
+                    "flat on {}: all volumes are in this one mount, without edges for 'find \
+                        -xdev' and the like",
                     mount.at
                 );
             }
         }
-        if by_device && std::path::Path::new(mount::URING_SWITCH).exists() && !mount::offers_uring() {
-            println!("transport dev: io_uring would take fewer wake-ups; 'rialto doctor' says how to turn it on");
+        if by_device && std::path::Path::new(mount::URING_SWITCH).exists() && !mount::offers_uring()
+        {
+            println!(
+                "transport dev: io_uring would take fewer wake-ups; 'rialto doctor' says how to \
+                    turn it on"
+            );
         }
     }
 }
@@ -212,7 +233,9 @@ fn print(
 /// What there may be, and is; and which bounds were met.
 fn bounds(report: &Value) -> Vec<String> {
     let (limits, used) = (&report["server"]["limits"], &report["server"]["used"]);
-    let of = |what: &str, used: &Value, most: &Value| Some(format!("{} of {} {what}", used.as_u64()?, most.as_u64()?));
+    let of = |what: &str, used: &Value, most: &Value| {
+        Some(format!("{} of {} {what}", used.as_u64()?, most.as_u64()?))
+    };
     let all = [
         of("sessions", &used["sessions"], &limits["sessions"]),
         of("sessions of nobody", &used["nobody-sessions"], &limits["nobody-sessions"]),
@@ -226,7 +249,10 @@ fn bounds(report: &Value) -> Vec<String> {
     if !line.is_empty() {
         lines.push(format!("limits    {}", line.join(", ")));
     }
-    let met = [&report["server"]["met"], &report["bounds_met"]].into_iter().filter_map(Value::as_object).flatten();
+    let met = [&report["server"]["met"], &report["bounds_met"]]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flatten();
     let met: Vec<String> = met
         .filter_map(|(name, count)| Some((name, count.as_u64().filter(|count| *count > 0)?)))
         .map(|(name, count)| format!("{count} times {}", name.replace(['-', '_'], " ")))
@@ -241,8 +267,12 @@ fn bounds(report: &Value) -> Vec<String> {
 fn forwarded(report: &Value) -> Option<String> {
     let state = &report["server"]["audit_forward"];
     let to = state["to"].as_str()?;
-    let failing = state["failing"].as_str().map(|why| format!("; NOT TAKEN NOW: {why}")).unwrap_or_default();
-    Some(format!("audit     forwarded to {to}: {}{failing}", counts(state, &["sent", "waiting", "dropped"])))
+    let failing =
+        state["failing"].as_str().map(|why| format!("; NOT TAKEN NOW: {why}")).unwrap_or_default();
+    Some(format!(
+        "audit     forwarded to {to}: {}{failing}",
+        counts(state, &["sent", "waiting", "dropped"])
+    ))
 }
 
 /// Partitions that take no more changes, and why.
@@ -258,15 +288,26 @@ pub fn stopped(report: &Value) -> Vec<String> {
 }
 
 fn usage_line(usage: &VolumeStatus) -> String {
-    let quota = |used: String, limit: String, none: bool| if none { used } else { format!("{used} of {limit}") };
-    let bytes = quota(show::bytes(usage.used_bytes), show::bytes(usage.quota_bytes), usage.quota_bytes == 0);
-    let files = quota(usage.used_files.to_string(), usage.quota_files.to_string(), usage.quota_files == 0);
-    format!("{bytes}, {files} files; {} free on the partition", show::bytes(usage.partition_free_bytes))
+    let quota = |used: String, limit: String, none: bool| {
+        if none { used } else { format!("{used} of {limit}") }
+    };
+    let bytes = quota(
+        show::bytes(usage.used_bytes),
+        show::bytes(usage.quota_bytes),
+        usage.quota_bytes == 0,
+    );
+    let files =
+        quota(usage.used_files.to_string(), usage.quota_files.to_string(), usage.quota_files == 0);
+    format!(
+        "{bytes}, {files} files; {} free on the partition",
+        show::bytes(usage.partition_free_bytes)
+    )
 }
 
 /// Named counts in a line; what the server does not tell is left out.
 fn counts(of: &Value, names: &[&str]) -> String {
-    let count = |name: &&str| of[*name].as_u64().map(|count| format!("{count} {}", name.replace('_', " ")));
+    let count =
+        |name: &&str| of[*name].as_u64().map(|count| format!("{count} {}", name.replace('_', " ")));
     names.iter().filter_map(count).collect::<Vec<_>>().join(", ")
 }
 
@@ -285,10 +326,12 @@ fn plain(value: &Value) -> String {
 
 /// A table of objects that have the same fields.
 fn objects(rows: &[Value]) -> comfy_table::Table {
-    let fields: Vec<&String> = rows[0].as_object().map(|object| object.keys().collect()).unwrap_or_default();
+    let fields: Vec<&String> =
+        rows[0].as_object().map(|object| object.keys().collect()).unwrap_or_default();
     let header: Vec<&str> = fields.iter().map(|field| field.as_str()).collect();
     let cells = |row: &Value| fields.iter().map(|field| plain(&row[field.as_str()])).collect();
-    let numbers: Vec<usize> = (0..fields.len()).filter(|index| rows[0][fields[*index].as_str()].is_number()).collect();
+    let numbers: Vec<usize> =
+        (0..fields.len()).filter(|index| rows[0][fields[*index].as_str()].is_number()).collect();
     show::table(&header, &numbers, rows.iter().map(cells).collect())
 }
 
@@ -309,12 +352,16 @@ mod tests {
         assert_eq!(
             bounds(&report),
             [
-                "limits    2 of 7 sessions, 4 of 4 sessions of nobody, 5 of 100 promises, 1 of 9 holds",
+                "limits    2 of 7 sessions, 4 of 4 sessions of nobody, 5 of 100 promises, 1 of 9 \
+                    holds",
                 "met       2 times passwords, 3 times locks"
             ]
         );
         let stopped = stopped(&report);
-        assert!(stopped.len() == 1 && stopped[0].contains("/vicepb") && stopped[0].contains("EIO"), "{stopped:?}");
+        assert!(
+            stopped.len() == 1 && stopped[0].contains("/vicepb") && stopped[0].contains("EIO"),
+            "{stopped:?}"
+        );
         assert!(super::stopped(&json!({})).is_empty() && bounds(&json!({})).is_empty());
     }
 
@@ -333,7 +380,10 @@ mod tests {
     #[test]
     fn counts_and_times_are_shown_as_people_say_them() {
         let report = json!({ "sessions": 2, "lock_waits": 0, "grace": false });
-        assert_eq!(counts(&report, &["sessions", "missing", "lock_waits", "grace"]), "2 sessions, 0 lock waits");
+        assert_eq!(
+            counts(&report, &["sessions", "missing", "lock_waits", "grace"]),
+            "2 sessions, 0 lock waits"
+        );
         assert_eq!(
             (duration(119), duration(7199), duration(200_000)),
             ("119 s".into(), "119 min".into(), "2 days".into())

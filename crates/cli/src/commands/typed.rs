@@ -1,4 +1,5 @@
-//! What was typed, as the argument parser takes it: OpenAFS writes long options with one dash, and has programs of their own, `vos`, `fs` and `pts`.
+//! What was typed, as the argument parser takes it: OpenAFS writes long options with one dash, and
+//! has programs of their own, `vos`, `fs` and `pts`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,8 +11,11 @@ const SUITES: [&str; 3] = ["vos", "fs", "pts"];
 /// The arguments with the command in its place and two dashes before each of its options.
 pub fn typed(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
-    let called = arguments.first().and_then(|program| Path::new(program).file_name()).map(OsStr::to_owned);
-    if let Some(suite) = SUITES.into_iter().find(|suite| called.as_ref().is_some_and(|name| name == suite)) {
+    let called =
+        arguments.first().and_then(|program| Path::new(program).file_name()).map(OsStr::to_owned);
+    if let Some(suite) =
+        SUITES.into_iter().find(|suite| called.as_ref().is_some_and(|name| name == suite))
+    {
         arguments.insert(1, suite.into());
     }
     if arguments.get(1).is_some_and(|command| SUITES.iter().any(|suite| command == suite)) {
@@ -41,7 +45,10 @@ mod tests {
 
     #[test]
     fn options_have_one_dash_or_two_and_a_link_named_as_a_suite_is_that_command() {
-        assert_eq!(of("rialto vos create -server s -name --quick"), "rialto vos create --server s --name --quick");
+        assert_eq!(
+            of("rialto vos create -server s -name --quick"),
+            "rialto vos create --server s --name --quick"
+        );
         assert_eq!(of("/usr/sbin/vos examine -id 5 -h"), "/usr/sbin/vos vos examine --id 5 -h");
         assert_eq!(of("fs mkmount -dir x -vol y"), "fs fs mkmount --dir x --vol y");
         assert_eq!(of("vos create -- -name"), "vos vos create -- -name");

@@ -37,14 +37,17 @@ pub struct Umount {
 
 impl Umount {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let at = std::path::absolute(&self.mount_point).doing(|| "finding the mount point".to_owned())?;
+        let at = std::path::absolute(&self.mount_point)
+            .doing(|| "finding the mount point".to_owned())?;
         let at = real_path(at);
         let records = MountRecords::of(&self.place.path()?);
         match unmount(&records, &at, self.lazy, FAREWELL)? {
             UnmountOutcome::Gone => Ok(ExitCode::SUCCESS),
-            UnmountOutcome::WasNotThere => {
-                Err(Failure::new(format!("unmounting {}", at.display()), "nothing is mounted there").nothing_there())
-            }
+            UnmountOutcome::WasNotThere => Err(Failure::new(
+                format!("unmounting {}", at.display()),
+                "nothing is mounted there",
+            )
+            .nothing_there()),
             UnmountOutcome::StillWorking(pid) => {
                 let why = format!("its process {pid} has not finished");
                 Err(Failure::new(format!("unmounting {}", at.display()), why)
@@ -54,7 +57,8 @@ impl Umount {
     }
 }
 
-/// As the kernel shows it: links before the last component resolved. The last one may be a dead mount that answers nobody.
+/// As the kernel shows it: links before the last component resolved. The last one may be a dead
+/// mount that answers nobody.
 fn real_path(at: PathBuf) -> PathBuf {
     match (at.parent().map(std::fs::canonicalize), at.file_name()) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),

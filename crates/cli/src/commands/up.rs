@@ -1,7 +1,8 @@
 //! `rialto up`: from nothing, or from whatever is left, to a tree that one can work in.
 //!
-//! Each step looks first and does only what is missing, so that running it again continues: make the cell, start the
-//! server, take a dead mount away, mount. A lock on the cell's directory keeps two of them from racing.
+//! Each step looks first and does only what is missing, so that running it again continues: make
+//! the cell, start the server, take a dead mount away, mount. A lock on the cell's directory keeps
+//! two of them from racing.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -63,7 +64,8 @@ pub struct Up {
     /// The name of a new cell.
     #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
     cell: String,
-    /// Where the server of a new cell listens for other machines; port 0: a free one from 7620 on, which it keeps [default: nowhere]
+    /// Where the server of a new cell listens for other machines; port 0: a free one from 7620 on,
+    /// which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest
@@ -71,23 +73,29 @@ pub struct Up {
     /// cell.toml, if the disk may be stolen as a whole.
     #[arg(long, conflicts_with = "join")]
     encrypt: bool,
-    /// A machine, or a network, that the server of a new cell believes who asks there: for machines that are administered together. A connection from there is
-    /// believed if it comes from a port below 1024, as mounts of root do, or shows a host certificate. Root of such a machine is nobody (see --trust-root), and none of
-    /// its users an administrator, until they log in, as users of all other machines do. May be given several times.
+    /// A machine, or a network, that the server of a new cell believes who asks there: for machines
+    /// that are administered together. A connection from there is believed if it comes from a port
+    /// below 1024, as mounts of root do, or shows a host certificate. Root of such a machine is
+    /// nobody (see --trust-root), and none of its users an administrator, until they log in, as
+    /// users of all other machines do. May be given several times.
     #[arg(long, value_name = "NETWORK")]
     trust: Vec<Network>,
-    /// Root of the machines that --trust names is root of the new cell's files, but no administrator of the cell.
+    /// Root of the machines that --trust names is root of the new cell's files, but no
+    /// administrator of the cell.
     #[arg(long, requires = "trust")]
     trust_root: bool,
-    /// Makes a further server of the cell whose database this server has, and starts it; nothing is mounted unless --at
-    /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
+    /// Makes a further server of the cell whose database this server has, and starts it; nothing is
+    /// mounted unless --at says where. It listens for the others: at --listen, else at a free port
+    /// of the address that they reach this machine by.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
     join: Option<String>,
-    /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key. With them the new server makes a certificate, enters its key in the
-    /// cell's database, and is a server of the cell by that key until 'rialto keys withdraw' ends it.
+    /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key.
+    /// With them the new server makes a certificate, enters its key in the cell's database, and is
+    /// a server of the cell by that key until 'rialto keys withdraw' ends it.
     #[arg(long, value_name = "DIR", requires = "join")]
     keys: Option<PathBuf>,
-    /// What the new server is called in its cell [default: as this machine, with a number if there is one so called].
+    /// What the new server is called in its cell [default: as this machine, with a number if there
+    /// is one so called].
     #[arg(long, value_name = "NAME", requires = "join")]
     server: Option<String>,
     /// How the kernel's requests come to the mount [default: $RIALTO_TRANSPORT, or auto]
@@ -121,7 +129,8 @@ impl Up {
         } else {
             Some(self.mount_point(&cell)?)
         };
-        let mounted = at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at, self.transport))?;
+        let mounted =
+            at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at, self.transport))?;
         match &at {
             _ if self.json => show::json(&json!({
                 "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen, "socket": cell.socket(),
@@ -136,22 +145,29 @@ impl Up {
     fn cell(&self, dir: &Path) -> Result<CellDir, Failure> {
         if let Some(cell) = CellDir::find(dir)? {
             if self.join.as_ref().is_some_and(|join| Some(join) != cell.config.database.as_ref()) {
-                let why = format!("{} holds a server of the cell {} already", dir.display(), cell.config.name);
-                return Err(Failure::new("using --join", why).mend("name another directory with --dir"));
+                let why = format!(
+                    "{} holds a server of the cell {} already",
+                    dir.display(),
+                    cell.config.name
+                );
+                return Err(
+                    Failure::new("using --join", why).mend("name another directory with --dir")
+                );
             }
-            let other = |listen: SocketAddr| listen.port() != 0 && Some(listen) != cell.config.listen;
+            let other =
+                |listen: SocketAddr| listen.port() != 0 && Some(listen) != cell.config.listen;
             if self.listen.is_some_and(other) {
                 let why = format!("the cell in {} listens on {}", dir.display(), cell.reached_at());
-                return Err(
-                    Failure::new("using --listen", why).mend("change 'listen' in its cell.toml, then down and up")
-                );
+                return Err(Failure::new("using --listen", why)
+                    .mend("change 'listen' in its cell.toml, then down and up"));
             }
             return Ok(cell);
         }
         if let Some(database) = &self.join {
             let keys = self.keys.as_deref().ok_or_else(|| {
                 let mend =
-                    "copy the directory keys/ of that server's cell over a safe way, and name the copy with --keys";
+                    "copy the directory keys/ of that server's cell over a safe way, and name the \
+                        copy with --keys";
                 Failure::new("using --join", "a server of a cell needs the cell's keys").mend(mend)
             })?;
             let new = joining::NewServer {
@@ -214,7 +230,8 @@ impl Up {
 fn typed_name() -> String {
     let Ok(program) = std::env::current_exe() else { return "rialto".to_owned() };
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).map(|dir| dir.join("rialto")).find(|path| path.exists());
+    let found =
+        std::env::split_paths(&paths).map(|dir| dir.join("rialto")).find(|path| path.exists());
     let same = found.and_then(|path| path.canonicalize().ok()).is_some_and(|path| path == program);
     if same { "rialto".to_owned() } else { program.display().to_string() }
 }
@@ -231,13 +248,17 @@ fn lock(dir: &Path) -> Result<File, Failure> {
 pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     let pid_file = cell.server_pid_file();
     let answers = || UnixStream::connect(cell.socket()).is_ok();
-    if let Some(process) = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))? {
+    if let Some(process) =
+        Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))?
+    {
         let end = Instant::now() + SERVER_PATIENCE;
         while !answers() {
             if !process.is_alive() || Instant::now() > end {
                 let why = format!("process {} runs but does not answer", process.pid);
-                return Err(Failure::new("reaching the server", why)
-                    .mend(format!("look into {}; 'rialto down' ends it", cell.server_log().display())));
+                return Err(Failure::new("reaching the server", why).mend(format!(
+                    "look into {}; 'rialto down' ends it",
+                    cell.server_log().display()
+                )));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -248,7 +269,8 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     }
     let log = cell.server_log();
     let _progress = Progress::start("starting the server");
-    let arguments: [&OsStr; 4] = ["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
+    let arguments: [&OsStr; 4] =
+        ["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
     let mut child = daemon::spawn(&arguments, &log).doing(|| "starting the server".to_owned())?;
     daemon::wait_until(&mut child, SERVER_PATIENCE, &log, "the server", answers)?;
     Ok(true)
@@ -268,7 +290,9 @@ fn wait_until_listed(cell: &CellDir) {
     let end = Instant::now() + LISTED_PATIENCE;
     while is_listed().is_none() {
         if Instant::now() > end {
-            eprintln!("the cell's database does not list this server yet: 'rialto doctor' says why");
+            eprintln!(
+                "the cell's database does not list this server yet: 'rialto doctor' says why"
+            );
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -276,19 +300,28 @@ fn wait_until_listed(cell: &CellDir) {
 }
 
 /// Tells whether it had to be mounted.
-fn ensure_mounted(cell: &CellDir, at: &Path, transport: Option<Transport>) -> Result<bool, Failure> {
+fn ensure_mounted(
+    cell: &CellDir,
+    at: &Path,
+    transport: Option<Transport>,
+) -> Result<bool, Failure> {
     let what = || format!("mounting on {}", at.display());
     let process = Process::recorded(&cell.mounts().pid_file(at)).doing(what)?;
     if let Some(mounted) = mounts::at(at).doing(what)?.filter(mounts::Mounted::is_rialto) {
         match (process, mounts::health(at, MOUNT_PATIENCE)) {
             (Some(_), Health::Answers) => return Ok(false),
             (Some(process), Health::Silent) => {
-                let why = format!("{} is mounted there by process {} and does not answer", mounted.source, process.pid);
+                let why = format!(
+                    "{} is mounted there by process {} and does not answer",
+                    mounted.source, process.pid
+                );
                 return Err(Failure::new(what(), why).mend("'rialto doctor' looks for causes"));
             }
             (None, Health::Answers) => {
-                let why = format!("{} is mounted there, not by this cell's directory", mounted.source);
-                return Err(Failure::new(what(), why).mend("choose another place with --at, or unmount that one"));
+                let why =
+                    format!("{} is mounted there, not by this cell's directory", mounted.source);
+                return Err(Failure::new(what(), why)
+                    .mend("choose another place with --at, or unmount that one"));
             }
             (_, Health::Stale) | (None, Health::Silent) => {
                 eprintln!("the mount at {} had died: mounting it again", at.display());
@@ -296,10 +329,15 @@ fn ensure_mounted(cell: &CellDir, at: &Path, transport: Option<Transport>) -> Re
             }
         }
     } else if process.is_some() {
-        eprintln!("an earlier mount at {} still had changes for the server: they come first", at.display());
+        eprintln!(
+            "an earlier mount at {} still had changes for the server: they come first",
+            at.display()
+        );
         if let UnmountOutcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
-            let why = format!("process {pid} of the earlier mount has not handed back what it holds");
-            return Err(Failure::new(what(), why).mend("it goes on; try again later, or see 'rialto doctor'"));
+            let why =
+                format!("process {pid} of the earlier mount has not handed back what it holds");
+            return Err(Failure::new(what(), why)
+                .mend("it goes on; try again later, or see 'rialto doctor'"));
         }
     }
     let program = std::env::current_exe().doing(what)?;

@@ -38,7 +38,9 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     findings.extend(database(cell));
     findings.push(server_process(cell, server));
     findings.extend(server.and_then(|_| listed(cell)));
-    findings.extend(cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))));
+    findings.extend(
+        cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))),
+    );
     findings.extend(mount_findings(cell));
     findings
 }
@@ -47,7 +49,11 @@ fn directory(dir: &Path) -> Finding {
     const CHECK: &str = "cell directory";
     let me = rustix::process::geteuid();
     match fs::metadata(dir) {
-        Err(error) => Finding::fail(CHECK, format!("{}: {error}", dir.display()), "name another one with --dir"),
+        Err(error) => Finding::fail(
+            CHECK,
+            format!("{}: {error}", dir.display()),
+            "name another one with --dir",
+        ),
         Ok(meta) if !me.is_root() && meta.uid() != me.as_raw() => Finding::fail(
             CHECK,
             format!("{} belongs to user {}", dir.display(), meta.uid()),
@@ -67,17 +73,22 @@ fn private(cell: &CellDir) -> Finding {
     const CHECK: &str = "privacy";
     let wide = privacy::wide(cell);
     match wide.first() {
-        None => Finding::ok(CHECK, "other users of this machine can read nothing of the server's files".to_owned()),
+        None => Finding::ok(
+            CHECK,
+            "other users of this machine can read nothing of the server's files".to_owned(),
+        ),
         Some(first) => Finding::warn(
             CHECK,
             format!(
-                "other users of this machine can use {} of the server's files and directories; {} has mode {:o}",
+                "other users of this machine can use {} of the server's files and directories; {} \
+                    has mode {:o}",
                 wide.len(),
                 first.path.display(),
                 first.mode
             ),
             format!(
-                "the server takes these rights away when it starts: run 'rialto down' and 'rialto up', or 'chmod {:o} {}'",
+                "the server takes these rights away when it starts: run 'rialto down' and 'rialto \
+                    up', or 'chmod {:o} {}'",
                 first.wanted,
                 first.path.display()
             ),
@@ -91,7 +102,11 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
     let space = match rustix::fs::statvfs(place) {
         Ok(space) => space,
         Err(error) => {
-            return Finding::fail(CHECK, format!("{}: {error}", place.display()), "see whether that disk is well");
+            return Finding::fail(
+                CHECK,
+                format!("{}: {error}", place.display()),
+                "see whether that disk is well",
+            );
         }
     };
     let free = space.f_bavail * space.f_frsize;
@@ -101,14 +116,24 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
     let refused = match SpaceLevel::of(space.f_blocks * space.f_frsize, left) {
         _ if space.f_favail == 0 && space.f_files > 0 => Some("the disk has no inodes left"),
         SpaceLevel::Nothing => Some("disk full: every change is refused"),
-        SpaceLevel::NoRecords => Some("disk full: new files and bytes are refused, removals are not"),
+        SpaceLevel::NoRecords => {
+            Some("disk full: new files and bytes are refused, removals are not")
+        }
         SpaceLevel::NoBodies => Some("disk full: new bytes are refused, removals are not"),
         SpaceLevel::Ample => None,
     };
     if let Some(refused) = refused {
-        Finding::fail(CHECK, format!("{found}; {refused}"), "remove something from the tree or from that disk")
+        Finding::fail(
+            CHECK,
+            format!("{found}; {refused}"),
+            "remove something from the tree or from that disk",
+        )
     } else if space.f_bavail < space.f_blocks / 100 * FREE_PERCENT_MIN {
-        Finding::warn(CHECK, format!("{found}, less than {FREE_PERCENT_MIN} %"), "make room on that disk soon")
+        Finding::warn(
+            CHECK,
+            format!("{found}, less than {FREE_PERCENT_MIN} %"),
+            "make room on that disk soon",
+        )
     } else {
         Finding::ok(CHECK, found)
     }
@@ -118,7 +143,8 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
 fn future_times(partition: &Path) -> Option<Finding> {
     let latest = SystemTime::now() + FUTURE_MAX;
     let places = [partition.to_owned(), partition.join("meta")];
-    let entries = places.iter().filter_map(|dir| fs::read_dir(dir).ok()).flat_map(Iterator::flatten);
+    let entries =
+        places.iter().filter_map(|dir| fs::read_dir(dir).ok()).flat_map(Iterator::flatten);
     let ahead = entries
         .filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.modified().ok()?)))
         .find(|(_, modified)| *modified > latest)?;
@@ -132,21 +158,30 @@ fn future_times(partition: &Path) -> Option<Finding> {
 fn partition(path: &Path, compress: bool) -> Finding {
     const CHECK: &str = "partition";
     if !path.exists() {
-        return Finding::ok(CHECK, format!("{} is made when the server first starts", path.display()));
+        return Finding::ok(
+            CHECK,
+            format!("{} is made when the server first starts", path.display()),
+        );
     }
     match store::check_format(path) {
         Ok(format) => {
             let compression = match Compression::at(path, compress) {
                 Compression::None => "nothing compresses what lies on it".to_owned(),
-                Compression::Packed => "snapshots and copies are compressed by the server (zstd)".to_owned(),
+                Compression::Packed => {
+                    "snapshots and copies are compressed by the server (zstd)".to_owned()
+                }
                 Compression::Below(how) => format!("the file system below compresses ({how})"),
             };
-            Finding::ok(CHECK, format!("{} has format version {}; {compression}", path.display(), format.version))
+            Finding::ok(
+                CHECK,
+                format!("{} has format version {}; {compression}", path.display(), format.version),
+            )
         }
         // These messages say what to do themselves.
         Err(error) => {
             let text = error.to_string();
-            let (found, mend) = text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+            let (found, mend) =
+                text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
             Finding::fail(CHECK, found, mend)
         }
     }
@@ -164,14 +199,19 @@ fn database(cell: &CellDir) -> Option<Finding> {
 fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
     const CHECK: &str = "server";
     if let Some(process) = server {
-        return match Asking::connect(Endpoint::Unix(cell.socket())).and_then(|asking| asking.report()) {
+        return match Asking::connect(Endpoint::Unix(cell.socket()))
+            .and_then(|asking| asking.report())
+        {
             Ok(report) => match crate::commands::status::stopped(&report) {
-                stopped if stopped.is_empty() => Finding::ok(CHECK, format!("process {} answers", process.pid)),
+                stopped if stopped.is_empty() => {
+                    Finding::ok(CHECK, format!("process {} answers", process.pid))
+                }
                 stopped => Finding::fail(
                     CHECK,
                     stopped.join("; "),
                     format!(
-                        "look into {} and at the disk; 'rialto down' and 'rialto up' start it anew, and clients send again what was lost",
+                        "look into {} and at the disk; 'rialto down' and 'rialto up' start it \
+                            anew, and clients send again what was lost",
                         cell.server_log().display()
                     ),
                 ),
@@ -179,11 +219,18 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
             Err(failure) => Finding::fail(
                 CHECK,
                 format!("process {} does not answer: {failure}", process.pid),
-                format!("look into {}; 'rialto down' and 'rialto up' start it anew", cell.server_log().display()),
+                format!(
+                    "look into {}; 'rialto down' and 'rialto up' start it anew",
+                    cell.server_log().display()
+                ),
             ),
         };
     }
-    let leftover = if cell.server_pid_file().exists() { "ended without saying goodbye" } else { "does not run" };
+    let leftover = if cell.server_pid_file().exists() {
+        "ended without saying goodbye"
+    } else {
+        "does not run"
+    };
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
 }
 
@@ -199,19 +246,27 @@ fn listed(cell: &CellDir) -> Option<Finding> {
 fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
     const CHECK: &str = "server's key";
     match servers.iter().find(|server| server.id == me) {
-        Some(server) if server.keys.contains(&key) => {
-            Finding::ok(CHECK, "the cell's database lists it, so other servers know this one".to_owned())
-        }
+        Some(server) if server.keys.contains(&key) => Finding::ok(
+            CHECK,
+            "the cell's database lists it, so other servers know this one".to_owned(),
+        ),
         Some(server) if !server.keys.is_empty() => Finding::fail(
             CHECK,
-            format!("the cell's database lists {} for this server, and it shows {key}", server.keys[0]),
+            format!(
+                "the cell's database lists {} for this server, and it shows {key}",
+                server.keys[0]
+            ),
             "bring back the keys directory that it had; or, on another server, run 'rialto keys withdraw' for this one, \
              and then 'rialto keys rotate certificate' here",
         ),
         Some(_) | None => Finding::fail(
             CHECK,
-            format!("the cell's database does not list {key}: no other server takes this one for one of the cell"),
-            "look into the server's log; if the key was withdrawn, run 'rialto keys rotate certificate'",
+            format!(
+                "the cell's database does not list {key}: no other server takes this one for one \
+                    of the cell"
+            ),
+            "look into the server's log; if the key was withdrawn, run 'rialto keys rotate \
+                certificate'",
         ),
     }
 }
@@ -221,10 +276,17 @@ fn mount_findings(cell: &CellDir) -> Vec<Finding> {
     let points = match cell.mounts().recorded() {
         Ok(points) => points,
         Err(error) => {
-            return vec![Finding::fail(CHECK, error.to_string(), "mend the permissions of the cell's mounts/")];
+            return vec![Finding::fail(
+                CHECK,
+                error.to_string(),
+                "mend the permissions of the cell's mounts/",
+            )];
         }
     };
-    points.iter().map(|at| one_mount(CHECK, cell, at).unwrap_or_else(|error| unreadable(CHECK, at, &error))).collect()
+    points
+        .iter()
+        .map(|at| one_mount(CHECK, cell, at).unwrap_or_else(|error| unreadable(CHECK, at, &error)))
+        .collect()
 }
 
 fn unreadable(check: &'static str, at: &Path, error: &io::Error) -> Finding {
@@ -246,9 +308,11 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
             format!("{place}: stale, its process is gone"),
             format!("run 'rialto umount {place}', or 'rialto up' to mount it again"),
         ),
-        (true, false) => {
-            Finding::warn(check, format!("{place}: its process runs but nothing is mounted"), "wait, or stop it")
-        }
+        (true, false) => Finding::warn(
+            check,
+            format!("{place}: its process runs but nothing is mounted"),
+            "wait, or stop it",
+        ),
         (true, true) => match mounts::health(at, TIMEOUT) {
             Health::Answers => Finding::ok(check, format!("{place} answers")),
             Health::Stale => Finding::fail(
@@ -277,7 +341,9 @@ mod tests {
     #[test]
     fn a_fresh_cell_has_no_faults_and_a_killed_server_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        let cell =
+            CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default())
+                .unwrap();
         let findings = examine(&cell);
         assert!(findings.iter().all(|finding| finding.level < Severity::Fail), "{findings:#?}");
         assert_eq!(level_of(&findings, "server"), Some(Severity::Warn));
@@ -291,17 +357,23 @@ mod tests {
     fn m1_a_server_whose_key_is_not_listed_is_told() {
         let (key, other, me) = (KeyPrint([1; 32]), KeyPrint([2; 32]), ServerId(7));
         let level = |keys: &[KeyPrint]| {
-            let record = ServerInfo { id: me, name: "a".into(), addresses: Vec::new(), keys: keys.to_vec() };
+            let record =
+                ServerInfo { id: me, name: "a".into(), addresses: Vec::new(), keys: keys.to_vec() };
             is_listed(key, me, &[record]).level
         };
-        assert_eq!((level(&[other, key]), level(&[other]), level(&[])), (Severity::Ok, Severity::Fail, Severity::Fail));
+        assert_eq!(
+            (level(&[other, key]), level(&[other]), level(&[])),
+            (Severity::Ok, Severity::Fail, Severity::Fail)
+        );
         assert_eq!(is_listed(key, me, &[]).level, Severity::Fail);
     }
 
     #[test]
     fn files_that_others_may_read_are_a_finding_with_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        let cell =
+            CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default())
+                .unwrap();
         assert_eq!(private(&cell).level, Severity::Ok);
         fs::create_dir(cell.dir().join("celldb")).unwrap();
         fs::set_permissions(cell.dir().join("celldb"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -341,7 +413,9 @@ mod tests {
     #[test]
     fn leftovers_of_mounts_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default()).unwrap();
+        let cell =
+            CellDir::create(&dir.path().join("cell"), "test", local::cell::NewCell::default())
+                .unwrap();
         fs::write(cell.mounts().pid_file(&cell.mount_point()), "1\n99\n").unwrap();
         let findings = mount_findings(&cell);
         assert_eq!(level_of(&findings, "mount"), Some(Severity::Warn));

@@ -13,7 +13,8 @@ use super::Finding;
 const SECONDS_MIN: u64 = 1_735_689_600;
 /// A server and its mounts keep a file open for each body in use.
 const OPEN_FILES_MIN: u64 = 4096;
-/// The first kernel that can drop cached names without taking a directory's lock (FUSE 7.44, `FUSE_NOTIFY_INC_EPOCH`).
+/// The first kernel that can drop cached names without taking a directory's lock (FUSE 7.44,
+/// `FUSE_NOTIFY_INC_EPOCH`).
 const KERNEL_MIN: (u32, u32) = (6, 16);
 
 /// Looks at the machine.
@@ -35,9 +36,14 @@ fn fuse_device() -> Finding {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Finding::fail(
             CHECK,
             "/dev/fuse is not there",
-            "run 'modprobe fuse'; in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN",
+            "run 'modprobe fuse'; in a container, start it with --device /dev/fuse --cap-add \
+                SYS_ADMIN",
         ),
-        Err(error) => Finding::fail(CHECK, format!("/dev/fuse: {error}"), "run 'chmod 666 /dev/fuse', or be root"),
+        Err(error) => Finding::fail(
+            CHECK,
+            format!("/dev/fuse: {error}"),
+            "run 'chmod 666 /dev/fuse', or be root",
+        ),
     }
 }
 
@@ -54,7 +60,10 @@ fn kernel(release: &str) -> Finding {
         _ => Finding::warn(
             CHECK,
             found,
-            format!("from Linux {major}.{minor} on, changes by others cost a mount the least; older ones work harder"),
+            format!(
+                "from Linux {major}.{minor} on, changes by others cost a mount the least; older \
+                    ones work harder"
+            ),
         ),
     }
 }
@@ -67,15 +76,23 @@ fn version(release: &str) -> Option<(u32, u32)> {
 fn fusermount() -> Finding {
     const CHECK: &str = "fusermount3";
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).map(|dir| dir.join("fusermount3")).find(|path| path.exists());
+    let found =
+        std::env::split_paths(&paths).map(|dir| dir.join("fusermount3")).find(|path| path.exists());
     let Some(path) = found else {
-        return Finding::fail(CHECK, "not found, and only root can mount without it", "run 'apt-get install fuse3'");
+        return Finding::fail(
+            CHECK,
+            "not found, and only root can mount without it",
+            "run 'apt-get install fuse3'",
+        );
     };
     let set_uid = path.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o4000 != 0);
     if set_uid {
         Finding::ok(CHECK, path.display().to_string())
     } else {
-        let mend = format!("run 'chmod u+s {}' as root, or install the package fuse3 anew", path.display());
+        let mend = format!(
+            "run 'chmod u+s {}' as root, or install the package fuse3 anew",
+            path.display()
+        );
         Finding::warn(CHECK, format!("{} is not set-uid root", path.display()), mend)
     }
 }
@@ -89,18 +106,22 @@ fn uring(switch: io::Result<String>) -> Option<Finding> {
     } else {
         let mend = format!(
             "as root, 'echo 1 > {}' turns it on for mounts made from then on; 'options fuse enable_uring=1' in \
-             /etc/modprobe.d, or fuse.enable_uring=1 on the kernel's command line, after each start",
+             /etc/modprobe.d, or fuse.enable_uring=1 on the kernel's command line, after each \
+             start",
             mount::URING_SWITCH
         );
         Finding::warn(CHECK, "off: requests go through /dev/fuse, which takes more wake-ups", mend)
     })
 }
 
-/// That this binary runs shows that the library is there; which one it is helps when something else is odd.
+/// That this binary runs shows that the library is there; which one it is helps when something else
+/// is odd.
 fn engine() -> Finding {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let library =
-        maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5)).find(|p| p.contains("librocksdb"));
+    let library = maps
+        .lines()
+        .filter_map(|line| line.split_ascii_whitespace().nth(5))
+        .find(|p| p.contains("librocksdb"));
     Finding::ok("metadata engine", library.unwrap_or("part of this binary"))
 }
 
@@ -121,7 +142,10 @@ fn open_files() -> Finding {
         Some(maximum) if maximum < OPEN_FILES_MIN => Finding::warn(
             CHECK,
             format!("at most {maximum} a process"),
-            format!("raise the hard limit to {OPEN_FILES_MIN} or more ('ulimit -Hn' as root, or limits.conf)"),
+            format!(
+                "raise the hard limit to {OPEN_FILES_MIN} or more ('ulimit -Hn' as root, or \
+                    limits.conf)"
+            ),
         ),
         Some(maximum) => Finding::ok(CHECK, format!("up to {maximum} a process")),
         None => Finding::ok(CHECK, "no limit"),

@@ -1,4 +1,5 @@
-//! What can be wrong with a machine or a cell, each with how to mend it. Checks only look; they change nothing.
+//! What can be wrong with a machine or a cell, each with how to mend it. Checks only look; they
+//! change nothing.
 
 mod cell;
 mod machine;

@@ -1,4 +1,5 @@
-//! Calls of a [`ClientSession`]: taken in, sent when there are credits, sent again after a reconnect, answered.
+//! Calls of a [`ClientSession`]: taken in, sent when there are credits, sent again after a
+//! reconnect, answered.
 
 use bytes::Bytes;
 use types::{Answer, Call, Caller, Fault};
@@ -7,13 +8,20 @@ use super::credentials::CallerHandle;
 use super::queue::{ReadyCall, Unit};
 use super::session::{SessionConnection, check_credits, fail, ids};
 use super::{CallFailure, CallId, ClientOutput, ClientSession};
-use crate::codec::{AnswerKind, Procedure, check_payload, decode_answer, encode_call, resolve_current};
+use crate::codec::{
+    AnswerKind, Procedure, check_payload, decode_answer, encode_call, resolve_current,
+};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
 use crate::message::Message;
 use crate::{Features, Flags, Frame, FrameHeader, FrameKind, PeerError, WireError};
 
 impl ClientSession {
-    pub(super) fn on_submit(&mut self, id: CallId, ready: Result<ReadyCall, WireError>, out: &mut Vec<ClientOutput>) {
+    pub(super) fn on_submit(
+        &mut self,
+        id: CallId,
+        ready: Result<ReadyCall, WireError>,
+        out: &mut Vec<ClientOutput>,
+    ) {
         if self.queue.len() >= self.config.queue_max {
             return fail(&[id], &CallFailure::QueueFull, out);
         }
@@ -39,7 +47,8 @@ impl ClientSession {
         if self.queue.len() + members.len() > self.config.queue_max {
             return fail(&ids, &CallFailure::QueueFull, out);
         }
-        let ready = |(index, (id, call))| ReadyCall::new(id, caller.clone(), call, None, index == 0);
+        let ready =
+            |(index, (id, call))| ReadyCall::new(id, caller.clone(), call, None, index == 0);
         match members.into_iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>() {
             Ok(mut one) if one.len() == 1 => self.queue.push(one.remove(0)),
             Ok(members) if !members.is_empty() => self.queue.push_chain(members),
@@ -125,7 +134,12 @@ impl ClientSession {
         self.send_request(line, slot, Flags::NONE, out);
     }
 
-    fn launch_chain(&mut self, line: SessionConnection, members: Vec<ReadyCall>, out: &mut Vec<ClientOutput>) {
+    fn launch_chain(
+        &mut self,
+        line: SessionConnection,
+        members: Vec<ReadyCall>,
+        out: &mut Vec<ClientOutput>,
+    ) {
         let ids: Vec<CallId> = members.iter().map(|ready| ready.id).collect();
         if members.len() > self.flights.chain_max() {
             return fail(&ids, &CallFailure::BadChain, out);
@@ -135,7 +149,8 @@ impl ClientSession {
             return fail(&ids, &CallFailure::Unsendable(error), out);
         }
         let chain = self.flights.begin_chain();
-        let slots: Vec<u32> = members.into_iter().map(|ready| self.flights.launch(ready, Some(chain))).collect();
+        let slots: Vec<u32> =
+            members.into_iter().map(|ready| self.flights.launch(ready, Some(chain))).collect();
         self.send_unit(line, &slots, out);
     }
 
@@ -157,7 +172,9 @@ impl ClientSession {
             self.settle_current(&slots);
             self.send_unit(line, &slots, out);
             for slot in slots {
-                if let Some((flight, request)) = self.flights.get(slot).filter(|(flight, _)| flight.cancelled) {
+                if let Some((flight, request)) =
+                    self.flights.get(slot).filter(|(flight, _)| flight.cancelled)
+                {
                     debug_assert!(flight.cancelled);
                     self.send(line, &Message::Cancel { slot, request }, out);
                 }
@@ -165,8 +182,8 @@ impl ClientSession {
         }
     }
 
-    /// The rest of a chain begins a chain of its own, which has no current file until a member answers with one: up to there,
-    /// members get the file that the answered ones led to.
+    /// The rest of a chain begins a chain of its own, which has no current file until a member
+    /// answers with one: up to there, members get the file that the answered ones led to.
     fn settle_current(&mut self, slots: &[u32]) {
         let chain = self.flights.get(slots[0]).and_then(|(flight, _)| flight.chain);
         let Some(rest) = chain.and_then(|chain| self.flights.rest(chain)) else { return };
@@ -175,7 +192,8 @@ impl ClientSession {
         for slot in slots {
             let flight = self.flights.get_mut(*slot).expect("an unanswered slot has a call");
             if resolve_current(&mut flight.ready.call, current) {
-                let encoded = encode_call(&flight.ready.call).expect("a fid for a fid breaks no limit");
+                let encoded =
+                    encode_call(&flight.ready.call).expect("a fid for a fid breaks no limit");
                 flight.ready.message = encoded.message.into();
             }
             if flight.ready.expects().has_current() {
@@ -184,7 +202,13 @@ impl ClientSession {
         }
     }
 
-    fn send_request(&mut self, line: SessionConnection, slot: u32, flags: Flags, out: &mut Vec<ClientOutput>) {
+    fn send_request(
+        &mut self,
+        line: SessionConnection,
+        slot: u32,
+        flags: Flags,
+        out: &mut Vec<ClientOutput>,
+    ) {
         let session = self.id().expect("requests are sent in a session");
         let wanted = self.queue.len() + self.flights.len();
         let (flight, request) = self.flights.get(slot).expect("callers name a slot with a call");
@@ -200,13 +224,17 @@ impl ClientSession {
                 handle
             }
         };
-        let failed = flight.chain.and_then(|chain| self.flights.rest(chain)).is_some_and(|rest| rest.failed);
+        let failed =
+            flight.chain.and_then(|chain| self.flights.rest(chain)).is_some_and(|rest| rest.failed);
         let region = flight.ready.region.filter(|_| line.terms.features.has(Features::DIRECT));
         let bit = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
-        let packed = flight.ready.may_be_packed() && line.terms.features.has(Features::PACKED_READS);
+        let packed =
+            flight.ready.may_be_packed() && line.terms.features.has(Features::PACKED_READS);
         let header = FrameHeader {
             procedure: if packed { Procedure::ReadPacked as u16 } else { flight.ready.number },
-            flags: flags.with(bit(failed, Flags::ABORTED)).with(bit(region.is_some(), Flags::DIRECT)),
+            flags: flags
+                .with(bit(failed, Flags::ABORTED))
+                .with(bit(region.is_some(), Flags::DIRECT)),
             credits: u16::try_from(wanted).unwrap_or(u16::MAX),
             request,
             slot,
@@ -215,10 +243,17 @@ impl ClientSession {
             ..FrameHeader::new(FrameKind::Request, session)
         };
         let frame = Frame::new(header, flight.ready.message.clone(), flight.ready.payload.clone());
-        out.push(ClientOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+        out.push(ClientOutput::Send {
+            channel: line.channel,
+            frame: frame.sealed(line.terms.features),
+        });
     }
 
-    pub(super) fn on_reply(&mut self, frame: Frame, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+    pub(super) fn on_reply(
+        &mut self,
+        frame: Frame,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
         let header = frame.header;
         let (flight, request) = self.flights.get(header.slot).ok_or(PeerError::Unasked)?;
         if request != header.request {
@@ -243,7 +278,12 @@ impl ClientSession {
         Ok(())
     }
 
-    pub(super) fn on_credits(&mut self, line: SessionConnection, credits: u32, grant: u64) -> Result<(), PeerError> {
+    pub(super) fn on_credits(
+        &mut self,
+        line: SessionConnection,
+        credits: u32,
+        grant: u64,
+    ) -> Result<(), PeerError> {
         check_credits(line, credits)?;
         self.flights.set_credits(credits, grant);
         Ok(())
@@ -256,11 +296,16 @@ fn read_reply(frame: Frame, asked: &ReadyCall) -> Result<Result<Answer, CallFail
     let Frame { header, message, payload } = frame;
     if let Some(code) = header.fault {
         let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;
-        return if empty { Ok(Err(code.fault().into())) } else { Err(WireError::Trailing(message.len()).into()) };
+        return if empty {
+            Ok(Err(code.fault().into()))
+        } else {
+            Err(WireError::Trailing(message.len()).into())
+        };
     }
     let packed = header.procedure == AnswerKind::Packed as u16 && asked.may_be_packed();
     // The server answers a packed read with plain data where that is shorter.
-    let plain = header.procedure == AnswerKind::Data as u16 && asked.expects() == AnswerKind::Packed;
+    let plain =
+        header.procedure == AnswerKind::Data as u16 && asked.expects() == AnswerKind::Packed;
     if header.procedure != asked.expects() as u16 && !packed && !plain {
         return Err(PeerError::WrongAnswer);
     }
@@ -269,16 +314,17 @@ fn read_reply(frame: Frame, asked: &ReadyCall) -> Result<Result<Answer, CallFail
         Err(error) => return Ok(Err(CallFailure::Unreadable(error))),
     };
     match (&answer, &asked.call) {
-        (Answer::Data { data, .. }, Call::Read { length, .. } | Call::ReadPacked { length, .. })
-            if data.len() > *length as usize =>
-        {
-            Err(PeerError::WrongAnswer)
-        }
+        (
+            Answer::Data { data, .. },
+            Call::Read { length, .. } | Call::ReadPacked { length, .. },
+        ) if data.len() > *length as usize => Err(PeerError::WrongAnswer),
         (
             Answer::Packed { run, status, .. },
             Call::Read { offset, length, .. } | Call::ReadPacked { offset, length, .. },
         ) if !run.answers(*offset, *length, status.size) => Err(PeerError::WrongAnswer),
-        (Answer::Written { count, .. }, call) if *count as usize > bytes_of(call).len() => Err(PeerError::WrongAnswer),
+        (Answer::Written { count, .. }, call) if *count as usize > bytes_of(call).len() => {
+            Err(PeerError::WrongAnswer)
+        }
         _ => Ok(Ok(answer)),
     }
 }

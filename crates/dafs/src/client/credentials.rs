@@ -1,5 +1,6 @@
-//! Which handle stands for which caller on the present connection. When all are taken, the one that was not used for longest
-//! is given away: frames of one connection keep their order, so earlier requests mean the earlier caller.
+//! Which handle stands for which caller on the present connection. When all are taken, the one that
+//! was not used for longest is given away: frames of one connection keep their order, so earlier
+//! requests mean the earlier caller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,7 +61,8 @@ impl Credentials {
         CallerHandle::New(handle)
     }
 
-    /// Who has another token now, or none, is another one to the server. Frames keep their order, so the handles begin anew.
+    /// Who has another token now, or none, is another one to the server. Frames keep their order,
+    /// so the handles begin anew.
     fn forget_changed(&mut self) {
         let changes = self.wallet.as_ref().map_or(0, |wallet| wallet.changes());
         if changes != self.changes {

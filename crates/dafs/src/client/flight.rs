@@ -1,7 +1,7 @@
 //! Slots, and the calls in them that wait for their answers.
 //!
-//! Request numbers of a slot rise by one with each call that is put into it, and never go back as long as the session lives. A slot
-//! above the granted credits is used up and then left alone.
+//! Request numbers of a slot rise by one with each call that is put into it, and never go back as
+//! long as the session lives. A slot above the granted credits is used up and then left alone.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -125,8 +125,10 @@ impl Flights {
     /// Gives a call a slot and a number. There must be room.
     pub fn launch(&mut self, ready: ReadyCall, chain: Option<u64>) -> u32 {
         let slots = self.slots.iter_mut().take(self.credits as usize);
-        let (index, slot) =
-            slots.enumerate().find(|(_, slot)| slot.flight.is_none()).expect("DA-1: callers look for room first");
+        let (index, slot) = slots
+            .enumerate()
+            .find(|(_, slot)| slot.flight.is_none())
+            .expect("DA-1: callers look for room first");
         slot.last += 1;
         self.locks += usize::from(ready.waits());
         self.flying += 1;
@@ -156,7 +158,8 @@ impl Flights {
 
     /// Where a call is.
     pub fn find(&self, id: CallId) -> Option<u32> {
-        let same = |slot: &CallSlot| slot.flight.as_ref().is_some_and(|flight| flight.ready.id == id);
+        let same =
+            |slot: &CallSlot| slot.flight.as_ref().is_some_and(|flight| flight.ready.id == id);
         self.slots.iter().position(same).map(|index| index as u32)
     }
 
@@ -165,11 +168,20 @@ impl Flights {
         self.chains.get(&chain)
     }
 
-    /// What is to be sent again after a reconnect: single calls by slot, then the rests of chains, each in its order.
+    /// What is to be sent again after a reconnect: single calls by slot, then the rests of chains,
+    /// each in its order.
     pub fn unanswered(&self) -> Vec<Vec<u32>> {
-        let flying = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.flight.as_ref()?)));
-        let singles = flying.filter(|(_, flight)| flight.chain.is_none()).map(|(index, _)| vec![index as u32]);
-        singles.chain(self.chains.values().map(|rest| rest.slots.iter().copied().collect())).collect()
+        let flying = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, slot)| Some((index, slot.flight.as_ref()?)));
+        let singles = flying
+            .filter(|(_, flight)| flight.chain.is_none())
+            .map(|(index, _)| vec![index as u32]);
+        singles
+            .chain(self.chains.values().map(|rest| rest.slots.iter().copied().collect()))
+            .collect()
     }
 
     /// Whether an answer for the slot may come now: members of a chain are answered in order.
@@ -187,7 +199,10 @@ impl Flights {
         self.flying -= 1;
         self.locks -= usize::from(flight.ready.waits());
         if let Some(number) = flight.chain {
-            let rest = self.chains.get_mut(&number).expect("a chain stays until its last member is answered");
+            let rest = self
+                .chains
+                .get_mut(&number)
+                .expect("a chain stays until its last member is answered");
             rest.slots.pop_front();
             match result {
                 Ok(answer) => rest.current = answer.current().or(rest.current),
@@ -203,12 +218,19 @@ impl Flights {
     /// The session is lost: all calls on their way, and numbers that begin anew.
     pub fn lose_all(&mut self) -> Vec<CallId> {
         let lost = std::mem::replace(self, Flights::new());
-        lost.slots.into_iter().filter_map(|slot| slot.flight).map(|flight| flight.ready.id).collect()
+        lost.slots
+            .into_iter()
+            .filter_map(|slot| slot.flight)
+            .map(|flight| flight.ready.id)
+            .collect()
     }
 
     /// What must hold between any two steps.
     pub fn check(&self) {
-        debug_assert_eq!(self.flying, self.slots.iter().filter(|slot| slot.flight.is_some()).count());
+        debug_assert_eq!(
+            self.flying,
+            self.slots.iter().filter(|slot| slot.flight.is_some()).count()
+        );
         debug_assert!(self.chains.values().all(|rest| !rest.slots.is_empty()));
     }
 }

@@ -1,15 +1,19 @@
-//! The client's half of a session: one machine for each server that is talked to. It outlives connections and, when the server
-//! keeps its sessions, the server.
+//! The client's half of a session: one machine for each server that is talked to. It outlives
+//! connections and, when the server keeps its sessions, the server.
 //!
-//! - *Calls.* A call waits (`queue.rs`) until a credit is free, takes a slot (`flight.rs`) and the slot's next number, and stays there
-//!   until it is answered. One slot stays free for calls that end waiting elsewhere (unlocks, reclaims), and locks that wait take at
-//!   most a quarter of the slots: otherwise calls that wait for each other could fill them all.
-//! - *Reconnect.* The machine attaches anew, registers credentials again as they are needed, and sends every unanswered call again
-//!   with its slot and number; the server answers what it has done already. Of a chain, the unanswered rest is sent: its first
-//!   member names the file that the answered ones led to. If they failed, the rest is flagged so that it is not executed.
-//! - *Session lost.* If the server does not know the session any more, what became of the calls on their way is unknown.
-//! - *Keep-alive.* Renewals run over the back connection when there is one, so that the lease is only extended when breaks can
-//!   arrive; the operations connection is then probed beside it. An attach counts as a renewal. The lease runs from when a renewal was sent.
+//! - *Calls.* A call waits (`queue.rs`) until a credit is free, takes a slot (`flight.rs`) and the
+//!   slot's next number, and stays there until it is answered. One slot stays free for calls that
+//!   end waiting elsewhere (unlocks, reclaims), and locks that wait take at most a quarter of the
+//!   slots: otherwise calls that wait for each other could fill them all.
+//! - *Reconnect.* The machine attaches anew, registers credentials again as they are needed, and
+//!   sends every unanswered call again with its slot and number; the server answers what it has
+//!   done already. Of a chain, the unanswered rest is sent: its first member names the file that
+//!   the answered ones led to. If they failed, the rest is flagged so that it is not executed.
+//! - *Session lost.* If the server does not know the session any more, what became of the calls on
+//!   their way is unknown.
+//! - *Keep-alive.* Renewals run over the back connection when there is one, so that the lease is
+//!   only extended when breaks can arrive; the operations connection is then probed beside it. An
+//!   attach counts as a renewal. The lease runs from when a renewal was sent.
 
 mod calls;
 mod credentials;
@@ -23,7 +27,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, SessionId, Time};
+use types::{
+    Answer, BootVerifier, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, SessionId, Time,
+};
 
 pub use session::ClientSession;
 
@@ -74,7 +80,8 @@ pub enum CallFailure {
     /// Too many calls wait already. Not sent.
     #[error("too many calls wait")]
     QueueFull,
-    /// A chain with more members than half of the session's credits or [`crate::limits::CHAIN_MAX`]. Not sent.
+    /// A chain with more members than half of the session's credits or
+    /// [`crate::limits::CHAIN_MAX`]. Not sent.
     #[error("chain does not fit")]
     BadChain,
     /// The call breaks a limit of the protocol. Not sent.
@@ -130,7 +137,8 @@ pub enum ClientInput {
         call: Call,
         /// Where the answer's payload is to be placed, if the driver can do that.
         region: Option<Region>,
-        /// Others wait for what follows from it: it may take the credit that is kept free for such calls.
+        /// Others wait for what follows from it: it may take the credit that is kept free for such
+        /// calls.
         urgent: bool,
     },
     /// Calls that run one after the other; the first refusal keeps the rest from running.
@@ -140,7 +148,8 @@ pub enum ClientInput {
         /// Number and call of each.
         members: Vec<(CallId, Call)>,
     },
-    /// Take back a call. If it waits here, it is done with `Cancelled` at once; otherwise the server is asked.
+    /// Take back a call. If it waits here, it is done with `Cancelled` at once; otherwise the
+    /// server is asked.
     Cancel(CallId),
     /// A break was worked off.
     BreakHandled {
@@ -149,17 +158,20 @@ pub enum ClientInput {
         /// Removed files of it that are open here.
         held: Vec<Fid>,
     },
-    /// End the session; everything that waits is done with [`CallFailure::Closed`] or [`CallFailure::SessionLost`].
+    /// End the session; everything that waits is done with [`CallFailure::Closed`] or
+    /// [`CallFailure::SessionLost`].
     Detach,
     /// A promised time came.
     Tick,
 }
 
 /// What is to be done.
-#[allow(clippy::large_enum_variant)] // moved once on its way out; a box for each frame would cost more
+// moved once on its way out; a box for each frame would cost more
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientOutput {
-    /// Make a connection, say hello, and come back with [`ClientInput::Connected`] or [`ClientInput::ConnectFailed`].
+    /// Make a connection, say hello, and come back with [`ClientInput::Connected`] or
+    /// [`ClientInput::ConnectFailed`].
     Connect {
         /// What for.
         role: ConnectionRole,
@@ -187,7 +199,8 @@ pub enum ClientOutput {
         /// A descriptor came beside the frame of this step.
         descriptor: bool,
     },
-    /// Promises end: work it off, then [`ClientInput::BreakHandled`]. May come twice after a reconnect.
+    /// Promises end: work it off, then [`ClientInput::BreakHandled`]. May come twice after a
+    /// reconnect.
     Break {
         /// Which break.
         id: BreakId,
@@ -207,12 +220,14 @@ pub enum ClientOutput {
         session: SessionId,
         /// The same as before.
         resumed: bool,
-        /// The server was started anew since the last time: promises are void; claim locks and holds, then `ReclaimDone`.
+        /// The server was started anew since the last time: promises are void; claim locks and
+        /// holds, then `ReclaimDone`.
         restarted: bool,
         /// See [`BootVerifier`].
         boot_verifier: BootVerifier,
     },
-    /// The session is gone, with promises and locks. Comes before the calls that it takes along are done.
+    /// The session is gone, with promises and locks. Comes before the calls that it takes along are
+    /// done.
     SessionLost,
     /// The server refuses this client for good (a younger incarnation is attached, say).
     Refused(Fault),

@@ -1,8 +1,9 @@
-//! Calls that wait for a credit, in four lines: those that end waiting elsewhere, chains of changes under a delegation, which do so too, locks that
-//! will wait, and all others.
+//! Calls that wait for a credit, in four lines: those that end waiting elsewhere, chains of changes
+//! under a delegation, which do so too, locks that will wait, and all others.
 //!
-//! A chain needs many credits at once, and others who wait for its changes may have kept all of ours busy. A delegated chain that finds no room
-//! therefore goes piece by piece: its first member alone, and the rest when that is answered.
+//! A chain needs many credits at once, and others who wait for its changes may have kept all of
+//! ours busy. A delegated chain that finds no room therefore goes piece by piece: its first member
+//! alone, and the rest when that is answered.
 
 use std::collections::VecDeque;
 
@@ -30,7 +31,8 @@ pub(super) struct ReadyCall {
 }
 
 impl ReadyCall {
-    /// Checks a call, and makes its bytes. `first`: nothing runs before it, so it cannot name its chain's file.
+    /// Checks a call, and makes its bytes. `first`: nothing runs before it, so it cannot name its
+    /// chain's file.
     pub fn new(
         id: CallId,
         caller: Caller,
@@ -45,7 +47,17 @@ impl ReadyCall {
         let procedure = call.procedure();
         let EncodedCall { procedure: number, message, payload } = encode_call(&call)?;
         let urgent = is_urgent(&call);
-        Ok(ReadyCall { id, caller, call, region, urgent, procedure, number, message: message.into(), payload })
+        Ok(ReadyCall {
+            id,
+            caller,
+            call,
+            region,
+            urgent,
+            procedure,
+            number,
+            message: message.into(),
+            payload,
+        })
     }
 
     /// The kind of answer that belongs to it.
@@ -53,7 +65,8 @@ impl ReadyCall {
         self.procedure.traits().answer
     }
 
-    /// Whether it may be asked for packed, of a server that can: the two calls differ in their number alone.
+    /// Whether it may be asked for packed, of a server that can: the two calls differ in their
+    /// number alone.
     pub fn may_be_packed(&self) -> bool {
         matches!(self.call, Call::Read { .. }) && self.region.is_none()
     }
@@ -121,8 +134,9 @@ impl Queue {
 
     pub fn push_chain(&mut self, mut members: Vec<ReadyCall>) {
         self.len += members.len();
-        let delegated =
-            |ready: &mut ReadyCall| matches!(ready.call, Call::Delegated { .. }) && !uses_current(&mut ready.call);
+        let delegated = |ready: &mut ReadyCall| {
+            matches!(ready.call, Call::Delegated { .. }) && !uses_current(&mut ready.call)
+        };
         if members.iter_mut().all(delegated) {
             return self.delegated.push_back(Rest { led_by: None, members: members.into() });
         }
@@ -140,7 +154,8 @@ impl Queue {
 
     /// All of it.
     pub fn pop_delegated(&mut self) -> Vec<ReadyCall> {
-        let members: Vec<ReadyCall> = self.delegated.pop_front().map_or_else(Vec::new, |rest| rest.members.into());
+        let members: Vec<ReadyCall> =
+            self.delegated.pop_front().map_or_else(Vec::new, |rest| rest.members.into());
         self.len -= members.len();
         members
     }
@@ -159,7 +174,9 @@ impl Queue {
 
     /// A member that was sent alone is answered, or never will be. Who is not to follow it.
     pub fn led(&mut self, id: CallId, good: bool) -> Vec<CallId> {
-        let Some(rest) = self.delegated.front_mut().filter(|rest| rest.led_by == Some(id)) else { return Vec::new() };
+        let Some(rest) = self.delegated.front_mut().filter(|rest| rest.led_by == Some(id)) else {
+            return Vec::new();
+        };
         if good {
             rest.led_by = None;
             return Vec::new();

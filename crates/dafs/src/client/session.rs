@@ -12,12 +12,15 @@ use super::keepalive::{Pulse, period};
 use super::queue::{Queue, ReadyCall};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ConnectionRole};
 use crate::credentials::{self, Hash};
-use crate::limits::{BREAKS_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
+use crate::limits::{
+    BREAKS_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME,
+};
 use crate::message::{Attach, AttachAnswer, Bind, Message, cut};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 
-/// How soon to ask again for a renewal that was withheld, because a break is overdue or no user has called through the session yet: soon after
-/// an attach, when a user is about to, and then twice as late each time up to the last.
+/// How soon to ask again for a renewal that was withheld, because a break is overdue or no user has
+/// called through the session yet: soon after an attach, when a user is about to, and then twice as
+/// late each time up to the last.
 const WITHHELD_FIRST: Duration = Duration::from_millis(25);
 const WITHHELD_LAST: Duration = Duration::from_millis(500);
 
@@ -63,7 +66,9 @@ impl ConnectionState {
 
     fn overdue(&self, now: Time) -> Option<ChannelId> {
         match self {
-            ConnectionState::Joining { line, sent_at } if now >= *sent_at + RENEWAL_TIME => Some(line.channel),
+            ConnectionState::Joining { line, sent_at } if now >= *sent_at + RENEWAL_TIME => {
+                Some(line.channel)
+            }
             _ => None,
         }
     }
@@ -153,7 +158,12 @@ impl ClientSession {
     ///
     /// # Errors
     /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it and asks for another.
-    pub fn step(&mut self, now: Time, input: ClientInput, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+    pub fn step(
+        &mut self,
+        now: Time,
+        input: ClientInput,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
         let source = match &input {
             ClientInput::Arrived { channel, .. } => Some(*channel),
             _ => None,
@@ -168,22 +178,40 @@ impl ClientSession {
         result
     }
 
-    fn take(&mut self, now: Time, input: ClientInput, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+    fn take(
+        &mut self,
+        now: Time,
+        input: ClientInput,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
         if self.closed {
             return self.take_closed(input, out);
         }
         match input {
             ClientInput::Connected { role, channel, terms, certificate } => {
-                self.on_connected(now, role, SessionConnection { channel, terms, certificate }, out);
+                self.on_connected(
+                    now,
+                    role,
+                    SessionConnection { channel, terms, certificate },
+                    out,
+                );
             }
             ClientInput::ConnectFailed { role } => self.on_connect_failed(now, role, out),
-            ClientInput::Arrived { channel, frame } => return self.on_arrived(now, channel, frame, out),
+            ClientInput::Arrived { channel, frame } => {
+                return self.on_arrived(now, channel, frame, out);
+            }
             ClientInput::Lost { channel } => self.on_lost(now, channel, out),
             ClientInput::Submit { id, caller, call, region, urgent } => {
                 let ready = ReadyCall::new(id, caller, call, region, true);
-                self.on_submit(id, ready.map(|ready| ReadyCall { urgent: ready.urgent || urgent, ..ready }), out);
+                self.on_submit(
+                    id,
+                    ready.map(|ready| ReadyCall { urgent: ready.urgent || urgent, ..ready }),
+                    out,
+                );
             }
-            ClientInput::SubmitChain { caller, members } => self.on_submit_chain(&caller, members, out),
+            ClientInput::SubmitChain { caller, members } => {
+                self.on_submit_chain(&caller, members, out);
+            }
             ClientInput::Cancel(id) => self.on_cancel(id, out),
             ClientInput::BreakHandled { id, held } => self.on_break_handled(id, held, out),
             ClientInput::Detach => self.on_detach(out),
@@ -192,11 +220,17 @@ impl ClientSession {
         Ok(())
     }
 
-    fn take_closed(&mut self, input: ClientInput, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+    fn take_closed(
+        &mut self,
+        input: ClientInput,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
         match input {
             ClientInput::Connected { channel, .. } => out.push(ClientOutput::Close { channel }),
             ClientInput::Submit { id, .. } => fail(&[id], &CallFailure::Closed, out),
-            ClientInput::SubmitChain { members, .. } => fail(&ids(&members), &CallFailure::Closed, out),
+            ClientInput::SubmitChain { members, .. } => {
+                fail(&ids(&members), &CallFailure::Closed, out);
+            }
             ClientInput::Arrived { .. } => return Err(PeerError::UnknownChannel),
             ClientInput::ConnectFailed { .. }
             | ClientInput::Lost { .. }
@@ -210,7 +244,13 @@ impl ClientSession {
 
     // Connections.
 
-    fn on_connected(&mut self, now: Time, role: ConnectionRole, line: SessionConnection, out: &mut Vec<ClientOutput>) {
+    fn on_connected(
+        &mut self,
+        now: Time,
+        role: ConnectionRole,
+        line: SessionConnection,
+        out: &mut Vec<ClientOutput>,
+    ) {
         match (role, self.operations, self.back, self.known) {
             (ConnectionRole::Operations, ConnectionState::Wanted, _, _) => {
                 self.operations = ConnectionState::Joining { line, sent_at: now };
@@ -223,9 +263,18 @@ impl ClientSession {
                 };
                 self.send(line, &Message::Attach(attach), out);
             }
-            (ConnectionRole::Back, ConnectionState::Up(_), ConnectionState::Wanted, Some(known)) => {
+            (
+                ConnectionRole::Back,
+                ConnectionState::Up(_),
+                ConnectionState::Wanted,
+                Some(known),
+            ) => {
                 self.back = ConnectionState::Joining { line, sent_at: now };
-                self.send(line, &Message::Bind(Bind { session: known.id, key: known.bind_key }), out);
+                self.send(
+                    line,
+                    &Message::Bind(Bind { session: known.id, key: known.bind_key }),
+                    out,
+                );
             }
             _ => {
                 out.push(ClientOutput::Close { channel: line.channel });
@@ -241,7 +290,9 @@ impl ClientSession {
             ConnectionRole::Operations if matches!(self.operations, ConnectionState::Wanted) => {
                 self.want(now, role, out);
             }
-            ConnectionRole::Back if matches!(self.back, ConnectionState::Wanted) => self.want(now, role, out),
+            ConnectionRole::Back if matches!(self.back, ConnectionState::Wanted) => {
+                self.want(now, role, out);
+            }
             _ => {}
         }
     }
@@ -290,10 +341,18 @@ impl ClientSession {
         self.on_lost(now, channel, out);
     }
 
-    pub(super) fn send(&self, line: SessionConnection, message: &Message, out: &mut Vec<ClientOutput>) {
+    pub(super) fn send(
+        &self,
+        line: SessionConnection,
+        message: &Message,
+        out: &mut Vec<ClientOutput>,
+    ) {
         let session = self.id().unwrap_or(SessionId(0));
         let frame = message.to_frame(session).expect("our own messages are within the limits");
-        out.push(ClientOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+        out.push(ClientOutput::Send {
+            channel: line.channel,
+            frame: frame.sealed(line.terms.features),
+        });
     }
 
     // Frames.
@@ -305,8 +364,12 @@ impl ClientSession {
         frame: Frame,
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
-        let links = [(self.operations, ConnectionRole::Operations), (self.back, ConnectionRole::Back)];
-        let (link, role) = links.into_iter().find(|(link, _)| link.is(channel)).ok_or(PeerError::UnknownChannel)?;
+        let links =
+            [(self.operations, ConnectionRole::Operations), (self.back, ConnectionRole::Back)];
+        let (link, role) = links
+            .into_iter()
+            .find(|(link, _)| link.is(channel))
+            .ok_or(PeerError::UnknownChannel)?;
         let line = link.line().ok_or(PeerError::UnknownChannel)?;
         frame.verify(&line.terms)?;
         let kind = frame.header.kind;
@@ -345,7 +408,11 @@ impl ClientSession {
                 let asked = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
                 self.probe.set_due(asked.at + self.period());
             }
-            (Some(Message::Credits { credits, grant }), ConnectionRole::Operations, ConnectionState::Up(line)) => {
+            (
+                Some(Message::Credits { credits, grant }),
+                ConnectionRole::Operations,
+                ConnectionState::Up(line),
+            ) => {
                 self.on_credits(line, credits, grant)?;
                 self.pump(out);
             }
@@ -379,8 +446,10 @@ impl ClientSession {
             bind_key: attached.bind_key,
             lease: attached.lease,
         });
-        self.credentials
-            .clear(credentials::ProofContext { certificate: line.certificate, challenge: attached.challenge });
+        self.credentials.clear(credentials::ProofContext {
+            certificate: line.certificate,
+            challenge: attached.challenge,
+        });
         if !resumed || restarted {
             self.breaks.clear();
             self.drop_back(now, out);
@@ -393,7 +462,12 @@ impl ClientSession {
             self.flights.owe_taken();
         }
         let boot_verifier = attached.boot_verifier;
-        out.push(ClientOutput::Established { session: attached.session, resumed, restarted, boot_verifier });
+        out.push(ClientOutput::Established {
+            session: attached.session,
+            resumed,
+            restarted,
+            boot_verifier,
+        });
         self.renewal.set_due(match attached.renewed {
             true => sent_at + self.period(),
             false => now + WITHHELD_FIRST,
@@ -414,14 +488,21 @@ impl ClientSession {
         Ok(())
     }
 
-    /// The end of an earlier life's reclaim would end this one's before it began: it is not sent again. Nobody needs its answer.
+    /// The end of an earlier life's reclaim would end this one's before it began: it is not sent
+    /// again. Nobody needs its answer.
     fn drop_reclaim_done(&mut self, out: &mut Vec<ClientOutput>) {
         for slot in self.flights.unanswered().into_iter().flatten() {
-            let ends = |flight: &Flight| flight.chain.is_none() && matches!(flight.ready.call, Call::ReclaimDone);
+            let ends = |flight: &Flight| {
+                flight.chain.is_none() && matches!(flight.ready.call, Call::ReclaimDone)
+            };
             if self.flights.get(slot).is_some_and(|(flight, _)| ends(flight))
                 && let Some(flight) = self.flights.land(slot, &Ok(Answer::Done))
             {
-                out.push(ClientOutput::Done { id: flight.ready.id, result: Ok(Answer::Done), descriptor: false });
+                out.push(ClientOutput::Done {
+                    id: flight.ready.id,
+                    result: Ok(Answer::Done),
+                    descriptor: false,
+                });
             }
         }
     }
@@ -437,7 +518,11 @@ impl ClientSession {
     ) -> Result<(), PeerError> {
         match (role, link, fault) {
             // Told so when attaching: another life of this client has taken over, for good (EO-2).
-            (ConnectionRole::Operations, ConnectionState::Joining { .. }, Some(fault @ Fault::Expired)) => {
+            (
+                ConnectionRole::Operations,
+                ConnectionState::Joining { .. },
+                Some(fault @ Fault::Expired),
+            ) => {
                 out.push(ClientOutput::Refused(fault));
                 self.close_all(out);
             }
@@ -465,8 +550,9 @@ impl ClientSession {
 
     fn on_break_handled(&mut self, id: BreakId, held: Vec<Fid>, out: &mut Vec<ClientOutput>) {
         let Some(channel) = self.breaks.remove(&id) else { return };
-        // Over the connection that said the break: the server says it again when that one goes. Over another one, which the server may have
-        // given up already, the acknowledgement could be lost without anybody noticing.
+        // Over the connection that said the break: the server says it again when that one goes.
+        // Over another one, which the server may have given up already, the acknowledgement could
+        // be lost without anybody noticing.
         let lines = [self.back.up(), self.operations.up()];
         if let Some(line) = lines.into_iter().flatten().find(|line| line.channel == channel) {
             self.send(line, &Message::BreakAck { id, held }, out);
@@ -498,8 +584,12 @@ impl ClientSession {
     }
 
     fn on_tick(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
-        let silent =
-            [self.operations.overdue(now), self.back.overdue(now), self.renewal.overdue(now), self.probe.overdue(now)];
+        let silent = [
+            self.operations.overdue(now),
+            self.back.overdue(now),
+            self.renewal.overdue(now),
+            self.probe.overdue(now),
+        ];
         for channel in silent.into_iter().flatten() {
             self.drop_line(now, channel, out);
         }
@@ -533,7 +623,8 @@ impl ClientSession {
         if self.closed {
             return;
         }
-        let can_renew = self.known.is_some() && (self.back.up().is_some() || self.operations.up().is_some());
+        let can_renew =
+            self.known.is_some() && (self.back.up().is_some() || self.operations.up().is_some());
         let wake_at = [
             self.operations.wake_at(),
             self.back.wake_at(),
@@ -584,5 +675,9 @@ pub(super) fn ids(members: &[(CallId, Call)]) -> Vec<CallId> {
 }
 
 pub(super) fn fail(ids: &[CallId], why: &CallFailure, out: &mut Vec<ClientOutput>) {
-    out.extend(ids.iter().map(|id| ClientOutput::Done { id: *id, result: Err(*why), descriptor: false }));
+    out.extend(ids.iter().map(|id| ClientOutput::Done {
+        id: *id,
+        result: Err(*why),
+        descriptor: false,
+    }));
 }

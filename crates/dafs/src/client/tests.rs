@@ -3,17 +3,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use types::limits::{KEEP_ALIVE, LEASE};
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fault, Fid, Kind,
-    LockFamily, LockMode, LockOwner, SessionId, Status, Time, Timestamp,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId,
+    Fault, Fid, Kind, LockFamily, LockMode, LockOwner, SessionId, Status, Time, Timestamp,
 };
 
 use super::*;
 use crate::limits::{RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
 use crate::message::{Attach, AttachAnswer, Bind, Message};
-use crate::{Features, Flags, FrameHeader, FrameKind, PeerError, WireError, decode_call, encode_answer};
+use crate::{
+    Features, Flags, FrameHeader, FrameKind, PeerError, WireError, decode_call, encode_answer,
+};
 
 const SESSION: SessionId = SessionId(7);
-const FID: Fid = Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
+const FID: Fid =
+    Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
 
 /// A machine with what a server would say to it.
 struct Rig {
@@ -52,7 +55,17 @@ impl Rig {
             challenge: [3; 32],
         };
         let terms = Terms::full(Features::CHECKSUMS);
-        (Rig { machine, now: Time::ZERO, channel: ChannelId(0), terms, attached, wake_at: Time::NEVER }, out)
+        (
+            Rig {
+                machine,
+                now: Time::ZERO,
+                channel: ChannelId(0),
+                terms,
+                attached,
+                wake_at: Time::NEVER,
+            },
+            out,
+        )
     }
 
     /// One that is attached, without a back connection.
@@ -78,11 +91,20 @@ impl Rig {
     fn connect(&mut self) -> Vec<ClientOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let (channel, terms) = (self.channel, self.terms);
-        self.step(ClientInput::Connected { role: ConnectionRole::Operations, channel, terms, certificate: None })
-            .unwrap()
+        self.step(ClientInput::Connected {
+            role: ConnectionRole::Operations,
+            channel,
+            terms,
+            certificate: None,
+        })
+        .unwrap()
     }
 
-    fn hear_on(&mut self, channel: ChannelId, message: &Message) -> Result<Vec<ClientOutput>, PeerError> {
+    fn hear_on(
+        &mut self,
+        channel: ChannelId,
+        message: &Message,
+    ) -> Result<Vec<ClientOutput>, PeerError> {
         let frame = message.to_frame(SESSION).unwrap().sealed(self.terms.features);
         self.step(ClientInput::Arrived { channel, frame })
     }
@@ -106,7 +128,8 @@ impl Rig {
 
     fn submit(&mut self, id: u64, call: Call) -> Vec<ClientOutput> {
         let caller = Caller { uid: 5, gid: 5, groups: None, who: types::RequestIdentity::NAMED };
-        self.step(ClientInput::Submit { id: CallId(id), caller, call, region: None, urgent: false }).unwrap()
+        self.step(ClientInput::Submit { id: CallId(id), caller, call, region: None, urgent: false })
+            .unwrap()
     }
 
     fn submit_chain(&mut self, first: u64, calls: Vec<Call>) -> Vec<ClientOutput> {
@@ -122,17 +145,28 @@ impl Rig {
     ) -> Result<Vec<ClientOutput>, PeerError> {
         let header = FrameHeader { slot, request, ..FrameHeader::new(FrameKind::Reply, SESSION) };
         let frame = match result {
-            Err(fault) => Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Bytes::new()),
+            Err(fault) => {
+                Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Bytes::new())
+            }
             Ok(answer) => {
                 let encoded = encode_answer(&answer).unwrap();
-                Frame::new(FrameHeader { procedure: encoded.procedure, ..header }, encoded.message, encoded.payload)
+                Frame::new(
+                    FrameHeader { procedure: encoded.procedure, ..header },
+                    encoded.message,
+                    encoded.payload,
+                )
             }
         };
         let frame = frame.sealed(self.terms.features);
         self.step(ClientInput::Arrived { channel: self.channel, frame })
     }
 
-    fn reply(&mut self, slot: u32, request: u64, result: Result<Answer, Fault>) -> Vec<ClientOutput> {
+    fn reply(
+        &mut self,
+        slot: u32,
+        request: u64,
+        result: Result<Answer, Fault>,
+    ) -> Vec<ClientOutput> {
         self.try_reply(slot, request, result).unwrap()
     }
 }
@@ -187,7 +221,13 @@ fn status(fid: Fid) -> Status {
 }
 
 fn written(count: u32) -> Answer {
-    Answer::Written { count, offset: 0, status: status(FID), previous_version: 1, verifier: BootVerifier(1) }
+    Answer::Written {
+        count,
+        offset: 0,
+        status: status(FID),
+        previous_version: 1,
+        verifier: BootVerifier(1),
+    }
 }
 
 /// The requests that were sent: connection, slot, number, chain flags, call.
@@ -195,8 +235,15 @@ fn asked(out: &[ClientOutput]) -> Vec<(u64, u32, u64, Flags, Call)> {
     let request = |output: &ClientOutput| match output {
         ClientOutput::Send { channel, frame } if frame.header.kind == FrameKind::Request => {
             let header = frame.header;
-            let call = decode_call(header.procedure, &frame.message, frame.payload.clone()).unwrap();
-            Some((channel.0, header.slot, header.request, header.flags.without(Flags::CHECKSUM), call))
+            let call =
+                decode_call(header.procedure, &frame.message, frame.payload.clone()).unwrap();
+            Some((
+                channel.0,
+                header.slot,
+                header.request,
+                header.flags.without(Flags::CHECKSUM),
+                call,
+            ))
         }
         _ => None,
     };
@@ -205,7 +252,9 @@ fn asked(out: &[ClientOutput]) -> Vec<(u64, u32, u64, Flags, Call)> {
 
 fn said(out: &[ClientOutput]) -> Vec<(u64, Message)> {
     let message = |output: &ClientOutput| match output {
-        ClientOutput::Send { channel, frame } => Message::of_frame(frame).unwrap().map(|message| (channel.0, message)),
+        ClientOutput::Send { channel, frame } => {
+            Message::of_frame(frame).unwrap().map(|message| (channel.0, message))
+        }
         _ => None,
     };
     out.iter().filter_map(message).collect()
@@ -232,15 +281,31 @@ fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
     assert_eq!(rig.submit(1, append()), []);
     rig.submit(2, get(FID));
     let out = rig.connect();
-    let attach = Attach { client: ClientId(5), incarnation: 2, resume: None, display: "test".into(), pid: 9 };
+    let attach = Attach {
+        client: ClientId(5),
+        incarnation: 2,
+        resume: None,
+        display: "test".into(),
+        pid: 9,
+    };
     assert_eq!(said(&out), [(1, Message::Attach(attach))]);
     let out = rig.attach();
-    assert!(matches!(out[0], ClientOutput::Established { session: SESSION, resumed: false, restarted: false, .. }));
+    assert!(matches!(
+        out[0],
+        ClientOutput::Established { session: SESSION, resumed: false, restarted: false, .. }
+    ));
     assert_eq!(said(&out).len(), 1, "one credential");
     let expected = [(1, 0, 1, Flags::NONE, append()), (1, 1, 1, Flags::NONE, get(FID))];
     assert_eq!(asked(&out), expected);
-    assert_eq!(done(&rig.reply(1, 1, Ok(Answer::Status(status(FID))))), [(2, Ok(Answer::Status(status(FID))))]);
-    assert_eq!(asked(&rig.submit(3, append()))[0], (1, 1, 2, Flags::NONE, append()), "the next number of the slot");
+    assert_eq!(
+        done(&rig.reply(1, 1, Ok(Answer::Status(status(FID))))),
+        [(2, Ok(Answer::Status(status(FID))))]
+    );
+    assert_eq!(
+        asked(&rig.submit(3, append()))[0],
+        (1, 1, 2, Flags::NONE, append()),
+        "the next number of the slot"
+    );
     assert_eq!(rig.machine.calls_waiting(), 2);
 }
 
@@ -281,7 +346,11 @@ fn a_delegated_chain_that_finds_no_room_goes_member_by_member_with_the_last_cred
         let sent: usize = (0..20).map(|id| asked(&rig.submit(id, append())).len()).sum();
         assert_eq!(sent, 15);
         let out = rig.submit_chain(100, (1..=4).map(delegated).collect());
-        assert_eq!(asked(&out), [(1, 15, 1, Flags::NONE, delegated(1))], "others who wait for it have the rest");
+        assert_eq!(
+            asked(&out),
+            [(1, 15, 1, Flags::NONE, delegated(1))],
+            "others who wait for it have the rest"
+        );
         if refused {
             let out = rig.reply(15, 1, Err(Fault::NotDelegated));
             let aborted = Err(CallFailure::Fault(Fault::ChainAborted));
@@ -293,12 +362,22 @@ fn a_delegated_chain_that_finds_no_room_goes_member_by_member_with_the_last_cred
             continue;
         }
         let out = rig.reply(15, 1, Ok(written(4)));
-        assert_eq!(asked(&out), [(1, 15, 2, Flags::NONE, delegated(2))], "before what came earlier and is not urgent");
-        let others: usize = (0..9).map(|slot| asked(&rig.reply(slot, 1, Ok(written(4)))).len()).sum();
+        assert_eq!(
+            asked(&out),
+            [(1, 15, 2, Flags::NONE, delegated(2))],
+            "before what came earlier and is not urgent"
+        );
+        let others: usize =
+            (0..9).map(|slot| asked(&rig.reply(slot, 1, Ok(written(4)))).len()).sum();
         assert_eq!(others, 5, "all that waited");
         let out = rig.reply(15, 2, Ok(written(4)));
-        let sent: Vec<_> = asked(&out).into_iter().map(|(_, _, _, flags, call)| (flags, call)).collect();
-        assert_eq!(sent, [(Flags::CHAIN_START, delegated(3)), (Flags::CHAIN_END, delegated(4))], "where there is room");
+        let sent: Vec<_> =
+            asked(&out).into_iter().map(|(_, _, _, flags, call)| (flags, call)).collect();
+        assert_eq!(
+            sent,
+            [(Flags::CHAIN_START, delegated(3)), (Flags::CHAIN_END, delegated(4))],
+            "where there is room"
+        );
     }
 }
 
@@ -325,7 +404,10 @@ fn what_cannot_be_sent_is_refused_at_once() {
     rig.terms.payload_bytes_max = 4096;
     rig.reconnect();
     let out = rig.submit(2, Call::Read { fid: FID, offset: 0, length: 4097 });
-    assert!(matches!(done(&out)[..], [(2, Err(CallFailure::Unsendable(WireError::TooMuch { .. })))]));
+    assert!(matches!(
+        done(&out)[..],
+        [(2, Err(CallFailure::Unsendable(WireError::TooMuch { .. })))]
+    ));
     let out = rig.submit_chain(10, vec![append(); 9]);
     assert_eq!(done(&out).len(), 9, "more than half of 16 credits");
     assert!(done(&out).iter().all(|(_, result)| *result == Err(CallFailure::BadChain)));
@@ -340,11 +422,18 @@ fn a_region_is_named_where_the_connection_can_place_data() {
         rig.attach();
         let region = Region { handle: 3, offset: 64 };
         let call = Call::Read { fid: FID, offset: 0, length: 10 };
-        let input =
-            ClientInput::Submit { id: CallId(1), caller: Caller::ROOT, call, region: Some(region), urgent: false };
+        let input = ClientInput::Submit {
+            id: CallId(1),
+            caller: Caller::ROOT,
+            call,
+            region: Some(region),
+            urgent: false,
+        };
         let out = rig.step(input).unwrap();
         let sent = out.iter().find_map(|output| match output {
-            ClientOutput::Send { frame, .. } if frame.header.kind == FrameKind::Request => Some(frame.header),
+            ClientOutput::Send { frame, .. } if frame.header.kind == FrameKind::Request => {
+                Some(frame.header)
+            }
             _ => None,
         });
         let header = sent.unwrap();
@@ -365,10 +454,15 @@ fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
     rig.step(ClientInput::Cancel(CallId(2))).unwrap();
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
     rig.submit(3, get(FID));
-    assert!(matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume == Some(SESSION)));
+    assert!(
+        matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume == Some(SESSION))
+    );
     let out = rig.attach();
-    let expected =
-        [(2, 0, 1, Flags::NONE, append()), (2, 2, 1, Flags::NONE, append()), (2, 1, 2, Flags::NONE, get(FID))];
+    let expected = [
+        (2, 0, 1, Flags::NONE, append()),
+        (2, 2, 1, Flags::NONE, append()),
+        (2, 1, 2, Flags::NONE, get(FID)),
+    ];
     assert_eq!(asked(&out), expected);
     let cancel = Message::Cancel { slot: 2, request: 1 };
     assert!(said(&out).contains(&(2, cancel)), "what was taken back is taken back again");
@@ -379,12 +473,21 @@ fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
 fn of_a_chain_the_unanswered_rest_goes_out_again_and_names_its_file() {
     let made = Fid::new(1, 44, 1);
     let mut rig = Rig::attached();
-    let members = vec![append(), Call::Commit { fid: Fid::CURRENT }, get(Fid::CURRENT), get(Fid::CURRENT)];
+    let members =
+        vec![append(), Call::Commit { fid: Fid::CURRENT }, get(Fid::CURRENT), get(Fid::CURRENT)];
     let out = rig.submit_chain(1, members);
     let flags: Vec<Flags> = asked(&out).iter().map(|request| request.3).collect();
-    assert_eq!(flags, [Flags::CHAIN_START, Flags::CHAIN_MIDDLE, Flags::CHAIN_MIDDLE, Flags::CHAIN_END]);
-    let answer =
-        Answer::Written { count: 4, offset: 0, status: status(made), previous_version: 1, verifier: BootVerifier(1) };
+    assert_eq!(
+        flags,
+        [Flags::CHAIN_START, Flags::CHAIN_MIDDLE, Flags::CHAIN_MIDDLE, Flags::CHAIN_END]
+    );
+    let answer = Answer::Written {
+        count: 4,
+        offset: 0,
+        status: status(made),
+        previous_version: 1,
+        verifier: BootVerifier(1),
+    };
     rig.reply(0, 1, Ok(answer));
     let expected = [
         (2, 1, 1, Flags::CHAIN_START, Call::Commit { fid: made }),
@@ -405,10 +508,16 @@ fn behind_a_failed_member_the_rest_goes_out_again_flagged() {
     assert_eq!(done(&rig.reply(0, 1, Err(Fault::NoSpace))), [(1, Err(Fault::NoSpace.into()))]);
     let sent = asked(&rig.reconnect());
     let flags: Vec<Flags> = sent.iter().map(|request| request.3).collect();
-    assert_eq!(flags, [Flags::CHAIN_START.with(Flags::ABORTED), Flags::CHAIN_END.with(Flags::ABORTED)]);
+    assert_eq!(
+        flags,
+        [Flags::CHAIN_START.with(Flags::ABORTED), Flags::CHAIN_END.with(Flags::ABORTED)]
+    );
     rig.reply(1, 1, Err(Fault::ChainAborted));
     assert_eq!(asked(&rig.reconnect())[0].3, Flags::ABORTED);
-    assert_eq!(done(&rig.reply(2, 1, Err(Fault::ChainAborted))), [(3, Err(Fault::ChainAborted.into()))]);
+    assert_eq!(
+        done(&rig.reply(2, 1, Err(Fault::ChainAborted))),
+        [(3, Err(Fault::ChainAborted.into()))]
+    );
 }
 
 #[test]
@@ -418,21 +527,28 @@ fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
     rig.submit(2, append());
     rig.connect();
-    rig.attached = AttachAnswer { session: SessionId(8), resumed: false, server: 2, ..rig.attached };
-    let frame = Message::Attached(rig.attached).to_frame(SESSION).unwrap().sealed(rig.terms.features);
+    rig.attached =
+        AttachAnswer { session: SessionId(8), resumed: false, server: 2, ..rig.attached };
+    let frame =
+        Message::Attached(rig.attached).to_frame(SESSION).unwrap().sealed(rig.terms.features);
     let out = rig.step(ClientInput::Arrived { channel: rig.channel, frame }).unwrap();
     let order: Vec<usize> = [
         out.iter().position(|output| *output == ClientOutput::SessionLost),
         out.iter().position(|output| matches!(output, ClientOutput::Done { id: CallId(1), .. })),
-        out.iter()
-            .position(|output| matches!(output, ClientOutput::Established { resumed: false, restarted: true, .. })),
+        out.iter().position(|output| {
+            matches!(output, ClientOutput::Established { resumed: false, restarted: true, .. })
+        }),
     ]
     .into_iter()
     .map(Option::unwrap)
     .collect();
     assert!(order.is_sorted(), "{order:?}");
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
-    assert_eq!(asked(&out), [(2, 0, 1, Flags::NONE, append())], "what was not sent yet goes to the new one");
+    assert_eq!(
+        asked(&out),
+        [(2, 0, 1, Flags::NONE, append())],
+        "what was not sent yet goes to the new one"
+    );
 }
 
 #[test]
@@ -446,8 +562,12 @@ fn the_end_of_a_reclaim_is_not_said_to_the_next_life_of_the_server() {
     let out = rig.reconnect();
     assert_eq!(asked(&out).len(), 1, "claims come first");
     let done = ClientOutput::Done { id: CallId(1), result: Ok(Answer::Done), descriptor: false };
-    let established = out.iter().position(|output| matches!(output, ClientOutput::Established { .. }));
-    assert!(established < out.iter().position(|output| *output == done), "whoever waits for it sees the restart first");
+    let established =
+        out.iter().position(|output| matches!(output, ClientOutput::Established { .. }));
+    assert!(
+        established < out.iter().position(|output| *output == done),
+        "whoever waits for it sees the restart first"
+    );
 }
 
 #[test]
@@ -465,7 +585,8 @@ fn attempts_to_connect_pause_longer_and_longer_until_something_good_comes() {
     let (mut rig, _) = Rig::new(false);
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        let out = rig.step(ClientInput::ConnectFailed { role: ConnectionRole::Operations }).unwrap();
+        let out =
+            rig.step(ClientInput::ConnectFailed { role: ConnectionRole::Operations }).unwrap();
         let [ClientOutput::Connect { at, .. }] = out[..] else { panic!("{out:?}") };
         pauses.push(at.since(rig.now));
     }
@@ -476,7 +597,10 @@ fn attempts_to_connect_pause_longer_and_longer_until_something_good_comes() {
     rig.submit(1, append());
     rig.reply(0, 1, Ok(written(4)));
     let out = rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
-    assert!(out.contains(&ClientOutput::Connect { role: ConnectionRole::Operations, at: rig.now + RECONNECT_FIRST }));
+    assert!(out.contains(&ClientOutput::Connect {
+        role: ConnectionRole::Operations,
+        at: rig.now + RECONNECT_FIRST
+    }));
 }
 
 #[test]
@@ -506,7 +630,9 @@ fn an_expired_session_is_lost_at_once_and_another_one_is_asked_for() {
     assert!(rig.machine.step(rig.now, input, &mut out).is_err());
     assert_eq!(out[0], ClientOutput::SessionLost);
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
-    assert!(matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume.is_none()));
+    assert!(
+        matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume.is_none())
+    );
     rig.attached.resumed = false;
     let out = rig.attach();
     assert!(!out.contains(&ClientOutput::SessionLost), "said once");
@@ -548,7 +674,11 @@ fn replies_that_nobody_asked_for_end_the_connection() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     for (slot, request) in [(0, 2), (0, 0), (1, 1), (127, 1), (128, 1), (u32::MAX, 1)] {
-        assert_eq!(rig.try_reply(slot, request, Ok(written(4))), Err(PeerError::Unasked), "{slot} {request}");
+        assert_eq!(
+            rig.try_reply(slot, request, Ok(written(4))),
+            Err(PeerError::Unasked),
+            "{slot} {request}"
+        );
         rig.connect();
         rig.attach();
     }
@@ -567,11 +697,19 @@ fn m14_an_unreadable_answer_ends_the_call_alone() {
     kind.fill(0xff);
     let unknown = crate::FaultCode::Unknown(60_000);
     for (slot, (fault, message)) in
-        [(None, longer), (None, shorter), (None, kind), (Some(unknown), vec![])].into_iter().enumerate()
+        [(None, longer), (None, shorter), (None, kind), (Some(unknown), vec![])]
+            .into_iter()
+            .enumerate()
     {
         let slot = slot as u32;
         let procedure = if fault.is_some() { 0 } else { encoded.procedure };
-        let header = FrameHeader { slot, request: 1, procedure, fault, ..FrameHeader::new(FrameKind::Reply, SESSION) };
+        let header = FrameHeader {
+            slot,
+            request: 1,
+            procedure,
+            fault,
+            ..FrameHeader::new(FrameKind::Reply, SESSION)
+        };
         let frame = Frame::plain(header, message).sealed(rig.terms.features);
         let out = rig.step(ClientInput::Arrived { channel: rig.channel, frame }).unwrap();
         match &done(&out)[..] {
@@ -601,7 +739,11 @@ fn answers_that_do_not_fit_the_call_end_the_connection() {
     assert_eq!(rig.try_reply(1, 2, Ok(data(4))), Err(PeerError::WrongAnswer));
     rig.connect();
     rig.attach();
-    assert_eq!(done(&rig.reply(1, 2, Ok(data(3)))).len(), 1, "a packed read may be answered with plain data");
+    assert_eq!(
+        done(&rig.reply(1, 2, Ok(data(3)))).len(),
+        1,
+        "a packed read may be answered with plain data"
+    );
 }
 
 #[test]
@@ -620,8 +762,14 @@ fn frames_out_of_place_end_the_connection() {
         (Message::Detach, PeerError::Unexpected(FrameKind::Detach)),
         (renewed, PeerError::Unasked),
         (Message::Probed(1), PeerError::Unasked),
-        (Message::Credits { credits: 3, grant: 3 }, WireError::BadValue { what: "credits", value: 3 }.into()),
-        (Message::Credits { credits: 129, grant: 129 }, WireError::BadValue { what: "credits", value: 129 }.into()),
+        (
+            Message::Credits { credits: 3, grant: 3 },
+            WireError::BadValue { what: "credits", value: 3 }.into(),
+        ),
+        (
+            Message::Credits { credits: 129, grant: 129 },
+            WireError::BadValue { what: "credits", value: 129 }.into(),
+        ),
     ] {
         let mut rig = Rig::attached();
         assert_eq!(rig.hear_on(rig.channel, &message), Err(error));
@@ -631,7 +779,10 @@ fn frames_out_of_place_end_the_connection() {
     let again = Message::Attached(rig.attached);
     assert_eq!(rig.hear_on(rig.channel, &again), Err(PeerError::Unexpected(FrameKind::Attached)));
     let mut rig = Rig::attached();
-    let frame = Message::Credits { credits: 8, grant: 8 }.to_frame(SessionId(8)).unwrap().sealed(rig.terms.features);
+    let frame = Message::Credits { credits: 8, grant: 8 }
+        .to_frame(SessionId(8))
+        .unwrap()
+        .sealed(rig.terms.features);
     let foreign = rig.step(ClientInput::Arrived { channel: rig.channel, frame });
     assert_eq!(foreign, Err(PeerError::WrongSession));
 }
@@ -687,7 +838,12 @@ fn with_back() -> (Rig, ChannelId) {
     assert!(out.contains(&ClientOutput::Connect { role: ConnectionRole::Back, at: Time::ZERO }));
     let back = ChannelId(1000);
     let out = rig
-        .step(ClientInput::Connected { role: ConnectionRole::Back, channel: back, terms: rig.terms, certificate: None })
+        .step(ClientInput::Connected {
+            role: ConnectionRole::Back,
+            channel: back,
+            terms: rig.terms,
+            certificate: None,
+        })
         .unwrap();
     assert_eq!(said(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
     rig.hear_on(back, &Message::Bound).unwrap();
@@ -705,7 +861,11 @@ fn a_break_is_acknowledged_over_the_connection_that_said_it() {
     assert_eq!(said(&out), [(1, ack_of(1))], "the server may have given the back connection up");
     rig.hear_on(back, &break_of(2)).unwrap();
     rig.step(ClientInput::Lost { channel: back }).unwrap();
-    assert_eq!(said(&rig.step(handled(2)).unwrap()), [], "the server says it again over operations");
+    assert_eq!(
+        said(&rig.step(handled(2)).unwrap()),
+        [],
+        "the server says it again over operations"
+    );
     rig.hear(&break_of(2));
     assert_eq!(said(&rig.step(handled(2)).unwrap()), [(1, ack_of(2))]);
 }
@@ -716,12 +876,22 @@ fn of_a_session_that_is_over_nothing_more_is_heard() {
     let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "lease over".into() };
     let frame = goodbye.to_frame(SESSION).unwrap().sealed(rig.terms.features);
     let mut out = Vec::new();
-    assert!(rig.machine.step(rig.now, ClientInput::Arrived { channel: rig.channel, frame }, &mut out).is_err());
-    assert!(out.contains(&ClientOutput::Close { channel: back }), "a break that is on its way names another session");
+    assert!(
+        rig.machine
+            .step(rig.now, ClientInput::Arrived { channel: rig.channel, frame }, &mut out)
+            .is_err()
+    );
+    assert!(
+        out.contains(&ClientOutput::Close { channel: back }),
+        "a break that is on its way names another session"
+    );
     rig.connect();
     rig.attached.resumed = false;
     assert!(
-        rig.attach().iter().any(|output| matches!(output, ClientOutput::Connect { role: ConnectionRole::Back, .. }))
+        rig.attach().iter().any(|output| matches!(
+            output,
+            ClientOutput::Connect { role: ConnectionRole::Back, .. }
+        ))
     );
 }
 
@@ -779,7 +949,12 @@ fn a_back_connection_that_does_not_answer_is_given_up_and_operations_renew() {
     rig.now = rig.now + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert_eq!(out[0], ClientOutput::Close { channel: back });
-    assert!(out.iter().any(|output| matches!(output, ClientOutput::Connect { role: ConnectionRole::Back, .. })));
+    assert!(
+        out.iter().any(|output| matches!(
+            output,
+            ClientOutput::Connect { role: ConnectionRole::Back, .. }
+        ))
+    );
     assert_eq!(said(&out), [(1, Message::Renew(2))], "at once, since the lease runs");
     assert!(rig.now.since_start() < LEASE);
 }
@@ -794,7 +969,11 @@ fn operations_that_do_not_answer_are_given_up_and_calls_go_on_elsewhere() {
     rig.now = rig.now + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert!(out.contains(&ClientOutput::Close { channel: ChannelId(1) }));
-    assert_eq!(said(&out), [(1000, Message::Renew(2))], "the back connection keeps the lease meanwhile");
+    assert_eq!(
+        said(&out),
+        [(1000, Message::Renew(2))],
+        "the back connection keeps the lease meanwhile"
+    );
     rig.connect();
     assert_eq!(asked(&rig.attach()), [(2, 0, 1, Flags::NONE, append())]);
 }
@@ -824,7 +1003,12 @@ fn connections_that_nobody_asked_for_are_closed() {
     let mut rig = Rig::attached();
     for role in [ConnectionRole::Operations, ConnectionRole::Back] {
         let out = rig
-            .step(ClientInput::Connected { role, channel: ChannelId(50), terms: rig.terms, certificate: None })
+            .step(ClientInput::Connected {
+                role,
+                channel: ChannelId(50),
+                terms: rig.terms,
+                certificate: None,
+            })
             .unwrap();
         assert_eq!(out, [ClientOutput::Close { channel: ChannelId(50) }]);
     }
@@ -841,11 +1025,16 @@ impl crate::credentials::Wallet for Purse {
         self.changes.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn show(&self, caller: &Caller, line: &crate::credentials::ProofContext) -> Option<crate::credentials::TokenProof> {
+    fn show(
+        &self,
+        caller: &Caller,
+        line: &crate::credentials::ProofContext,
+    ) -> Option<crate::credentials::TokenProof> {
         let token = Bytes::from(format!("{} {}", caller.uid, self.changes()));
         let mut proof = [0; 64];
         proof[..32].copy_from_slice(&line.challenge);
-        (caller.uid == 5 && self.changes() > 0).then_some(crate::credentials::TokenProof { token, proof })
+        (caller.uid == 5 && self.changes() > 0)
+            .then_some(crate::credentials::TokenProof { token, proof })
     }
 }
 
@@ -870,7 +1059,9 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
             ClientOutput::Send { frame, .. } => Message::of_frame(frame).unwrap(),
             _ => None,
         });
-        frames.filter(|message| matches!(message, Message::Credential { .. } | Message::Token { .. })).collect()
+        frames
+            .filter(|message| matches!(message, Message::Credential { .. } | Message::Token { .. }))
+            .collect()
     };
     let get = || Call::GetStatus { fid: Fid::new(1, 2, 3) };
     let named = told(&rig.submit(1, get()));

@@ -2,20 +2,24 @@
 
 use bytes::Bytes;
 use types::limits::{
-    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, TARGET_LISTED_BYTES_MAX, XATTR_NAME_BYTES_MAX,
-    XATTR_VALUE_BYTES_MAX,
+    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, TARGET_LISTED_BYTES_MAX,
+    XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use types::limits::{PAYLOAD_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{
-    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Revision, RunKey, Status, VnodeSlots,
-    VolumeId, VolumeStatus,
+    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Revision, RunKey,
+    Status, VnodeSlots, VolumeId, VolumeStatus,
 };
 
 use super::auth::{get_ticket, put_ticket};
 use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
 use super::choice::lock_mode;
-use super::pts::{get_names, get_principals, get_subdomain, put_names, put_principals, put_subdomain};
-use super::rules::{get_enforced, get_fences, get_mandates, put_enforced, put_fences, put_mandates};
+use super::pts::{
+    get_names, get_principals, get_subdomain, put_names, put_principals, put_subdomain,
+};
+use super::rules::{
+    get_enforced, get_fences, get_mandates, put_enforced, put_fences, put_mandates,
+};
 use super::status::{STATUS_BYTES, get_status, put_status};
 use super::transfer::{get_cursor, get_incoming, get_tasks, put_cursor, put_incoming, put_tasks};
 use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
@@ -31,7 +35,8 @@ pub const ENTRIES_HEAD_BYTES: usize = 13;
 /// Bytes of a report: a message less its head.
 const REPORT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
 
-/// The bytes of an answer. A listing or a run of sums that does not fit is cut behind the last element that does.
+/// The bytes of an answer. A listing or a run of sums that does not fit is cut behind the last
+/// element that does.
 ///
 /// # Errors
 /// [`WireError`]: the answer breaks a limit.
@@ -50,7 +55,9 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
             put_status(to, status);
             to.u64(*dir_version).bool(*sole);
         }
-        Answer::Entries { entries, end, dir_version } => put_entries(to, entries, *end, *dir_version),
+        Answer::Entries { entries, end, dir_version } => {
+            put_entries(to, entries, *end, *dir_version);
+        }
         Answer::Made { status, dir, existed } => {
             put_status(to, status);
             put_status(to, dir);
@@ -186,7 +193,9 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
 /// Bit 0: a status follows; bit 1: it is the asker's alone; bit 2: a target follows the status.
 fn entry_flags(entry: &DirEntry) -> u8 {
     let status = entry.status.is_some();
-    u8::from(status) | u8::from(entry.sole && status) << 1 | u8::from(listed_target(entry).is_some()) << 2
+    u8::from(status)
+        | u8::from(entry.sole && status) << 1
+        | u8::from(listed_target(entry).is_some()) << 2
 }
 
 /// Where a symbolic link leads, if the entry says so.
@@ -211,8 +220,9 @@ fn put_volume(to: &mut Writer, volume: &VolumeStatus) {
 }
 
 fn put_conflict(to: &mut Writer, conflict: Option<&LockConflict>) {
-    let (range, mode, pid) = conflict
-        .map_or((ByteRange { start: 0, end: 0 }, 0, 0), |conflict| (conflict.range, conflict.mode as u8, conflict.pid));
+    let (range, mode, pid) = conflict.map_or((ByteRange { start: 0, end: 0 }, 0, 0), |conflict| {
+        (conflict.range, conflict.mode as u8, conflict.pid)
+    });
     to.u64(range.start).u64(range.end).u32(pid).u8(mode);
 }
 
@@ -223,7 +233,9 @@ fn put_conflict(to: &mut Writer, conflict: Option<&LockConflict>) {
 pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<Answer, WireError> {
     let unknown = WireError::BadValue { what: "kind of answer", value: procedure.into() };
     let kind = AnswerKind::from_wire(procedure).ok_or(unknown)?;
-    if !matches!(kind, AnswerKind::Data | AnswerKind::Packed | AnswerKind::Part) && !payload.is_empty() {
+    if !matches!(kind, AnswerKind::Data | AnswerKind::Packed | AnswerKind::Part)
+        && !payload.is_empty()
+    {
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
@@ -232,18 +244,28 @@ pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<A
     from.end().map(|()| answer)
 }
 
-fn get_answer(from: &mut FieldReader<'_>, kind: AnswerKind, payload: Bytes) -> Result<Answer, WireError> {
+fn get_answer(
+    from: &mut FieldReader<'_>,
+    kind: AnswerKind,
+    payload: Bytes,
+) -> Result<Answer, WireError> {
     Ok(match kind {
         AnswerKind::Done => Answer::Done,
         AnswerKind::Status => Answer::Status(get_status(from)?),
-        AnswerKind::Entry => {
-            Answer::Entry { status: get_status(from)?, dir_version: from.u64()?, sole: from.bool("sole")? }
-        }
+        AnswerKind::Entry => Answer::Entry {
+            status: get_status(from)?,
+            dir_version: from.u64()?,
+            sole: from.bool("sole")?,
+        },
         AnswerKind::Entries => get_entries(from)?,
-        AnswerKind::Made => {
-            Answer::Made { status: get_status(from)?, dir: get_status(from)?, existed: from.bool("existed")? }
+        AnswerKind::Made => Answer::Made {
+            status: get_status(from)?,
+            dir: get_status(from)?,
+            existed: from.bool("existed")?,
+        },
+        AnswerKind::Removed => {
+            Answer::Removed { status: get_status(from)?, dir: get_status(from)? }
         }
-        AnswerKind::Removed => Answer::Removed { status: get_status(from)?, dir: get_status(from)? },
         AnswerKind::Renamed => get_renamed(from)?,
         AnswerKind::Target => {
             let length = from.length16("target bytes", TARGET_BYTES_MAX)?;
@@ -276,7 +298,9 @@ fn get_answer(from: &mut FieldReader<'_>, kind: AnswerKind, payload: Bytes) -> R
         AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
         AnswerKind::Volumes => get_volumes(from)?,
         AnswerKind::Partitions => get_partitions(from)?,
-        AnswerKind::Part if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? == payload.len() => {
+        AnswerKind::Part
+            if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? == payload.len() =>
+        {
             Answer::Part(payload)
         }
         AnswerKind::Part => return Err(WireError::BadPayload),
@@ -321,7 +345,8 @@ fn get_entry(from: &mut FieldReader<'_>) -> Result<DirEntry, WireError> {
     let kind = from.choice("kind", Kind::from_wire)?;
     let flags = from.u8()?;
     let (with_status, sole, with_target) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-    let possible = flags < 8 && (with_status || flags == 0) && (kind == Kind::Symlink || !with_target);
+    let possible =
+        flags < 8 && (with_status || flags == 0) && (kind == Kind::Symlink || !with_target);
     if !possible {
         return Err(WireError::BadValue { what: "flags of an entry", value: flags.into() });
     }
@@ -390,7 +415,9 @@ fn get_packed(from: &mut FieldReader<'_>, bytes: Bytes) -> Result<Answer, WireEr
         return Err(WireError::BadPayload);
     }
     let end = from.bool("end")?;
-    let mut numbers = |each: u64| (0..u64::from(length).div_ceil(each)).map(|_| from.u32()).collect::<Result<_, _>>();
+    let mut numbers = |each: u64| {
+        (0..u64::from(length).div_ceil(each)).map(|_| from.u32()).collect::<Result<_, _>>()
+    };
     let (frames, sums) = (numbers(PackedRun::CHUNK_BYTES)?, numbers(PackedRun::BLOCK_BYTES)?);
     let run = PackedRun { offset, length, frames, sums, bytes };
     let wrong = WireError::BadValue { what: "packed run at", value: offset };
@@ -428,7 +455,8 @@ fn get_conflict(from: &mut FieldReader<'_>) -> Result<Option<LockConflict>, Wire
 /// An answer as the store keeps it for exactly-once: one run of bytes, the kind first.
 ///
 /// # Panics
-/// For `Data`, which no change answers with, and for an answer that breaks a limit, which no change makes.
+/// For `Data`, which no change answers with, and for an answer that breaks a limit, which no change
+/// makes.
 pub fn encode_answer_record(answer: &Answer) -> Vec<u8> {
     assert!(
         !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_)),

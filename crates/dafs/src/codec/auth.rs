@@ -1,6 +1,8 @@
 //! Messages of who shows who he is.
 
-use types::limits::{KERBEROS_BYTES_MAX, PASSWORD_BYTES_MAX, PRINCIPAL_NAME_BYTES_MAX, TOKEN_BYTES_MAX};
+use types::limits::{
+    KERBEROS_BYTES_MAX, PASSWORD_BYTES_MAX, PRINCIPAL_NAME_BYTES_MAX, TOKEN_BYTES_MAX,
+};
 use types::{Answer, AuthCall, Behalf, Call, Secret};
 
 use super::Procedure;
@@ -55,12 +57,18 @@ pub(super) fn put_auth_call(to: &mut Writer, behalf: Option<Behalf>, call: &Auth
         }
         AuthCall::SetPassword { name, old, new, keep_tokens } => {
             put_text(to, NAME, name, PRINCIPAL_NAME_BYTES_MAX).bool(old.is_some());
-            old.iter().chain([new]).fold(to, |to, secret| put_secret(to, secret)).bool(*keep_tokens);
+            old.iter()
+                .chain([new])
+                .fold(to, |to, secret| put_secret(to, secret))
+                .bool(*keep_tokens);
         }
     }
 }
 
-pub(super) fn get_auth_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<Call, WireError> {
+pub(super) fn get_auth_call(
+    from: &mut FieldReader<'_>,
+    procedure: Procedure,
+) -> Result<Call, WireError> {
     let behalf = match from.bool("on behalf of")? {
         true => Some(Behalf { principal: get_id(from)?, host: get_host(from)? }),
         false => None,
@@ -74,7 +82,10 @@ pub(super) fn get_auth_call(from: &mut FieldReader<'_>, procedure: Procedure) ->
         Procedure::AuthAttest => AuthCall::Attest { client: from.array()? },
         Procedure::AuthKerberos => {
             let length = from.length16(TICKET, KERBEROS_BYTES_MAX)?;
-            AuthCall::Kerberos { request: from.bytes(length)?.to_vec().into(), client: from.array()? }
+            AuthCall::Kerberos {
+                request: from.bytes(length)?.to_vec().into(),
+                client: from.array()?,
+            }
         }
         Procedure::AuthRenew => {
             let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
@@ -86,7 +97,9 @@ pub(super) fn get_auth_call(from: &mut FieldReader<'_>, procedure: Procedure) ->
             let (new, keep_tokens) = (get_secret(from)?, from.bool("keep tokens")?);
             AuthCall::SetPassword { name, old, new, keep_tokens }
         }
-        other => return Err(WireError::BadValue { what: "procedure of logins", value: other as u64 }),
+        other => {
+            return Err(WireError::BadValue { what: "procedure of logins", value: other as u64 });
+        }
     };
     Ok(Call::Auth { behalf, call: Box::new(call) })
 }

@@ -1,16 +1,21 @@
-//! Messages of calls. Each layout is one run of puts and one run of gets in the same order: fixed part first, lengths of the
-//! variable parts in it, the variable parts behind.
+//! Messages of calls. Each layout is one run of puts and one run of gets in the same order: fixed
+//! part first, lengths of the variable parts in it, the variable parts behind.
 
 use bytes::Bytes;
 use types::limits::{
-    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX,
-    XATTR_VALUE_BYTES_MAX,
+    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX,
+    XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
-use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp, VolumeCall};
+use types::{
+    ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp,
+    VolumeCall,
+};
 
 use super::auth::{get_auth_call, put_auth_call};
 use super::cell::{get_cell_call, put_cell_call};
-use super::choice::{allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode};
+use super::choice::{
+    allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode,
+};
 use super::pts::{get_pts_call, put_pts_call};
 use super::rules::{get_guard_call, put_guard_call};
 use super::transfer::get_apply;
@@ -43,7 +48,9 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
     match call {
         Call::Root { volume } => to.name_length(volume).name(volume),
         Call::Lookup { dir, name } => to.fid(*dir).name_length(name).name(name),
-        Call::ReadDir { dir, cookie, bytes_max, plus } => to.fid(*dir).u64(*cookie).u32(*bytes_max).bool(*plus),
+        Call::ReadDir { dir, cookie, bytes_max, plus } => {
+            to.fid(*dir).u64(*cookie).u32(*bytes_max).bool(*plus)
+        }
         Call::Make { dir, name, kind, mode, how } => {
             let (verifier, how) = how_parts(*how);
             let (kind, device, target) = kind_parts(kind);
@@ -60,7 +67,9 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         }
         Call::MakeUnnamed { dir, mode } => to.fid(*dir).u16(*mode),
         Call::Link { fid, dir, name } => to.fid(*fid).fid(*dir).name_length(name).name(name),
-        Call::Remove { dir, name, what, hold } => to.fid(*dir).name_length(name).u8(*what as u8).bool(*hold).name(name),
+        Call::Remove { dir, name, what, hold } => {
+            to.fid(*dir).name_length(name).u8(*what as u8).bool(*hold).name(name)
+        }
         Call::Rename { from_dir, from, to_dir, to: target, mode, hold } => to
             .fid(*from_dir)
             .fid(*to_dir)
@@ -85,9 +94,10 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         Call::SettleBody { fid, back } => to.fid(*fid).bool(*back),
         Call::AdoptBody { fid, blank } => to.fid(*fid).u64(*blank),
         Call::SetStatus { fid, change } => put_change(to.fid(*fid), change),
-        Call::XattrGet { fid, name } | Call::XattrRemove { fid, name } => {
-            to.fid(*fid).length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX).raw(name)
-        }
+        Call::XattrGet { fid, name } | Call::XattrRemove { fid, name } => to
+            .fid(*fid)
+            .length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX)
+            .raw(name),
         Call::XattrSet { fid, name, value, mode } => to
             .fid(*fid)
             .length32("attribute value bytes", value.len(), XATTR_VALUE_BYTES_MAX)
@@ -99,7 +109,10 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
             let bytes = list.as_deref().unwrap_or_default();
             let instead = u8::from(instead_of.is_some()) * set_acl::INSTEAD;
             let flags = u8::from(list.is_some()) * set_acl::GIVEN + instead;
-            to.fid(*fid).u8(flags).length32("access list bytes", bytes.len(), ACL_BYTES_MAX).raw(bytes);
+            to.fid(*fid)
+                .u8(flags)
+                .length32("access list bytes", bytes.len(), ACL_BYTES_MAX)
+                .raw(bytes);
             to.raw(instead_of.as_ref().map_or(&[], |sum| &sum[..]))
         }
         Call::SetQuota { fid, bytes, files } => to.fid(*fid).u64(*bytes).u64(*files),
@@ -115,16 +128,22 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
                 .bool(*stable)
                 .bool(*kill_privileges)
         }
-        Call::Allocate { fid, offset, length, mode } => to.fid(*fid).u64(*offset).u64(*length).u8(*mode as u8),
+        Call::Allocate { fid, offset, length, mode } => {
+            to.fid(*fid).u64(*offset).u64(*length).u8(*mode as u8)
+        }
         Call::Seek { fid, offset, what } => to.fid(*fid).u64(*offset).u8(*what as u8),
         Call::ReadSums { fid, first, count } => to.fid(*fid).u64(*first).u32(*count),
-        Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } => put_range(to.fid(*fid), *owner, *range)
-            .u32(*pid)
-            .u8(*family as u8)
-            .u8(*mode as u8)
-            .bool(*wait)
-            .bool(*reclaim),
-        Call::Unlock { fid, owner, family, range } => put_range(to.fid(*fid), *owner, *range).u8(*family as u8),
+        Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } => {
+            put_range(to.fid(*fid), *owner, *range)
+                .u32(*pid)
+                .u8(*family as u8)
+                .u8(*mode as u8)
+                .bool(*wait)
+                .bool(*reclaim)
+        }
+        Call::Unlock { fid, owner, family, range } => {
+            put_range(to.fid(*fid), *owner, *range).u8(*family as u8)
+        }
         Call::TestLock { fid, owner, family, range, mode } => {
             put_range(to.fid(*fid), *owner, *range).u8(*family as u8).u8(*mode as u8)
         }
@@ -164,17 +183,24 @@ pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Cal
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
     let mut from = FieldReader::new(message);
-    let head = delegated.then(|| Ok::<_, WireError>((from.timestamp()?, from.u64()?))).transpose()?;
+    let head =
+        delegated.then(|| Ok::<_, WireError>((from.timestamp()?, from.u64()?))).transpose()?;
     let call = get_call(&mut from, procedure, payload)?;
     from.end()?;
     match head {
         None => Ok(call),
-        Some((at, slot)) if call.delegable() => Ok(Call::Delegated { at, slot, call: Box::new(call) }),
+        Some((at, slot)) if call.delegable() => {
+            Ok(Call::Delegated { at, slot, call: Box::new(call) })
+        }
         Some(_) => Err(unknown),
     }
 }
 
-fn get_call(from: &mut FieldReader<'_>, procedure: Procedure, payload: Bytes) -> Result<Call, WireError> {
+fn get_call(
+    from: &mut FieldReader<'_>,
+    procedure: Procedure,
+    payload: Bytes,
+) -> Result<Call, WireError> {
     Ok(match procedure {
         Procedure::Root => Call::Root { volume: get_name(from)? },
         Procedure::Lookup => Call::Lookup { dir: from.fid()?, name: get_name(from)? },
@@ -195,14 +221,22 @@ fn get_call(from: &mut FieldReader<'_>, procedure: Procedure, payload: Bytes) ->
         Procedure::XattrGet => Call::XattrGet { fid: from.fid()?, name: get_xattr_name(from)? },
         Procedure::XattrSet => get_xattr_set(from)?,
         Procedure::XattrList => Call::XattrList { fid: from.fid()? },
-        Procedure::XattrRemove => Call::XattrRemove { fid: from.fid()?, name: get_xattr_name(from)? },
+        Procedure::XattrRemove => {
+            Call::XattrRemove { fid: from.fid()?, name: get_xattr_name(from)? }
+        }
         Procedure::VolumeStatus => Call::VolumeStatus { fid: from.fid()? },
         Procedure::GetAcl => Call::GetAcl { fid: from.fid()? },
         Procedure::SetAcl => get_set_acl(from)?,
         Procedure::Rights => Call::Rights { fid: from.fid()? },
-        Procedure::SetQuota => Call::SetQuota { fid: from.fid()?, bytes: from.u64()?, files: from.u64()? },
-        Procedure::Read => get_read(from, |fid, offset, length| Call::Read { fid, offset, length })?,
-        Procedure::ReadPacked => get_read(from, |fid, offset, length| Call::ReadPacked { fid, offset, length })?,
+        Procedure::SetQuota => {
+            Call::SetQuota { fid: from.fid()?, bytes: from.u64()?, files: from.u64()? }
+        }
+        Procedure::Read => {
+            get_read(from, |fid, offset, length| Call::Read { fid, offset, length })?
+        }
+        Procedure::ReadPacked => {
+            get_read(from, |fid, offset, length| Call::ReadPacked { fid, offset, length })?
+        }
         Procedure::Write => get_write(from, payload)?,
         Procedure::Allocate => Call::Allocate {
             fid: from.fid()?,
@@ -210,17 +244,23 @@ fn get_call(from: &mut FieldReader<'_>, procedure: Procedure, payload: Bytes) ->
             length: from.u64()?,
             mode: from.choice("allocate mode", allocate_mode)?,
         },
-        Procedure::Seek => {
-            Call::Seek { fid: from.fid()?, offset: from.u64()?, what: from.choice("seek what", seek_what)? }
-        }
+        Procedure::Seek => Call::Seek {
+            fid: from.fid()?,
+            offset: from.u64()?,
+            what: from.choice("seek what", seek_what)?,
+        },
         Procedure::Commit => Call::Commit { fid: from.fid()? },
         Procedure::CommitVolume => Call::CommitVolume { fid: from.fid()? },
         Procedure::OpenBody => Call::OpenBody { fid: from.fid()? },
-        Procedure::LendBody => Call::LendBody { fid: from.fid()?, how: from.choice("lending", lending)? },
+        Procedure::LendBody => {
+            Call::LendBody { fid: from.fid()?, how: from.choice("lending", lending)? }
+        }
         Procedure::SettleBody => Call::SettleBody { fid: from.fid()?, back: from.bool("back")? },
         Procedure::LendBlank => Call::LendBlank { fid: from.fid()? },
         Procedure::AdoptBody => Call::AdoptBody { fid: from.fid()?, blank: from.u64()? },
-        Procedure::ReadSums => Call::ReadSums { fid: from.fid()?, first: from.u64()?, count: from.u32()? },
+        Procedure::ReadSums => {
+            Call::ReadSums { fid: from.fid()?, first: from.u64()?, count: from.u32()? }
+        }
         Procedure::Lock => get_lock(from)?,
         Procedure::Unlock => {
             let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
@@ -382,7 +422,14 @@ fn get_rename(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let to_length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let mode = from.choice("rename mode", rename_mode)?;
     let hold = from.bool("hold")?;
-    Ok(Call::Rename { from_dir, from: from.name(from_length)?, to_dir, to: from.name(to_length)?, mode, hold })
+    Ok(Call::Rename {
+        from_dir,
+        from: from.name(from_length)?,
+        to_dir,
+        to: from.name(to_length)?,
+        mode,
+        hold,
+    })
 }
 
 fn get_xattr_set(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
@@ -390,7 +437,12 @@ fn get_xattr_set(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let value_length = from.length32("attribute value bytes", XATTR_VALUE_BYTES_MAX)?;
     let name_length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
     let mode = from.choice("attribute mode", xattr_mode)?;
-    Ok(Call::XattrSet { fid, name: from.owned(name_length)?, value: from.owned(value_length)?, mode })
+    Ok(Call::XattrSet {
+        fid,
+        name: from.owned(name_length)?,
+        value: from.owned(value_length)?,
+        mode,
+    })
 }
 
 fn get_write(from: &mut FieldReader<'_>, data: Bytes) -> Result<Call, WireError> {
@@ -459,8 +511,10 @@ fn time_parts(time: Option<SetTime>, given: u16, now: u16) -> (u16, Timestamp) {
 }
 
 fn put_change<'a>(to: &'a mut Writer, what: &StatusChange) -> &'a mut Writer {
-    let (accessed_bit, accessed) = time_parts(what.accessed, change::ACCESSED, change::ACCESSED_NOW);
-    let (modified_bit, modified) = time_parts(what.modified, change::MODIFIED, change::MODIFIED_NOW);
+    let (accessed_bit, accessed) =
+        time_parts(what.accessed, change::ACCESSED, change::ACCESSED_NOW);
+    let (modified_bit, modified) =
+        time_parts(what.modified, change::MODIFIED, change::MODIFIED_NOW);
     let bit = |set: bool, bit: u16| if set { bit } else { 0 };
     let bits = accessed_bit
         | modified_bit
@@ -508,7 +562,8 @@ fn get_change(from: &mut FieldReader<'_>) -> Result<StatusChange, WireError> {
     })
 }
 
-/// A field that is there, or one that is absent and then must be zero: each call has one form on the wire.
+/// A field that is there, or one that is absent and then must be zero: each call has one form on
+/// the wire.
 fn field<T: Default + PartialEq>(present: bool, value: T) -> Result<Option<T>, WireError> {
     match present {
         true => Ok(Some(value)),
@@ -538,7 +593,10 @@ fn get_set_acl(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     Ok(Call::SetAcl { fid, list: given.then_some(list), instead_of })
 }
 
-fn get_read(from: &mut FieldReader<'_>, call: impl FnOnce(Fid, u64, u32) -> Call) -> Result<Call, WireError> {
+fn get_read(
+    from: &mut FieldReader<'_>,
+    call: impl FnOnce(Fid, u64, u32) -> Call,
+) -> Result<Call, WireError> {
     let (fid, offset) = (from.fid()?, from.u64()?);
     Ok(call(fid, offset, from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32))
 }
@@ -556,7 +614,9 @@ pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
 /// Whether the call names its chain's current file (or, where it may not, a list does).
 pub(crate) fn uses_current(call: &mut Call) -> bool {
     match call {
-        Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => fids.contains(&Fid::CURRENT),
+        Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => {
+            fids.contains(&Fid::CURRENT)
+        }
         _ => call.files_mut().into_iter().flatten().any(|fid| *fid == Fid::CURRENT),
     }
 }

@@ -3,16 +3,18 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use types::limits::{
-    ADDRESSES_MAX, BUSY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, SERVER_KEYS_MAX, SERVER_NAME_BYTES_MAX,
-    SITES_MAX,
+    ADDRESSES_MAX, BUSY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, SERVER_KEYS_MAX,
+    SERVER_NAME_BYTES_MAX, SITES_MAX,
 };
 use types::{
-    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revised, Revision, ServerId, ServerInfo, Site, SiteKind,
-    VolumeGroup, VolumeId,
+    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revised, Revision, ServerId,
+    ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
 };
 
 use super::Procedure;
-use super::pts::{get_subdomain_call, get_which_principal, put_subdomain_call, put_which_principal};
+use super::pts::{
+    get_subdomain_call, get_which_principal, put_subdomain_call, put_which_principal,
+};
 use super::volume::{get_which, put_which};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};
@@ -38,11 +40,15 @@ pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut 
     match call {
         CellCall::Group { volume } => put_which(to, volume),
         CellCall::Groups { after, max } => to.u64(after.0).u32(*max),
-        CellCall::PutGroup { group, expected } => put_group(to, &Revised { record: &**group, revision: *expected }),
+        CellCall::PutGroup { group, expected } => {
+            put_group(to, &Revised { record: &**group, revision: *expected })
+        }
         CellCall::RemoveGroup { read_write, expected } => to.u64(read_write.0).u64(expected.0),
         CellCall::TakeNumbers { above, count } => to.u64(above.0).u32(*count),
         CellCall::Servers | CellCall::Me => to,
-        CellCall::PutServer { server, expected } => put_server(to, &Revised { record: server, revision: *expected }),
+        CellCall::PutServer { server, expected } => {
+            put_server(to, &Revised { record: server, revision: *expected })
+        }
         CellCall::RemoveServer { id, expected } => to.u128(id.0).u64(expected.0),
         CellCall::Changes { since, max } => to.u64(since.0).u32(*max),
         CellCall::Principal { which } => put_which_principal(to, which),
@@ -51,18 +57,26 @@ pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut 
     }
 }
 
-pub(super) fn get_cell_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<CellCall, WireError> {
+pub(super) fn get_cell_call(
+    from: &mut FieldReader<'_>,
+    procedure: Procedure,
+) -> Result<CellCall, WireError> {
     Ok(match procedure {
         Procedure::CellGroup => CellCall::Group { volume: get_which(from)? },
-        Procedure::CellGroups => CellCall::Groups { after: VolumeId(from.u64()?), max: from.u32()? },
+        Procedure::CellGroups => {
+            CellCall::Groups { after: VolumeId(from.u64()?), max: from.u32()? }
+        }
         Procedure::CellPutGroup => {
             let Revised { record, revision } = get_group(from)?;
             CellCall::PutGroup { group: Box::new(record), expected: revision }
         }
-        Procedure::CellRemoveGroup => {
-            CellCall::RemoveGroup { read_write: VolumeId(from.u64()?), expected: Revision(from.u64()?) }
+        Procedure::CellRemoveGroup => CellCall::RemoveGroup {
+            read_write: VolumeId(from.u64()?),
+            expected: Revision(from.u64()?),
+        },
+        Procedure::CellTakeNumbers => {
+            CellCall::TakeNumbers { above: VolumeId(from.u64()?), count: from.u32()? }
         }
-        Procedure::CellTakeNumbers => CellCall::TakeNumbers { above: VolumeId(from.u64()?), count: from.u32()? },
         Procedure::CellServers => CellCall::Servers,
         Procedure::CellPutServer => {
             let Revised { record: server, revision: expected } = get_server(from)?;
@@ -71,22 +85,30 @@ pub(super) fn get_cell_call(from: &mut FieldReader<'_>, procedure: Procedure) ->
         Procedure::CellRemoveServer => {
             CellCall::RemoveServer { id: ServerId(from.u128()?), expected: Revision(from.u64()?) }
         }
-        Procedure::CellChanges => CellCall::Changes { since: Revision(from.u64()?), max: from.u32()? },
+        Procedure::CellChanges => {
+            CellCall::Changes { since: Revision(from.u64()?), max: from.u32()? }
+        }
         Procedure::CellMe => CellCall::Me,
         Procedure::CellPrincipal => CellCall::Principal { which: get_which_principal(from)? },
         Procedure::CellSubdomain => get_subdomain_call(from)?,
-        Procedure::CellWatch => {
-            CellCall::Watch { server: ServerId(from.u128()?), since: Revision(from.u64()?), max: from.u32()? }
+        Procedure::CellWatch => CellCall::Watch {
+            server: ServerId(from.u128()?),
+            since: Revision(from.u64()?),
+            max: from.u32()?,
+        },
+        other => {
+            return Err(WireError::BadValue { what: "procedure of the cell", value: other as u64 });
         }
-        other => return Err(WireError::BadValue { what: "procedure of the cell", value: other as u64 }),
     })
 }
 
 /// Groups that do not fit are cut off, and `end` with them.
 pub(super) fn put_groups(to: &mut Writer, groups: &[Revised<VolumeGroup>], end: bool) {
     let fit = fitting(groups, |seen| {
-        let sites: usize = seen.record.sites.iter().map(|site| SITE_BYTES + site.partition.len()).sum();
-        let busy = seen.record.busy.as_ref().map_or(0, |busy| busy.operation.len() + busy.by.len() + 12);
+        let sites: usize =
+            seen.record.sites.iter().map(|site| SITE_BYTES + site.partition.len()).sum();
+        let busy =
+            seen.record.busy.as_ref().map_or(0, |busy| busy.operation.len() + busy.by.len() + 12);
         GROUP_BYTES + seen.record.name.as_bytes().len() + sites + busy
     });
     to.u32(fit as u32).bool(end && fit == groups.len());
@@ -117,16 +139,20 @@ pub(super) fn fitting<T>(all: &[T], bytes_of: impl Fn(&T) -> usize) -> usize {
 fn put_group<'w>(to: &'w mut Writer, seen: &Revised<&VolumeGroup>) -> &'w mut Writer {
     let group = seen.record;
     let number = |number: Option<VolumeId>| number.map_or(0, |number| number.0);
-    to.require(group.read_only != Some(VolumeId(0)) && group.backup != Some(VolumeId(0)), "number of a volume", 0)
-        .u64(seen.revision.0)
-        .u64(group.read_write.0)
-        .u64(number(group.read_only))
-        .u64(number(group.backup))
-        .u64(group.released_epoch)
-        .name_length(&group.name)
-        .length16("sites", group.sites.len(), SITES_MAX)
-        .u16(group.busy.is_some().into())
-        .name(&group.name);
+    to.require(
+        group.read_only != Some(VolumeId(0)) && group.backup != Some(VolumeId(0)),
+        "number of a volume",
+        0,
+    )
+    .u64(seen.revision.0)
+    .u64(group.read_write.0)
+    .u64(number(group.read_only))
+    .u64(number(group.backup))
+    .u64(group.released_epoch)
+    .name_length(&group.name)
+    .length16("sites", group.sites.len(), SITES_MAX)
+    .u16(group.busy.is_some().into())
+    .name(&group.name);
     for site in &group.sites {
         to.u128(site.server.0).u64(site.epoch).u8(site.kind as u8);
         put_text(to, "bytes of a partition's name", &site.partition, PARTITION_NAME_BYTES_MAX);
@@ -156,7 +182,10 @@ fn get_group(from: &mut FieldReader<'_>) -> Result<Revised<VolumeGroup>, WireErr
     let sites = (0..sites).map(|_| get_site(from)).collect::<Result<_, _>>()?;
     let busy = if is_busy { Some(get_busy(from)?) } else { None };
     let (read_only, backup) = (number(read_only), number(backup));
-    Ok(Revised { record: VolumeGroup { name, read_write, read_only, backup, sites, released_epoch, busy }, revision })
+    Ok(Revised {
+        record: VolumeGroup { name, read_write, read_only, backup, sites, released_epoch, busy },
+        revision,
+    })
 }
 
 fn get_site(from: &mut FieldReader<'_>) -> Result<Site, WireError> {
@@ -173,11 +202,20 @@ fn get_busy(from: &mut FieldReader<'_>) -> Result<Busy, WireError> {
     Ok(Busy { operation, by, since_secs })
 }
 
-pub(super) fn put_text<'w>(to: &'w mut Writer, what: &'static str, text: &str, max: usize) -> &'w mut Writer {
+pub(super) fn put_text<'w>(
+    to: &'w mut Writer,
+    what: &'static str,
+    text: &str,
+    max: usize,
+) -> &'w mut Writer {
     to.length16(what, text.len(), max).raw(text.as_bytes())
 }
 
-pub(super) fn get_text(from: &mut FieldReader<'_>, what: &'static str, max: usize) -> Result<String, WireError> {
+pub(super) fn get_text(
+    from: &mut FieldReader<'_>,
+    what: &'static str,
+    max: usize,
+) -> Result<String, WireError> {
     let length = from.length16(what, max)?;
     from.text(length)
 }
@@ -217,7 +255,10 @@ pub(super) fn put_addresses<'w>(to: &'w mut Writer, addresses: &[SocketAddr]) ->
     to
 }
 
-pub(super) fn get_addresses(from: &mut FieldReader<'_>, count: usize) -> Result<Vec<SocketAddr>, WireError> {
+pub(super) fn get_addresses(
+    from: &mut FieldReader<'_>,
+    count: usize,
+) -> Result<Vec<SocketAddr>, WireError> {
     let address = |_| {
         let ip = Ipv6Addr::from(from.array::<16>()?);
         Ok(SocketAddr::new(ip.to_canonical(), from.u16()?))
@@ -236,7 +277,11 @@ fn get_server(from: &mut FieldReader<'_>) -> Result<Revised<ServerInfo>, WireErr
 }
 
 /// Changes that do not fit are cut off: the next question begins there.
-pub(super) fn put_changes(to: &mut Writer, at: Revision, changes: Option<&Vec<(Revision, Changed)>>) {
+pub(super) fn put_changes(
+    to: &mut Writer,
+    at: Revision,
+    changes: Option<&Vec<(Revision, Changed)>>,
+) {
     let changes = changes.map(|all| &all[..fitting(all, |_| CHANGE_BYTES)]);
     to.u64(at.0).bool(changes.is_some()).u32(changes.map_or(0, <[_]>::len) as u32);
     for (revision, changed) in changes.unwrap_or_default() {
@@ -267,7 +312,9 @@ pub(super) fn get_changes(from: &mut FieldReader<'_>) -> Result<Answer, WireErro
             }
             (CHANGED_PRINCIPALS, Ok(0)) => Changed::Principals,
             (CHANGED_RULES, Ok(0)) => Changed::Rules,
-            (kind, _) => return Err(WireError::BadValue { what: "kind of change", value: kind.into() }),
+            (kind, _) => {
+                return Err(WireError::BadValue { what: "kind of change", value: kind.into() });
+            }
         };
         Ok((revision, changed))
     };
@@ -281,9 +328,15 @@ mod tests {
 
     #[test]
     fn an_address_is_of_its_own_family_again() {
-        let addresses: Vec<SocketAddr> =
-            ["127.0.0.1:7000", "[::1]:7001", "[fe80::1]:2"].map(|text| text.parse().unwrap()).to_vec();
-        let server = ServerInfo { id: ServerId(7), name: "one".into(), addresses, keys: vec![KeyPrint([7; 32])] };
+        let addresses: Vec<SocketAddr> = ["127.0.0.1:7000", "[::1]:7001", "[fe80::1]:2"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
+        let server = ServerInfo {
+            id: ServerId(7),
+            name: "one".into(),
+            addresses,
+            keys: vec![KeyPrint([7; 32])],
+        };
         let mut writer = Writer::new();
         put_server(&mut writer, &Revised { record: &server, revision: Revision(3) });
         let bytes = writer.end().unwrap();
@@ -295,15 +348,25 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_cut_off() {
-        let site = Site { server: ServerId(1), partition: "p".repeat(255), kind: SiteKind::ReadOnly, epoch: 1 };
-        let mut group = VolumeGroup::new(types::Name::new(&[b'x'; 255]).unwrap(), VolumeId(1), site.clone());
+        let site = Site {
+            server: ServerId(1),
+            partition: "p".repeat(255),
+            kind: SiteKind::ReadOnly,
+            epoch: 1,
+        };
+        let mut group =
+            VolumeGroup::new(types::Name::new(&[b'x'; 255]).unwrap(), VolumeId(1), site.clone());
         group.sites = vec![site; 100];
         group.busy = Some(Busy { operation: "o".repeat(255), by: "b".repeat(255), since_secs: -1 });
         let groups = vec![Revised { record: group, revision: Revision(1) }; 40];
         let mut writer = Writer::new();
         put_groups(&mut writer, &groups, true);
         let bytes = writer.end().unwrap();
-        let Answer::Groups { groups: cut, end } = get_groups(&mut FieldReader::new(&bytes)).unwrap() else { panic!() };
+        let Answer::Groups { groups: cut, end } =
+            get_groups(&mut FieldReader::new(&bytes)).unwrap()
+        else {
+            panic!()
+        };
         assert!(!end && !cut.is_empty() && cut.len() < 40, "{}", cut.len());
         assert_eq!(cut, groups[..cut.len()]);
     }

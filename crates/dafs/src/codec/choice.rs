@@ -1,6 +1,9 @@
 //! One-byte choices of the vocabulary, back from the wire.
 
-use types::{AllocateMode, BreakReason, Lending, LockFamily, LockMode, RemoveWhat, RenameMode, SeekWhat, XattrMode};
+use types::{
+    AllocateMode, BreakReason, Lending, LockFamily, LockMode, RemoveWhat, RenameMode, SeekWhat,
+    XattrMode,
+};
 
 /// Declares the way back of an enum whose discriminants are wire values.
 macro_rules! from_wire {

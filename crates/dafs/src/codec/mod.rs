@@ -1,7 +1,8 @@
 //! Calls and answers as bytes. Layouts: `docs/spec/protocol.md`.
 //!
-//! Each value has exactly one form on the wire: absent fields are zero, choices are known numbers, nothing follows the last field.
-//! So decoding and encoding again gives the same bytes, which golden vectors and fuzzers check.
+//! Each value has exactly one form on the wire: absent fields are zero, choices are known numbers,
+//! nothing follows the last field. So decoding and encoding again gives the same bytes, which
+//! golden vectors and fuzzers check.
 
 mod answer;
 mod auth;
@@ -19,7 +20,8 @@ mod volume;
 use bytes::Bytes;
 
 pub use answer::{
-    ENTRIES_HEAD_BYTES, ENTRY_BYTES, decode_answer, decode_answer_record, encode_answer, encode_answer_record,
+    ENTRIES_HEAD_BYTES, ENTRY_BYTES, decode_answer, decode_answer_record, encode_answer,
+    encode_answer_record,
 };
 pub(crate) use call::{check_payload, resolve_current, uses_current};
 pub use call::{decode_call, encode_call};

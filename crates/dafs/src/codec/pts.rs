@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use types::limits::{PRINCIPAL_NAME_BYTES_MAX, PRINCIPALS_MAX};
 use types::{
-    Answer, Call, CellCall, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
-    Revision, WhichPrincipal,
+    Answer, Call, CellCall, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind,
+    Privacy, PtsCall, Revision, WhichPrincipal,
 };
 
 use super::Procedure;
@@ -45,10 +45,14 @@ fn get_number(from: &mut FieldReader<'_>) -> Result<Option<u32>, WireError> {
 }
 
 fn put_number(to: &mut Writer, number: Option<u32>) -> &mut Writer {
-    to.require(number != Some(u32::MAX), "uid or gid", u32::MAX.into()).u32(number.unwrap_or(u32::MAX))
+    to.require(number != Some(u32::MAX), "uid or gid", u32::MAX.into())
+        .u32(number.unwrap_or(u32::MAX))
 }
 
-pub(super) fn put_which_principal<'w>(to: &'w mut Writer, which: &WhichPrincipal) -> &'w mut Writer {
+pub(super) fn put_which_principal<'w>(
+    to: &'w mut Writer,
+    which: &WhichPrincipal,
+) -> &'w mut Writer {
     match which {
         WhichPrincipal::Id(id) => put_id(to.u8(BY_ID), *id),
         WhichPrincipal::Name(name) => put_name(to.u8(BY_NAME), name),
@@ -61,7 +65,12 @@ pub(super) fn get_which_principal(from: &mut FieldReader<'_>) -> Result<WhichPri
         BY_ID => WhichPrincipal::Id(get_id(from)?),
         BY_NAME => WhichPrincipal::Name(get_name(from)?),
         BY_UID => WhichPrincipal::Uid(from.u32()?),
-        value => return Err(WireError::BadValue { what: "how a principal is meant", value: value.into() }),
+        value => {
+            return Err(WireError::BadValue {
+                what: "how a principal is meant",
+                value: value.into(),
+            });
+        }
     })
 }
 
@@ -80,7 +89,11 @@ pub(super) fn get_host(from: &mut FieldReader<'_>) -> Result<Option<IpAddr>, Wir
     Ok((!ip.is_unspecified()).then(|| ip.to_canonical()))
 }
 
-pub(super) fn put_subdomain_call(to: &mut Writer, principal: PrincipalId, host: Option<IpAddr>) -> &mut Writer {
+pub(super) fn put_subdomain_call(
+    to: &mut Writer,
+    principal: PrincipalId,
+    host: Option<IpAddr>,
+) -> &mut Writer {
     put_host(put_id(to, principal), host)
 }
 
@@ -88,7 +101,11 @@ pub(super) fn get_subdomain_call(from: &mut FieldReader<'_>) -> Result<CellCall,
     Ok(CellCall::Subdomain { principal: get_id(from)?, host: get_host(from)? })
 }
 
-pub(super) fn put_pts_call<'w>(to: &'w mut Writer, on_behalf: Option<PrincipalId>, call: &PtsCall) -> &'w mut Writer {
+pub(super) fn put_pts_call<'w>(
+    to: &'w mut Writer,
+    on_behalf: Option<PrincipalId>,
+    call: &PtsCall,
+) -> &'w mut Writer {
     to.require(on_behalf != Some(PrincipalId::NONE), "on behalf of", 0);
     put_id(to, on_behalf.unwrap_or(PrincipalId::NONE));
     match call {
@@ -105,8 +122,12 @@ pub(super) fn put_pts_call<'w>(to: &'w mut Writer, on_behalf: Option<PrincipalId
         PtsCall::Rename { id, name } => put_name(put_id(to, *id), name),
         PtsCall::ChangeOwner { id, owner } => put_id(put_id(to, *id), *owner),
         PtsCall::SetFields { id, change } => put_change(put_id(to, *id), change),
-        PtsCall::Join { group, member } | PtsCall::Leave { group, member } => put_id(put_id(to, *group), *member),
-        PtsCall::Membership { id, groups, after, max } => put_id(put_id(to, *id).bool(*groups), *after).u32(*max),
+        PtsCall::Join { group, member } | PtsCall::Leave { group, member } => {
+            put_id(put_id(to, *group), *member)
+        }
+        PtsCall::Membership { id, groups, after, max } => {
+            put_id(put_id(to, *id).bool(*groups), *after).u32(*max)
+        }
         PtsCall::Owned { owner, after, max } => put_id(put_id(to, *owner), *after).u32(*max),
         PtsCall::Entries { after, max } => put_id(to, *after).u32(*max),
         PtsCall::Max => to,
@@ -114,7 +135,10 @@ pub(super) fn put_pts_call<'w>(to: &'w mut Writer, on_behalf: Option<PrincipalId
     }
 }
 
-pub(super) fn get_pts_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<Call, WireError> {
+pub(super) fn get_pts_call(
+    from: &mut FieldReader<'_>,
+    procedure: Procedure,
+) -> Result<Call, WireError> {
     let on_behalf = Some(get_id(from)?).filter(|id| *id != PrincipalId::NONE);
     let call = match procedure {
         Procedure::PtsNames => {
@@ -125,14 +149,20 @@ pub(super) fn get_pts_call(from: &mut FieldReader<'_>, procedure: Procedure) -> 
         Procedure::PtsNumbers => {
             let count = from.length16("principals", PRINCIPALS_MAX)?;
             from.check_room(count, size_of::<u16>())?;
-            PtsCall::Numbers { names: (0..count).map(|_| get_name(from)).collect::<Result<_, _>>()? }
+            PtsCall::Numbers {
+                names: (0..count).map(|_| get_name(from)).collect::<Result<_, _>>()?,
+            }
         }
         Procedure::PtsExamine => PtsCall::Examine { id: get_id(from)? },
         Procedure::PtsCreate => PtsCall::Create { new: Box::new(get_new(from)?) },
         Procedure::PtsDelete => PtsCall::Delete { id: get_id(from)? },
         Procedure::PtsRename => PtsCall::Rename { id: get_id(from)?, name: get_name(from)? },
-        Procedure::PtsChangeOwner => PtsCall::ChangeOwner { id: get_id(from)?, owner: get_id(from)? },
-        Procedure::PtsSetFields => PtsCall::SetFields { id: get_id(from)?, change: get_change(from)? },
+        Procedure::PtsChangeOwner => {
+            PtsCall::ChangeOwner { id: get_id(from)?, owner: get_id(from)? }
+        }
+        Procedure::PtsSetFields => {
+            PtsCall::SetFields { id: get_id(from)?, change: get_change(from)? }
+        }
         Procedure::PtsJoin => PtsCall::Join { group: get_id(from)?, member: get_id(from)? },
         Procedure::PtsLeave => PtsCall::Leave { group: get_id(from)?, member: get_id(from)? },
         Procedure::PtsMembership => PtsCall::Membership {
@@ -141,11 +171,18 @@ pub(super) fn get_pts_call(from: &mut FieldReader<'_>, procedure: Procedure) -> 
             after: get_id(from)?,
             max: from.u32()?,
         },
-        Procedure::PtsOwned => PtsCall::Owned { owner: get_id(from)?, after: get_id(from)?, max: from.u32()? },
+        Procedure::PtsOwned => {
+            PtsCall::Owned { owner: get_id(from)?, after: get_id(from)?, max: from.u32()? }
+        }
         Procedure::PtsEntries => PtsCall::Entries { after: get_id(from)?, max: from.u32()? },
         Procedure::PtsMax => PtsCall::Max,
         Procedure::PtsSetMax => PtsCall::SetMax { user: get_id(from)?, group: get_id(from)? },
-        other => return Err(WireError::BadValue { what: "procedure of users and groups", value: other as u64 }),
+        other => {
+            return Err(WireError::BadValue {
+                what: "procedure of users and groups",
+                value: other as u64,
+            });
+        }
     };
     Ok(Call::Pts { on_behalf, call: Box::new(call) })
 }
@@ -216,8 +253,13 @@ pub(super) fn put_principals(to: &mut Writer, principals: &[(Principal, u32)], e
     let fit = fitting(principals, |(principal, _)| PRINCIPAL_BYTES + principal.name.len());
     to.u32(fit as u32).bool(end && fit == principals.len());
     for (principal, count) in &principals[..fit] {
-        put_id(to, principal.id).u8(principal.kind as u8).u8(principal.privacy.0).bool(principal.locked);
-        put_id(put_id(to, principal.owner), principal.creator).u32(principal.group_quota).u32(*count);
+        put_id(to, principal.id)
+            .u8(principal.kind as u8)
+            .u8(principal.privacy.0)
+            .bool(principal.locked);
+        put_id(put_id(to, principal.owner), principal.creator)
+            .u32(principal.group_quota)
+            .u32(*count);
         put_number(to, principal.uid);
         put_number(to, principal.gid).raw(&principal.tokens_after.to_le_bytes());
         put_name(to, &principal.name);
@@ -239,7 +281,22 @@ fn get_principal(from: &mut FieldReader<'_>) -> Result<(Principal, u32), WireErr
     let (uid, gid) = (get_number(from)?, get_number(from)?);
     let tokens_after = i64::from_le_bytes(from.array()?);
     let name = get_name(from)?;
-    Ok((Principal { id, kind, name, owner, creator, privacy, group_quota, uid, gid, tokens_after, locked }, count))
+    Ok((
+        Principal {
+            id,
+            kind,
+            name,
+            owner,
+            creator,
+            privacy,
+            group_quota,
+            uid,
+            gid,
+            tokens_after,
+            locked,
+        },
+        count,
+    ))
 }
 
 /// As principals.
@@ -254,11 +311,14 @@ pub(super) fn put_names(to: &mut Writer, names: &[(PrincipalId, String)], end: b
 pub(super) fn get_names(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (count, end) = (from.u32()? as usize, from.bool("end")?);
     from.check_room(count, NAMED_BYTES)?;
-    let names = (0..count).map(|_| Ok((get_id(from)?, get_name(from)?))).collect::<Result<_, WireError>>()?;
+    let names = (0..count)
+        .map(|_| Ok((get_id(from)?, get_name(from)?)))
+        .collect::<Result<_, WireError>>()?;
     Ok(Answer::Names { names, end })
 }
 
-/// Somebody who is in more groups than fit breaks the message: nobody may take a part for the whole.
+/// Somebody who is in more groups than fit breaks the message: nobody may take a part for the
+/// whole.
 pub(super) fn put_subdomain(to: &mut Writer, at: Revision, groups: &[PrincipalId]) {
     to.u64(at.0).u32(groups.len() as u32);
     for id in groups {

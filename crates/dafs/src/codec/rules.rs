@@ -3,7 +3,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use types::limits::{NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, WHY_BYTES_MAX};
-use types::{Answer, Call, ClientId, Fence, GuardCall, Mandate, PrincipalId, Realm, ServerId, SessionId, Whom};
+use types::{
+    Answer, Call, ClientId, Fence, GuardCall, Mandate, PrincipalId, Realm, ServerId, SessionId,
+    Whom,
+};
 
 use super::Procedure;
 use super::cell::{fitting, get_text, put_text};
@@ -30,10 +33,16 @@ const VOLUMES: u8 = 1;
 const SERVER: u8 = 2;
 const ON_PARTITION: u8 = 3;
 
-pub(super) fn put_guard_call<'w>(to: &'w mut Writer, behalf: Option<PrincipalId>, call: &GuardCall) -> &'w mut Writer {
+pub(super) fn put_guard_call<'w>(
+    to: &'w mut Writer,
+    behalf: Option<PrincipalId>,
+    call: &GuardCall,
+) -> &'w mut Writer {
     put_id(to.bool(behalf.is_some()), behalf.unwrap_or(PrincipalId::NONE));
     match call {
-        GuardCall::Fences { after, max } | GuardCall::Mandates { after, max } => to.u64(*after).u32(*max),
+        GuardCall::Fences { after, max } | GuardCall::Mandates { after, max } => {
+            to.u64(*after).u32(*max)
+        }
         GuardCall::AddFence { whom, seconds, why } => {
             put_text(put_whom(to, whom).u64(*seconds), WHY, why, WHY_BYTES_MAX)
         }
@@ -43,10 +52,16 @@ pub(super) fn put_guard_call<'w>(to: &'w mut Writer, behalf: Option<PrincipalId>
     }
 }
 
-pub(super) fn get_guard_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<Call, WireError> {
+pub(super) fn get_guard_call(
+    from: &mut FieldReader<'_>,
+    procedure: Procedure,
+) -> Result<Call, WireError> {
     let (has_behalf, principal) = (from.bool("on behalf of")?, get_id(from)?);
     if !has_behalf && principal != PrincipalId::NONE {
-        return Err(WireError::BadValue { what: "on behalf of", value: u64::from(principal.0.cast_unsigned()) });
+        return Err(WireError::BadValue {
+            what: "on behalf of",
+            value: u64::from(principal.0.cast_unsigned()),
+        });
     }
     let call = match procedure {
         Procedure::GuardFences => GuardCall::Fences { after: from.u64()?, max: from.u32()? },
@@ -56,11 +71,15 @@ pub(super) fn get_guard_call(from: &mut FieldReader<'_>, procedure: Procedure) -
             seconds: from.u64()?,
             why: get_text(from, WHY, WHY_BYTES_MAX)?,
         },
-        Procedure::GuardAddMandate => GuardCall::AddMandate { principal: get_id(from)?, realm: get_realm(from)? },
+        Procedure::GuardAddMandate => {
+            GuardCall::AddMandate { principal: get_id(from)?, realm: get_realm(from)? }
+        }
         Procedure::GuardRemoveFence => GuardCall::RemoveFence { number: from.u64()? },
         Procedure::GuardRemoveMandate => GuardCall::RemoveMandate { number: from.u64()? },
         Procedure::GuardWithdrawKeys => GuardCall::WithdrawKeys { server: ServerId(from.u128()?) },
-        other => return Err(WireError::BadValue { what: "procedure of rules", value: other as u64 }),
+        other => {
+            return Err(WireError::BadValue { what: "procedure of rules", value: other as u64 });
+        }
     };
     Ok(Call::Guard { behalf: has_behalf.then_some(principal), call: Box::new(call) })
 }
@@ -92,14 +111,22 @@ fn get_whom(from: &mut FieldReader<'_>) -> Result<Whom, WireError> {
         value: value.into(),
     });
     match (kind, prefix) {
-        (USER, 0) => u32::try_from(number).map(|id| Whom::User(PrincipalId(id.cast_signed()))).map_err(|_| bad(kind)),
+        (USER, 0) => u32::try_from(number)
+            .map(|id| Whom::User(PrincipalId(id.cast_signed())))
+            .map_err(|_| bad(kind)),
         (HOSTS, prefix) => {
             let address = Ipv6Addr::from(bytes).to_canonical();
-            if prefix > longest(address) { Err(bad(prefix)) } else { Ok(Whom::Hosts { address, prefix }) }
+            if prefix > longest(address) {
+                Err(bad(prefix))
+            } else {
+                Ok(Whom::Hosts { address, prefix })
+            }
         }
         (TOKEN, 0) => Ok(Whom::Token(number)),
         (CLIENT, 0) => Ok(Whom::Client(ClientId(number))),
-        (SESSION, 0) => u64::try_from(number).map(|id| Whom::Session(SessionId(id))).map_err(|_| bad(kind)),
+        (SESSION, 0) => {
+            u64::try_from(number).map(|id| Whom::Session(SessionId(id))).map_err(|_| bad(kind))
+        }
         (kind, _) => Err(bad(kind)),
     }
 }
@@ -122,8 +149,13 @@ fn get_realm(from: &mut FieldReader<'_>) -> Result<Realm, WireError> {
     Ok(match from.u8()? {
         VOLUMES => Realm::Volumes(get_text(from, PATTERN, NAME_BYTES_MAX)?),
         SERVER => Realm::Server(ServerId(from.u128()?)),
-        ON_PARTITION => Realm::Partition(ServerId(from.u128()?), get_text(from, PARTITION, PARTITION_NAME_BYTES_MAX)?),
-        kind => return Err(WireError::BadValue { what: "what is administered", value: kind.into() }),
+        ON_PARTITION => Realm::Partition(
+            ServerId(from.u128()?),
+            get_text(from, PARTITION, PARTITION_NAME_BYTES_MAX)?,
+        ),
+        kind => {
+            return Err(WireError::BadValue { what: "what is administered", value: kind.into() });
+        }
     })
 }
 
@@ -132,7 +164,9 @@ pub(super) fn put_fences(to: &mut Writer, fences: &[Fence], end: bool) {
     let fit = fitting(fences, |fence| FENCE_BYTES + fence.why.len());
     to.u32(fit as u32).bool(end && fit == fences.len());
     for fence in fences.iter().take(fit) {
-        put_whom(to.u64(fence.number), &fence.whom).raw(&fence.since.to_le_bytes()).raw(&fence.until.to_le_bytes());
+        put_whom(to.u64(fence.number), &fence.whom)
+            .raw(&fence.since.to_le_bytes())
+            .raw(&fence.until.to_le_bytes());
         put_text(put_id(to, fence.by), WHY, &fence.why, WHY_BYTES_MAX);
     }
 }
@@ -162,7 +196,10 @@ pub(super) fn put_mandates(to: &mut Writer, mandates: &[Mandate], end: bool) {
     let fit = fitting(mandates, |mandate| MANDATE_BYTES + names(&mandate.realm));
     to.u32(fit as u32).bool(end && fit == mandates.len());
     for mandate in mandates.iter().take(fit) {
-        put_realm(put_id(put_id(to.u64(mandate.number), mandate.principal), mandate.by), &mandate.realm);
+        put_realm(
+            put_id(put_id(to.u64(mandate.number), mandate.principal), mandate.by),
+            &mandate.realm,
+        );
     }
 }
 
@@ -173,7 +210,10 @@ pub(super) fn get_mandates(from: &mut FieldReader<'_>) -> Result<Answer, WireErr
         let (number, principal, by) = (from.u64()?, get_id(from)?, get_id(from)?);
         Ok(Mandate { number, principal, by, realm: get_realm(from)? })
     };
-    Ok(Answer::Mandates { mandates: (0..count).map(mandate).collect::<Result<_, WireError>>()?, end })
+    Ok(Answer::Mandates {
+        mandates: (0..count).map(mandate).collect::<Result<_, WireError>>()?,
+        end,
+    })
 }
 
 pub(super) fn put_enforced(to: &mut Writer, number: u64, missing: &[ServerId]) {
@@ -186,6 +226,7 @@ pub(super) fn put_enforced(to: &mut Writer, number: u64, missing: &[ServerId]) {
 pub(super) fn get_enforced(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (number, count) = (from.u64()?, from.u32()? as usize);
     from.check_room(count, size_of::<u128>())?;
-    let missing = (0..count).map(|_| Ok(ServerId(from.u128()?))).collect::<Result<_, WireError>>()?;
+    let missing =
+        (0..count).map(|_| Ok(ServerId(from.u128()?))).collect::<Result<_, WireError>>()?;
     Ok(Answer::Enforced { number, missing })
 }

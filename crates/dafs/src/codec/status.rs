@@ -1,4 +1,5 @@
-//! A file's status: 128 bytes at fixed offsets. Listings hold thousands of them, so it is one struct that is read at once.
+//! A file's status: 128 bytes at fixed offsets. Listings hold thousands of them, so it is one
+//! struct that is read at once.
 
 use types::{Fid, Kind, Status, Timestamp};
 use zerocopy::little_endian::{I64, U16, U32, U64};

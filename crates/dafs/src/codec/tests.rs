@@ -67,12 +67,18 @@ fn a_chains_file_is_resolved_in_both_places_of_a_rename() {
 fn a_claimed_count_makes_no_room() {
     // 4,096 fids are within the limit, but none of them follows.
     let message = (FIDS_MAX as u32).to_le_bytes();
-    assert_eq!(decode_call(Procedure::Hold as u16, &message, Bytes::new()), Err(WireError::Truncated));
+    assert_eq!(
+        decode_call(Procedure::Hold as u16, &message, Bytes::new()),
+        Err(WireError::Truncated)
+    );
     let message = (FIDS_MAX as u32 + 1).to_le_bytes();
     let refused = decode_call(Procedure::Hold as u16, &message, Bytes::new());
     assert!(matches!(refused, Err(WireError::TooMuch { .. })));
     let entries = [&7u64.to_le_bytes()[..], &u32::MAX.to_le_bytes(), &[0]].concat();
-    assert_eq!(decode_answer(AnswerKind::Entries as u16, &entries, Bytes::new()), Err(WireError::Truncated));
+    assert_eq!(
+        decode_answer(AnswerKind::Entries as u16, &entries, Bytes::new()),
+        Err(WireError::Truncated)
+    );
 }
 
 #[test]
@@ -87,7 +93,9 @@ fn a_listing_is_cut_behind_the_last_entry_that_fits() {
         target: None,
     };
     let entries: Vec<_> = (1..2000).map(entry).collect();
-    let encoded = encode_answer(&Answer::Entries { entries: entries.clone(), end: true, dir_version: 3 }).unwrap();
+    let encoded =
+        encode_answer(&Answer::Entries { entries: entries.clone(), end: true, dir_version: 3 })
+            .unwrap();
     let fit = (MESSAGE_BYTES_MAX - ENTRIES_HEAD_BYTES) / (ENTRY_BYTES + 255);
     let cut = Answer::Entries { entries: entries[..fit].to_vec(), end: false, dir_version: 3 };
     assert_eq!(decode_answer(encoded.procedure, &encoded.message, Bytes::new()), Ok(cut));
@@ -131,22 +139,41 @@ fn what_breaks_a_limit_is_not_sent() {
     let fid = Fid::new(1, 2, 3);
     let long = Bytes::from(vec![b'a'; 1 << 20]);
     let more = Bytes::from(vec![b'a'; (1 << 20) + 1]);
-    let write = |data| types::Call::Write { fid, offset: None, data, stable: false, kill_privileges: false };
+    let write = |data| types::Call::Write {
+        fid,
+        offset: None,
+        data,
+        stable: false,
+        kill_privileges: false,
+    };
     assert!(encode_call(&write(long.clone())).is_ok());
     for call in [
         write(more),
         types::Call::Read { fid, offset: 0, length: (1 << 20) + 1 },
         types::Call::XattrGet { fid, name: Bytes::from(vec![b'a'; 256]) },
-        types::Call::XattrSet { fid, name: Bytes::new(), value: long.clone(), mode: types::XattrMode::Either },
+        types::Call::XattrSet {
+            fid,
+            name: Bytes::new(),
+            value: long.clone(),
+            mode: types::XattrMode::Either,
+        },
         types::Call::Hold { fids: vec![fid; FIDS_MAX + 1] },
     ] {
-        assert!(matches!(encode_call(&call), Err(WireError::TooMuch { .. })), "{:?}", call.procedure());
+        assert!(
+            matches!(encode_call(&call), Err(WireError::TooMuch { .. })),
+            "{:?}",
+            call.procedure()
+        );
     }
     for answer in [
         Answer::Target(long.clone()),
         Answer::XattrNames(vec![Bytes::from(vec![b'a'; 255]); 1100]),
         Answer::Report("r".repeat(MESSAGE_BYTES_MAX)),
     ] {
-        assert!(matches!(encode_answer(&answer), Err(WireError::TooMuch { .. })), "{:?}", AnswerKind::of(&answer));
+        assert!(
+            matches!(encode_answer(&answer), Err(WireError::TooMuch { .. })),
+            "{:?}",
+            AnswerKind::of(&answer)
+        );
     }
 }

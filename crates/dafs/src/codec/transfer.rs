@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use types::limits::{ADDRESSES_MAX, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
 use types::{
-    Answer, Finish, IncomingTree, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, VnodeNo, VolumeCall, VolumeId,
-    VolumeKind,
+    Answer, Finish, IncomingTree, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, VnodeNo,
+    VolumeCall, VolumeId, VolumeKind,
 };
 
 use super::cell::{get_addresses, get_text, put_addresses, put_text};
@@ -46,7 +46,12 @@ pub(super) fn put_finish<'w>(to: &'w mut Writer, finish: &Finish) -> &'w mut Wri
             if let Some(updated) = updated {
                 to.timestamp(*updated);
             }
-            to.u64(*quota_bytes).u64(*quota_files).timestamp(*created).bool(*arriving).name_length(name).name(name)
+            to.u64(*quota_bytes)
+                .u64(*quota_files)
+                .timestamp(*created)
+                .bool(*arriving)
+                .name_length(name)
+                .name(name)
         }
     }
 }
@@ -57,17 +62,28 @@ pub(super) fn get_finish(from: &mut FieldReader<'_>) -> Result<Finish, WireError
         OVER => Finish::Over { updated: None },
         OVER_DATED => Finish::Over { updated: Some(from.timestamp()?) },
         VIEW => {
-            let (id, length) = (get_number(from)?, from.length16("name bytes", types::limits::NAME_BYTES_MAX)?);
-            let (kind, replace) = (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
+            let (id, length) =
+                (get_number(from)?, from.length16("name bytes", types::limits::NAME_BYTES_MAX)?);
+            let (kind, replace) =
+                (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
             Finish::View { id, name: from.name(length)?, kind, replace }
         }
         tag @ (READ_WRITE | READ_WRITE_DATED) => {
             let updated = if tag == READ_WRITE { None } else { Some(from.timestamp()?) };
             let (quota_bytes, quota_files, created) = (from.u64()?, from.u64()?, from.timestamp()?);
             let arriving = from.bool("arriving")?;
-            Finish::ReadWrite { name: get_name(from)?, quota_bytes, quota_files, created, arriving, updated }
+            Finish::ReadWrite {
+                name: get_name(from)?,
+                quota_bytes,
+                quota_files,
+                created,
+                arriving,
+                updated,
+            }
         }
-        other => return Err(WireError::BadValue { what: "what becomes of it", value: other.into() }),
+        other => {
+            return Err(WireError::BadValue { what: "what becomes of it", value: other.into() });
+        }
     })
 }
 
@@ -89,7 +105,8 @@ pub(super) fn get_pull(from: &mut FieldReader<'_>) -> Result<Pull, WireError> {
 }
 
 pub(super) fn get_apply(from: &mut FieldReader<'_>, part: Bytes) -> Result<VolumeCall, WireError> {
-    let (tree, partition, over) = (VolumeId(from.u64()?), PartitionNo(from.u32()?), from.bool("over")?);
+    let (tree, partition, over) =
+        (VolumeId(from.u64()?), PartitionNo(from.u32()?), from.bool("over")?);
     if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? != part.len() {
         return Err(WireError::BadPayload);
     }
@@ -118,7 +135,15 @@ pub(super) fn get_incoming(from: &mut FieldReader<'_>) -> Result<Answer, WireErr
     let tree = |_| {
         let (tree, since, epoch) = (VolumeId(from.u64()?), from.u64()?, from.u64()?);
         let (bytes, used_bytes, partition) = (from.u64()?, from.u64()?, PartitionNo(from.u32()?));
-        Ok(IncomingTree { partition, tree, over: from.bool("over")?, since, epoch, bytes, used_bytes })
+        Ok(IncomingTree {
+            partition,
+            tree,
+            over: from.bool("over")?,
+            since,
+            epoch,
+            bytes,
+            used_bytes,
+        })
     };
     let trees = (0..count).map(tree).collect::<Result<_, WireError>>()?;
     Ok(Answer::Incoming { trees, base })
@@ -146,7 +171,8 @@ pub(super) fn get_tasks(from: &mut FieldReader<'_>) -> Result<Answer, WireError>
     from.check_room(count, TASK_BYTES)?;
     let task = |_| {
         let (number, tree) = (from.u64()?, VolumeId(from.u64()?));
-        let (since, epoch, bytes, total_bytes) = (from.u64()?, from.u64()?, from.u64()?, from.u64()?);
+        let (since, epoch, bytes, total_bytes) =
+            (from.u64()?, from.u64()?, from.u64()?, from.u64()?);
         let state = from.choice("state of a task", TaskState::from_wire)?;
         let text = get_text(from, "bytes of a task's text", TASK_TEXT_BYTES_MAX)?;
         Ok(TaskInfo { number, tree, state, since, epoch, bytes, total_bytes, text })

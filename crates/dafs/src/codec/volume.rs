@@ -1,9 +1,11 @@
 //! Messages about volumes and partitions: calls and answers.
 
-use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use types::limits::{
+    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+};
 use types::{
-    Answer, Beside, Name, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind,
-    VolumeState, WhichVolume,
+    Answer, Beside, Name, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId,
+    VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 use super::Procedure;
@@ -31,7 +33,15 @@ const PARTITION_BYTES: usize = 24;
 
 pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w mut Writer {
     match call {
-        VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner: (uid, gid), encrypt } => {
+        VolumeCall::Create {
+            id,
+            partition,
+            name,
+            quota_bytes,
+            quota_files,
+            owner: (uid, gid),
+            encrypt,
+        } => {
             let said = match encrypt {
                 None => 0,
                 Some(false) => PLAIN,
@@ -49,28 +59,41 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
         }
         VolumeCall::Remove { id } => to.u64(id.0),
         VolumeCall::Rename { id, name } => to.u64(id.0).name_length(name).name(name),
-        VolumeCall::Clone { id, of, name, kind, replace } => {
-            to.u64(number(*id)).u64(of.0).name_length(name).u8(*kind as u8).bool(*replace).name(name)
-        }
+        VolumeCall::Clone { id, of, name, kind, replace } => to
+            .u64(number(*id))
+            .u64(of.0)
+            .name_length(name)
+            .u8(*kind as u8)
+            .bool(*replace)
+            .name(name),
         VolumeCall::SetFields { id, change } => to
             .u64(id.0)
             .u64(change.quota_bytes.unwrap_or(0))
             .u64(change.quota_files.unwrap_or(0))
             .u8(change.state.map_or(0, |state| state as u8))
-            .u8(u8::from(change.quota_bytes.is_some()) | u8::from(change.quota_files.is_some()) << 1),
+            .u8(u8::from(change.quota_bytes.is_some())
+                | u8::from(change.quota_files.is_some()) << 1),
         VolumeCall::List { partition, after, max } => to.u64(after.0).u32(partition.0).u32(*max),
         VolumeCall::Examine { volume } => put_which(to, volume),
         VolumeCall::Partitions | VolumeCall::Tasks => to,
         VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
             let packed = if *packed { TAKES_PACKED } else { 0 };
             put_cursor(to.u64(id.0).u64(*since), *cursor)
-                .require(*bytes_max as usize <= PAYLOAD_BYTES_MAX, "bytes of a part", u64::from(*bytes_max))
+                .require(
+                    *bytes_max as usize <= PAYLOAD_BYTES_MAX,
+                    "bytes of a part",
+                    u64::from(*bytes_max),
+                )
                 .u32(*bytes_max | packed)
         }
-        VolumeCall::Apply { partition, tree, part, over } => {
-            to.u64(tree.0).u32(partition.0).bool(*over).length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX)
+        VolumeCall::Apply { partition, tree, part, over } => to
+            .u64(tree.0)
+            .u32(partition.0)
+            .bool(*over)
+            .length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX),
+        VolumeCall::Finish { partition, tree, finish } => {
+            put_finish(to.u64(tree.0).u32(partition.0), finish)
         }
-        VolumeCall::Finish { partition, tree, finish } => put_finish(to.u64(tree.0).u32(partition.0), finish),
         VolumeCall::Pull(pull) => put_pull(to, pull),
         VolumeCall::Hold { id, millis } => to.u64(id.0).u32(*millis),
         VolumeCall::Serve { id } => to.u64(id.0),
@@ -89,7 +112,10 @@ pub(super) fn get_number(from: &mut FieldReader<'_>) -> Result<Option<VolumeId>,
     Ok((number != 0).then_some(VolumeId(number)))
 }
 
-pub(super) fn get_volume_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<VolumeCall, WireError> {
+pub(super) fn get_volume_call(
+    from: &mut FieldReader<'_>,
+    procedure: Procedure,
+) -> Result<VolumeCall, WireError> {
     let id = VolumeId;
     Ok(match procedure {
         Procedure::VolumeCreate => {
@@ -110,14 +136,19 @@ pub(super) fn get_volume_call(from: &mut FieldReader<'_>, procedure: Procedure) 
             VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner, encrypt }
         }
         Procedure::VolumeRemove => VolumeCall::Remove { id: id(from.u64()?) },
-        Procedure::VolumeRename => VolumeCall::Rename { id: id(from.u64()?), name: get_name(from)? },
+        Procedure::VolumeRename => {
+            VolumeCall::Rename { id: id(from.u64()?), name: get_name(from)? }
+        }
         Procedure::VolumeClone => {
             let new = get_number(from)?;
             let (of, length) = (id(from.u64()?), from.length16("name bytes", NAME_BYTES_MAX)?);
-            let (kind, replace) = (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
+            let (kind, replace) =
+                (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
             VolumeCall::Clone { id: new, of, name: from.name(length)?, kind, replace }
         }
-        Procedure::VolumeSetFields => VolumeCall::SetFields { id: id(from.u64()?), change: get_change(from)? },
+        Procedure::VolumeSetFields => {
+            VolumeCall::SetFields { id: id(from.u64()?), change: get_change(from)? }
+        }
         Procedure::VolumeList => {
             let (after, partition) = (id(from.u64()?), PartitionNo(from.u32()?));
             VolumeCall::List { partition, after, max: from.u32()? }
@@ -125,7 +156,8 @@ pub(super) fn get_volume_call(from: &mut FieldReader<'_>, procedure: Procedure) 
         Procedure::VolumeExamine => VolumeCall::Examine { volume: get_which(from)? },
         Procedure::Partitions => VolumeCall::Partitions,
         Procedure::VolumeChanges => {
-            let (id, since, cursor, bytes) = (id(from.u64()?), from.u64()?, get_cursor(from)?, from.u32()?);
+            let (id, since, cursor, bytes) =
+                (id(from.u64()?), from.u64()?, get_cursor(from)?, from.u32()?);
             let (bytes_max, packed) = (bytes & !TAKES_PACKED, bytes & TAKES_PACKED != 0);
             if bytes_max as usize > PAYLOAD_BYTES_MAX {
                 return Err(WireError::BadValue { what: "bytes of a part", value: bytes.into() });
@@ -142,10 +174,16 @@ pub(super) fn get_volume_call(from: &mut FieldReader<'_>, procedure: Procedure) 
         Procedure::VolumeServe => VolumeCall::Serve { id: id(from.u64()?) },
         Procedure::VolumeBeside => {
             let (id, partition) = (id(from.u64()?), PartitionNo(from.u32()?));
-            VolumeCall::Beside { id, partition, what: from.choice("what is done beside", Beside::from_wire)? }
+            VolumeCall::Beside {
+                id,
+                partition,
+                what: from.choice("what is done beside", Beside::from_wire)?,
+            }
         }
         Procedure::VolumeIncoming => VolumeCall::Incoming { tree: get_number(from)? },
-        other => return Err(WireError::BadValue { what: "procedure of volumes", value: other as u64 }),
+        other => {
+            return Err(WireError::BadValue { what: "procedure of volumes", value: other as u64 });
+        }
     })
 }
 
@@ -192,7 +230,9 @@ fn get_change(from: &mut FieldReader<'_>) -> Result<VolumeChange, WireError> {
 pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
     let mut room = MESSAGE_BYTES_MAX - VOLUMES_HEAD_BYTES;
     let fit = volumes.iter().take_while(|volume| {
-        let bytes = VOLUME_BYTES + volume.name.as_bytes().len() + volume.encrypted.map_or(0, |_| size_of::<u32>());
+        let bytes = VOLUME_BYTES
+            + volume.name.as_bytes().len()
+            + volume.encrypted.map_or(0, |_| size_of::<u32>());
         let fits = bytes <= room;
         room = room.saturating_sub(bytes);
         fits
@@ -271,7 +311,11 @@ pub(super) fn put_partitions(to: &mut Writer, partitions: &[PartitionInfo]) {
             .u32(partition.no.0)
             .length16("bytes of a partition's name", partition.name.len(), PARTITION_NAME_BYTES_MAX)
             .raw(partition.name.as_bytes())
-            .length16("bytes of a compression's name", partition.compression.len(), PARTITION_NAME_BYTES_MAX)
+            .length16(
+                "bytes of a compression's name",
+                partition.compression.len(),
+                PARTITION_NAME_BYTES_MAX,
+            )
             .raw(partition.compression.as_bytes());
     }
 }

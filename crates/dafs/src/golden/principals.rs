@@ -43,11 +43,20 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
     };
     vec![
         cell("cell-principal-id", CellCall::Principal { which: WhichPrincipal::Id(STAFF) }),
-        cell("cell-principal-name", CellCall::Principal { which: WhichPrincipal::Name("joe".into()) }),
+        cell(
+            "cell-principal-name",
+            CellCall::Principal { which: WhichPrincipal::Name("joe".into()) },
+        ),
         cell("cell-principal-uid", CellCall::Principal { which: WhichPrincipal::Uid(1000) }),
-        cell("cell-subdomain", CellCall::Subdomain { principal: JOE, host: Some([10, 1, 2, 3].into()) }),
+        cell(
+            "cell-subdomain",
+            CellCall::Subdomain { principal: JOE, host: Some([10, 1, 2, 3].into()) },
+        ),
         cell("cell-subdomain-nowhere", CellCall::Subdomain { principal: JOE, host: None }),
-        cell("cell-watch", CellCall::Watch { server: ServerId(0x0506), since: Revision(0x0304), max: 100 }),
+        cell(
+            "cell-watch",
+            CellCall::Watch { server: ServerId(0x0506), since: Revision(0x0304), max: 100 },
+        ),
         ("pts-on-behalf", Call::Pts { on_behalf: Some(JOE), call: Box::new(PtsCall::Max) }),
         pts("pts-names", PtsCall::Names { ids: vec![JOE, STAFF] }),
         pts("pts-numbers", PtsCall::Numbers { names: vec!["joe".into(), "joe:staff".into()] }),
@@ -59,7 +68,10 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         pts("pts-set-fields", PtsCall::SetFields { id: JOE, change }),
         pts("pts-join", PtsCall::Join { group: STAFF, member: JOE }),
         pts("pts-leave", PtsCall::Leave { group: STAFF, member: JOE }),
-        pts("pts-membership", PtsCall::Membership { id: JOE, groups: true, after: STAFF, max: 100 }),
+        pts(
+            "pts-membership",
+            PtsCall::Membership { id: JOE, groups: true, after: STAFF, max: 100 },
+        ),
         pts("pts-owned", PtsCall::Owned { owner: JOE, after: STAFF, max: 100 }),
         pts("pts-entries", PtsCall::Entries { after: STAFF, max: 100 }),
         pts("pts-max", PtsCall::Max),
@@ -67,10 +79,18 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         auth(
             "auth-password",
             Some(behalf),
-            AuthCall::Password { name: "joe".into(), password: secret("open sesame"), client: [7; 32] },
+            AuthCall::Password {
+                name: "joe".into(),
+                password: secret("open sesame"),
+                client: [7; 32],
+            },
         ),
         auth("auth-attest", None, AuthCall::Attest { client: [7; 32] }),
-        auth("auth-kerberos", None, AuthCall::Kerberos { request: vec![0x60, 1, 2].into(), client: [7; 32] }),
+        auth(
+            "auth-kerberos",
+            None,
+            AuthCall::Kerberos { request: vec![0x60, 1, 2].into(), client: [7; 32] },
+        ),
         auth("auth-renew", None, AuthCall::Renew { token: vec![1, 2, 3].into() }),
         auth(
             "auth-set-password",
@@ -85,7 +105,12 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         auth(
             "auth-reset-password",
             None,
-            AuthCall::SetPassword { name: "joe".into(), old: None, new: secret("reset it"), keep_tokens: true },
+            AuthCall::SetPassword {
+                name: "joe".into(),
+                old: None,
+                new: secret("reset it"),
+                keep_tokens: true,
+            },
         ),
     ]
 }
@@ -94,8 +119,17 @@ pub(super) fn answers() -> Vec<(&'static str, Answer)> {
     vec![
         ("principals", Answer::Principals { principals: vec![(staff(), 7)], end: true }),
         ("token", Answer::Token(b"a token".to_vec().into())),
-        ("ticket", Answer::Ticket { token: b"a token".to_vec().into(), reply: bytes::Bytes::from_static(b"a reply") }),
-        ("names", Answer::Names { names: vec![(JOE, "joe".into()), (STAFF, String::new())], end: true }),
+        (
+            "ticket",
+            Answer::Ticket {
+                token: b"a token".to_vec().into(),
+                reply: bytes::Bytes::from_static(b"a reply"),
+            },
+        ),
+        (
+            "names",
+            Answer::Names { names: vec![(JOE, "joe".into()), (STAFF, String::new())], end: true },
+        ),
         ("subdomain", Answer::Subdomain { at: Revision(0x0304), groups: vec![STAFF] }),
         (
             "changes-of-principals",

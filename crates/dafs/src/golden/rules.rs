@@ -6,17 +6,28 @@ const JOE: PrincipalId = PrincipalId(0x0102);
 const SERVER: ServerId = ServerId(0x0506);
 
 fn realms() -> [Realm; 3] {
-    [Realm::Volumes("home.*".into()), Realm::Server(SERVER), Realm::Partition(SERVER, "/vicepa".into())]
+    [
+        Realm::Volumes("home.*".into()),
+        Realm::Server(SERVER),
+        Realm::Partition(SERVER, "/vicepa".into()),
+    ]
 }
 
 pub(super) fn calls() -> Vec<(&'static str, Call)> {
     let guard = |name, call| (name, Call::Guard { behalf: None, call: Box::new(call) });
-    let fence = |name, whom| guard(name, GuardCall::AddFence { whom, seconds: 3600, why: "lost".into() });
+    let fence =
+        |name, whom| guard(name, GuardCall::AddFence { whom, seconds: 3600, why: "lost".into() });
     let mandate = |name, realm| guard(name, GuardCall::AddMandate { principal: JOE, realm });
     let [volumes, server, partition] = realms();
     vec![
         guard("guard-fences", GuardCall::Fences { after: 7, max: 100 }),
-        ("guard-on-behalf", Call::Guard { behalf: Some(JOE), call: Box::new(GuardCall::Fences { after: 0, max: 1 }) }),
+        (
+            "guard-on-behalf",
+            Call::Guard {
+                behalf: Some(JOE),
+                call: Box::new(GuardCall::Fences { after: 0, max: 1 }),
+            },
+        ),
         fence("guard-fence-user", Whom::User(JOE)),
         fence("guard-fence-host", Whom::Hosts { address: [10, 1, 2, 0].into(), prefix: 24 }),
         fence("guard-fence-token", Whom::Token(0x0708)),
@@ -33,7 +44,14 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
 }
 
 pub(super) fn answers() -> Vec<(&'static str, Answer)> {
-    let fence = Fence { number: 8, whom: Whom::Token(0x0708), since: 5, until: 6, by: JOE, why: "lost".into() };
+    let fence = Fence {
+        number: 8,
+        whom: Whom::Token(0x0708),
+        since: 5,
+        until: 6,
+        by: JOE,
+        why: "lost".into(),
+    };
     let mandate = |realm| Mandate { number: 9, principal: JOE, realm, by: PrincipalId::NONE };
     let changes = Some(vec![(Revision(0x0305), Changed::Rules)]);
     vec![

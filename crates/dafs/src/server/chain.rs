@@ -1,13 +1,16 @@
 //! Chains: requests that run one after the other.
 //!
-//! A chain has a queue of members that came, at most one that is running, the file that [`Fid::CURRENT`] means, and a mark that a
-//! member failed. `Chain::next` says what is to happen to the member whose turn it is:
+//! A chain has a queue of members that came, at most one that is running, the file that
+//! [`Fid::CURRENT`] means, and a mark that a member failed. `Chain::next` says what is to happen to
+//! the member whose turn it is:
 //!
 //! - a *new* member runs, or is refused with `ChainAborted` when one before it failed;
-//! - a *repeat* that was executed goes up again whatever became of the ones before: the service has its recorded reply, and what a
-//!   read would answer now must not make the client believe that a recorded change behind it never happened. It runs with the file
-//!   that [`Fid::CURRENT`] meant the first time;
-//! - a member *in progress* is waited for. If it is answered before its turn, it turns into a repeat.
+//! - a *repeat* that was executed goes up again whatever became of the ones before: the service has
+//!   its recorded reply, and what a read would answer now must not make the client believe that a
+//!   recorded change behind it never happened. It runs with the file that [`Fid::CURRENT`] meant
+//!   the first time;
+//! - a member *in progress* is waited for. If it is answered before its turn, it turns into a
+//!   repeat.
 
 use std::collections::VecDeque;
 
@@ -37,7 +40,8 @@ pub(super) struct Member {
 
 /// What to do with a member.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // handed on once, and mostly the large one: a box would be an allocation for each call
+// handed on once, and mostly the large one: a box would be an allocation for each call
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Turn {
     /// Pass it up. `resolved` is what [`Fid::CURRENT`] stood for.
     Run { member: Member, resolved: Option<Fid> },
@@ -59,7 +63,8 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// One more member, which is kept even if it is one too many: whoever drops the chain puts its slot right.
+    /// One more member, which is kept even if it is one too many: whoever drops the chain puts its
+    /// slot right.
     pub fn push(&mut self, member: Member) -> Result<(), PeerError> {
         self.queue.push_back(member);
         self.received += 1;
@@ -92,7 +97,10 @@ impl Chain {
 
     /// Takes back a waiting member that is new. False: there is none.
     pub fn cancel(&mut self, slot: u32) -> bool {
-        let waiting = self.queue.iter_mut().find(|member| member.slot == slot && member.arrival == Arrival::New);
+        let waiting = self
+            .queue
+            .iter_mut()
+            .find(|member| member.slot == slot && member.arrival == Arrival::New);
         waiting.map(|member| member.refuse = Some(Fault::Cancelled)).is_some()
     }
 
@@ -132,7 +140,9 @@ impl Chain {
         }
         match (member.refuse, self.current) {
             (Some(fault), _) => Turn::Refuse { slot, fault },
-            (None, None) if uses_current(&mut member.call) => Turn::Refuse { slot, fault: Fault::Invalid },
+            (None, None) if uses_current(&mut member.call) => {
+                Turn::Refuse { slot, fault: Fault::Invalid }
+            }
             (None, current) => run(member, current),
         }
     }

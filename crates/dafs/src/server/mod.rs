@@ -1,15 +1,20 @@
 //! The server's half of a session: one machine that outlives the connections it is used over.
 //!
-//! - *Connections.* At most two: operations (attached) and back (bound). A newer one of a kind replaces the older one.
-//! - *Slots* (`slot.rs`). A request is new (last number + 1), a repeat (last number, answered before), in progress (last number,
-//!   came over an earlier connection), or wrong. New ones and repeats go up with the same [`ReplyAddress`](types::ReplyAddress); the service has the replies
-//!   that must not be made twice (EO-1). One in progress is not passed up again: its reply goes to the connection that is alive then.
-//! - *Chains* (`chain.rs`). Members wait in memory until the one before has its reply. When the operations connection goes, the
-//!   waiting ones are forgotten as if they had never come; the client sends them again.
-//! - *Credits.* `granted` is what the client may use from now on, `enforced` what it may still be using: lowering one lowers the
-//!   other only when the client has said that it follows (DA-1 is checked against `enforced`).
-//! - *Breaks* go over the back connection, without one over operations, and are kept until they are acknowledged: whenever the
-//!   connection they were sent over goes, they are sent again.
+//! - *Connections.* At most two: operations (attached) and back (bound). A newer one of a kind
+//!   replaces the older one.
+//! - *Slots* (`slot.rs`). A request is new (last number + 1), a repeat (last number, answered
+//!   before), in progress (last number, came over an earlier connection), or wrong. New ones and
+//!   repeats go up with the same [`ReplyAddress`](types::ReplyAddress); the service has the replies
+//!   that must not be made twice (EO-1). One in progress is not passed up again: its reply goes to
+//!   the connection that is alive then.
+//! - *Chains* (`chain.rs`). Members wait in memory until the one before has its reply. When the
+//!   operations connection goes, the waiting ones are forgotten as if they had never come; the
+//!   client sends them again.
+//! - *Credits.* `granted` is what the client may use from now on, `enforced` what it may still be
+//!   using: lowering one lowers the other only when the client has said that it follows (DA-1 is
+//!   checked against `enforced`).
+//! - *Breaks* go over the back connection, without one over operations, and are kept until they are
+//!   acknowledged: whenever the connection they were sent over goes, they are sent again.
 
 mod breaks;
 mod chain;
@@ -21,7 +26,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, SessionId};
+use types::{
+    Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, SessionId,
+};
 
 pub use session::ServerSession;
 
@@ -39,17 +46,19 @@ pub struct SessionSetup {
     pub boot_verifier: BootVerifier,
     /// How long it lives without a renewal.
     pub lease: Duration,
-    /// Slots, and credits to begin with: [`crate::limits::CREDITS_MIN`] to [`types::limits::SLOTS_MAX`].
+    /// Slots, and credits to begin with: [`crate::limits::CREDITS_MIN`] to
+    /// [`types::limits::SLOTS_MAX`].
     pub slots: u32,
     /// Random; proves that a back connection belongs to the session.
     pub bind_key: u128,
-    /// `None`: a new session. `Some`: it lived before a restart of the server; of each slot with a durable reply record
-    /// the slot and the record's request number.
+    /// `None`: a new session. `Some`: it lived before a restart of the server; of each slot with a
+    /// durable reply record the slot and the record's request number.
     pub recorded: Option<Vec<(u32, u64)>>,
 }
 
 /// What happens to a session.
-#[allow(clippy::large_enum_variant)] // moved once on its way in; a box for each frame would cost more
+// moved once on its way in; a box for each frame would cost more
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum ServerInput {
     /// A connection attached to this session, which may have had another one before.
@@ -92,7 +101,8 @@ pub enum ServerInput {
         origin: ReplyAddress,
         /// With what.
         result: Result<Answer, Fault>,
-        /// A descriptor goes with it: the driver attaches it to the frame that this step sends, if any.
+        /// A descriptor goes with it: the driver attaches it to the frame that this step sends, if
+        /// any.
         descriptor: bool,
     },
     /// The service ends promises of this client.
@@ -108,10 +118,12 @@ pub enum ServerInput {
         channel: ChannelId,
         /// Its number.
         number: u64,
-        /// The lease was extended. Otherwise a break is overdue; if the session is gone, say [`ServerInput::End`] instead.
+        /// The lease was extended. Otherwise a break is overdue; if the session is gone, say
+        /// [`ServerInput::End`] instead.
         renewed: bool,
     },
-    /// The session gets this many credits from now on ([`crate::limits::CREDITS_MIN`] to the slots that it began with).
+    /// The session gets this many credits from now on ([`crate::limits::CREDITS_MIN`] to the slots
+    /// that it began with).
     Grant(u32),
     /// The session is over: its lease ended, or the server stops. The reason is sent to the client.
     End(Fault),
@@ -133,7 +145,8 @@ pub enum ServerOutput {
         /// Which one.
         channel: ChannelId,
     },
-    /// Execute a call and come back with [`ServerInput::Answered`]. `repeated`: it came before, and its reply may be recorded.
+    /// Execute a call and come back with [`ServerInput::Answered`]. `repeated`: it came before, and
+    /// its reply may be recorded.
     Execute {
         /// Where the answer belongs.
         origin: ReplyAddress,
@@ -146,7 +159,8 @@ pub enum ServerOutput {
         /// It is a member of a chain.
         chained: bool,
     },
-    /// The client takes back a call in progress, which is answered all the same (with `Cancelled` if that came in time).
+    /// The client takes back a call in progress, which is answered all the same (with `Cancelled`
+    /// if that came in time).
     Cancel(ReplyAddress),
     /// The client worked off a break.
     Acknowledged {
@@ -164,6 +178,7 @@ pub enum ServerOutput {
     },
     /// The client ends the session: forget everything about it.
     Detached,
-    /// The client does not acknowledge its breaks, too many wait: the session cannot be kept coherent and is to be ended.
+    /// The client does not acknowledge its breaks, too many wait: the session cannot be kept
+    /// coherent and is to be ended.
     Overrun,
 }

@@ -15,7 +15,9 @@ use crate::codec::{AnswerKind, check_payload, decode_call, encode_answer, uses_c
 use crate::credentials::{CredentialVerifier, Trusting};
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{AttachAnswer, Message};
-use crate::{ChannelId, Features, Flags, Frame, FrameHeader, FrameKind, PeerError, Terms, WireError};
+use crate::{
+    ChannelId, Features, Flags, Frame, FrameHeader, FrameKind, PeerError, Terms, WireError,
+};
 
 /// A connection of the session.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +79,8 @@ impl ServerSession {
         }
     }
 
-    /// The session begins with so many credits; [`ServerInput::Grant`] gives it more. Said before anybody attaches.
+    /// The session begins with so many credits; [`ServerInput::Grant`] gives it more. Said before
+    /// anybody attaches.
     #[must_use]
     pub fn with_credits(mut self, credits: u32) -> ServerSession {
         let credits = credits.clamp(CREDITS_MIN, self.granted);
@@ -105,13 +108,21 @@ impl ServerSession {
         self.wanted
     }
 
-    /// Takes in one event. (The session has no timers; `now` is there for traces and for what may come.)
+    /// Takes in one event. (The session has no timers; `now` is there for traces and for what may
+    /// come.)
     ///
     /// # Errors
     /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it.
-    pub fn step(&mut self, now: Time, input: ServerInput, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+    pub fn step(
+        &mut self,
+        now: Time,
+        input: ServerInput,
+        out: &mut Vec<ServerOutput>,
+    ) -> Result<(), PeerError> {
         let source = match &input {
-            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => Some(*channel),
+            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => {
+                Some(*channel)
+            }
             _ => None,
         };
         let result = self.take(input, out);
@@ -126,7 +137,9 @@ impl ServerSession {
     fn take(&mut self, input: ServerInput, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
         if self.over {
             return match input {
-                ServerInput::Arrived { .. } | ServerInput::Bind { .. } => Err(PeerError::UnknownChannel),
+                ServerInput::Arrived { .. } | ServerInput::Bind { .. } => {
+                    Err(PeerError::UnknownChannel)
+                }
                 _ => Ok(()),
             };
         }
@@ -135,10 +148,14 @@ impl ServerSession {
                 self.door = door;
                 self.on_attached(Line { channel, terms }, resumed, renewed, out);
             }
-            ServerInput::Bind { channel, terms, key } => self.on_bind(Line { channel, terms }, key, out)?,
+            ServerInput::Bind { channel, terms, key } => {
+                self.on_bind(Line { channel, terms }, key, out)?;
+            }
             ServerInput::Arrived { channel, frame } => self.on_arrived(channel, frame, out)?,
             ServerInput::Lost { channel } => self.on_lost(channel, out),
-            ServerInput::Answered { origin, result, descriptor } => self.on_answered(origin, result, descriptor, out),
+            ServerInput::Answered { origin, result, descriptor } => {
+                self.on_answered(origin, result, descriptor, out);
+            }
             ServerInput::Break { id, items } => self.on_break(id, items, out),
             ServerInput::Renewed { channel, number, renewed } => {
                 if let Some(line) = self.line(channel) {
@@ -146,14 +163,21 @@ impl ServerSession {
                 }
             }
             ServerInput::Grant(credits) => self.on_grant(credits, out),
-            ServerInput::End(fault) => self.end(Some(fault), &format!("the session ends: {fault}"), out),
+            ServerInput::End(fault) => {
+                self.end(Some(fault), &format!("the session ends: {fault}"), out);
+            }
         }
         Ok(())
     }
 
     /// What must hold between any two steps.
     fn check(&self) {
-        assert!(self.granted <= self.enforced, "DA-1: {} granted, {} enforced", self.granted, self.enforced);
+        assert!(
+            self.granted <= self.enforced,
+            "DA-1: {} granted, {} enforced",
+            self.granted,
+            self.enforced
+        );
         assert!(self.enforced as usize <= self.slots.len(), "DA-1: {} enforced", self.enforced);
         debug_assert!(self.chains.len() <= self.slots.len(), "each chain has a member in a slot");
     }
@@ -164,7 +188,13 @@ impl ServerSession {
         [self.operations, self.back].into_iter().flatten().find(|line| line.channel == channel)
     }
 
-    fn on_attached(&mut self, line: Line, resumed: bool, renewed: bool, out: &mut Vec<ServerOutput>) {
+    fn on_attached(
+        &mut self,
+        line: Line,
+        resumed: bool,
+        renewed: bool,
+        out: &mut Vec<ServerOutput>,
+    ) {
         if let Some(old) = self.operations {
             self.close(old, None, "replaced by a newer connection", out);
         }
@@ -186,7 +216,12 @@ impl ServerSession {
         self.send_breaks(out);
     }
 
-    fn on_bind(&mut self, line: Line, key: u128, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+    fn on_bind(
+        &mut self,
+        line: Line,
+        key: u128,
+        out: &mut Vec<ServerOutput>,
+    ) -> Result<(), PeerError> {
         if key != self.setup.bind_key {
             return Err(PeerError::WrongKey);
         }
@@ -200,7 +235,13 @@ impl ServerSession {
     }
 
     /// Says why, closes and forgets a connection.
-    fn close(&mut self, line: Line, fault: Option<Fault>, reason: &str, out: &mut Vec<ServerOutput>) {
+    fn close(
+        &mut self,
+        line: Line,
+        fault: Option<Fault>,
+        reason: &str,
+        out: &mut Vec<ServerOutput>,
+    ) {
         let frame = Message::goodbye(&line.terms, self.setup.session, fault, reason);
         out.push(ServerOutput::Send { channel: line.channel, frame });
         out.push(ServerOutput::Close { channel: line.channel });
@@ -219,7 +260,8 @@ impl ServerSession {
         self.send_breaks(out);
     }
 
-    /// Members that wait are as if they had never come. One that runs goes on; its client asks for it again.
+    /// Members that wait are as if they had never come. One that runs goes on; its client asks for
+    /// it again.
     fn drop_chains(&mut self) {
         self.receiving = None;
         for mut chain in std::mem::take(&mut self.chains).into_values() {
@@ -227,7 +269,9 @@ impl ServerSession {
                 let slot = &mut self.slots[member.slot as usize];
                 slot.chain = None;
                 match member.arrival {
-                    Arrival::New => (slot.progress, slot.last) = (SlotProgress::Idle, member.before),
+                    Arrival::New => {
+                        (slot.progress, slot.last) = (SlotProgress::Idle, member.before);
+                    }
                     Arrival::Repeat => slot.progress = SlotProgress::Idle,
                     Arrival::InProgress => {}
                 }
@@ -247,13 +291,22 @@ impl ServerSession {
     }
 
     fn send(&self, line: Line, message: &Message, out: &mut Vec<ServerOutput>) {
-        let frame = message.to_frame(self.setup.session).expect("our own messages are within the limits");
-        out.push(ServerOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+        let frame =
+            message.to_frame(self.setup.session).expect("our own messages are within the limits");
+        out.push(ServerOutput::Send {
+            channel: line.channel,
+            frame: frame.sealed(line.terms.features),
+        });
     }
 
     // Frames.
 
-    fn on_arrived(&mut self, channel: ChannelId, frame: Frame, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+    fn on_arrived(
+        &mut self,
+        channel: ChannelId,
+        frame: Frame,
+        out: &mut Vec<ServerOutput>,
+    ) -> Result<(), PeerError> {
         let line = self.line(channel).ok_or(PeerError::UnknownChannel)?;
         frame.verify(&line.terms)?;
         if frame.header.session != self.setup.session {
@@ -280,7 +333,9 @@ impl ServerSession {
                 let caller = self.door.shown(&shown);
                 self.register(handle, caller)?;
             }
-            Some(Message::Cancel { slot, request }) if on_operations => self.on_cancel(slot, request, out)?,
+            Some(Message::Cancel { slot, request }) if on_operations => {
+                self.on_cancel(slot, request, out)?;
+            }
             Some(Message::CreditsTaken(grant)) if on_operations => self.on_credits_taken(grant)?,
             Some(Message::Detach) if on_operations => {
                 self.end(None, "detached", out);
@@ -299,8 +354,15 @@ impl ServerSession {
         Ok(())
     }
 
-    /// A renewal over operations says that the client has no back connection (any more): breaks must come over operations.
-    fn on_renew(&mut self, line: Line, on_operations: bool, number: u64, out: &mut Vec<ServerOutput>) {
+    /// A renewal over operations says that the client has no back connection (any more): breaks
+    /// must come over operations.
+    fn on_renew(
+        &mut self,
+        line: Line,
+        on_operations: bool,
+        number: u64,
+        out: &mut Vec<ServerOutput>,
+    ) {
         if let (true, Some(back)) = (on_operations, self.back) {
             self.close(back, None, "given up by the client", out);
         }
@@ -309,7 +371,12 @@ impl ServerSession {
 
     // Requests.
 
-    fn on_request(&mut self, line: Line, frame: Frame, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+    fn on_request(
+        &mut self,
+        line: Line,
+        frame: Frame,
+        out: &mut Vec<ServerOutput>,
+    ) -> Result<(), PeerError> {
         let header = frame.header;
         self.wanted = header.credits.into();
         let chain = self.position(header.flags)?;
@@ -348,7 +415,12 @@ impl ServerSession {
     }
 
     /// Everything that can be wrong with a request, before it changes anything.
-    fn check_request(&mut self, line: Line, frame: Frame, chained: bool) -> Result<Member, PeerError> {
+    fn check_request(
+        &mut self,
+        line: Line,
+        frame: Frame,
+        chained: bool,
+    ) -> Result<Member, PeerError> {
         let header = frame.header;
         if header.slot >= self.enforced {
             return Err(PeerError::NoCredit { slot: header.slot, credits: self.enforced });
@@ -377,10 +449,14 @@ impl ServerSession {
             (None, _) => Some(Fault::NoCredential),
             (Some(Err(fault)), _) => Some(*fault),
             _ if unknown.is_some() => Some(Fault::Unsupported),
-            (_, Call::OpenBody { .. } | Call::LendBody { .. } | Call::LendBlank { .. }) if no_descriptors => {
+            (_, Call::OpenBody { .. } | Call::LendBody { .. } | Call::LendBlank { .. })
+                if no_descriptors =>
+            {
                 Some(Fault::Unsupported)
             }
-            (_, Call::Delegate { .. } | Call::Delegated { .. } | Call::Return { .. }) if no_delegations => {
+            (_, Call::Delegate { .. } | Call::Delegated { .. } | Call::Return { .. })
+                if no_delegations =>
+            {
                 Some(Fault::Unsupported)
             }
             _ => None,
@@ -397,14 +473,20 @@ impl ServerSession {
             (Arrival::Repeat, SlotReply::Refused(fault), _) | (Arrival::New, _, Some(fault)) => {
                 self.refuse(index, fault, out);
             }
-            (Arrival::Repeat, SlotReply::Executed { resolved }, _) => self.run(member, resolved, out),
-            (Arrival::Repeat, SlotReply::Unknown, _) | (Arrival::New, _, None) => self.run(member, None, out),
+            (Arrival::Repeat, SlotReply::Executed { resolved }, _) => {
+                self.run(member, resolved, out);
+            }
+            (Arrival::Repeat, SlotReply::Unknown, _) | (Arrival::New, _, None) => {
+                self.run(member, None, out);
+            }
         }
     }
 
     /// Gives the members of a chain their turns, up to one that has to be waited for.
     fn advance(&mut self, number: ChainNo, out: &mut Vec<ServerOutput>) {
-        while let Some(turn) = self.chains.get_mut(&number).and_then(|chain| chain.next(&self.slots)) {
+        while let Some(turn) =
+            self.chains.get_mut(&number).and_then(|chain| chain.next(&self.slots))
+        {
             match turn {
                 Turn::Run { member, resolved } => self.run(member, resolved, out),
                 Turn::Refuse { slot, fault } => self.refuse(slot, fault, out),
@@ -424,7 +506,13 @@ impl ServerSession {
         let origin = ReplyAddress { session: self.setup.session, slot: member.slot, request };
         let repeated = member.arrival == Arrival::Repeat;
         let chained = slot.chain.is_some();
-        out.push(ServerOutput::Execute { origin, caller: member.caller, call: member.call, repeated, chained });
+        out.push(ServerOutput::Execute {
+            origin,
+            caller: member.caller,
+            call: member.call,
+            repeated,
+            chained,
+        });
     }
 
     /// Answers a request that is not executed.
@@ -452,7 +540,8 @@ impl ServerSession {
         let Some(number) = slot.chain else {
             return self.reply(origin.slot, result, descriptor, out);
         };
-        let chain = self.chains.get_mut(&number).expect("a slot in a chain names one that is there");
+        let chain =
+            self.chains.get_mut(&number).expect("a slot in a chain names one that is there");
         if chain.active != Some(origin.slot) {
             slot.progress = SlotProgress::Held;
             return chain.on_early_answer(origin.slot);
@@ -463,14 +552,24 @@ impl ServerSession {
         self.advance(number, out);
     }
 
-    fn reply(&self, index: u32, result: Result<Answer, Fault>, descriptor: bool, out: &mut Vec<ServerOutput>) {
+    fn reply(
+        &self,
+        index: u32,
+        result: Result<Answer, Fault>,
+        descriptor: bool,
+        out: &mut Vec<ServerOutput>,
+    ) {
         let slot = &self.slots[index as usize];
-        // Where the request has not come (again), its reply is not expected: the client is about to ask again.
-        let Some(line) = self.operations.filter(|line| line.channel == slot.came_on) else { return };
+        // Where the request has not come (again), its reply is not expected: the client is about to
+        // ask again.
+        let Some(line) = self.operations.filter(|line| line.channel == slot.came_on) else {
+            return;
+        };
         let mut header = FrameHeader::new(FrameKind::Reply, self.setup.session);
         header.slot = index;
         header.request = slot.last.expect("an answered request has set its slot's number");
-        let encoded = result.and_then(|answer| encode_answer(&answer).map_err(|error| unsendable(&answer, &error)));
+        let encoded = result
+            .and_then(|answer| encode_answer(&answer).map_err(|error| unsendable(&answer, &error)));
         let frame = match encoded {
             Ok(encoded) => {
                 header.procedure = encoded.procedure;
@@ -483,17 +582,29 @@ impl ServerSession {
                 }
                 Frame::new(header, encoded.message, encoded.payload)
             }
-            Err(fault) => Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Vec::new()),
+            Err(fault) => {
+                Frame::plain(FrameHeader { fault: Some(fault.into()), ..header }, Vec::new())
+            }
         };
-        out.push(ServerOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+        out.push(ServerOutput::Send {
+            channel: line.channel,
+            frame: frame.sealed(line.terms.features),
+        });
     }
 
-    fn on_cancel(&mut self, index: u32, request: u64, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+    fn on_cancel(
+        &mut self,
+        index: u32,
+        request: u64,
+        out: &mut Vec<ServerOutput>,
+    ) -> Result<(), PeerError> {
         let credits = self.enforced;
         let no_credit = PeerError::NoCredit { slot: index, credits };
         let slot = self.slots.get(index as usize).filter(|_| index < credits).ok_or(no_credit)?;
         match slot.last {
-            Some(last) if request > last => Err(PeerError::WrongNumber { slot: index, got: request, last }),
+            Some(last) if request > last => {
+                Err(PeerError::WrongNumber { slot: index, got: request, last })
+            }
             Some(last) if request == last => {
                 let chain = slot.chain.and_then(|number| self.chains.get_mut(&number));
                 match slot.progress {
@@ -528,7 +639,8 @@ impl ServerSession {
         }
     }
 
-    /// Only the last grant counts: with an earlier one in mind, the client may use slots that one in between allowed.
+    /// Only the last grant counts: with an earlier one in mind, the client may use slots that one
+    /// in between allowed.
     fn on_credits_taken(&mut self, grant: u64) -> Result<(), PeerError> {
         match grant.cmp(&self.grant) {
             Ordering::Greater => return Err(PeerError::Unasked),
@@ -560,10 +672,12 @@ impl ServerSession {
 /// reply record of an earlier life of the server, which knew the request, it goes up and is
 /// answered from there (EO-1).
 const UNKNOWN: Call = Call::GetStatus { fid: NO_FILE };
-const NO_FILE: Fid = Fid { volume: types::VolumeId(0), vnode: types::VnodeNo(0), unique: types::Uniquifier(0) };
+const NO_FILE: Fid =
+    Fid { volume: types::VolumeId(0), vnode: types::VnodeNo(0), unique: types::Uniquifier(0) };
 
 /// Stands where a refused request names no credential; nothing runs as it.
-const NOBODY: Caller = Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who: types::RequestIdentity::NOBODY };
+const NOBODY: Caller =
+    Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who: types::RequestIdentity::NOBODY };
 
 /// The fault for an answer that the protocol cannot carry.
 fn unsendable(answer: &Answer, error: &WireError) -> Fault {

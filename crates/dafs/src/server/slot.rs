@@ -1,7 +1,8 @@
 //! A slot: its last request, and how far that is.
 //!
-//! `last` is unknown only in a session that lived before a restart of the server, until the slot is used: then any number past the
-//! slot's durable reply record is new, and that record's own number is a repeat.
+//! `last` is unknown only in a session that lived before a restart of the server, until the slot is
+//! used: then any number past the slot's durable reply record is new, and that record's own number
+//! is a repeat.
 
 use types::{Fault, Fid};
 
@@ -69,7 +70,12 @@ impl Slot {
     }
 
     /// What request `number` over `channel` is to slot `index`.
-    pub fn arrival(&self, index: u32, number: u64, channel: ChannelId) -> Result<Arrival, PeerError> {
+    pub fn arrival(
+        &self,
+        index: u32,
+        number: u64,
+        channel: ChannelId,
+    ) -> Result<Arrival, PeerError> {
         let last = self.last.unwrap_or(self.recorded);
         let wrong = PeerError::WrongNumber { slot: index, got: number, last };
         let next = number.checked_sub(1) == Some(last) || (self.last.is_none() && number > last);
@@ -77,8 +83,12 @@ impl Slot {
             _ if number == 0 => Err(wrong),
             SlotProgress::Idle if next => Ok(Arrival::New),
             SlotProgress::Idle if number == last => Ok(Arrival::Repeat),
-            SlotProgress::Running if number == last && self.came_on != channel => Ok(Arrival::InProgress),
-            SlotProgress::Held | SlotProgress::Running if next || number == last => Err(PeerError::SlotBusy(index)),
+            SlotProgress::Running if number == last && self.came_on != channel => {
+                Ok(Arrival::InProgress)
+            }
+            SlotProgress::Held | SlotProgress::Running if next || number == last => {
+                Err(PeerError::SlotBusy(index))
+            }
             _ => Err(wrong),
         }
     }
@@ -101,7 +111,10 @@ mod tests {
         assert_eq!(slot.arrival(0, 8, OLD), Ok(Arrival::New));
         assert_eq!(slot.arrival(0, 7, OLD), Ok(Arrival::Repeat));
         for number in [0, 1, 6, 9, u64::MAX] {
-            assert!(matches!(slot.arrival(0, number, OLD), Err(PeerError::WrongNumber { .. })), "{number}");
+            assert!(
+                matches!(slot.arrival(0, number, OLD), Err(PeerError::WrongNumber { .. })),
+                "{number}"
+            );
         }
     }
 

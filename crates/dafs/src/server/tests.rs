@@ -2,18 +2,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, Fault, Fid, Kind, ReplyAddress, SessionId,
-    Status, Time, Timestamp,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, Fault, Fid, Kind,
+    ReplyAddress, SessionId, Status, Time, Timestamp,
 };
 
 use super::*;
 use crate::limits::{BREAKS_MAX, CHAIN_MAX, CREDENTIALS_MAX};
 use crate::message::Message;
-use crate::{Features, Flags, FrameHeader, FrameKind, PeerError, WireError, decode_answer, encode_call};
+use crate::{
+    Features, Flags, FrameHeader, FrameKind, PeerError, WireError, decode_answer, encode_call,
+};
 
 const SESSION: SessionId = SessionId(7);
 const KEY: u128 = 99;
-const FID: Fid = Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
+const FID: Fid =
+    Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
 
 fn setup(recorded: Option<Vec<(u32, u64)>>) -> SessionSetup {
     SessionSetup {
@@ -88,7 +91,13 @@ impl Rig {
         Frame::new(header, encoded.message, encoded.payload).sealed(self.terms.features)
     }
 
-    fn try_ask(&mut self, slot: u32, request: u64, flags: Flags, call: &Call) -> Result<Vec<ServerOutput>, PeerError> {
+    fn try_ask(
+        &mut self,
+        slot: u32,
+        request: u64,
+        flags: Flags,
+        call: &Call,
+    ) -> Result<Vec<ServerOutput>, PeerError> {
         let frame = self.frame(slot, request, flags, call);
         self.step(ServerInput::Arrived { channel: self.channel, frame })
     }
@@ -97,8 +106,18 @@ impl Rig {
         self.try_ask(slot, request, flags, call).unwrap()
     }
 
-    fn answer(&mut self, slot: u32, request: u64, result: Result<Answer, Fault>) -> Vec<ServerOutput> {
-        self.step(ServerInput::Answered { origin: origin(slot, request), result, descriptor: false }).unwrap()
+    fn answer(
+        &mut self,
+        slot: u32,
+        request: u64,
+        result: Result<Answer, Fault>,
+    ) -> Vec<ServerOutput> {
+        self.step(ServerInput::Answered {
+            origin: origin(slot, request),
+            result,
+            descriptor: false,
+        })
+        .unwrap()
     }
 }
 
@@ -160,7 +179,10 @@ fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> 
             let header = frame.header;
             let result = match header.fault {
                 Some(code) => Err(code.fault()),
-                None => Ok(decode_answer(header.procedure, &frame.message, frame.payload.clone()).unwrap()),
+                None => {
+                    Ok(decode_answer(header.procedure, &frame.message, frame.payload.clone())
+                        .unwrap())
+                }
             };
             Some((channel.0, header.slot, header.request, result))
         }
@@ -172,7 +194,9 @@ fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> 
 /// The session messages that were sent, and over which connection.
 fn said(out: &[ServerOutput]) -> Vec<(u64, Message)> {
     let message = |output: &ServerOutput| match output {
-        ServerOutput::Send { channel, frame } => Message::of_frame(frame).unwrap().map(|message| (channel.0, message)),
+        ServerOutput::Send { channel, frame } => {
+            Message::of_frame(frame).unwrap().map(|message| (channel.0, message))
+        }
         _ => None,
     };
     out.iter().filter_map(message).collect()
@@ -183,11 +207,13 @@ fn said(out: &[ServerOutput]) -> Vec<(u64, Message)> {
 #[test]
 fn a_request_goes_up_with_its_caller_and_its_reply_comes_back() {
     let mut rig = Rig::new();
-    let caller = Caller { uid: 5, gid: 6, groups: Some(vec![7].into()), who: types::RequestIdentity::NAMED };
+    let caller =
+        Caller { uid: 5, gid: 6, groups: Some(vec![7].into()), who: types::RequestIdentity::NAMED };
     rig.say(Message::Credential { handle: 1, caller: caller.clone() });
     let out = rig.ask(3, 1, Flags::NONE, &get(FID));
     let (repeated, chained) = (false, false);
-    let execute = ServerOutput::Execute { origin: origin(3, 1), caller, call: get(FID), repeated, chained };
+    let execute =
+        ServerOutput::Execute { origin: origin(3, 1), caller, call: get(FID), repeated, chained };
     assert_eq!(out, [execute]);
     let out = rig.answer(3, 1, Ok(status_of(FID)));
     assert_eq!(replies(&out), [(1, 3, 1, Ok(status_of(FID)))]);
@@ -240,7 +266,14 @@ fn wrong_numbers_and_slots_end_the_connection_and_nothing_else() {
     let number: Wrong = |error| matches!(error, PeerError::WrongNumber { .. });
     let busy: Wrong = |error| matches!(error, PeerError::SlotBusy(0));
     let credit: Wrong = |error| matches!(error, PeerError::NoCredit { .. });
-    let cases = [(0, 3, busy), (0, 2, busy), (1, 0, number), (1, 2, number), (128, 1, credit), (u32::MAX, 1, credit)];
+    let cases = [
+        (0, 3, busy),
+        (0, 2, busy),
+        (1, 0, number),
+        (1, 2, number),
+        (128, 1, credit),
+        (u32::MAX, 1, credit),
+    ];
     for (slot, request, expected) in cases {
         let mut rig = Rig::new();
         rig.ask(0, 1, Flags::NONE, &append());
@@ -249,7 +282,11 @@ fn wrong_numbers_and_slots_end_the_connection_and_nothing_else() {
         let error = rig.try_ask(slot, request, Flags::NONE, &append()).unwrap_err();
         assert!(expected(&error), "{slot} {request}: {error}");
         let again = rig.try_ask(5, 1, Flags::NONE, &append());
-        assert_eq!(again, Err(PeerError::UnknownChannel), "the machine has forgotten the connection");
+        assert_eq!(
+            again,
+            Err(PeerError::UnknownChannel),
+            "the machine has forgotten the connection"
+        );
         rig.attach();
         assert_eq!(rig.ask(0, 2, Flags::NONE, &append()), [], "still in progress");
         assert_eq!(replies(&rig.answer(0, 2, Ok(status_of(FID)))).len(), 1);
@@ -262,10 +299,16 @@ fn after_a_server_restart_unanswered_requests_come_again_with_their_numbers() {
     assert_eq!(executed(&rig.ask(0, 41, Flags::NONE, &append())), [(0, 41, append(), true)]);
     assert_eq!(executed(&rig.ask(1, 8, Flags::NONE, &append())), [(1, 8, append(), false)]);
     assert_eq!(executed(&rig.ask(2, 77, Flags::NONE, &append())), [(2, 77, append(), false)]);
-    assert!(matches!(rig.try_ask(3, 0, Flags::NONE, &append()), Err(PeerError::WrongNumber { .. })));
+    assert!(matches!(
+        rig.try_ask(3, 0, Flags::NONE, &append()),
+        Err(PeerError::WrongNumber { .. })
+    ));
     rig.attach();
     rig.answer(1, 8, Ok(status_of(FID)));
-    assert!(matches!(rig.try_ask(1, 5, Flags::NONE, &append()), Err(PeerError::WrongNumber { .. })));
+    assert!(matches!(
+        rig.try_ask(1, 5, Flags::NONE, &append()),
+        Err(PeerError::WrongNumber { .. })
+    ));
 }
 
 #[test]
@@ -317,13 +360,22 @@ fn a_descriptor_is_only_promised_where_it_can_pass() {
     assert_eq!(executed(&body(&mut rig)).len(), 1);
     let Answer::Status(status) = status_of(FID) else { unreachable!() };
     let result = Ok(Answer::Body { status });
-    let out = rig.step(ServerInput::Answered { origin: origin(0, 1), result, descriptor: true }).unwrap();
-    assert!(matches!(&out[..], [ServerOutput::Send { frame, .. }] if frame.header.flags.has(Flags::DESCRIPTOR)));
+    let out =
+        rig.step(ServerInput::Answered { origin: origin(0, 1), result, descriptor: true }).unwrap();
+    assert!(
+        matches!(&out[..], [ServerOutput::Send { frame, .. }] if frame.header.flags.has(Flags::DESCRIPTOR))
+    );
 }
 
 #[test]
 fn delegations_are_for_those_who_agreed_on_them() {
-    let write = Call::Write { fid: FID, offset: None, data: "x".into(), stable: false, kill_privileges: false };
+    let write = Call::Write {
+        fid: FID,
+        offset: None,
+        data: "x".into(),
+        stable: false,
+        kill_privileges: false,
+    };
     let calls = [
         Call::Delegate { fid: FID },
         Call::Delegated { at: types::Timestamp::new(1, 0), slot: 0, call: Box::new(write) },
@@ -331,7 +383,11 @@ fn delegations_are_for_those_who_agreed_on_them() {
     ];
     for call in calls {
         let mut rig = Rig::new();
-        assert_eq!(replies(&rig.ask(0, 1, Flags::NONE, &call)), [(1, 0, 1, Err(Fault::Unsupported))], "{call:?}");
+        assert_eq!(
+            replies(&rig.ask(0, 1, Flags::NONE, &call)),
+            [(1, 0, 1, Err(Fault::Unsupported))],
+            "{call:?}"
+        );
         let mut rig = Rig::with(setup(None), Features::DELEGATIONS);
         assert_eq!(executed(&rig.ask(0, 1, Flags::NONE, &call)).len(), 1, "{call:?}");
     }
@@ -346,7 +402,8 @@ fn a_reply_names_the_region_that_its_payload_belongs_into() {
     let frame = frame.sealed(rig.terms.features);
     rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap();
     let Answer::Status(status) = status_of(FID) else { unreachable!() };
-    let out = rig.answer(0, 1, Ok(Answer::Data { data: Bytes::from_static(b"x"), end: true, status }));
+    let out =
+        rig.answer(0, 1, Ok(Answer::Data { data: Bytes::from_static(b"x"), end: true, status }));
     let Some(ServerOutput::Send { frame, .. }) = out.last() else { panic!("{out:?}") };
     assert!(frame.header.flags.has(Flags::DIRECT));
     assert_eq!(frame.header.region, crate::Region { handle: 4, offset: 4096 });
@@ -357,7 +414,10 @@ fn an_answer_that_cannot_be_carried_becomes_a_fault() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::NONE, &Call::XattrList { fid: FID });
     let names = vec![Bytes::from(vec![b'a'; 255]); 2000];
-    assert_eq!(replies(&rig.answer(0, 1, Ok(Answer::XattrNames(names)))), [(1, 0, 1, Err(Fault::XattrTooBig))]);
+    assert_eq!(
+        replies(&rig.answer(0, 1, Ok(Answer::XattrNames(names)))),
+        [(1, 0, 1, Err(Fault::XattrTooBig))]
+    );
 }
 
 #[test]
@@ -371,8 +431,13 @@ fn damaged_oversized_and_foreign_frames_end_the_connection() {
     let mut rig = Rig::new();
     rig.terms.payload_bytes_max = 4096;
     rig.attach();
-    let long =
-        Call::Write { fid: FID, offset: Some(0), data: vec![0; 4097].into(), stable: false, kill_privileges: false };
+    let long = Call::Write {
+        fid: FID,
+        offset: Some(0),
+        data: vec![0; 4097].into(),
+        stable: false,
+        kill_privileges: false,
+    };
     let read = Call::Read { fid: FID, offset: 0, length: 4097 };
     for call in [long, read] {
         let refused = rig.try_ask(0, 1, Flags::NONE, &call);
@@ -388,7 +453,12 @@ fn damaged_oversized_and_foreign_frames_end_the_connection() {
 /// Requests of a newer client, in sound frames: unknown procedures, choices, fields, and one that
 /// lacks a field.
 fn newer(rig: &Rig, slot: u32, request: u64, flags: Flags) -> Vec<Frame> {
-    let frame = rig.frame(slot, request, flags, &Call::Seek { fid: FID, offset: 0, what: types::SeekWhat::Hole });
+    let frame = rig.frame(
+        slot,
+        request,
+        flags,
+        &Call::Seek { fid: FID, offset: 0, what: types::SeekWhat::Hole },
+    );
     let with = |procedure: u16, message: Vec<u8>| {
         let header = FrameHeader { procedure, message_bytes: 0, checksum: 0, ..frame.header };
         Frame::new(header, message, Bytes::new()).sealed(rig.terms.features)
@@ -428,10 +498,14 @@ fn m14_an_unknown_member_aborts_its_chain() {
     let mut rig = Rig::new();
     assert_eq!(executed(&rig.ask(0, 1, Flags::CHAIN_START, &get(FID))).len(), 1);
     let frame = newer(&rig, 1, 1, Flags::CHAIN_MIDDLE).remove(0);
-    assert_eq!(replies(&rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap()), []);
+    assert_eq!(
+        replies(&rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap()),
+        []
+    );
     assert_eq!(replies(&rig.ask(2, 1, Flags::CHAIN_END, &commit(Fid::CURRENT))), []);
     let out = rig.answer(0, 1, Ok(status_of(FID)));
-    let results: Vec<_> = replies(&out).into_iter().map(|(_, slot, _, result)| (slot, result)).collect();
+    let results: Vec<_> =
+        replies(&out).into_iter().map(|(_, slot, _, result)| (slot, result)).collect();
     let refused = [(1, Err(Fault::Unsupported)), (2, Err(Fault::ChainAborted))];
     assert_eq!(results, [vec![(0, Ok(status_of(FID)))], refused.to_vec()].concat());
     assert_eq!(executed(&out), []);
@@ -443,7 +517,10 @@ fn m14_a_recorded_unknown_request_is_not_called_refused() {
     let mut rig = Rig::with(setup(Some(vec![(0, 7)])), Features::CHECKSUMS);
     let frame = newer(&rig, 0, 7, Flags::NONE).remove(0);
     let out = rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap();
-    let up: Vec<_> = executed(&out).into_iter().map(|(slot, request, _, repeated)| (slot, request, repeated)).collect();
+    let up: Vec<_> = executed(&out)
+        .into_iter()
+        .map(|(slot, request, _, repeated)| (slot, request, repeated))
+        .collect();
     assert_eq!((up, replies(&out)), (vec![(0, 7, true)], vec![]));
     assert_eq!(replies(&rig.answer(0, 7, Ok(Answer::Done))), [(1, 0, 7, Ok(Answer::Done))]);
     // One without a record was never applied.
@@ -463,7 +540,10 @@ fn m14_unknown_requests_are_bound_as_others_are() {
     for (slot, request) in [(0, 9), (500, 1)] {
         let frame = newer(&rig, slot, request, Flags::NONE).remove(0);
         let refused = rig.step(ServerInput::Arrived { channel: rig.channel, frame });
-        assert!(matches!(refused, Err(PeerError::WrongNumber { .. } | PeerError::NoCredit { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(PeerError::WrongNumber { .. } | PeerError::NoCredit { .. })),
+            "{refused:?}"
+        );
         rig.attach();
     }
 }
@@ -514,7 +594,10 @@ fn behind_a_failed_member_the_rest_is_aborted_and_stays_so() {
     assert_eq!(executed(&out), []);
     // The replies were lost; the client asks again and is told the same, even alone.
     rig.attach();
-    assert_eq!(replies(&rig.ask(1, 1, Flags::NONE, &append())), [(2, 1, 1, Err(Fault::ChainAborted))]);
+    assert_eq!(
+        replies(&rig.ask(1, 1, Flags::NONE, &append())),
+        [(2, 1, 1, Err(Fault::ChainAborted))]
+    );
 }
 
 #[test]
@@ -552,7 +635,10 @@ fn an_endless_chain_ends_the_connection_and_its_slots_are_free_again() {
     assert_eq!(rig.try_ask(last, 1, Flags::CHAIN_MIDDLE, &append()), Err(PeerError::LongChain));
     rig.attach();
     for slot in 1..=last {
-        assert_eq!(executed(&rig.ask(slot, 1, Flags::NONE, &append())), [(slot, 1, append(), false)]);
+        assert_eq!(
+            executed(&rig.ask(slot, 1, Flags::NONE, &append())),
+            [(slot, 1, append(), false)]
+        );
     }
 }
 
@@ -577,7 +663,12 @@ fn a_chain_cut_in_the_middle_goes_on_where_it_was() {
 fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &get(FID));
-    rig.ask(1, 1, Flags::CHAIN_MIDDLE, &Call::SetStatus { fid: Fid::CURRENT, change: Default::default() });
+    rig.ask(
+        1,
+        1,
+        Flags::CHAIN_MIDDLE,
+        &Call::SetStatus { fid: Fid::CURRENT, change: Default::default() },
+    );
     rig.ask(2, 1, Flags::CHAIN_END, &append());
     rig.answer(0, 1, Ok(status_of(FID)));
     rig.answer(1, 1, Ok(status_of(FID)));
@@ -586,7 +677,12 @@ fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
     rig.attach();
     let out = rig.ask(0, 1, Flags::CHAIN_START, &get(FID));
     assert_eq!(executed(&out), [(0, 1, get(FID), true)]);
-    rig.ask(1, 1, Flags::CHAIN_MIDDLE, &Call::SetStatus { fid: Fid::CURRENT, change: Default::default() });
+    rig.ask(
+        1,
+        1,
+        Flags::CHAIN_MIDDLE,
+        &Call::SetStatus { fid: Fid::CURRENT, change: Default::default() },
+    );
     rig.ask(2, 1, Flags::CHAIN_END, &append());
     // It is answered before its turn, so it will be repeated; the replies keep the chain's order.
     assert_eq!(rig.answer(2, 1, Ok(status_of(FID))), []);
@@ -644,7 +740,10 @@ fn a_running_request_is_cancelled_above_and_a_waiting_member_here() {
 fn a_newer_connection_replaces_the_older_one_which_is_told() {
     let mut rig = Rig::new();
     let out = rig.attach();
-    assert!(matches!(&said(&out)[..], [(1, Message::Goodbye { fault: None, .. }), (2, Message::Attached(_))]));
+    assert!(matches!(
+        &said(&out)[..],
+        [(1, Message::Goodbye { fault: None, .. }), (2, Message::Attached(_))]
+    ));
     assert!(out.contains(&ServerOutput::Close { channel: ChannelId(1) }));
     rig.channel = ChannelId(1);
     assert_eq!(rig.try_say(&Message::Renew(1)), Err(PeerError::UnknownChannel));
@@ -653,15 +752,25 @@ fn a_newer_connection_replaces_the_older_one_which_is_told() {
 #[test]
 fn a_back_connection_needs_the_key_and_carries_no_requests() {
     let mut rig = Rig::new();
-    let bind =
-        |channel, key| ServerInput::Bind { channel: ChannelId(channel), terms: Terms::full(Features::CHECKSUMS), key };
+    let bind = |channel, key| ServerInput::Bind {
+        channel: ChannelId(channel),
+        terms: Terms::full(Features::CHECKSUMS),
+        key,
+    };
     assert_eq!(rig.step(bind(70, KEY + 1)), Err(PeerError::WrongKey));
     let out = rig.step(bind(71, KEY)).unwrap();
     assert_eq!(said(&out), [(71, Message::Bound)]);
     let operations = std::mem::replace(&mut rig.channel, ChannelId(71));
-    assert_eq!(rig.try_ask(0, 1, Flags::NONE, &append()), Err(PeerError::Unexpected(FrameKind::Request)));
+    assert_eq!(
+        rig.try_ask(0, 1, Flags::NONE, &append()),
+        Err(PeerError::Unexpected(FrameKind::Request))
+    );
     rig.channel = operations;
-    assert_eq!(executed(&rig.ask(0, 1, Flags::NONE, &append())).len(), 1, "operations are not touched");
+    assert_eq!(
+        executed(&rig.ask(0, 1, Flags::NONE, &append())).len(),
+        1,
+        "operations are not touched"
+    );
 }
 
 #[test]
@@ -670,7 +779,8 @@ fn renewals_are_confirmed_when_the_lease_has_them() {
     let out = rig.say(Message::Renew(5));
     assert_eq!(out, [ServerOutput::Renew { channel: rig.channel, number: 5 }]);
     for renewed in [true, false] {
-        let out = rig.step(ServerInput::Renewed { channel: rig.channel, number: 5, renewed }).unwrap();
+        let out =
+            rig.step(ServerInput::Renewed { channel: rig.channel, number: 5, renewed }).unwrap();
         assert_eq!(said(&out), [(1, Message::Renewed { number: 5, renewed })]);
     }
     let gone = ServerInput::Renewed { channel: ChannelId(4), number: 5, renewed: true };
@@ -697,9 +807,13 @@ fn the_end_of_a_session_is_said_on_all_its_connections_and_nothing_follows() {
     rig.step(ServerInput::Bind { channel: ChannelId(70), terms: rig.terms, key: KEY }).unwrap();
     rig.ask(0, 1, Flags::NONE, &append());
     let out = rig.step(ServerInput::End(Fault::Expired)).unwrap();
-    let expired = |message: &Message| matches!(message, Message::Goodbye { fault: Some(Fault::Expired), .. });
-    let told: Vec<u64> =
-        said(&out).iter().filter(|(_, message)| expired(message)).map(|(channel, _)| *channel).collect();
+    let expired =
+        |message: &Message| matches!(message, Message::Goodbye { fault: Some(Fault::Expired), .. });
+    let told: Vec<u64> = said(&out)
+        .iter()
+        .filter(|(_, message)| expired(message))
+        .map(|(channel, _)| *channel)
+        .collect();
     assert_eq!(told, [70, 1]);
     assert!(rig.machine.is_over());
     assert_eq!(rig.answer(0, 1, Ok(status_of(FID))), []);
@@ -723,13 +837,24 @@ fn an_unacknowledged_break_comes_again_over_each_new_connection_and_is_acknowled
     let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
     let broken = || ServerInput::Break { id: BreakId(3), items: vec![item.clone()] };
     assert_eq!(said(&rig.step(broken()).unwrap()), [(1, message.clone())]);
-    assert_eq!(rig.step(broken()).unwrap(), [], "the lease may say it again when the client resumes");
+    assert_eq!(
+        rig.step(broken()).unwrap(),
+        [],
+        "the lease may say it again when the client resumes"
+    );
     assert!(said(&rig.attach()).contains(&(2, message)));
     let ack = || Message::BreakAck { id: BreakId(3), held: vec![FID] };
     assert_eq!(rig.say(ack()), [ServerOutput::Acknowledged { id: BreakId(3), held: vec![FID] }]);
     assert_eq!(rig.say(ack()), [], "sent twice, so perhaps acknowledged twice");
-    assert_eq!(said(&rig.attach()).len(), 2, "goodbye to the old one, attached to the new one, no break");
-    assert_eq!(rig.try_say(&Message::BreakAck { id: BreakId(4), held: Vec::new() }), Err(PeerError::Unasked));
+    assert_eq!(
+        said(&rig.attach()).len(),
+        2,
+        "goodbye to the old one, attached to the new one, no break"
+    );
+    assert_eq!(
+        rig.try_say(&Message::BreakAck { id: BreakId(4), held: Vec::new() }),
+        Err(PeerError::Unasked)
+    );
 }
 
 #[test]
@@ -738,10 +863,13 @@ fn breaks_that_nobody_acknowledges_are_not_kept_without_bound() {
     let items = || vec![BreakItem { fid: FID, reason: BreakReason::Data, name: None }];
     for id in 0..BREAKS_MAX as u64 {
         assert!(
-            !rig.step(ServerInput::Break { id: BreakId(id), items: items() }).unwrap().contains(&ServerOutput::Overrun)
+            !rig.step(ServerInput::Break { id: BreakId(id), items: items() })
+                .unwrap()
+                .contains(&ServerOutput::Overrun)
         );
     }
-    let out = rig.step(ServerInput::Break { id: BreakId(BREAKS_MAX as u64), items: items() }).unwrap();
+    let out =
+        rig.step(ServerInput::Break { id: BreakId(BREAKS_MAX as u64), items: items() }).unwrap();
     assert_eq!(out, [ServerOutput::Overrun]);
 }
 
@@ -752,13 +880,24 @@ fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     let mut rig = Rig::new();
     let out = rig.step(ServerInput::Grant(8)).unwrap();
     assert_eq!(said(&out), [(1, Message::Credits { credits: 8, grant: 1 })]);
-    assert_eq!(executed(&rig.ask(100, 1, Flags::NONE, &append())).len(), 1, "on its way when the grant came");
+    assert_eq!(
+        executed(&rig.ask(100, 1, Flags::NONE, &append())).len(),
+        1,
+        "on its way when the grant came"
+    );
     rig.answer(100, 1, Ok(status_of(FID)));
     rig.say(Message::CreditsTaken(1));
-    assert!(matches!(rig.try_ask(8, 1, Flags::NONE, &append()), Err(PeerError::NoCredit { slot: 8, credits: 8 })));
+    assert!(matches!(
+        rig.try_ask(8, 1, Flags::NONE, &append()),
+        Err(PeerError::NoCredit { slot: 8, credits: 8 })
+    ));
     rig.attach();
     rig.step(ServerInput::Grant(16)).unwrap();
-    assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1, "more credits are good at once");
+    assert_eq!(
+        executed(&rig.ask(15, 1, Flags::NONE, &append())).len(),
+        1,
+        "more credits are good at once"
+    );
     rig.attach();
     assert_eq!(rig.try_say(&Message::CreditsTaken(3)), Err(PeerError::Unasked));
 }
@@ -769,7 +908,8 @@ fn confirming_an_earlier_grant_of_the_same_size_takes_nothing_away() {
     for credits in [8, 16, 8] {
         rig.step(ServerInput::Grant(credits)).unwrap();
     }
-    // Said before the client heard of the 16 credits, which it then uses before it hears of the second 8.
+    // Said before the client heard of the 16 credits, which it then uses before it hears of the
+    // second 8.
     rig.say(Message::CreditsTaken(1));
     assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1);
     rig.say(Message::CreditsTaken(3));
@@ -779,7 +919,10 @@ fn confirming_an_earlier_grant_of_the_same_size_takes_nothing_away() {
 #[test]
 fn a_grant_stays_within_the_sessions_bounds() {
     let mut rig = Rig::new();
-    assert_eq!(said(&rig.step(ServerInput::Grant(0)).unwrap()), [(1, Message::Credits { credits: 4, grant: 1 })]);
+    assert_eq!(
+        said(&rig.step(ServerInput::Grant(0)).unwrap()),
+        [(1, Message::Credits { credits: 4, grant: 1 })]
+    );
     assert_eq!(
         said(&rig.step(ServerInput::Grant(u32::MAX)).unwrap()),
         [(1, Message::Credits { credits: 128, grant: 2 })]
@@ -802,7 +945,9 @@ impl crate::credentials::CredentialVerifier for Strict {
 
     fn shown(&self, shown: &crate::credentials::TokenProof) -> Result<Caller, Fault> {
         match &shown.token[..] {
-            b"good" => Ok(Caller { uid: 42, gid: 42, groups: None, who: types::RequestIdentity::NAMED }),
+            b"good" => {
+                Ok(Caller { uid: 42, gid: 42, groups: None, who: types::RequestIdentity::NAMED })
+            }
             _ => Err(Fault::TokenExpired),
         }
     }
@@ -814,9 +959,13 @@ fn who_asks_is_whom_the_door_says() {
     let door = std::sync::Arc::new(Strict);
     let (channel, terms) = (ChannelId(60), rig.terms);
     rig.channel = channel;
-    let out = rig.step(ServerInput::Attached { channel, terms, resumed: true, renewed: true, door }).unwrap();
+    let out = rig
+        .step(ServerInput::Attached { channel, terms, resumed: true, renewed: true, door })
+        .unwrap();
     let Some(ServerOutput::Send { frame, .. }) = out.last() else { panic!("{out:?}") };
-    let Ok(Some(Message::Attached(attached))) = Message::of_frame(frame) else { panic!("{frame:?}") };
+    let Ok(Some(Message::Attached(attached))) = Message::of_frame(frame) else {
+        panic!("{frame:?}")
+    };
     assert_eq!(attached.challenge, [8; 32]);
     let asks = |rig: &mut Rig, request| match &rig.ask(0, request, Flags::NONE, &get(FID))[..] {
         [ServerOutput::Execute { caller, .. }] => {
@@ -830,12 +979,15 @@ fn who_asks_is_whom_the_door_says() {
     assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));
     rig.say(Message::Credential { handle: 1, caller: Caller::ROOT });
     assert_eq!(asks(&mut rig, 2), Ok((0, types::AuthLevel::Nobody)));
-    let shown =
-        |token: &'static [u8]| crate::credentials::TokenProof { token: Bytes::from_static(token), proof: [0; 64] };
+    let shown = |token: &'static [u8]| crate::credentials::TokenProof {
+        token: Bytes::from_static(token),
+        proof: [0; 64],
+    };
     rig.say(Message::Token { handle: 1, shown: shown(b"good") });
     assert_eq!(asks(&mut rig, 3), Ok((42, types::AuthLevel::Named)));
     rig.say(Message::Token { handle: 1, shown: shown(b"old") });
     assert_eq!(asks(&mut rig, 4), Err(Fault::TokenExpired));
-    let refused = rig.try_say(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });
+    let refused =
+        rig.try_say(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });
     assert_eq!(refused.unwrap_err(), PeerError::TooManyCredentials);
 }

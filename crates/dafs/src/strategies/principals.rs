@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind,
-    Privacy, PtsCall, Secret, WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, NewPrincipal, Principal, PrincipalChange,
+    PrincipalId, PrincipalKind, Privacy, PtsCall, Secret, WhichPrincipal,
 };
 
 use super::{revision, server_id};
@@ -42,21 +42,42 @@ fn which() -> impl Strategy<Value = WhichPrincipal> {
 
 fn principal() -> impl Strategy<Value = Principal> {
     let ids = (id(), id(), id());
-    (ids, kind(), text(), any::<u8>(), any::<u32>(), number(), number(), any::<i64>(), any::<bool>()).prop_map(
-        |((id, owner, creator), kind, name, privacy, group_quota, uid, gid, tokens_after, locked)| Principal {
-            id,
-            kind,
-            name,
-            owner,
-            creator,
-            privacy: Privacy(privacy),
-            group_quota,
-            uid,
-            gid,
-            tokens_after,
-            locked,
-        },
+    (
+        ids,
+        kind(),
+        text(),
+        any::<u8>(),
+        any::<u32>(),
+        number(),
+        number(),
+        any::<i64>(),
+        any::<bool>(),
     )
+        .prop_map(
+            |(
+                (id, owner, creator),
+                kind,
+                name,
+                privacy,
+                group_quota,
+                uid,
+                gid,
+                tokens_after,
+                locked,
+            )| Principal {
+                id,
+                kind,
+                name,
+                owner,
+                creator,
+                privacy: Privacy(privacy),
+                group_quota,
+                uid,
+                gid,
+                tokens_after,
+                locked,
+            },
+        )
 }
 
 fn change() -> impl Strategy<Value = PrincipalChange> {
@@ -74,8 +95,9 @@ fn change() -> impl Strategy<Value = PrincipalChange> {
 }
 
 fn new() -> impl Strategy<Value = NewPrincipal> {
-    (kind(), text(), of(somebody()), of(which()), number(), number())
-        .prop_map(|(kind, name, id, owner, uid, gid)| NewPrincipal { kind, name, id, owner, uid, gid })
+    (kind(), text(), of(somebody()), of(which()), number(), number()).prop_map(
+        |(kind, name, id, owner, uid, gid)| NewPrincipal { kind, name, id, owner, uid, gid },
+    )
 }
 
 /// Calls about principals, whoever asks.
@@ -91,50 +113,57 @@ pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
         (id(), change()).prop_map(|(id, change)| PtsCall::SetFields { id, change }),
         (id(), id()).prop_map(|(group, member)| PtsCall::Join { group, member }),
         (id(), id()).prop_map(|(group, member)| PtsCall::Leave { group, member }),
-        (id(), any::<bool>(), id(), any::<u32>()).prop_map(|(id, groups, after, max)| PtsCall::Membership {
-            id,
-            groups,
+        (id(), any::<bool>(), id(), any::<u32>())
+            .prop_map(|(id, groups, after, max)| PtsCall::Membership { id, groups, after, max }),
+        (id(), id(), any::<u32>()).prop_map(|(owner, after, max)| PtsCall::Owned {
+            owner,
             after,
             max
         }),
-        (id(), id(), any::<u32>()).prop_map(|(owner, after, max)| PtsCall::Owned { owner, after, max }),
         (id(), any::<u32>()).prop_map(|(after, max)| PtsCall::Entries { after, max }),
         Just(PtsCall::Max),
         (id(), id()).prop_map(|(user, group)| PtsCall::SetMax { user, group }),
     ];
-    (of(somebody()), call).prop_map(|(on_behalf, call)| Call::Pts { on_behalf, call: Box::new(call) })
+    (of(somebody()), call)
+        .prop_map(|(on_behalf, call)| Call::Pts { on_behalf, call: Box::new(call) })
 }
 
 /// Calls of who shows who he is.
 pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
     let secret = || vec(any::<u8>(), 0..40).prop_map(Secret::new);
     let call = prop_oneof![
-        (text(), secret(), any::<[u8; 32]>()).prop_map(|(name, password, client)| AuthCall::Password {
-            name,
-            password,
-            client
-        }),
+        (text(), secret(), any::<[u8; 32]>())
+            .prop_map(|(name, password, client)| AuthCall::Password { name, password, client }),
         any::<[u8; 32]>().prop_map(|client| AuthCall::Attest { client }),
         (vec(any::<u8>(), 0..200), any::<[u8; 32]>())
             .prop_map(|(request, client)| AuthCall::Kerberos { request: request.into(), client }),
         vec(any::<u8>(), 0..200).prop_map(|token| AuthCall::Renew { token: token.into() }),
-        (text(), of(secret()), secret(), any::<bool>())
-            .prop_map(|(name, old, new, keep_tokens)| AuthCall::SetPassword { name, old, new, keep_tokens }),
+        (text(), of(secret()), secret(), any::<bool>()).prop_map(
+            |(name, old, new, keep_tokens)| AuthCall::SetPassword { name, old, new, keep_tokens }
+        ),
     ];
-    let behalf = (somebody(), any::<u32>())
-        .prop_map(|(principal, ip)| Behalf { principal, host: Some(std::net::Ipv4Addr::from_bits(ip).into()) });
+    let behalf = (somebody(), any::<u32>()).prop_map(|(principal, ip)| Behalf {
+        principal,
+        host: Some(std::net::Ipv4Addr::from_bits(ip).into()),
+    });
     (of(behalf), call).prop_map(|(behalf, call)| Call::Auth { behalf, call: Box::new(call) })
 }
 
 /// What servers ask each other about them.
 pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
-    // An address of the one family in clothes of the other has a second form, and none at all is no host.
-    let host =
-        any::<IpAddr>().prop_map(|ip| ip.to_canonical()).prop_filter("no host", |ip| *ip != IpAddr::from([0_u16; 8]));
+    // An address of the one family in clothes of the other has a second form, and none at all is no
+    // host.
+    let host = any::<IpAddr>()
+        .prop_map(|ip| ip.to_canonical())
+        .prop_filter("no host", |ip| *ip != IpAddr::from([0_u16; 8]));
     prop_oneof![
         which().prop_map(|which| CellCall::Principal { which }),
         (id(), of(host)).prop_map(|(principal, host)| CellCall::Subdomain { principal, host }),
-        (server_id(), revision(), any::<u32>()).prop_map(|(server, since, max)| CellCall::Watch { server, since, max }),
+        (server_id(), revision(), any::<u32>()).prop_map(|(server, since, max)| CellCall::Watch {
+            server,
+            since,
+            max
+        }),
     ]
 }
 
@@ -143,7 +172,8 @@ pub(super) fn answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         (vec((principal(), any::<u32>()), 0..5), any::<bool>())
             .prop_map(|(principals, end)| Answer::Principals { principals, end }),
-        (vec((id(), text()), 0..20), any::<bool>()).prop_map(|(names, end)| Answer::Names { names, end }),
+        (vec((id(), text()), 0..20), any::<bool>())
+            .prop_map(|(names, end)| Answer::Names { names, end }),
         (revision(), vec(id(), 0..100)).prop_map(|(at, groups)| Answer::Subdomain { at, groups }),
         vec(any::<u8>(), 0..100).prop_map(|token| Answer::Token(token.into())),
         (vec(any::<u8>(), 0..100), vec(any::<u8>(), 0..100))

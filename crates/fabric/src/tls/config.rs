@@ -77,7 +77,10 @@ impl ClientTls {
         Ok(())
     }
 
-    fn config_of(trust: Trust, identity: Option<TlsIdentity>) -> Result<Arc<ClientConfig>, TlsError> {
+    fn config_of(
+        trust: Trust,
+        identity: Option<TlsIdentity>,
+    ) -> Result<Arc<ClientConfig>, TlsError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -100,7 +103,8 @@ impl ClientTls {
         let key = provider.key_provider.load_private_key(identity.key).expect("a key");
         let certified = rustls::sign::CertifiedKey::new(identity.chain, key);
         let mut config = (*Self::config_of(trust, None).expect("no identity")).clone();
-        config.client_auth_cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(certified));
+        config.client_auth_cert_resolver =
+            Arc::new(rustls::sign::SingleCertAndKey::from(certified));
         ClientTls(Arc::new(RwLock::new(Arc::new(config))))
     }
 
@@ -128,7 +132,10 @@ impl ServerTls {
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none.
-    pub fn new(identity: TlsIdentity, authorities: &[CertificateDer<'static>]) -> Result<ServerTls, TlsError> {
+    pub fn new(
+        identity: TlsIdentity,
+        authorities: &[CertificateDer<'static>],
+    ) -> Result<ServerTls, TlsError> {
         ServerTls::with_hosts(identity, authorities, &[])
     }
 
@@ -148,7 +155,11 @@ impl ServerTls {
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none; it stays as it was.
-    pub fn replace(&self, identity: TlsIdentity, authorities: &[CertificateDer<'static>]) -> Result<(), TlsError> {
+    pub fn replace(
+        &self,
+        identity: TlsIdentity,
+        authorities: &[CertificateDer<'static>],
+    ) -> Result<(), TlsError> {
         self.replace_with_hosts(identity, authorities, &[])
     }
 
@@ -177,12 +188,15 @@ fn config_of(
     authorities: &[CertificateDer<'static>],
     hosts: &[CertificateDer<'static>],
 ) -> Result<Current, TlsError> {
-    let leaf = identity.chain.first().ok_or_else(|| TlsError("there is no certificate".to_owned()))?;
+    let leaf =
+        identity.chain.first().ok_or_else(|| TlsError("there is no certificate".to_owned()))?;
     let leaf = Fingerprint::of(leaf);
     let provider = provider();
     let verifier = Arc::new(ClientVerifier::new(&provider, authorities, hosts)?);
-    let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
-    let config = config.with_client_cert_verifier(Arc::clone(&verifier) as Arc<dyn ClientCertVerifier>);
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?;
+    let config =
+        config.with_client_cert_verifier(Arc::clone(&verifier) as Arc<dyn ClientCertVerifier>);
     let mut config = config.with_single_cert(identity.chain, identity.key)?;
     config.send_tls13_tickets = 0;
     config.enable_secret_extraction = true;

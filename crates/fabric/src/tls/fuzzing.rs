@@ -1,8 +1,11 @@
-//! What the fuzz target of TLS checks, so that plain tests run it too (feature `fuzzing`), and two sides in memory, which it needs.
+//! What the fuzz target of TLS checks, so that plain tests run it too (feature `fuzzing`), and two
+//! sides in memory, which it needs.
 
 use std::cell::RefCell;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::*;
@@ -27,9 +30,15 @@ impl Authority {
     }
 
     /// Of this key, and otherwise as `change` leaves it.
-    pub fn identity_of(&self, key: &KeyPair, name: &str, change: impl FnOnce(&mut CertificateParams)) -> TlsIdentity {
+    pub fn identity_of(
+        &self,
+        key: &KeyPair,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> TlsIdentity {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         change(&mut params);
         let certificate = params.signed_by(key, &self.0).expect("a certificate");
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -38,12 +47,17 @@ impl Authority {
 
     /// A server, and a client that trusts it.
     pub fn sides(&self) -> (ClientTls, ServerTls) {
-        let server = ServerTls::new(self.identity(CELL_SERVER), &[self.certificate()]).expect("a server");
-        (ClientTls::new(Trust::Authorities(vec![self.certificate()]), None).expect("a client"), server)
+        let server =
+            ServerTls::new(self.identity(CELL_SERVER), &[self.certificate()]).expect("a server");
+        (
+            ClientTls::new(Trust::Authorities(vec![self.certificate()]), None).expect("a client"),
+            server,
+        )
     }
 }
 
-/// Hands all records over until both sides are done. `spoil` may change what one of them says at once.
+/// Hands all records over until both sides are done. `spoil` may change what one of them says at
+/// once.
 pub(crate) fn shake(
     client: &ClientTls,
     server: &ServerTls,
@@ -68,7 +82,8 @@ pub(crate) fn shake_with_host(
         let mut answer = Vec::new();
         let mut rest = &bytes[..];
         while let Some(whole) = record_bytes(rest)? {
-            let (record, behind) = rest.split_at_checked(whole).ok_or_else(|| TlsError("cut".to_owned()))?;
+            let (record, behind) =
+                rest.split_at_checked(whole).ok_or_else(|| TlsError("cut".to_owned()))?;
             rest = behind;
             let side = if to_server { &mut server } else { &mut client };
             done[usize::from(to_server)] = side.step(record, &mut answer)?;
@@ -98,7 +113,8 @@ thread_local! {
     });
 }
 
-/// The first byte chooses: a server is sent the rest; records of the rest are changed on their way; a handshake is.
+/// The first byte chooses: a server is sent the rest; records of the rest are changed on their way;
+/// a handshake is.
 pub fn tls(script: &[u8]) {
     let Some((what, script)) = script.split_first() else { return };
     BENCH.with_borrow_mut(|bench| match what % 4 {
@@ -123,7 +139,8 @@ fn noise(bench: &Bench, mut script: &[u8]) {
     assert!(server.finish().is_err());
 }
 
-/// A handshake that was changed on its way fails, or what was changed meant nothing: then both have the same keys.
+/// A handshake that was changed on its way fails, or what was changed meant nothing: then both have
+/// the same keys.
 fn handshake(bench: &Bench, script: &[u8]) {
     let mut changes = script.chunks_exact(4);
     let shaken = shake(&bench.client, &bench.server, |bytes| {
@@ -170,7 +187,9 @@ fn records(bench: &mut Bench, script: &[u8]) {
             if let Some(version) = changed.get_mut(2) {
                 *version = record[2];
             }
-            if changed != record && record_bytes(&changed).is_ok_and(|whole| whole == Some(changed.len())) {
+            if changed != record
+                && record_bytes(&changed).is_ok_and(|whole| whole == Some(changed.len()))
+            {
                 assert!(bench.opener.open(&mut changed).is_err(), "a record that was changed");
             }
             assert!(bench.opener.open(&mut record).is_ok());
@@ -200,7 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_gets_through_and_each_changed_byte_of_a_hello_is_noticed_or_means_nothing() {
+    fn what_is_not_changed_gets_through_and_each_changed_byte_of_a_hello_is_noticed_or_means_nothing()
+     {
         BENCH.with_borrow(|bench| {
             assert!(shake(&bench.client, &bench.server, |_| {}).is_ok());
             let mut refused = 0;

@@ -1,6 +1,7 @@
 //! A handshake, without I/O: records in, bytes out, and in the end both directions' keys.
 //!
-//! It is fed one record at a time, so that nothing of what follows the handshake is in it when it ends.
+//! It is fed one record at a time, so that nothing of what follows the handshake is in it when it
+//! ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,7 +43,8 @@ pub struct Secured {
     pub opener: Opener,
     /// Of the server's own certificate, as both ends of this connection know it.
     pub server: Fingerprint,
-    /// The certificate whose key the client proved to have; at the client [`ClientCertificate::Nothing`].
+    /// The certificate whose key the client proved to have; at the client
+    /// [`ClientCertificate::Nothing`].
     pub shown: ClientCertificate,
 }
 
@@ -57,7 +59,8 @@ impl Handshake {
     /// # Errors
     /// [`TlsError`].
     pub fn client(tls: &ClientTls, host: &str) -> Result<Handshake, TlsError> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError(format!("{host} is no host's name")))?;
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| TlsError(format!("{host} is no host's name")))?;
         let side = Side::Client(UnbufferedClientConnection::new(tls.config(), name)?);
         Ok(Handshake { side, incoming: Vec::new() })
     }
@@ -68,11 +71,13 @@ impl Handshake {
     /// [`TlsError`].
     pub fn server(tls: &ServerTls) -> Result<Handshake, TlsError> {
         let current = tls.config();
-        let side = Side::Server(UnbufferedServerConnection::new(Arc::clone(&current.config))?, current);
+        let side =
+            Side::Server(UnbufferedServerConnection::new(Arc::clone(&current.config))?, current);
         Ok(Handshake { side, incoming: Vec::new() })
     }
 
-    /// Takes in one record (of a client at first: none) and puts out what is to be sent. `true`: it is done, [`Handshake::finish`] it when that is on its way.
+    /// Takes in one record (of a client at first: none) and puts out what is to be sent. `true`: it
+    /// is done, [`Handshake::finish`] it when that is on its way.
     ///
     /// # Errors
     /// [`TlsError`]; what was put out tells the other side.
@@ -86,7 +91,8 @@ impl Handshake {
                 Ok(Turn::Again) => {}
                 Ok(Turn::NeedsMore) => break,
                 Err(error) => {
-                    // The first that comes out behind an error is the alert, and nothing else matters.
+                    // The first that comes out behind an error is the alert, and nothing else
+                    // matters.
                     let _ = self.turn(out);
                     return Err(error.into());
                 }
@@ -100,8 +106,12 @@ impl Handshake {
 
     fn turn(&mut self, out: &mut Vec<u8>) -> Result<Turn, rustls::Error> {
         let (used, turned) = match &mut self.side {
-            Side::Client(connection) => turn(connection.process_tls_records(&mut self.incoming), out),
-            Side::Server(connection, _) => turn(connection.process_tls_records(&mut self.incoming), out),
+            Side::Client(connection) => {
+                turn(connection.process_tls_records(&mut self.incoming), out)
+            }
+            Side::Server(connection, _) => {
+                turn(connection.process_tls_records(&mut self.incoming), out)
+            }
         };
         self.incoming.drain(..used);
         turned
@@ -129,7 +139,8 @@ impl Handshake {
                 (Some(current.leaf), shown, secrets, Kernel::Server(kernel), suite)
             }
         };
-        let server = server.ok_or_else(|| TlsError("the server showed no certificate".to_owned()))?;
+        let server =
+            server.ok_or_else(|| TlsError("the server showed no certificate".to_owned()))?;
         let keys = Arc::new(TrafficKeys::new(kernel, suite)?);
         let sealer = Sealer::new(secrets.tx, Arc::clone(&keys))?;
         Ok(Secured { sealer, opener: Opener::new(secrets.rx, keys)?, server, shown })
@@ -139,8 +150,14 @@ impl Handshake {
 /// A client's handshake over a fresh connection, waiting until `until` at most.
 ///
 /// # Errors
-/// The connection's; [`io::ErrorKind::InvalidData`] with the reason if the two sides do not agree, or do not trust each other.
-pub fn secure(connection: &Connection, tls: &ClientTls, host: &str, until: Option<Instant>) -> io::Result<Secured> {
+/// The connection's; [`io::ErrorKind::InvalidData`] with the reason if the two sides do not agree,
+/// or do not trust each other.
+pub fn secure(
+    connection: &Connection,
+    tls: &ClientTls,
+    host: &str,
+    until: Option<Instant>,
+) -> io::Result<Secured> {
     let mut handshake = Handshake::client(tls, host)?;
     let mut out = Vec::new();
     let mut record = Vec::new();
@@ -164,13 +181,18 @@ pub fn secure(connection: &Connection, tls: &ClientTls, host: &str, until: Optio
     }
 }
 
-fn turn<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) -> (usize, Result<Turn, rustls::Error>) {
+fn turn<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    out: &mut Vec<u8>,
+) -> (usize, Result<Turn, rustls::Error>) {
     let turned = status.state.and_then(|state| match state {
         ConnectionState::EncodeTlsData(mut data) => {
             let had = out.len();
             // An upper bound of any flight of ours, certificates included.
             out.resize(had + (64 << 10), 0);
-            let count = data.encode(&mut out[had..]).map_err(|error| rustls::Error::General(error.to_string()));
+            let count = data
+                .encode(&mut out[had..])
+                .map_err(|error| rustls::Error::General(error.to_string()));
             out.truncate(had + count.as_ref().copied().unwrap_or(0));
             count.map(|_| Turn::Again)
         }

@@ -1,9 +1,11 @@
 //! TLS 1.3 below the frames.
 //!
-//! `rustls` shakes hands ([`Handshake`], without I/O) and then gives its keys away, one for each direction: the [`Sealer`] belongs to the
-//! [`crate::Outbox`], the [`Opener`] to the [`crate::Inbox`]. So who sends and who receives over one connection share no state and wait for no
-//! lock, and a received payload is copied once, from where it was opened to its place. What seals and opens is `rustls`'s own record protection; here are only lengths, numbers, and
-//! the renewal of keys, which a direction does by itself long before its cipher's limit.
+//! `rustls` shakes hands ([`Handshake`], without I/O) and then gives its keys away, one for each
+//! direction: the [`Sealer`] belongs to the [`crate::Outbox`], the [`Opener`] to the
+//! [`crate::Inbox`]. So who sends and who receives over one connection share no state and wait for
+//! no lock, and a received payload is copied once, from where it was opened to its place. What
+//! seals and opens is `rustls`'s own record protection; here are only lengths, numbers, and the
+//! renewal of keys, which a direction does by itself long before its cipher's limit.
 //!
 //! No session tickets, no early data, no earlier version: a reconnect is a full handshake.
 
@@ -26,7 +28,8 @@ pub use records::{Opener, Sealer};
 pub use shown::{ClientCertificate, key_print, print_of};
 pub use trust::{Fingerprint, Judge, Trust};
 
-/// Name that every server's certificate of a cell has beside its addresses: who trusts the cell's own authority asks for no more.
+/// Name that every server's certificate of a cell has beside its addresses: who trusts the cell's
+/// own authority asks for no more.
 pub const CELL_SERVER: &str = "server.rialto.internal";
 
 pub use rustls::pki_types;

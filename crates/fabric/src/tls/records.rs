@@ -3,8 +3,9 @@
 //! ```text
 //! record = type u8 (23) | 03 03 | length u16, big-endian | sealed: content, its type u8, padding, tag
 //! ```
-//! Keys are renewed by a message within their own direction (`KeyUpdate`): the sender seals it with the old key and goes on with the new one, the
-//! receiver does the same when it has opened it. Either may ask the other to do so too; we never ask, but do it when asked.
+//! Keys are renewed by a message within their own direction (`KeyUpdate`): the sender seals it with
+//! the old key and goes on with the new one, the receiver does the same when it has opened it.
+//! Either may ask the other to do so too; we never ask, but do it when asked.
 //!
 //! Source: RFC 8446, 4.6.3 and 5.
 
@@ -18,7 +19,9 @@ use rustls::crypto::cipher::{
 };
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use rustls::{ConnectionTrafficSecrets, ContentType, ProtocolVersion, SupportedCipherSuite, Tls13CipherSuite};
+use rustls::{
+    ConnectionTrafficSecrets, ContentType, ProtocolVersion, SupportedCipherSuite, Tls13CipherSuite,
+};
 
 use super::TlsError;
 
@@ -53,7 +56,8 @@ pub(super) type TrafficSecret = (u64, ConnectionTrafficSecrets);
 
 impl TrafficKeys {
     pub fn new(kernel: Kernel, suite: SupportedCipherSuite) -> Result<TrafficKeys, TlsError> {
-        let suite = suite.tls13().ok_or_else(|| TlsError("an old version was agreed".to_owned()))?;
+        let suite =
+            suite.tls13().ok_or_else(|| TlsError("an old version was agreed".to_owned()))?;
         Ok(TrafficKeys { kernel: Mutex::new(kernel), suite, owed: AtomicBool::new(false) })
     }
 
@@ -93,8 +97,13 @@ impl Sealer {
         })
     }
 
-    /// Seals up to [`CONTENT_BYTES_MAX`] bytes, which lie in parts, as one record. A change of keys comes out before it, as a record of its own.
-    pub(crate) fn seal(&mut self, parts: &[&[u8]], out: &mut impl Extend<Vec<u8>>) -> Result<(), TlsError> {
+    /// Seals up to [`CONTENT_BYTES_MAX`] bytes, which lie in parts, as one record. A change of keys
+    /// comes out before it, as a record of its own.
+    pub(crate) fn seal(
+        &mut self,
+        parts: &[&[u8]],
+        out: &mut impl Extend<Vec<u8>>,
+    ) -> Result<(), TlsError> {
         if self.next >= self.records_max || self.keys.owed.load(Ordering::Relaxed) {
             self.keys.owed.store(false, Ordering::Relaxed);
             let update = [KEY_UPDATE[0], KEY_UPDATE[1], KEY_UPDATE[2], KEY_UPDATE[3], 0];
@@ -109,8 +118,11 @@ impl Sealer {
     }
 
     fn record(&mut self, typ: ContentType, parts: &[&[u8]]) -> Result<Vec<u8>, TlsError> {
-        let message =
-            OutboundPlainMessage { typ, version: ProtocolVersion::TLSv1_3, payload: OutboundChunks::new(parts) };
+        let message = OutboundPlainMessage {
+            typ,
+            version: ProtocolVersion::TLSv1_3,
+            payload: OutboundChunks::new(parts),
+        };
         let sealed = self.cipher.encrypt(message, self.next)?;
         self.next += 1;
         Ok(sealed.encode())
@@ -152,12 +164,15 @@ impl Opener {
         if head[0] != u8::from(ContentType::ApplicationData) {
             return Err(TlsError("a record that is not sealed".to_owned()));
         }
-        let message = InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, body);
+        let message =
+            InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, body);
         let opened = self.cipher.decrypt(message, self.next)?;
         self.next += 1;
         match (opened.typ, opened.payload) {
             (ContentType::ApplicationData, content) => Ok(TlsRecord::Content(content)),
-            (ContentType::Handshake, [a, b, c, d, asks @ (0 | 1)]) if [*a, *b, *c, *d] == KEY_UPDATE => {
+            (ContentType::Handshake, [a, b, c, d, asks @ (0 | 1)])
+                if [*a, *b, *c, *d] == KEY_UPDATE =>
+            {
                 let (next, secret) = self.keys.next_receiving()?;
                 let (key, iv) = key_of(secret)?;
                 self.cipher = self.keys.suite.aead_alg.decrypter(key, iv);

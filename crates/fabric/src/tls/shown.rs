@@ -10,7 +10,9 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::verify_server_name;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
@@ -40,9 +42,9 @@ impl ClientCertificate {
     pub fn key(self) -> Option<KeyPrint> {
         match self {
             ClientCertificate::Nothing => None,
-            ClientCertificate::Unknown(key) | ClientCertificate::Host(key) | ClientCertificate::CellServer(key) => {
-                Some(key)
-            }
+            ClientCertificate::Unknown(key)
+            | ClientCertificate::Host(key)
+            | ClientCertificate::CellServer(key) => Some(key),
         }
     }
 }
@@ -77,7 +79,8 @@ fn verifier_of(
     if roots.is_empty() {
         return Ok(None);
     }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     Ok(Some(builder.build().map_err(|error| TlsError(error.to_string()))?))
 }
 
@@ -106,12 +109,16 @@ impl ClientVerifier {
         };
         let Some(key) = key_print(leaf) else { return ClientCertificate::Nothing };
         let is_by = |authorities: &Option<Arc<dyn ClientCertVerifier>>| {
-            let verified =
-                |known: &Arc<dyn ClientCertVerifier>| known.verify_client_cert(leaf, others, UnixTime::now());
+            let verified = |known: &Arc<dyn ClientCertVerifier>| {
+                known.verify_client_cert(leaf, others, UnixTime::now())
+            };
             authorities.as_ref().is_some_and(|known| verified(known).is_ok())
         };
         let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
-        let is_named = || ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &cells).is_ok());
+        let is_named = || {
+            ParsedCertificate::try_from(leaf)
+                .is_ok_and(|leaf| verify_server_name(&leaf, &cells).is_ok())
+        };
         if is_by(&self.cell) && is_named() {
             ClientCertificate::CellServer(key)
         } else if is_by(&self.known) {

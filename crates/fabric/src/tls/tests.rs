@@ -8,7 +8,11 @@ use types::KeyPrint;
 use super::fuzzing::{Authority, shake as shake_with, shake_with_host};
 use super::*;
 
-fn shake_to(host: &str, client: &ClientTls, server: &ServerTls) -> Result<(Secured, Secured), TlsError> {
+fn shake_to(
+    host: &str,
+    client: &ClientTls,
+    server: &ServerTls,
+) -> Result<(Secured, Secured), TlsError> {
     shake_with_host(host, client, server, |_| {})
 }
 
@@ -33,7 +37,9 @@ fn both_ends_know_the_server_and_what_one_seals_the_other_opens() {
     let (mut client, mut server) = pair(&authority);
     assert_eq!(client.server, server.server);
     assert_eq!(server.shown, ClientCertificate::Nothing);
-    for (from, to) in [(&mut client.sealer, &mut server.opener), (&mut server.sealer, &mut client.opener)] {
+    for (from, to) in
+        [(&mut client.sealer, &mut server.opener), (&mut server.sealer, &mut client.opener)]
+    {
         for text in [&b"first"[..], b"second", &[7; CONTENT_BYTES_MAX]] {
             let mut records = sealed(from, text);
             assert_eq!(records.len(), 1);
@@ -53,7 +59,10 @@ fn keys_are_renewed_on_the_way_and_the_old_ones_open_nothing() {
             assert_eq!(server.opener.open(update), Ok(TlsRecord::Nothing));
             renewed += 1;
         }
-        assert_eq!(server.opener.open(records.last_mut().unwrap()), Ok(TlsRecord::Content(&[number])));
+        assert_eq!(
+            server.opener.open(records.last_mut().unwrap()),
+            Ok(TlsRecord::Content(&[number]))
+        );
     }
     assert!(renewed >= 5, "{renewed}");
     // A change that is lost leaves the rest unreadable.
@@ -99,11 +108,15 @@ fn a_server_is_known_by_its_authority_its_fingerprint_or_who_is_asked() {
     assert!(outcome(Trust::Authorities(vec![other.certificate()])).is_err());
     assert_eq!(outcome(Trust::Pinned(print(&ours))), Ok(()));
     let said = outcome(Trust::Pinned(print(&other))).unwrap_err().to_string();
-    assert!(said.contains(&print(&ours).to_string()) && said.contains(&print(&other).to_string()), "{said}");
+    assert!(
+        said.contains(&print(&ours).to_string()) && said.contains(&print(&other).to_string()),
+        "{said}"
+    );
     let seen = Arc::new(Mutex::new(None));
     let remembers = Arc::clone(&seen);
     let asked = Trust::Asked(Arc::new(move |shown| {
-        *remembers.lock().unwrap() = Some(shown.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>());
+        *remembers.lock().unwrap() =
+            Some(shown.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>());
         Ok(())
     }));
     assert_eq!(outcome(asked), Ok(()));
@@ -118,7 +131,9 @@ fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
     let mut identity = other.identity(CELL_SERVER);
     identity.chain[1] = ours.certificate();
     let server = ServerTls::new(identity, &[]).unwrap();
-    let asked = Trust::Asked(Arc::new(|_| panic!("asked about an authority that has nothing to do with it")));
+    let asked = Trust::Asked(Arc::new(|_| {
+        panic!("asked about an authority that has nothing to do with it")
+    }));
     for trust in [asked, Trust::Pinned(Fingerprint::of(&ours.certificate()))] {
         assert!(shake(&ClientTls::new(trust, None).unwrap(), &server).is_err());
     }
@@ -140,7 +155,8 @@ fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
 fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
     let authority = Authority::new();
     let trust = || Trust::Authorities(vec![authority.certificate()]);
-    let server = ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
+    let server =
+        ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
     let peer = ClientTls::new(trust(), Some(authority.identity(CELL_SERVER))).unwrap();
     let (client, before) = shake(&peer, &server).unwrap();
     assert_eq!(client.shown, ClientCertificate::Nothing);
@@ -157,17 +173,22 @@ fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
     let after = shake(&peer, &server).unwrap().1;
     assert_ne!(before.server, after.server);
     let wrong = ServerTls::new(authority.identity("elsewhere.example"), &[]).unwrap();
-    assert!(shake(&peer, &wrong).is_err(), "neither a server of the cell nor the host that was meant");
+    assert!(
+        shake(&peer, &wrong).is_err(),
+        "neither a server of the cell nor the host that was meant"
+    );
 }
 
 #[test]
 fn a_foreign_authority_makes_hosts_and_never_a_server() {
     let (cell, foreign) = (Authority::new(), Authority::new());
     let identity = foreign.identity("afs1.example.org");
-    let server = ServerTls::with_hosts(identity, &[cell.certificate()], &[foreign.certificate()]).unwrap();
+    let server =
+        ServerTls::with_hosts(identity, &[cell.certificate()], &[foreign.certificate()]).unwrap();
     let shown = |identity: Option<TlsIdentity>| {
         let trust = Trust::Authorities(vec![cell.certificate(), foreign.certificate()]);
-        shake_to("afs1.example.org", &ClientTls::new(trust, identity).unwrap(), &server).map(|(_, server)| server.shown)
+        shake_to("afs1.example.org", &ClientTls::new(trust, identity).unwrap(), &server)
+            .map(|(_, server)| server.shown)
     };
     assert_eq!(shown(None), Ok(ClientCertificate::Nothing));
     let check = |identity: TlsIdentity, kind: fn(KeyPrint) -> ClientCertificate| {
@@ -196,13 +217,23 @@ fn m1_a_key_is_known_whoever_certified_it_while_that_is_valid() {
     };
     let key = KeyPair::generate().unwrap();
     let print = ClientCertificate::key(shown(cell.identity_of(&key, CELL_SERVER, |_| {}))).unwrap();
-    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, |_| {})), ClientCertificate::CellServer(print), "renewed");
-    assert_eq!(shown(foreign.identity_of(&key, CELL_SERVER, |_| {})), ClientCertificate::Unknown(print));
+    assert_eq!(
+        shown(cell.identity_of(&key, CELL_SERVER, |_| {})),
+        ClientCertificate::CellServer(print),
+        "renewed"
+    );
+    assert_eq!(
+        shown(foreign.identity_of(&key, CELL_SERVER, |_| {})),
+        ClientCertificate::Unknown(print)
+    );
     // Without the usage of clients it enters nothing, and it is the same key.
     let server_only = |params: &mut CertificateParams| {
         params.extended_key_usages.retain(|usage| *usage == ExtendedKeyUsagePurpose::ServerAuth);
     };
-    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, server_only)), ClientCertificate::Unknown(print));
+    assert_eq!(
+        shown(cell.identity_of(&key, CELL_SERVER, server_only)),
+        ClientCertificate::Unknown(print)
+    );
     let ended = |params: &mut CertificateParams| params.not_after = date_time_ymd(2001, 1, 1);
     let future = |params: &mut CertificateParams| params.not_before = date_time_ymd(3001, 1, 1);
     assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, ended)), ClientCertificate::Nothing);
@@ -234,14 +265,18 @@ fn noise_ends_a_handshake_and_no_debug_form_shows_a_key() {
     assert_eq!(out[0], 21, "an alert says so");
     assert!(record_bytes(b"GET / HTTP").is_err());
     let shown = format!("{:?} {:?}", pair(&authority).0, authority.identity("x"));
-    assert!(shown.contains("Sealer { next: 0, .. }") && shown.contains("Identity(2 certificates)"), "{shown}");
+    assert!(
+        shown.contains("Sealer { next: 0, .. }") && shown.contains("Identity(2 certificates)"),
+        "{shown}"
+    );
 }
 
 #[test]
 fn fingerprints_are_read_as_they_are_written() {
     let print = Fingerprint::of(b"certificate");
     assert_eq!(print.to_string().parse(), Ok(print));
-    for bad in ["", "sha256:", "sha256:0g", "md5:00", &print.to_string()[1..], &format!("{print}0")] {
+    for bad in ["", "sha256:", "sha256:0g", "md5:00", &print.to_string()[1..], &format!("{print}0")]
+    {
         assert!(bad.parse::<Fingerprint>().is_err(), "{bad}");
     }
 }

@@ -1,8 +1,10 @@
 //! Whom a client takes for a server of the cell.
 //!
-//! Servers show their certificate and that of the authority that made it, and behind it those that this one succeeds, each of which has signed the one before: so who knows
-//! any of them knows the server. What a client knows is a file (then the names count too, unless
-//! the certificate says that it is a cell's server), or a fingerprint, or nothing yet: then somebody who remembers fingerprints is asked.
+//! Servers show their certificate and that of the authority that made it, and behind it those that
+//! this one succeeds, each of which has signed the one before: so who knows any of them knows the
+//! server. What a client knows is a file (then the names count too, unless the certificate says
+//! that it is a cell's server), or a fingerprint, or nothing yet: then somebody who remembers
+//! fingerprints is asked.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,8 +53,9 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Says whether one of these authorities, by each of which the server's certificate is good, is the right one; if not, why, for people. There is at least one, the one that
-/// made the certificate first.
+/// Says whether one of these authorities, by each of which the server's certificate is good, is the
+/// right one; if not, why, for people. There is at least one, the one that made the certificate
+/// first.
 pub type Judge = dyn Fn(&[CertificateDer<'_>]) -> Result<(), String> + Send + Sync;
 
 /// Authorities that are looked at of what a server shows.
@@ -99,8 +102,10 @@ impl Verifier {
             all.iter().try_for_each(|one| roots.add(one.clone()))?;
             return by(&roots);
         }
-        // The certificate must be right by an authority before anybody is asked about that, and so remembers it.
-        let (mut good, mut why) = (Vec::new(), Error::General("the server does not show its authority".to_owned()));
+        // The certificate must be right by an authority before anybody is asked about that, and so
+        // remembers it.
+        let (mut good, mut why) =
+            (Vec::new(), Error::General("the server does not show its authority".to_owned()));
         for one in shown.iter().take(SHOWN_MAX) {
             let mut root = RootCertStore::empty();
             match root.add(one.clone().into_owned()).and_then(|()| by(&root)) {
@@ -113,7 +118,8 @@ impl Verifier {
             Trust::Pinned(pinned) if good.iter().all(|one| Fingerprint::of(one) != *pinned) => {
                 let print = Fingerprint::of(own);
                 Err(Error::General(format!(
-                    "the server's authority is {print}, expected was {pinned}: this is another cell's server, or somebody in between"
+                    "the server's authority is {print}, expected was {pinned}: this is another \
+                        cell's server, or somebody in between"
                 )))
             }
             Trust::Asked(judge) => judge(&good).map_err(Error::General),
@@ -134,7 +140,8 @@ impl ServerCertVerifier for Verifier {
         let certificate = ParsedCertificate::try_from(end_entity)?;
         self.judge(&certificate, intermediates, now)?;
         let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
-        verify_server_name(&certificate, &cells).or_else(|_| verify_server_name(&certificate, server_name))?;
+        verify_server_name(&certificate, &cells)
+            .or_else(|_| verify_server_name(&certificate, server_name))?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -169,6 +176,12 @@ impl Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        verify_server_cert_signed_by_trust_anchor(certificate, roots, intermediates, now, self.algorithms.all)
+        verify_server_cert_signed_by_trust_anchor(
+            certificate,
+            roots,
+            intermediates,
+            now,
+            self.algorithms.all,
+        )
     }
 }

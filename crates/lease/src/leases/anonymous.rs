@@ -1,11 +1,15 @@
 //! Sessions of nobody: no user has called through them yet.
 //!
-//! Anybody may have such a session, so no change waits for it. It has no lease: its renewals are withheld, and its client, which trusts its cache only
-//! while it has a lease (CB-4), answers nothing from there (CB-1). Its promises are registered all the same, within narrow bounds of its own, and it is
-//! told when they end: its client forgets what is old, and what it does not forget is good.
+//! Anybody may have such a session, so no change waits for it. It has no lease: its renewals are
+//! withheld, and its client, which trusts its cache only while it has a lease (CB-4), answers
+//! nothing from there (CB-1). Its promises are registered all the same, within narrow bounds of its
+//! own, and it is told when they end: its client forgets what is old, and what it does not forget
+//! is good.
 //!
-//! With the first call of a user the session becomes a user's ([`Leases::prove`]). From then on changes wait for it as for any other. The lease
-//! begins when the breaks from before are acknowledged: what the client still has then, no change since has made untrue. So it needs to forget nothing.
+//! With the first call of a user the session becomes a user's ([`Leases::prove`]). From then on
+//! changes wait for it as for any other. The lease begins when the breaks from before are
+//! acknowledged: what the client still has then, no change since has made untrue. So it needs to
+//! forget nothing.
 
 use types::{ClientId, SessionId, Time};
 
@@ -26,7 +30,8 @@ impl Session {
 }
 
 impl Leases {
-    /// A new session of nobody. Older ones of nobody with this client's name end now, and no user's: a name is no proof.
+    /// A new session of nobody. Older ones of nobody with this client's name end now, and no
+    /// user's: a name is no proof.
     ///
     /// # Errors
     /// [`AttachError::OldIncarnation`] if a later life of the client has been seen.
@@ -45,18 +50,26 @@ impl Leases {
         Ok(self.sessions.add_stranger(client, incarnation, now + self.config.give_up()))
     }
 
-    /// A user has called through the session. Sessions of earlier incarnations of its client end now (EO-2).
+    /// A user has called through the session. Sessions of earlier incarnations of its client end
+    /// now (EO-2).
     ///
     /// # Errors
     /// [`AttachError`]: the session has ended, or ends now because a later life of its client was a user's before.
-    pub fn prove(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) -> Result<(), AttachError> {
+    pub fn prove(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        out: &mut Vec<Output>,
+    ) -> Result<(), AttachError> {
         let known = self.sessions.get(session).ok_or(AttachError::Gone(session))?;
         if !known.stranger {
             return Ok(());
         }
         let (client, incarnation) = (known.client, known.incarnation);
         match self.sessions.older(client, incarnation) {
-            Ok(older) => older.into_iter().for_each(|older| self.end(now, older, EndReason::Replaced, out)),
+            Ok(older) => {
+                older.into_iter().for_each(|older| self.end(now, older, EndReason::Replaced, out));
+            }
             Err(error) => {
                 self.end(now, session, EndReason::Replaced, out);
                 return Err(error);

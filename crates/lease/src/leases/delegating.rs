@@ -13,7 +13,8 @@ use crate::output::Output;
 /// What may be said of an entry in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// Its status, which is promised now. `sole`: it goes with the directory, which is delegated to the asker.
+    /// Its status, which is promised now. `sole`: it goes with the directory, which is delegated to
+    /// the asker.
     Promised {
         /// See above.
         sole: bool,
@@ -26,15 +27,23 @@ impl Leases {
     /// Delegates a directory, and promises it. Asked for again, it stays delegated.
     ///
     /// # Errors
-    /// [`Fault::Expired`] without the session. [`Fault::Busy`] where others use the directory or did a moment ago, where it is wanted back,
-    /// during grace, when there are too many, or to a session of nobody. Others who are promised the directory are then told to forget it: who
+    /// [`Fault::Expired`] without the session. [`Fault::Busy`] where others use the directory or
+    /// did a moment ago, where it is wanted back, during grace, when there are too many, or to a
+    /// session of nobody. Others who are promised the directory are then told to forget it: who
     /// asks again a little later finds out whether they came back.
-    pub fn delegate(&mut self, now: Time, session: SessionId, dir: Fid, out: &mut Vec<Output>) -> Result<(), Fault> {
+    pub fn delegate(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        dir: Fid,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Fault> {
         if self.sessions.get(session).ok_or(Fault::Expired)?.stranger {
             return Err(Fault::Busy);
         }
         let taken = self.delegations.cover(dir).is_some_and(|(other, _)| other != session);
-        let full = self.delegations.len() + self.delegations.children() >= self.config.delegated_max;
+        let full =
+            self.delegations.len() + self.delegations.children() >= self.config.delegated_max;
         if self.grace.is_some() || taken || full || self.delegations.is_recalled(dir) {
             return Err(Fault::Busy);
         }
@@ -53,9 +62,18 @@ impl Leases {
         Ok(())
     }
 
-    /// A file was made in a directory: if that is delegated to the session, the file goes with it; or, a directory made by a change that the
-    /// session had answered itself (`at_once`), it is delegated too.
-    pub fn adopt(&mut self, now: Time, session: SessionId, dir: Fid, fid: Fid, at_once: bool, out: &mut Vec<Output>) {
+    /// A file was made in a directory: if that is delegated to the session, the file goes with it;
+    /// or, a directory made by a change that the session had answered itself (`at_once`), it is
+    /// delegated too.
+    pub fn adopt(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        dir: Fid,
+        fid: Fid,
+        at_once: bool,
+        out: &mut Vec<Output>,
+    ) {
         if !self.delegations.has(session, dir) {
             return;
         }
@@ -72,12 +90,14 @@ impl Leases {
         }
     }
 
-    /// The session found the file, which it is promised, in a directory. Whether it goes with the directory from now on.
+    /// The session found the file, which it is promised, in a directory. Whether it goes with the
+    /// directory from now on.
     pub fn found(&mut self, session: SessionId, dir: Fid, fid: Fid) -> bool {
         if !self.delegations.has(session, dir) || self.delegations.is_child(dir, fid) {
             return self.delegations.is_child(dir, fid);
         }
-        let full = self.delegations.len() + self.delegations.children() >= self.config.delegated_max;
+        let full =
+            self.delegations.len() + self.delegations.children() >= self.config.delegated_max;
         if full
             || self.delegations.is_recalled(dir)
             || self.delegations.cover(fid).is_some()
@@ -89,8 +109,16 @@ impl Leases {
         true
     }
 
-    /// As [`Leases::promise`] and [`Leases::found`], but leaves alone what others have to themselves.
-    pub fn list(&mut self, now: Time, session: SessionId, dir: Fid, fid: Fid, out: &mut Vec<Output>) -> Listed {
+    /// As [`Leases::promise`] and [`Leases::found`], but leaves alone what others have to
+    /// themselves.
+    pub fn list(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        dir: Fid,
+        fid: Fid,
+        out: &mut Vec<Output>,
+    ) -> Listed {
         match self.delegations.cover(fid) {
             Some((other, _)) if other != session => Listed::Covered,
             _ => match self.promise(now, session, fid, out) {
@@ -132,7 +160,13 @@ impl Leases {
     }
 
     /// The session gives these directories back; what it does not have does not matter.
-    pub fn give_back(&mut self, now: Time, session: SessionId, dirs: &[Fid], out: &mut Vec<Output>) {
+    pub fn give_back(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        dirs: &[Fid],
+        out: &mut Vec<Output>,
+    ) {
         let had = |dir: &Fid| self.delegations.give_back(now, session, *dir);
         let over: Vec<Fid> = dirs.iter().copied().filter(had).collect();
         if !over.is_empty() {
@@ -141,7 +175,13 @@ impl Leases {
     }
 
     /// Wants back what others than `except` have of a volume. What that is.
-    pub fn recall_volume(&mut self, now: Time, volume: VolumeId, except: SessionId, out: &mut Vec<Output>) -> Vec<Fid> {
+    pub fn recall_volume(
+        &mut self,
+        now: Time,
+        volume: VolumeId,
+        except: SessionId,
+        out: &mut Vec<Output>,
+    ) -> Vec<Fid> {
         let dirs = self.delegations.in_volume(volume, except);
         self.recall(now, &dirs, out);
         dirs
@@ -186,8 +226,12 @@ impl Leases {
         for (to, items) in batches {
             for items in items.chunks(ITEMS_MAX) {
                 let id = self.breaks.next_break();
-                let known = self.sessions.get_mut(to).expect("DE-1: delegations are of sessions that have not ended");
-                let pending = PendingBreak { items: items.to_vec(), sent_at: now, tickets: SmallVec::new() };
+                let known = self
+                    .sessions
+                    .get_mut(to)
+                    .expect("DE-1: delegations are of sessions that have not ended");
+                let pending =
+                    PendingBreak { items: items.to_vec(), sent_at: now, tickets: SmallVec::new() };
                 known.pending.insert(id, pending);
                 out.push(Output::Break { to, id, items: items.to_vec() });
             }

@@ -1,7 +1,8 @@
-//! The shares of hosts: the sessions of one host have at most a part of each table, so that no host keeps others out.
+//! The shares of hosts: the sessions of one host have at most a part of each table, so that no host
+//! keeps others out.
 //!
-//! The sums are not kept but made when one may have become too large: at every [`STEP`]th promise, lock or hold of a
-//! session. So a host may exceed its share by [`STEP`] for each of its sessions.
+//! The sums are not kept but made when one may have become too large: at every [`STEP`]th promise,
+//! lock or hold of a session. So a host may exceed its share by [`STEP`] for each of its sessions.
 
 use std::net::IpAddr;
 
@@ -13,8 +14,8 @@ use super::Leases;
 const STEP: usize = 64;
 
 impl Leases {
-    /// The session's client is on this host. `None`: it is on the server's own machine, or a server, and its host has no
-    /// bounds.
+    /// The session's client is on this host. `None`: it is on the server's own machine, or a
+    /// server, and its host has no bounds.
     pub fn set_host(&mut self, session: SessionId, host: Option<IpAddr>) {
         self.sessions.set_host(session, host);
     }
@@ -27,7 +28,8 @@ impl Leases {
         count: impl Fn(&Leases, SessionId) -> usize,
     ) -> bool {
         count(self, session).is_multiple_of(STEP)
-            && self.sessions.of_its_host(session).map(|other| count(self, other)).sum::<usize>() >= max
+            && self.sessions.of_its_host(session).map(|other| count(self, other)).sum::<usize>()
+                >= max
     }
 
     pub(super) fn promises_of(&self, session: SessionId) -> usize {

@@ -50,11 +50,23 @@ fn origin(session: SessionId) -> ReplyAddress {
 
 fn exclusive(session: SessionId) -> LockRequest {
     let (family, mode) = (LockFamily::Posix, LockMode::Exclusive);
-    LockRequest { fid: FILE, session, owner: LockOwner(1), pid: 7, family, range: ByteRange::ALL, mode }
+    LockRequest {
+        fid: FILE,
+        session,
+        owner: LockOwner(1),
+        pid: 7,
+        family,
+        range: ByteRange::ALL,
+        mode,
+    }
 }
 
 /// Breaks `fid` for all but `except`; the ticket, and who was told under which number.
-fn change(leases: &mut Leases, fid: Fid, except: SessionId) -> (Option<BreakTicket>, Vec<(SessionId, BreakId)>) {
+fn change(
+    leases: &mut Leases,
+    fid: Fid,
+    except: SessionId,
+) -> (Option<BreakTicket>, Vec<(SessionId, BreakId)>) {
     let mut out = Vec::new();
     let ticket = leases.break_promises(at(1), &[data(fid)], except, &mut out);
     let told = out.iter().map(|output| match output {
@@ -80,8 +92,13 @@ fn a_change_waits_for_every_other_holder_and_nobody_else() {
     assert_eq!(leases.promise(at(0), c, OTHER, &mut Vec::new()), Promised::Yes);
     let (ticket, told) = change(&mut leases, FILE, a);
     assert_eq!(told.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
-    assert!(leases.is_promised(a, FILE) && !leases.is_promised(b, FILE) && leases.is_promised(c, OTHER));
-    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(ticket.expect("b was told"))]);
+    assert!(
+        leases.is_promised(a, FILE) && !leases.is_promised(b, FILE) && leases.is_promised(c, OTHER)
+    );
+    assert_eq!(
+        acked(&mut leases, b, told[0].1, &[]),
+        [Output::TicketDone(ticket.expect("b was told"))]
+    );
     assert_eq!(change(&mut leases, FILE, a), (None, vec![]));
 }
 
@@ -96,7 +113,10 @@ fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
     let (second, again) = change(&mut leases, FILE, a);
     assert_eq!(again, [], "there is no promise to end");
     let done = acked(&mut leases, b, told[0].1, &[]);
-    assert_eq!(done, [Output::TicketDone(first.expect("first")), Output::TicketDone(second.expect("second"))]);
+    assert_eq!(
+        done,
+        [Output::TicketDone(first.expect("first")), Output::TicketDone(second.expect("second"))]
+    );
 }
 
 #[test]
@@ -108,7 +128,10 @@ fn a_promise_made_after_a_break_is_broken_anew_and_the_old_acknowledgement_is_no
     leases.promise(at(1), b, FILE, &mut Vec::new());
     let (second, again) = change(&mut leases, FILE, a);
     assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(first.expect("first"))]);
-    assert_eq!(acked(&mut leases, b, again[0].1, &[]), [Output::TicketDone(second.expect("second"))]);
+    assert_eq!(
+        acked(&mut leases, b, again[0].1, &[]),
+        [Output::TicketDone(second.expect("second"))]
+    );
     assert_eq!(leases.counts().promised_files, 0);
 }
 
@@ -123,7 +146,8 @@ fn a_silent_holder_is_waited_for_until_the_server_gives_up_on_its_lease() {
     leases.tick(at(15), &mut out);
     assert_eq!(out, [], "CB-4: the client may still trust what it has");
     assert_eq!(leases.tick(at(16), &mut out), at(26));
-    let ended = Output::SessionEnded { session: b, client: B, reason: EndReason::Expired, freed: vec![] };
+    let ended =
+        Output::SessionEnded { session: b, client: B, reason: EndReason::Expired, freed: vec![] };
     assert_eq!(out, [ended, Output::TicketDone(ticket.expect("b was told"))]);
     assert_eq!(leases.renew(at(16), b), RenewalOutcome::Gone);
 }
@@ -152,7 +176,10 @@ fn a_session_that_resumes_hears_its_breaks_again_and_keeps_its_promises() {
     assert_eq!(resumed, Resumed { reclaim: false, renewed: true });
     assert_eq!(out, [Output::Break { to: b, id: told[0].1, items: vec![data(FILE)] }]);
     assert!(leases.is_promised(b, OTHER));
-    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(ticket.expect("b was told"))]);
+    assert_eq!(
+        acked(&mut leases, b, told[0].1, &[]),
+        [Output::TicketDone(ticket.expect("b was told"))]
+    );
     assert_eq!(acked(&mut leases, b, told[0].1, &[]), [], "said twice, counted once");
 }
 
@@ -162,7 +189,10 @@ fn only_its_own_client_and_incarnation_resumes_a_session() {
     let a = attach(&mut leases, A);
     let mut out = Vec::new();
     assert_eq!(leases.resume(at(1), a, B, 1, &mut out), Err(AttachError::Gone(a)));
-    assert_eq!(leases.resume(at(1), SessionId(99), A, 1, &mut out), Err(AttachError::Gone(SessionId(99))));
+    assert_eq!(
+        leases.resume(at(1), SessionId(99), A, 1, &mut out),
+        Err(AttachError::Gone(SessionId(99)))
+    );
     let old = AttachError::OldIncarnation { client: A, newest: 1 };
     assert_eq!(leases.resume(at(1), a, A, 0, &mut out), Err(old));
 }
@@ -178,7 +208,12 @@ fn a_new_life_of_a_client_ends_the_old_one_and_what_it_had() {
     assert_eq!(leases.lock(origin(b), &exclusive(b), true, false, &mut out), LockOutcome::Waiting);
     let (ticket, _) = change(&mut leases, FILE, b);
     let newer = leases.attach(at(2), A, 2, &mut out).expect("attach");
-    let ended = Output::SessionEnded { session: a, client: A, reason: EndReason::Replaced, freed: vec![OTHER] };
+    let ended = Output::SessionEnded {
+        session: a,
+        client: A,
+        reason: EndReason::Replaced,
+        freed: vec![OTHER],
+    };
     let granted = Output::LockDone { origin: origin(b), result: Ok(()) };
     assert_eq!(out, [ended, granted, Output::TicketDone(ticket.expect("a was told"))]);
     assert!(leases.is_session(newer) && !leases.is_session(a));
@@ -211,10 +246,16 @@ fn a_held_file_is_free_when_its_last_holder_goes() {
     leases.hold(b, FILE).expect("hold again");
     let mut out = Vec::new();
     leases.peer_died(at(1), b, &mut out);
-    let ended = Output::SessionEnded { session: b, client: B, reason: EndReason::PeerDied, freed: vec![] };
+    let ended =
+        Output::SessionEnded { session: b, client: B, reason: EndReason::PeerDied, freed: vec![] };
     assert_eq!(std::mem::take(&mut out), [ended]);
     leases.detach(at(1), a, &mut out);
-    let ended = Output::SessionEnded { session: a, client: A, reason: EndReason::Detached, freed: vec![FILE] };
+    let ended = Output::SessionEnded {
+        session: a,
+        client: A,
+        reason: EndReason::Detached,
+        freed: vec![FILE],
+    };
     assert_eq!(out, [ended]);
     assert_eq!(leases.hold(a, FILE), Err(Fault::Expired));
 }
@@ -229,7 +270,10 @@ fn a_file_that_is_gone_leaves_no_promise_and_no_acknowledgement_is_missed() {
     leases.forget_file(at(1), FILE, &mut Vec::new());
     assert_eq!((leases.counts().promises, leases.counts().promised_files), (0, 0));
     assert_eq!(leases.sessions.get(a).map(|session| session.promises), Some(0));
-    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(ticket.expect("b was told"))]);
+    assert_eq!(
+        acked(&mut leases, b, told[0].1, &[]),
+        [Output::TicketDone(ticket.expect("b was told"))]
+    );
     leases.promise(at(2), a, OTHER, &mut Vec::new());
     leases.detach(at(3), a, &mut Vec::new());
     assert_eq!(leases.counts().promises, 0);
@@ -247,7 +291,8 @@ fn a_full_table_ends_the_oldest_promises_of_the_richest_session() {
     }
     assert_eq!(out, []);
     leases.promise(at(0), b, OTHER, &mut out);
-    let pressed = |vnode| BreakItem { fid: Fid::new(1, vnode, 1), reason: BreakReason::Pressure, name: None };
+    let pressed =
+        |vnode| BreakItem { fid: Fid::new(1, vnode, 1), reason: BreakReason::Pressure, name: None };
     let told = Output::Break { to: a, id: BreakId(1), items: vec![pressed(101), pressed(102)] };
     assert_eq!(out, [told]);
     let (ticket, _) = change(&mut leases, Fid::new(1, 101, 1), b);
@@ -261,7 +306,8 @@ fn items_of_one_file_become_one_and_keep_only_a_hint_that_all_share() {
     let item = |reason, name| BreakItem { fid: FILE, reason, name };
     let both = [item(BreakReason::Data, name("x")), item(BreakReason::Removed, name("y"))];
     assert_eq!(merged(&both), [item(BreakReason::Removed, None)]);
-    let same = [item(BreakReason::Data, name("x")), item(BreakReason::Status, name("x")), data(OTHER)];
+    let same =
+        [item(BreakReason::Data, name("x")), item(BreakReason::Status, name("x")), data(OTHER)];
     assert_eq!(merged(&same), [item(BreakReason::Data, name("x")), data(OTHER)]);
 }
 
@@ -283,7 +329,10 @@ fn no_change_before_all_known_sessions_have_claimed_what_they_had() {
     let mut leases = restarted(&[(1, A), (2, B)], true);
     let mut out = Vec::new();
     assert!(!leases.may_change());
-    assert_eq!(leases.resume(at(1), SessionId(1), A, 1, &mut out).map(|resumed| resumed.reclaim), Ok(true));
+    assert_eq!(
+        leases.resume(at(1), SessionId(1), A, 1, &mut out).map(|resumed| resumed.reclaim),
+        Ok(true)
+    );
     leases.reclaim_done(at(2), SessionId(1), &mut out);
     leases.resume(at(3), SessionId(2), B, 1, &mut out).expect("resume");
     assert!(!leases.may_change(), "CB-5: b was told, and may not have heard");
@@ -291,7 +340,10 @@ fn no_change_before_all_known_sessions_have_claimed_what_they_had() {
     leases.reclaim_done(at(4), SessionId(2), &mut out);
     assert!(leases.may_change());
     assert_eq!(out, [Output::GraceOver]);
-    assert_eq!(leases.resume(at(5), SessionId(2), B, 1, &mut out).map(|resumed| resumed.reclaim), Ok(false));
+    assert_eq!(
+        leases.resume(at(5), SessionId(2), B, 1, &mut out).map(|resumed| resumed.reclaim),
+        Ok(false)
+    );
 }
 
 #[test]
@@ -303,7 +355,12 @@ fn grace_ends_with_the_lease_of_those_who_do_not_return() {
     leases.tick(at(15), &mut out);
     assert_eq!(out, []);
     leases.tick(at(16), &mut out);
-    let ended = Output::SessionEnded { session: SessionId(2), client: B, reason: EndReason::Expired, freed: vec![] };
+    let ended = Output::SessionEnded {
+        session: SessionId(2),
+        client: B,
+        reason: EndReason::Expired,
+        freed: vec![],
+    };
     assert_eq!(out, [ended, Output::GraceOver]);
 }
 
@@ -327,15 +384,27 @@ fn in_grace_locks_are_for_their_former_holders() {
     leases.reclaim_done(at(1), b, &mut out);
     assert_eq!(leases.lock(origin(b), &exclusive(b), false, false, &mut out), LockOutcome::Waiting);
     let refused = LockOutcome::Refused(Fault::Expired);
-    assert_eq!(leases.lock(origin(b), &exclusive(b), false, true, &mut out), refused, "b said that it was done");
+    assert_eq!(
+        leases.lock(origin(b), &exclusive(b), false, true, &mut out),
+        refused,
+        "b said that it was done"
+    );
     leases.resume(at(2), a, A, 1, &mut out).expect("resume");
     assert_eq!(leases.lock(origin(a), &exclusive(a), false, true, &mut out), LockOutcome::Granted);
-    assert_eq!(leases.lock(origin(a), &exclusive(a), false, true, &mut out), LockOutcome::Granted, "said again");
+    assert_eq!(
+        leases.lock(origin(a), &exclusive(a), false, true, &mut out),
+        LockOutcome::Granted,
+        "said again"
+    );
     assert_eq!(out, []);
     leases.reclaim_done(at(3), a, &mut out);
     let locked = Output::LockDone { origin: origin(b), result: Err(Fault::Locked) };
     assert_eq!(out, [Output::GraceOver, locked]);
-    assert_eq!(leases.lock(origin(a), &exclusive(a), false, true, &mut out), refused, "grace is over");
+    assert_eq!(
+        leases.lock(origin(a), &exclusive(a), false, true, &mut out),
+        refused,
+        "grace is over"
+    );
 }
 
 #[test]
@@ -347,7 +416,12 @@ fn nothing_is_called_free_in_grace() {
     assert!(!leases.unhold(SessionId(1), FILE), "b may yet claim it");
     leases.hold(SessionId(1), FILE).expect("hold");
     leases.detach(at(2), SessionId(1), &mut out);
-    let ended = Output::SessionEnded { session: SessionId(1), client: A, reason: EndReason::Detached, freed: vec![] };
+    let ended = Output::SessionEnded {
+        session: SessionId(1),
+        client: A,
+        reason: EndReason::Detached,
+        freed: vec![],
+    };
     assert_eq!(out, [ended]);
     assert_eq!(change(&mut leases, FILE, NOBODY), (None, vec![]));
 }

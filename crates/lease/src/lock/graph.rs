@@ -6,7 +6,8 @@ use super::table::Wait;
 use super::{Key, LockFamilyOrd, LockTable, SessionOwner};
 
 impl LockTable {
-    /// Whether `wanted` would wait for itself, through owners that are blocked by each other's locks.
+    /// Whether `wanted` would wait for itself, through owners that are blocked by each other's
+    /// locks.
     pub(super) fn is_deadlock(&self, key: Key, wanted: &Wait) -> bool {
         wanted.owner.family == LockFamilyOrd::Posix
             && self.tables.get(&key).is_some_and(|table| {
@@ -18,16 +19,20 @@ impl LockTable {
     /// Whether `wanted` has to let an earlier request go first.
     pub(super) fn is_queued(&self, key: Key, wanted: &Wait) -> bool {
         let Some(table) = self.tables.get(&key) else { return false };
-        // One process with the file open twice has two `flock` owners, and must not wait for itself.
+        // One process with the file open twice has two `flock` owners, and must not wait for
+        // itself.
         let flock = wanted.owner.family == LockFamilyOrd::Flock;
-        if flock && table.of_session(wanted.owner.session).any(|held| wanted.is_same_process(held)) {
+        if flock && table.of_session(wanted.owner.session).any(|held| wanted.is_same_process(held))
+        {
             return false;
         }
-        table.ahead(wanted).any(|earlier| !self.reaches(vec![earlier.owner], wanted.owner, true).unwrap_or(true))
+        table
+            .ahead(wanted)
+            .any(|earlier| !self.reaches(vec![earlier.owner], wanted.owner, true).unwrap_or(true))
     }
 
-    /// Whether one of `from` is `target` or waits for it, through any number of others; `queues`: being queued counts
-    /// as waiting. `None`: unknown after [`STEPS_MAX`] steps.
+    /// Whether one of `from` is `target` or waits for it, through any number of others; `queues`:
+    /// being queued counts as waiting. `None`: unknown after [`STEPS_MAX`] steps.
     fn reaches(&self, from: Vec<SessionOwner>, target: SessionOwner, queues: bool) -> Option<bool> {
         if from.contains(&target) {
             return Some(true);
@@ -43,7 +48,8 @@ impl LockTable {
         Some(false)
     }
 
-    /// The owner, and all for whom it waits or is queued, through any number of others; of very many the first.
+    /// The owner, and all for whom it waits or is queued, through any number of others; of very
+    /// many the first.
     pub(super) fn reached_by(&self, owner: SessionOwner) -> Vec<SessionOwner> {
         let mut search = Search::from(vec![owner]);
         while let Some(owner) = search.next() {
@@ -68,9 +74,9 @@ impl LockTable {
     }
 }
 
-/// Steps from one owner to another that a search takes. Owners that depend on each other so much are no application's,
-/// and nobody else's request may stand still for them: beyond it a deadlock is not found (Linux looks ten steps far),
-/// and a request does not stand behind others.
+/// Steps from one owner to another that a search takes. Owners that depend on each other so much
+/// are no application's, and nobody else's request may stand still for them: beyond it a deadlock
+/// is not found (Linux looks ten steps far), and a request does not stand behind others.
 const STEPS_MAX: usize = 1 << 14;
 
 struct Search {

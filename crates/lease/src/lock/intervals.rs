@@ -1,11 +1,13 @@
-//! Ranges of bytes, found by the bytes that they overlap, in a number of steps that does not grow with the number of
-//! ranges that do not overlap (an interval tree over the bits of the bytes' numbers).
+//! Ranges of bytes, found by the bytes that they overlap, in a number of steps that does not grow
+//! with the number of ranges that do not overlap (an interval tree over the bits of the bytes'
+//! numbers).
 //!
-//! A range belongs to one *node*: the smallest aligned block of bytes, a power of two long, that contains it. The
-//! middle of the block lies within the range. So a byte before the middle is in each range of the node that begins at
-//! or before the byte, and a byte behind the middle in each that ends at or behind it. A byte lies in one block of each
-//! size: 65 look-ups find all ranges that contain it, and no others. A range that overlaps another one contains its
-//! first byte, or begins behind that within it.
+//! A range belongs to one *node*: the smallest aligned block of bytes, a power of two long, that
+//! contains it. The middle of the block lies within the range. So a byte before the middle is in
+//! each range of the node that begins at or before the byte, and a byte behind the middle in each
+//! that ends at or behind it. A byte lies in one block of each size: 65 look-ups find all ranges
+//! that contain it, and no others. A range that overlaps another one contains its first byte, or
+//! begins behind that within it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -85,8 +87,9 @@ impl<T: Ranged> Intervals<T> {
     /// Those that contain a byte of the range.
     pub fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = &T> {
         let behind = range.start.checked_add(1).filter(|next| *next <= range.end);
-        let behind =
-            behind.map(|next| self.starts.range((next, T::FIRST)..=(range.end, T::LAST)).map(|(_, item)| item));
+        let behind = behind.map(|next| {
+            self.starts.range((next, T::FIRST)..=(range.end, T::LAST)).map(|(_, item)| item)
+        });
         self.with_byte(range.start).chain(behind.into_iter().flatten()).inspect(|_| self.look())
     }
 
@@ -125,12 +128,20 @@ mod tests {
     use super::*;
 
     fn held(owner: u64, start: u64, end: u64) -> HeldLock {
-        let owner = SessionOwner { session: SessionId(1), owner: LockOwner(owner), family: LockFamilyOrd::Posix };
+        let owner = SessionOwner {
+            session: SessionId(1),
+            owner: LockOwner(owner),
+            family: LockFamilyOrd::Posix,
+        };
         HeldLock { owner, pid: 1, range: ByteRange { start, end }, mode: LockMode::Shared }
     }
 
     fn edge() -> impl Strategy<Value = u64> {
-        prop_oneof![0..64_u64, (0..64_u32).prop_map(|bit| 1 << bit), (0..64_u64).prop_map(|back| u64::MAX - back)]
+        prop_oneof![
+            0..64_u64,
+            (0..64_u32).prop_map(|bit| 1 << bit),
+            (0..64_u64).prop_map(|back| u64::MAX - back)
+        ]
     }
 
     proptest! {

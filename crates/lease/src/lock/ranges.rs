@@ -6,7 +6,8 @@ use super::table::HeldLock;
 
 /// Gives the bytes of `new.range` the mode `mode`, or none, and leaves all others as they are.
 pub(super) fn set(mine: Vec<HeldLock>, new: HeldLock, mode: Option<LockMode>) -> Vec<HeldLock> {
-    let mut ranges: Vec<HeldLock> = mine.into_iter().flat_map(|held| outside(held, new.range)).collect();
+    let mut ranges: Vec<HeldLock> =
+        mine.into_iter().flat_map(|held| outside(held, new.range)).collect();
     ranges.extend(mode.map(|mode| HeldLock { mode, ..new }));
     ranges.sort_unstable_by_key(|held| held.range.start);
     ranges.dedup_by(|next, last| join(last, next));

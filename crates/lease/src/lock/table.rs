@@ -21,8 +21,11 @@ impl Ranged for HeldLock {
     type Key = SessionOwner;
     const FIRST: SessionOwner =
         SessionOwner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
-    const LAST: SessionOwner =
-        SessionOwner { session: SessionId(u64::MAX), owner: LockOwner(u64::MAX), family: LockFamilyOrd::Flock };
+    const LAST: SessionOwner = SessionOwner {
+        session: SessionId(u64::MAX),
+        owner: LockOwner(u64::MAX),
+        family: LockFamilyOrd::Flock,
+    };
 
     fn key(&self) -> SessionOwner {
         self.owner
@@ -51,7 +54,11 @@ pub(super) struct Wait {
 
 impl Wait {
     pub fn new(origin: ReplyAddress, request: &LockRequest) -> Self {
-        let owner = SessionOwner { session: request.session, owner: request.owner, family: request.family.into() };
+        let owner = SessionOwner {
+            session: request.session,
+            owner: request.owner,
+            family: request.family.into(),
+        };
         let range = match request.family {
             LockFamily::Posix => request.range,
             LockFamily::Flock => ByteRange::ALL,
@@ -98,7 +105,8 @@ pub(super) struct Table {
 impl Table {
     /// The locks in the way. Those of others that are not are not looked at.
     pub fn blockers<'a>(&'a self, wanted: &'a Wait) -> impl Iterator<Item = &'a HeldLock> + 'a {
-        let excludes = (wanted.mode == LockMode::Exclusive).then(|| self.shared.overlapping(wanted.range));
+        let excludes =
+            (wanted.mode == LockMode::Exclusive).then(|| self.shared.overlapping(wanted.range));
         let all = self.exclusive.overlapping(wanted.range).chain(excludes.into_iter().flatten());
         all.filter(|held| wanted.conflicts(held.owner, held.range, held.mode))
     }
@@ -150,7 +158,9 @@ impl Table {
     pub fn is_downgrade(&self, wanted: &Wait) -> bool {
         let mine = self.owners.get(&wanted.owner).into_iter().flatten();
         wanted.mode == LockMode::Shared
-            && mine.filter(|held| held.mode == LockMode::Exclusive).any(|held| held.range.overlaps(wanted.range))
+            && mine
+                .filter(|held| held.mode == LockMode::Exclusive)
+                .any(|held| held.range.overlaps(wanted.range))
     }
 
     /// What a session holds here.
@@ -173,13 +183,24 @@ impl Table {
     }
 
     /// Gives an owner's bytes a mode, or none. How many locks the owner had, and has.
-    pub fn set(&mut self, owner: SessionOwner, pid: u32, range: ByteRange, mode: Option<LockMode>) -> (usize, usize) {
+    pub fn set(
+        &mut self,
+        owner: SessionOwner,
+        pid: u32,
+        range: ByteRange,
+        mode: Option<LockMode>,
+    ) -> (usize, usize) {
         let before = self.owners.remove(&owner).unwrap_or_default();
         let count = before.len();
-        let after = ranges::set(before.clone(), HeldLock { owner, pid, range, mode: LockMode::Shared }, mode);
+        let after = ranges::set(
+            before.clone(),
+            HeldLock { owner, pid, range, mode: LockMode::Shared },
+            mode,
+        );
         // Most stay as they are.
         let unchanged = |one: &HeldLock, all: &[HeldLock]| {
-            all.binary_search_by_key(&one.range.start, |held| held.range.start).is_ok_and(|at| all[at] == *one)
+            all.binary_search_by_key(&one.range.start, |held| held.range.start)
+                .is_ok_and(|at| all[at] == *one)
         };
         for held in before.iter().filter(|held| !unchanged(held, &after)) {
             self.of_mode(held.mode).remove(held);

@@ -1,4 +1,5 @@
-//! A realm of MIT Kerberos on a free port of the loopback interface, with the user joe and the service `rialto/test.cell`.
+//! A realm of MIT Kerberos on a free port of the loopback interface, with the user joe and the
+//! service `rialto/test.cell`.
 
 #![allow(clippy::unwrap_used)] // tests and an example have it
 
@@ -23,19 +24,26 @@ impl Drop for Kdc {
 
 fn run(dir: &Path, program: &str, args: &[&str]) {
     let output = command(dir, program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// A program that is of the realm: the library reads its configuration from the environment.
 pub fn command(dir: &Path, program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("KRB5_CONFIG", dir.join("krb5.conf")).env("KRB5_KDC_PROFILE", dir.join("kdc.conf"));
-    command.env("KRB5CCNAME", format!("FILE:{}", dir.join("joe").display())).env("KRB5RCACHEDIR", dir);
+    command
+        .env("KRB5CCNAME", format!("FILE:{}", dir.join("joe").display()))
+        .env("KRB5RCACHEDIR", dir);
     command.stdin(Stdio::null());
     command
 }
 
-/// A realm with a user and the service `rialto/test.cell`, whose keys are in `keytab`; `other` is another key of the same name.
+/// A realm with a user and the service `rialto/test.cell`, whose keys are in `keytab`; `other` is
+/// another key of the same name.
 pub fn realm(dir: &Path) -> Kdc {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let at = dir.display();
@@ -59,8 +67,12 @@ pub fn realm(dir: &Path) -> Kdc {
     ] {
         run(dir, "/usr/sbin/kadmin.local", &["-q", &query]);
     }
-    let kdc =
-        command(dir, KDC).args(["-n", "-P"]).arg(dir.join("pid")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let kdc = command(dir, KDC)
+        .args(["-n", "-P"])
+        .arg(dir.join("pid"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
     let kdc = Kdc(kdc.unwrap());
     let until = Instant::now() + Duration::from_secs(60);
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -73,7 +85,12 @@ pub fn realm(dir: &Path) -> Kdc {
 /// Gets a ticket-granting ticket for joe that lives for so long.
 pub fn kinit(dir: &Path, life: &str) {
     let mut kinit = command(dir, "/usr/bin/kinit");
-    let mut kinit = kinit.args(["-l", life, "joe"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut kinit = kinit
+        .args(["-l", life, "joe"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     std::io::Write::write_all(&mut kinit.stdin.take().unwrap(), b"opensesame\n").unwrap();
     assert!(kinit.wait().unwrap().success(), "kinit");
 }

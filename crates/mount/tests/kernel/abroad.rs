@@ -13,7 +13,9 @@ use crate::cell::{Cell, eventually};
 
 fn point(cell: &Cell, at: &str, target: &str) {
     let ask = |call| cell.session().call(&Caller::ROOT, call, None).unwrap().answer;
-    let types::Answer::Status(root) = ask(Call::Root { volume: crate::cell::volume() }) else { panic!("a status") };
+    let types::Answer::Status(root) = ask(Call::Root { volume: crate::cell::volume() }) else {
+        panic!("a status")
+    };
     let kind = NewKind::MountPoint(target.to_owned().into());
     let name = Name::new(at.as_bytes()).unwrap();
     ask(Call::Make { dir: root.fid, name, kind, mode: 0o755, how: CreateHow::Guarded });
@@ -47,17 +49,23 @@ fn volumes_of_another_cell_with_the_same_numbers_are_others() {
     fs::write(client.at("far/file"), "theirs").unwrap();
     fs::write(client.at("far/work/file"), "their work").unwrap();
     fs::write(client.at("ourselves/file"), "our home").unwrap();
-    let (near, far) = (fs::metadata(client.at("file")).unwrap(), fs::metadata(client.at("far/file")).unwrap());
+    let (near, far) =
+        (fs::metadata(client.at("file")).unwrap(), fs::metadata(client.at("far/file")).unwrap());
     assert_eq!(near.dev() == far.dev(), crate::FLAT);
     assert_ne!((near.dev(), near.ino()), (far.dev(), far.ino()));
     for at in 0..3 {
-        for (path, text) in
-            [("file", "ours"), ("far/file", "theirs"), ("far/work/file", "their work"), ("ourselves/file", "our home")]
-        {
+        for (path, text) in [
+            ("file", "ours"),
+            ("far/file", "theirs"),
+            ("far/work/file", "their work"),
+            ("ourselves/file", "our home"),
+        ] {
             assert_eq!(fs::read_to_string(client.at(path)).unwrap(), text, "{at}");
         }
     }
-    eventually("the other cell has it", || fs::read_to_string(there.at("file")).is_ok_and(|text| text == "theirs"));
+    eventually("the other cell has it", || {
+        fs::read_to_string(there.at("file")).is_ok_and(|text| text == "theirs")
+    });
     fs::write(there.at("file"), "changed there").unwrap();
     assert_eq!(fs::read_to_string(client.at("far/file")).unwrap(), "changed there");
     assert_eq!(fs::read_to_string(client.at("file")).unwrap(), "ours");

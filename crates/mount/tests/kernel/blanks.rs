@@ -15,7 +15,9 @@ use crate::standing::Standing;
 const MIB: usize = 1 << 20;
 
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
-    (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 33) as u8).collect()
+    (0..length as u64)
+        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 33) as u8)
+        .collect()
 }
 
 /// A directory that is delegated to the client, which has blanks at hand.
@@ -65,7 +67,8 @@ fn the_kernel_writes_new_files_and_everybody_reads_them() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
     let given = client.given();
-    for (number, length) in [0, 1, 4096, 10_000, 16_384, 16_385, 70_000, MIB, MIB + 1, 3 * MIB].into_iter().enumerate()
+    for (number, length) in
+        [0, 1, 4096, 10_000, 16_384, 16_385, 70_000, MIB, MIB + 1, 3 * MIB].into_iter().enumerate()
     {
         // The other one's looks recall the delegation.
         let dir = primed_as(&client, &format!("dir-{number}"));
@@ -81,7 +84,10 @@ fn the_kernel_writes_new_files_and_everybody_reads_them() {
         assert!(fs::read(&path).unwrap() == wanted, "{length} bytes, where they were written");
         assert!(fs::read(&far).unwrap() == wanted, "{length} bytes, elsewhere");
         let (here, there) = (fs::metadata(&path).unwrap(), fs::metadata(&far).unwrap());
-        assert_eq!((here.len(), here.mtime(), here.mtime_nsec()), (there.len(), there.mtime(), there.mtime_nsec()));
+        assert_eq!(
+            (here.len(), here.mtime(), here.mtime_nsec()),
+            (there.len(), there.mtime(), there.mtime_nsec())
+        );
     }
     assert!(client.given() > given);
     check(&cell, &[&client, &other]);
@@ -97,16 +103,25 @@ fn blanks_go_from_file_to_file_and_take_nothing_along() {
     for number in 0..600 {
         fs::write(dir.join(format!("file-{number}")), wanted(number)).unwrap();
         if number % 3 == 0 {
-            assert!(fs::read(dir.join(format!("file-{number}"))).unwrap() == wanted(number), "at once: {number}");
+            assert!(
+                fs::read(dir.join(format!("file-{number}"))).unwrap() == wanted(number),
+                "at once: {number}"
+            );
         }
     }
     assert!(client.given() - given > 500, "{} of 600", client.given() - given);
     for number in 0..600 {
-        assert!(fs::read(dir.join(format!("file-{number}"))).unwrap() == wanted(number), "later: {number}");
+        assert!(
+            fs::read(dir.join(format!("file-{number}"))).unwrap() == wanted(number),
+            "later: {number}"
+        );
     }
     let other = cell.mount();
     for number in 0..600 {
-        assert!(fs::read(other.at(&format!("dir/file-{number}"))).unwrap() == wanted(number), "elsewhere: {number}");
+        assert!(
+            fs::read(other.at(&format!("dir/file-{number}"))).unwrap() == wanted(number),
+            "elsewhere: {number}"
+        );
     }
     check(&cell, &[&client, &other]);
 }
@@ -124,7 +139,8 @@ fn short_files_in_a_row_are_written_behind() {
         eventually("it is released", || client.passed() == 0);
         passed
     };
-    let first = (0..30).find(|number| !passed(&format!("short-{number}"), 4096)).expect("they are short");
+    let first =
+        (0..30).find(|number| !passed(&format!("short-{number}"), 4096)).expect("they are short");
     assert!(first >= 5, "the first {first} had blanks");
     let mut made = 0;
     eventually("a long one ends it", || {

@@ -1,4 +1,5 @@
-//! Files in the disk cache of a client on another machine, that the kernel reads itself (docs/spec/passthrough.md).
+//! Files in the disk cache of a client on another machine, that the kernel reads itself
+//! (docs/spec/passthrough.md).
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,13 +18,16 @@ struct Chance(u64);
 
 impl Chance {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % limit as u64) as usize
     }
 
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         let seed = self.below(1 << 30) as u64;
-        (0..length as u64).map(|at| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
+        (0..length as u64)
+            .map(|at| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8)
+            .collect()
     }
 }
 
@@ -110,10 +114,12 @@ fn a_writer_joins_readers_on_another_machine() {
     writer.sync_all().unwrap();
     assert!(fs::read(near.at("file")).unwrap() == bytes);
     // Appended, punched, cut, extended, made anew.
-    std::io::Write::write_all(&mut File::options().append(true).open(&path).unwrap(), b"behind").unwrap();
+    std::io::Write::write_all(&mut File::options().append(true).open(&path).unwrap(), b"behind")
+        .unwrap();
     bytes.extend_from_slice(b"behind");
     assert!(whole(&reader) == bytes && fs::read(near.at("file")).unwrap() == bytes);
-    fallocate(&writer, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 65_536, 131_072).unwrap();
+    fallocate(&writer, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 65_536, 131_072)
+        .unwrap();
     bytes[65_536..65_536 + 131_072].fill(0);
     assert!(whole(&reader) == bytes);
     for size in [600_001, 700_001] {
@@ -130,7 +136,10 @@ fn a_writer_joins_readers_on_another_machine() {
     assert_eq!(whole(&reader), b"anew");
     drop((writer, map, reader));
     eventually("it goes back", || far.passed() == 0);
-    assert_eq!((fs::read(&path).unwrap(), fs::read(near.at("file")).unwrap()), (b"anew".into(), b"anew".into()));
+    assert_eq!(
+        (fs::read(&path).unwrap(), fs::read(near.at("file")).unwrap()),
+        (b"anew".into(), b"anew".into())
+    );
 }
 
 #[test]
@@ -175,7 +184,8 @@ fn a_removed_file_and_a_running_program() {
     let (near, far) = (cell.mount(), cell.mount_far());
     let program = fs::read("/bin/bash").unwrap();
     fs::write(near.at("program"), &program).unwrap();
-    fs::set_permissions(near.at("program"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(near.at("program"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
     let path = far.at("program");
     let reader = open_passed(&far, &path);
     let mut program_at = Command::new(&path);
@@ -204,7 +214,8 @@ fn modes_do_not_meet_on_another_machine() {
                 let mut chance = Chance(seed);
                 for _ in 0..300 {
                     let write = chance.below(3) == 0;
-                    let file = File::options().read(true).write(write).open(path).expect("never EIO");
+                    let file =
+                        File::options().read(true).write(write).open(path).expect("never EIO");
                     let at = chance.below(MIB - 100) as u64;
                     let mut byte = [0];
                     file.read_exact_at(&mut byte, at).unwrap();

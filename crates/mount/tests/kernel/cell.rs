@@ -1,4 +1,5 @@
-//! A service in this process, and its volume mounted any number of times, each time as a client of its own.
+//! A service in this process, and its volume mounted any number of times, each time as a client of
+//! its own.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ pub struct Cell {
     dir: TempDir,
 }
 
-/// The service's last owner: a thread that still had a part of it when the process exits would close its engine beside the engine's own end.
+/// The service's last owner: a thread that still had a part of it when the process exits would
+/// close its engine beside the engine's own end.
 struct Last(Arc<Vice>);
 
 impl Drop for Last {
@@ -58,10 +60,12 @@ pub fn volume() -> Name {
     Name::new(b"root").unwrap()
 }
 
-/// Says that this test cannot run here, past the capture of output: scripts/check.sh counts the line.
+/// Says that this test cannot run here, past the capture of output: scripts/check.sh counts the
+/// line.
 fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("mount").to_owned();
-    let _ = writeln!(std::io::stderr(), "\nSKIP unit: {} {test}: {reason}", env!("CARGO_CRATE_NAME"));
+    let _ =
+        writeln!(std::io::stderr(), "\nSKIP unit: {} {test}: {reason}", env!("CARGO_CRATE_NAME"));
 }
 
 impl Cell {
@@ -79,9 +83,12 @@ impl Cell {
         let at = dir.path().join("partition");
         let options = OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() };
         let partition = Partition::create(&at, &PartitionConfig::default(), options).unwrap();
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
+        let root =
+            NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
         partition.create_volume(&volume(), &root).unwrap();
-        let config = ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
+        let config = ViceConfig::new(dafs::encode_answer_record, |bytes| {
+            dafs::decode_answer_record(bytes).ok()
+        });
         let vice = Arc::new(Vice::open(partition, config, client::clock::now()).unwrap());
         let cell = Cell { loopback: Loopback::new(Arc::clone(&vice)), last: Last(vice), dir };
         if crate::FLAT {
@@ -122,7 +129,8 @@ impl Cell {
     /// One more volume.
     #[allow(dead_code)] // Not for measurements.
     pub fn add_volume(&self, volume: &str) {
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
+        let root =
+            NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
         self.partition().create_volume(&Name::new(volume.as_bytes()).unwrap(), &root).unwrap();
     }
 
@@ -148,7 +156,13 @@ impl Cell {
     /// Mounts a client that keeps no idle volume mounted.
     #[allow(dead_code)] // Not for measurements.
     pub fn mount_idle(&self, idle: Duration) -> Client {
-        self.mount_configured(self.session(), crate::TRANSPORT, None, VenusConfig::default(), Some(idle))
+        self.mount_configured(
+            self.session(),
+            crate::TRANSPORT,
+            None,
+            VenusConfig::default(),
+            Some(idle),
+        )
     }
 
     /// Mounts a client that knows other cells.
@@ -162,14 +176,24 @@ impl Cell {
     /// Mounts these volumes, beginning with this one.
     #[allow(dead_code)] // Not for measurements.
     pub fn mount_from(&self, volumes: Arc<Volumes>, first: &str) -> Client {
-        self.mount_first(Name::new(first.as_bytes()).unwrap(), volumes, crate::TRANSPORT, None, None)
+        self.mount_first(
+            Name::new(first.as_bytes()).unwrap(),
+            volumes,
+            crate::TRANSPORT,
+            None,
+            None,
+        )
     }
 
     /// Limits the volume's bytes.
     #[allow(dead_code)] // Not for measurements.
     pub fn set_quota(&self, bytes: u64) {
         let session = self.session();
-        let root = match session.call(&Caller::ROOT, Call::Root { volume: volume() }, None).unwrap().answer {
+        let root = match session
+            .call(&Caller::ROOT, Call::Root { volume: volume() }, None)
+            .unwrap()
+            .answer
+        {
             types::Answer::Status(status) => status.fid,
             other => panic!("{other:?}"),
         };
@@ -204,15 +228,22 @@ impl Cell {
         self.mount_as(remote, crate::TRANSPORT, Some(workers))
     }
 
-    /// Mounts a client as on another machine: no descriptors are passed, and file data is kept on disk.
+    /// Mounts a client as on another machine: no descriptors are passed, and file data is kept on
+    /// disk.
     #[allow(dead_code)] // Not for measurements.
     pub fn mount_far(&self) -> Client {
-        let cache = self.dir.path().join(format!("cache-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
+        let cache =
+            self.dir.path().join(format!("cache-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         let config = VenusConfig { cache_dir: Some(cache), ..VenusConfig::default() };
         self.mount_configured(Arc::new(Far(self.session())), crate::TRANSPORT, None, config, None)
     }
 
-    fn mount_as(&self, remote: Arc<dyn Remote>, transport: KernelTransport, workers: Option<WorkersConfig>) -> Client {
+    fn mount_as(
+        &self,
+        remote: Arc<dyn Remote>,
+        transport: KernelTransport,
+        workers: Option<WorkersConfig>,
+    ) -> Client {
         self.mount_configured(remote, transport, workers, VenusConfig::default(), None)
     }
 
@@ -245,11 +276,16 @@ impl Cell {
         workers: Option<WorkersConfig>,
         idle: Option<Duration>,
     ) -> Client {
-        let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
+        let path =
+            self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
         let is_below = crate::FLAT && first == volume();
         let first = if is_below { Name::new(TOP.0.as_bytes()).unwrap() } else { first };
-        let mut config = MountConfig { transport, flat: crate::FLAT, ..MountConfig::new(&path, first, "rialto:test") };
+        let mut config = MountConfig {
+            transport,
+            flat: crate::FLAT,
+            ..MountConfig::new(&path, first, "rialto:test")
+        };
         config.workers = workers.unwrap_or(config.workers);
         config.idle = idle.unwrap_or(config.idle);
         let mount = Mount::start(config, &volumes).unwrap();
@@ -269,7 +305,12 @@ impl Cell {
 struct Far(Arc<dyn Remote>);
 
 impl Remote for Far {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.0.call(caller, call, cancel)
     }
 
@@ -305,7 +346,12 @@ impl Counted {
 }
 
 impl Remote for Counted {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.count(&call);
         self.session.call(caller, call, cancel)
     }
@@ -346,7 +392,9 @@ impl Client {
     /// Volumes that are mounted below.
     #[allow(dead_code)] // Not for measurements.
     pub fn volumes_below(&self) -> usize {
-        self.mount.volumes_below().saturating_sub(usize::from(crate::FLAT && self.path.ends_with(TOP.1)))
+        self.mount
+            .volumes_below()
+            .saturating_sub(usize::from(crate::FLAT && self.path.ends_with(TOP.1)))
     }
 
     /// Answers that the server gave otherwise.

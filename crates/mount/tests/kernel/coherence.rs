@@ -1,4 +1,5 @@
-//! What one client changes, the other sees at once, although kernels cache everything without time limit.
+//! What one client changes, the other sees at once, although kernels cache everything without time
+//! limit.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -72,7 +73,11 @@ fn two_clients_that_change_one_directory_do_not_block_each_other() {
     });
     assert_eq!(fs::read_dir(here.at("dir")).unwrap().count(), 400);
     assert_eq!(fs::read_dir(there.at("dir")).unwrap().count(), 400);
-    assert!(began.elapsed() < Duration::from_secs(20), "took {:?}: breaks waited for leases", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "took {:?}: breaks waited for leases",
+        began.elapsed()
+    );
 }
 
 #[test]
@@ -85,7 +90,8 @@ fn a_name_that_both_make_is_one_file_and_opened_by_both() {
         let meet = std::sync::Barrier::new(2);
         let make = |client: &crate::cell::Client| {
             meet.wait();
-            let mut file = File::options().append(true).create(true).open(client.at(&name)).unwrap();
+            let mut file =
+                File::options().append(true).create(true).open(client.at(&name)).unwrap();
             file.write_all(b"x").unwrap();
             file.metadata().unwrap().ino()
         };
@@ -116,7 +122,10 @@ fn appends_of_two_clients_all_land() {
     });
     let text = fs::read_to_string(here.at("log")).unwrap();
     assert_eq!(text.len(), 200 * 50);
-    assert!(text.lines().all(|line| line.len() == 49 && (line == "a".repeat(49) || line == "b".repeat(49))));
+    assert!(
+        text.lines()
+            .all(|line| line.len() == 49 && (line == "a".repeat(49) || line == "b".repeat(49)))
+    );
     assert_eq!(fs::read_to_string(there.at("log")).unwrap(), text);
 }
 
@@ -145,7 +154,8 @@ fn small_files_read_one_after_the_other_are_never_old() {
     let Some(cell) = Cell::start() else { return };
     let (here, there) = (cell.mount(), cell.mount());
     let path = |i: usize| format!("dir/{i:04}");
-    let content = |i: usize, round: usize| format!("{i} {round} ").repeat(1 + i * 7 % 1500).into_bytes();
+    let content =
+        |i: usize, round: usize| format!("{i} {round} ").repeat(1 + i * 7 % 1500).into_bytes();
     fs::create_dir(there.at("dir")).unwrap();
     (0..COUNT).for_each(|i| fs::write(there.at(&path(i)), content(i, 0)).unwrap());
     let mut expected: Vec<Vec<u8>> = (0..COUNT).map(|i| content(i, 0)).collect();

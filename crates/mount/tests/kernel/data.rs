@@ -13,7 +13,9 @@ use crate::helper::Helper;
 
 /// Bytes that differ everywhere.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 33) as u8).collect()
+    (0..length as u64)
+        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 33) as u8)
+        .collect()
 }
 
 #[test]
@@ -55,7 +57,8 @@ fn sparse_files_reach_past_a_tebibyte() {
     const FAR: u64 = (1 << 40) + 12_345;
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
-    let file = File::options().read(true).write(true).create_new(true).open(client.at("sparse")).unwrap();
+    let file =
+        File::options().read(true).write(true).create_new(true).open(client.at("sparse")).unwrap();
     file.write_all_at(b"near", 100_000).unwrap();
     file.write_all_at(b"far away", FAR).unwrap();
     file.sync_all().unwrap();
@@ -76,9 +79,11 @@ fn sparse_files_reach_past_a_tebibyte() {
 fn holes_are_punched_and_room_is_reserved() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
-    let file = File::options().read(true).write(true).create_new(true).open(client.at("file")).unwrap();
+    let file =
+        File::options().read(true).write(true).create_new(true).open(client.at("file")).unwrap();
     file.write_all_at(&pattern(256 << 10, 7), 0).unwrap();
-    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 64 << 10, 64 << 10).unwrap();
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 64 << 10, 64 << 10)
+        .unwrap();
     let bytes = fs::read(client.at("file")).unwrap();
     let mut expected = pattern(256 << 10, 7);
     expected[64 << 10..128 << 10].fill(0);
@@ -103,9 +108,12 @@ fn a_write_that_must_be_stable_is_committed_before_it_returns() {
     fs::create_dir(&among).unwrap();
     (0..12).for_each(|number| fs::write(among.join(number.to_string()), "short").unwrap());
     let append = OFlags::DSYNC | OFlags::APPEND;
-    for (name, flags) in [("among-short-ones/write", OFlags::SYNC), ("write", OFlags::SYNC), ("append", append)] {
+    for (name, flags) in
+        [("among-short-ones/write", OFlags::SYNC), ("write", OFlags::SYNC), ("append", append)]
+    {
         let flags = flags | OFlags::WRONLY | OFlags::CREATE;
-        let mut file = File::from(open(client.at(name), flags, Mode::from_raw_mode(0o644)).unwrap());
+        let mut file =
+            File::from(open(client.at(name), flags, Mode::from_raw_mode(0o644)).unwrap());
         for round in 1..=3 {
             let before = session.commits.load(Ordering::SeqCst);
             file.write_all(b"stable").unwrap();
@@ -168,7 +176,17 @@ fn an_unprivileged_write_takes_the_set_user_bit_away() {
         fs::write(&path, "x").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
         let ran = std::process::Command::new("setpriv")
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script, "sh"])
+            .args([
+                "--reuid",
+                "65534",
+                "--regid",
+                "65534",
+                "--clear-groups",
+                "sh",
+                "-c",
+                script,
+                "sh",
+            ])
             .arg(&path)
             .status();
         assert!(ran.expect("setpriv (util-linux) is installed").success());

@@ -51,11 +51,15 @@ fn release(cell: &Cell) {
 }
 
 fn mount(world: &Arc<World>, ours: &Cell, found: &Cell) -> Client {
-    let root = Volumes::of(Dynroot::start(Box::new(Known(Arc::clone(world)))).unwrap(), VenusConfig::default());
+    let root = Volumes::of(
+        Dynroot::start(Box::new(Known(Arc::clone(world)))).unwrap(),
+        VenusConfig::default(),
+    );
     world.root.set(Arc::downgrade(&root)).unwrap();
     let sessions = [("our.test", ours.session()), ("found.test", found.session())];
     let reach = move |cell: &str| {
-        let session = sessions.iter().find(|(name, _)| *name == cell).map(|(_, session)| Arc::clone(session));
+        let session =
+            sessions.iter().find(|(name, _)| *name == cell).map(|(_, session)| Arc::clone(session));
         Ok(Volumes::of(session.ok_or(Error::Fault(Fault::NoVolume))?, VenusConfig::default()))
     };
     root.has_neighbours(None, Box::new(reach));
@@ -63,7 +67,9 @@ fn mount(world: &Arc<World>, ours: &Cell, found: &Cell) -> Client {
 }
 
 fn names(client: &Client) -> Vec<String> {
-    let each = fs::read_dir(client.at("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let each = fs::read_dir(client.at(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = each.collect();
     names.sort();
     names
@@ -80,10 +86,22 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
     }
     release(&found);
     let client = mount(&world, &ours, &found);
-    assert!([".our", "our", "our.test"].iter().all(|name| names(&client).iter().any(|shown| shown == name)));
+    assert!(
+        [".our", "our", "our.test"]
+            .iter()
+            .all(|name| names(&client).iter().any(|shown| shown == name))
+    );
     fs::write(client.at("our.test/home/file"), "ours").unwrap();
-    assert_eq!(fs::read_to_string(client.at("our/home/file")).unwrap(), "ours", "by its short name");
-    assert_eq!(fs::read_to_string(client.at(".our/home/file")).unwrap(), "ours", "nothing is released there");
+    assert_eq!(
+        fs::read_to_string(client.at("our/home/file")).unwrap(),
+        "ours",
+        "by its short name"
+    );
+    assert_eq!(
+        fs::read_to_string(client.at(".our/home/file")).unwrap(),
+        "ours",
+        "nothing is released there"
+    );
     let own = [".our", ".our.test", "our", "our.test"];
     eventually("what was found out is listed", || names(&client) == own);
     assert_eq!(fs::read_link(client.at(".our.test")).unwrap().to_str(), Some("our.test"));
@@ -98,7 +116,11 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
     // What is not there is asked for once, and what cannot be a cell not at all.
     for absent in ["nobody.test", ".git", "HEAD", "Absent.Test", "-x.test"] {
         for _ in 0..3 {
-            assert_eq!(fs::metadata(client.at(absent)).unwrap_err().kind(), ErrorKind::NotFound, "{absent}");
+            assert_eq!(
+                fs::metadata(client.at(absent)).unwrap_err().kind(),
+                ErrorKind::NotFound,
+                "{absent}"
+            );
         }
     }
     assert_eq!(*world.asked.lock(), BTreeMap::from([("nobody.test".to_owned(), 1)]));
@@ -106,13 +128,20 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
     // A cell that nobody listed.
     assert_eq!(names(&client), own);
     assert_eq!(fs::read_dir(client.at("found.test/home")).unwrap().count(), 0);
-    assert_eq!(fs::write(client.at("found.test/new"), "").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(
+        fs::write(client.at("found.test/new"), "").unwrap_err().kind(),
+        ErrorKind::ReadOnlyFilesystem
+    );
     fs::write(client.at(".found.test/new"), "written").unwrap();
     assert!(fs::metadata(client.at("found.test/new")).is_err(), "released later, or never");
     let all = [".found.test", ".our", ".our.test", "found.test", "our", "our.test"];
     eventually("what was found is listed", || names(&client) == all);
     assert_eq!(world.asked.lock()["found.test"], 1);
-    assert_eq!(fs::read_to_string(client.at("our/home/file")).unwrap(), "ours", "and nobody was detached");
+    assert_eq!(
+        fs::read_to_string(client.at("our/home/file")).unwrap(),
+        "ours",
+        "and nobody was detached"
+    );
     // Three below the root, and in one mount those below them too.
     assert_eq!(client.volumes_below(), if crate::FLAT { 5 } else { 3 });
 }
@@ -127,11 +156,17 @@ fn cells_that_are_listed_later_are_shown_and_take_the_short_name() {
     assert_eq!(fs::metadata(client.at("our.other")).unwrap_err().kind(), ErrorKind::NotFound);
     world.listed.lock().push("our.other".to_owned());
     eventually("the list is read again", || names(&client).contains(&"our.other".to_owned()));
-    eventually("what is released is asked for", || names(&client).contains(&".our.test".to_owned()));
+    eventually("what is released is asked for", || {
+        names(&client).contains(&".our.test".to_owned())
+    });
     assert_eq!(names(&client), [".our.test", "our.other", "our.test"]);
     assert_eq!(fs::read_to_string(client.at("our.test/file")).unwrap(), "ours");
     // The kernel hears of each name for itself, after the list has changed.
-    let error = |at: &str| fs::metadata(client.at(at)).err().and_then(|error| rustix::io::Errno::from_io_error(&error));
-    eventually("the short name is another's too", || error("our/file") == Some(rustix::io::Errno::NOENT));
+    let error = |at: &str| {
+        fs::metadata(client.at(at)).err().and_then(|error| rustix::io::Errno::from_io_error(&error))
+    };
+    eventually("the short name is another's too", || {
+        error("our/file") == Some(rustix::io::Errno::NOENT)
+    });
     eventually("nobody knows where it is", || error("our.other") == Some(rustix::io::Errno::NODEV));
 }

@@ -1,4 +1,5 @@
-//! Servers of one cell in this process, on addresses of their own, and mounts that reach all of them.
+//! Servers of one cell in this process, on addresses of their own, and mounts that reach all of
+//! them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,8 +13,8 @@ use server::{CellPlace, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Call, Caller, CellCall, Fault, Name, PartitionNo, Revised, Revision, ServerId, Site, SiteKind, VolumeCall,
-    VolumeGroup, VolumeInfo, VolumeKind, WhichVolume,
+    Answer, Call, Caller, CellCall, Fault, Name, PartitionNo, Revised, Revision, ServerId, Site,
+    SiteKind, VolumeCall, VolumeGroup, VolumeInfo, VolumeKind, WhichVolume,
 };
 use venus::{VenusConfig, Volumes};
 
@@ -22,7 +23,8 @@ use crate::{FLAT, TRANSPORT};
 
 static MOUNTS: AtomicU64 = AtomicU64::new(0);
 
-/// One server. The volumes of tests are on its second partition, which may be a copy of another server's.
+/// One server. The volumes of tests are on its second partition, which may be a copy of another
+/// server's.
 pub struct Host {
     config: ServerConfig,
     server: Option<Server>,
@@ -33,7 +35,10 @@ impl Host {
         fs::create_dir(dir).unwrap();
         let partitions = ["vicepa", "vicepb"].map(|name| (format!("/{name}"), dir.join(name)));
         for (_, path) in &partitions {
-            drop(Partition::create(path, &PartitionConfig::default(), OpenOptions::default()).unwrap());
+            drop(
+                Partition::create(path, &PartitionConfig::default(), OpenOptions::default())
+                    .unwrap(),
+            );
         }
         let mut config = ServerConfig::new(&partitions[0].1);
         config.partitions = partitions.to_vec();
@@ -48,7 +53,9 @@ impl Host {
     /// Starts it, at the address that it had before.
     pub fn start(&mut self) {
         let server = Server::start(&self.config).unwrap();
-        let Some(Endpoint::Tcp(address)) = server.endpoints().first() else { panic!("it listens nowhere") };
+        let Some(Endpoint::Tcp(address)) = server.endpoints().first() else {
+            panic!("it listens nowhere")
+        };
         self.config.tcp_listen = Some(address.clone());
         self.server = Some(server);
     }
@@ -105,8 +112,13 @@ impl Host {
     }
 
     pub fn ask(&self, call: Call) -> Result<Answer, Fault> {
-        let session = Session::connect(SessionConfig::new(self.endpoint(), ClientIdentity::fleeting())).unwrap();
-        session.call(&Caller::ROOT, call, None).map(|reply| reply.answer).map_err(|error| error.fault().unwrap())
+        let session =
+            Session::connect(SessionConfig::new(self.endpoint(), ClientIdentity::fleeting()))
+                .unwrap();
+        session
+            .call(&Caller::ROOT, call, None)
+            .map(|reply| reply.answer)
+            .map_err(|error| error.fault().unwrap())
     }
 
     pub fn volume(&self, call: VolumeCall) -> VolumeInfo {
@@ -227,7 +239,8 @@ impl Fleet {
         [from, to].iter().for_each(|host| self.hosts[*host].crash());
         let (from_dir, to_dir) = (self.hosts[from].partition(), self.hosts[to].partition());
         fs::remove_dir_all(&to_dir).unwrap();
-        let copied = std::process::Command::new("cp").arg("-a").args([&from_dir, &to_dir]).status().unwrap();
+        let copied =
+            std::process::Command::new("cp").arg("-a").args([&from_dir, &to_dir]).status().unwrap();
         assert!(copied.success());
         self.hosts[to].start();
         self.hosts[from].start();
@@ -242,7 +255,9 @@ impl Fleet {
         drop(Partition::create(&old, &PartitionConfig::default(), OpenOptions::default()).unwrap());
         self.hosts[from].start();
         let site = self.site(to, SiteKind::ReadWrite, 0);
-        volumes.iter().for_each(|volume| self.change(volume, |group| group.sites = vec![site.clone()]));
+        volumes
+            .iter()
+            .for_each(|volume| self.change(volume, |group| group.sites = vec![site.clone()]));
     }
 
     /// Mounts a volume, reaching the cell through this server, with these preferred in this order.
@@ -260,8 +275,11 @@ impl Fleet {
             cell.set_rank(self.hosts[*host].id(), rank as u16);
         }
         let volumes = Volumes::new(cell, VenusConfig::default());
-        let config =
-            MountConfig { transport: TRANSPORT, flat: FLAT, ..MountConfig::new(&at, name(volume), "rialto:test") };
+        let config = MountConfig {
+            transport: TRANSPORT,
+            flat: FLAT,
+            ..MountConfig::new(&at, name(volume), "rialto:test")
+        };
         Traveller { mount: Mount::start(config, &volumes).unwrap(), volumes }
     }
 }

@@ -23,7 +23,8 @@ fn fill(cell: &Cell) {
 fn fill_below(cell: &Cell, dir: &str) {
     let maker = cell.mount();
     fs::create_dir(maker.at(dir)).unwrap();
-    (0..COUNT).for_each(|i| fs::write(maker.at(&format!("{dir}/file-{i}")), i.to_string()).unwrap());
+    (0..COUNT)
+        .for_each(|i| fs::write(maker.at(&format!("{dir}/file-{i}")), i.to_string()).unwrap());
 }
 
 /// A mount with a forerunner.
@@ -31,8 +32,11 @@ fn mounted(cell: &Cell, at: &Path) -> Mount {
     fs::create_dir(at).unwrap();
     let volumes = Volumes::of(cell.session(), VenusConfig::default());
     let forerunner: Vec<OsString> = helper::command("forerunner", at);
-    let config =
-        MountConfig { transport: crate::TRANSPORT, flat: crate::FLAT, ..MountConfig::new(at, volume(), "rialto:test") };
+    let config = MountConfig {
+        transport: crate::TRANSPORT,
+        flat: crate::FLAT,
+        ..MountConfig::new(at, volume(), "rialto:test")
+    };
     Mount::start(MountConfig { forerunner: Some(forerunner), ..config }, &volumes).unwrap()
 }
 

@@ -110,7 +110,11 @@ fn helper_process() {
             let file = open();
             say("asks");
             set_range(file.as_fd(), RangeLock::Exclusive, 0, 0, true).unwrap();
-            say(if seen.load(Ordering::SeqCst) { "has it after the signal" } else { "has it without a signal" });
+            say(if seen.load(Ordering::SeqCst) {
+                "has it after the signal"
+            } else {
+                "has it without a signal"
+            });
             wait_to_go_on();
         }
         "work through signals" => work_through_signals(Path::new(&file)),
@@ -119,8 +123,8 @@ fn helper_process() {
     }
 }
 
-/// Looks at files that nobody has looked at here, which fails with whatever the kernel says; tells in how many rounds there was a signal.
-/// Signals that must come before the work is done.
+/// Looks at files that nobody has looked at here, which fails with whatever the kernel says; tells
+/// in how many rounds there was a signal. Signals that must come before the work is done.
 const SIGNALS: usize = 200;
 
 fn work_through_signals(at: &Path) {

@@ -19,7 +19,12 @@ struct Counting {
 }
 
 impl Remote for Counting {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.session.call(caller, call, cancel)
     }
@@ -38,7 +43,8 @@ impl Remote for Counting {
     }
 }
 
-/// `ls -lF` of `dir`, by a client that knows nothing yet; what it printed, and the calls to the server.
+/// `ls -lF` of `dir`, by a client that knows nothing yet; what it printed, and the calls to the
+/// server.
 fn list(cell: &Cell, dir: &str) -> (String, u64) {
     let counting = Arc::new(Counting { session: cell.session(), calls: AtomicU64::new(0) });
     let client = cell.mount_through(Arc::clone(&counting) as _);
@@ -57,13 +63,19 @@ fn no_link_of_a_listing_is_asked_for_by_itself() {
         fs::create_dir(client.at("links")).unwrap();
         fs::create_dir(client.at("links/target")).unwrap();
         for at in 0..LINKS {
-            std::os::unix::fs::symlink("target", client.at(&format!("links/link-{at:05}"))).unwrap();
+            std::os::unix::fs::symlink("target", client.at(&format!("links/link-{at:05}")))
+                .unwrap();
         }
         let long = "x/../".repeat(200);
         std::os::unix::fs::symlink(&long, client.at("links/long")).unwrap();
     }
     let (shown, calls) = list(&cell, "links");
-    assert_eq!(shown.lines().filter(|line| line.ends_with(" -> target/")).count(), LINKS, "{}", &shown[..1000]);
+    assert_eq!(
+        shown.lines().filter(|line| line.ends_with(" -> target/")).count(),
+        LINKS,
+        "{}",
+        &shown[..1000]
+    );
     assert!(calls <= 30, "{calls} calls");
 }
 
@@ -82,7 +94,11 @@ fn links_to_as_many_files_take_no_call_for_each() {
     }
     let (shown, calls) = list(&cell, "links");
     for at in [0, 1, LINKS - 1] {
-        assert!(shown.contains(&format!(" link-{at:05} -> ../files/file-{at:05}\n")), "{}", &shown[..1000]);
+        assert!(
+            shown.contains(&format!(" link-{at:05} -> ../files/file-{at:05}\n")),
+            "{}",
+            &shown[..1000]
+        );
     }
     assert!(calls <= 100, "{calls} calls");
 }

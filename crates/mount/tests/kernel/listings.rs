@@ -15,7 +15,9 @@ fn fill(cell: &Cell, count: usize) {
     let Answer::Status(root) = made(Call::Root { volume: volume() }) else { panic!() };
     let (dir, name) = (root.fid, Name::new(b"dir").unwrap());
     let how = CreateHow::Guarded;
-    let Answer::Made { status, .. } = made(Call::Make { dir, name, kind: NewKind::Directory, mode: 0o755, how }) else {
+    let Answer::Made { status, .. } =
+        made(Call::Make { dir, name, kind: NewKind::Directory, mode: 0o755, how })
+    else {
         panic!()
     };
     std::thread::scope(|scope| {
@@ -91,9 +93,15 @@ fn dots_lead_here_and_up() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
     fs::create_dir_all(client.at("a/b")).unwrap();
-    let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(client.at(path)).unwrap());
+    let inode =
+        |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(client.at(path)).unwrap());
     let list = |path: &str| -> Vec<(String, u64)> {
-        let open = rustix::fs::open(client.at(path), rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+        let open = rustix::fs::open(
+            client.at(path),
+            rustix::fs::OFlags::DIRECTORY,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
         let entries = rustix::fs::Dir::read_from(open).unwrap().map(|entry| entry.unwrap());
         entries.map(|entry| (entry.file_name().to_str().unwrap().to_owned(), entry.ino())).collect()
     };
@@ -120,7 +128,8 @@ fn an_offset_leads_back_to_what_came_behind_it() {
     let client = cell.mount();
     for (dir, count) in [("none", 0), ("few", 5), ("many", 3000)] {
         fs::create_dir(client.at(dir)).unwrap();
-        (0..count).for_each(|i| drop(fs::File::create(client.at(dir).join(format!("{i:06}"))).unwrap()));
+        (0..count)
+            .for_each(|i| drop(fs::File::create(client.at(dir).join(format!("{i:06}"))).unwrap()));
         let mut open = open_dir(&client.at(dir));
         let mut all = Vec::new();
         while let Some(entry) = open.read() {
@@ -130,8 +139,12 @@ fn an_offset_leads_back_to_what_came_behind_it() {
         assert_eq!(all.len(), count + 2, "{dir}");
         for at in (0..all.len()).step_by(1 + all.len() / 7).chain([all.len() - 1]) {
             open.seek(all[at].0).unwrap();
-            let rest: Vec<_> = open.by_ref().map(|entry| entry.unwrap().file_name().to_owned()).collect();
-            assert!(rest.iter().eq(all[at + 1..].iter().map(|(_, name)| name)), "{dir}, behind {at}");
+            let rest: Vec<_> =
+                open.by_ref().map(|entry| entry.unwrap().file_name().to_owned()).collect();
+            assert!(
+                rest.iter().eq(all[at + 1..].iter().map(|(_, name)| name)),
+                "{dir}, behind {at}"
+            );
         }
         open.rewind();
         assert_eq!(open.count(), count + 2, "{dir}, again");
@@ -171,7 +184,11 @@ fn what_the_kernel_keeps_of_a_listing_ends_before_a_change_elsewhere_returns() {
             assert_eq!(names(&mut open_dir(&here.at("dir"))), more, "opened, round {round}");
             fs::remove_file(there.at("dir").join(&name)).unwrap();
             assert_eq!(names(&mut lasting), all, "rewound, removed in round {round}");
-            assert_eq!(names(&mut open_dir(&here.at("dir"))), all, "opened, removed in round {round}");
+            assert_eq!(
+                names(&mut open_dir(&here.at("dir"))),
+                all,
+                "opened, removed in round {round}"
+            );
         }
     });
 }
@@ -200,7 +217,8 @@ fn own_changes_are_in_the_next_listing() {
         fs::write(path.join(&name), "").unwrap();
         expected.insert(name);
         if round % 3 == 0 {
-            fs::rename(path.join(format!("file-{round}")), path.join(format!("moved-{round}"))).unwrap();
+            fs::rename(path.join(format!("file-{round}")), path.join(format!("moved-{round}")))
+                .unwrap();
             expected.remove(&format!("file-{round}"));
             expected.insert(format!("moved-{round}"));
         }

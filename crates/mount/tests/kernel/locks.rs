@@ -56,10 +56,13 @@ fn whole_file_locks_exclude_each_other_but_not_ranges() {
     flock(&first, FlockOperation::NonBlockingLockShared).unwrap();
     flock(&second, FlockOperation::NonBlockingLockShared).unwrap();
     drop(first);
-    eventually("the closed file's lock is gone", || flock(&second, FlockOperation::NonBlockingLockExclusive).is_ok());
+    eventually("the closed file's lock is gone", || {
+        flock(&second, FlockOperation::NonBlockingLockExclusive).is_ok()
+    });
 }
 
-/// The kernel does not wait until a mount has heard of a close, so who asks next may be ahead of it.
+/// The kernel does not wait until a mount has heard of a close, so who asks next may be ahead of
+/// it.
 #[test]
 fn who_closed_a_file_has_let_go_of_its_lock() {
     let Some(cell) = Cell::start() else { return };
@@ -111,7 +114,11 @@ fn an_open_files_range_ends_with_the_file_only() {
     let (first, second) = (open(&here.at("file")), open(&there.at("file")));
     set_file_range(first.as_fd(), RangeLock::Exclusive, 0, 1, false).unwrap();
     drop(open(&here.at("file")));
-    assert_eq!(exclusive(&second, 0, 1), Err(Errno::AGAIN), "another descriptor of the process was closed");
+    assert_eq!(
+        exclusive(&second, 0, 1),
+        Err(Errno::AGAIN),
+        "another descriptor of the process was closed"
+    );
     drop(first);
     eventually("the closed file's range is gone", || exclusive(&second, 0, 1).is_ok());
 }
@@ -161,7 +168,11 @@ fn a_killed_waiter_dies_at_once_and_leaves_no_lock() {
         let began = Instant::now();
         kill_process(Pid::from_child(&helper.child), signal).unwrap();
         assert!(!helper.child.wait().unwrap().success());
-        assert!(began.elapsed() < Duration::from_secs(2), "took {:?} to die of {signal:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "took {:?} to die of {signal:?}",
+            began.elapsed()
+        );
         set_range(first.as_fd(), RangeLock::Unlock, 0, 0, false).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(exclusive(&first, 0, 0), Ok(()), "the dead waiter was given the lock");

@@ -1,4 +1,5 @@
-//! Everything from system calls to the store, through the kernel: volumes of a service in this process, really mounted.
+//! Everything from system calls to the store, through the kernel: volumes of a service in this
+//! process, really mounted.
 //!
 //! Needs root and `/dev/fuse`; says so and passes without them.
 

@@ -1,4 +1,5 @@
-//! A volume moves to another server, or another partition of its server, while people work in it (docs/spec/volumes.md, *Move*; here step by step, as `vos move` leads it).
+//! A volume moves to another server, or another partition of its server, while people work in it
+//! (docs/spec/volumes.md, *Move*; here step by step, as `vos move` leads it).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use types::{
-    Answer, Beside, ByteRange, Call, Fid, Finish, LockFamily, LockMode, LockOwner, PartitionNo, Pull, SiteKind,
-    TaskState, VolumeCall, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Answer, Beside, ByteRange, Call, Fid, Finish, LockFamily, LockMode, LockOwner, PartitionNo,
+    Pull, SiteKind, TaskState, VolumeCall, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::cell::eventually;
@@ -19,7 +20,13 @@ use crate::fleet::{Fleet, Traveller, name};
 impl Fleet {
     fn seal(&self, on: usize, volume: &VolumeInfo, label: &str) -> VolumeInfo {
         let kind = VolumeKind::Snapshot;
-        self.hosts[on].volume(VolumeCall::Clone { id: None, of: volume.id, name: name(label), kind, replace: false })
+        self.hosts[on].volume(VolumeCall::Clone {
+            id: None,
+            of: volume.id,
+            name: name(label),
+            kind,
+            replace: false,
+        })
     }
 
     /// What `snapshot` has comes to the other server, and becomes `finish`.
@@ -42,7 +49,8 @@ impl Fleet {
         };
         let number = tasks(call)[0].number;
         eventually("it was done", || {
-            let task = tasks(VolumeCall::Tasks).into_iter().find(|task| task.number == number).unwrap();
+            let task =
+                tasks(VolumeCall::Tasks).into_iter().find(|task| task.number == number).unwrap();
             assert_ne!(task.state, TaskState::Failed, "{}", task.text);
             task.state == TaskState::Done
         });
@@ -58,12 +66,18 @@ impl Fleet {
         ask(VolumeCall::Hold { id: volume.id, millis: 10_000 });
         let last = self.seal(on, volume, "data.moving.2");
         self.finish(on, beside(last.id, to, Beside::Arrive));
-        self.change("data", |group| group.sites[0].partition = ["/vicepa", "/vicepb"][to as usize].into());
+        self.change("data", |group| {
+            group.sites[0].partition = ["/vicepa", "/vicepb"][to as usize].into();
+        });
         ask(beside(volume.id, from, Beside::Leave));
         ask(VolumeCall::Serve { id: volume.id });
         let held = began.elapsed();
-        eventually("the rest is gone", || ask(beside(volume.id, from, Beside::Leave)) == Answer::Tasks(Vec::new()));
-        [&first, &last].iter().for_each(|snapshot| drop(ask(VolumeCall::Remove { id: snapshot.id })));
+        eventually("the rest is gone", || {
+            ask(beside(volume.id, from, Beside::Leave)) == Answer::Tasks(Vec::new())
+        });
+        [&first, &last]
+            .iter()
+            .for_each(|snapshot| drop(ask(VolumeCall::Remove { id: snapshot.id })));
         held
     }
 
@@ -71,7 +85,12 @@ impl Fleet {
     fn move_volume(&self, (from, to): (usize, usize), volume: &VolumeInfo) -> Duration {
         let ask = |on: usize, call| drop(self.hosts[on].ask(Call::Volume(call)).unwrap());
         let first = self.seal(from, volume, "data.moving.1");
-        let view = Finish::View { id: None, name: first.name.clone(), kind: VolumeKind::Snapshot, replace: false };
+        let view = Finish::View {
+            id: None,
+            name: first.name.clone(),
+            kind: VolumeKind::Snapshot,
+            replace: false,
+        };
         self.pull((from, to), &first, view);
         let began = Instant::now();
         ask(from, VolumeCall::Hold { id: volume.id, millis: 10_000 });
@@ -90,8 +109,11 @@ impl Fleet {
         ask(from, VolumeCall::Remove { id: volume.id });
         ask(to, VolumeCall::Serve { id: volume.id });
         let held = began.elapsed();
-        [&first, &last].iter().for_each(|snapshot| ask(from, VolumeCall::Remove { id: snapshot.id }));
-        let copied = self.hosts[to].volume(VolumeCall::Examine { volume: WhichVolume::Name(first.name) });
+        [&first, &last]
+            .iter()
+            .for_each(|snapshot| ask(from, VolumeCall::Remove { id: snapshot.id }));
+        let copied =
+            self.hosts[to].volume(VolumeCall::Examine { volume: WhichVolume::Name(first.name) });
         ask(to, VolumeCall::Remove { id: copied.id });
         held
     }
@@ -106,7 +128,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What a build does: sources that are read, directories, objects that are written beside and renamed, logs that grow; each result is looked at.
+/// What a build does: sources that are read, directories, objects that are written beside and
+/// renamed, logs that grow; each result is looked at.
 fn work(at: &Path, worker: usize, stop: &AtomicBool, rounds: &AtomicU64) -> Vec<String> {
     let mut failures = Vec::new();
     let mut round = 0;
@@ -131,10 +154,14 @@ fn build(at: &Path, worker: usize, round: usize) -> std::io::Result<()> {
         fs::rename(&temporary, &object)?;
         let found = fs::read_to_string(&object)?;
         if found != text {
-            return Err(std::io::Error::other(format!("{} is not what was written", object.display())));
+            return Err(std::io::Error::other(format!(
+                "{} is not what was written",
+                object.display()
+            )));
         }
     }
-    let mut log = File::options().append(true).create(true).open(at.join(format!("log-{worker}")))?;
+    let mut log =
+        File::options().append(true).create(true).open(at.join(format!("log-{worker}")))?;
     writeln!(log, "{round}")?;
     if round.is_multiple_of(4) {
         log.sync_all()?;
@@ -159,12 +186,19 @@ fn who_only_holds_a_lock_claims_it_where_the_volume_is() {
     fleet.move_volume((1, 2), &volume);
     // Nobody asks anything of this mount.
     let (family, range, mode) = (LockFamily::Flock, ByteRange::ALL, LockMode::Exclusive);
-    let seen = || fleet.hosts[2].ask(Call::TestLock { fid, owner: LockOwner(1), family, range, mode }).unwrap();
+    let seen = || {
+        fleet.hosts[2]
+            .ask(Call::TestLock { fid, owner: LockOwner(1), family, range, mode })
+            .unwrap()
+    };
     eventually("the lock is claimed", || matches!(seen(), Answer::LockTest(Some(_))));
     assert_eq!(client.server_of(&volume), Some(fleet.hosts[2].id()));
     let other = fleet.mount(2, "data", &[]);
     let theirs = File::open(other.at("lock")).unwrap();
-    assert_eq!(flock(&theirs, FlockOperation::NonBlockingLockExclusive), Err(rustix::io::Errno::WOULDBLOCK));
+    assert_eq!(
+        flock(&theirs, FlockOperation::NonBlockingLockExclusive),
+        Err(rustix::io::Errno::WOULDBLOCK)
+    );
     flock(&locked, FlockOperation::Unlock).unwrap();
     flock(&theirs, FlockOperation::NonBlockingLockExclusive).unwrap();
     drop((locked, theirs));
@@ -182,7 +216,10 @@ fn a_build_runs_on_while_its_volume_moves() {
         eventually("it is asked for there", || client.server_of(&volume) == there);
         held
     };
-    build_while_it_moves(&fleet, [&|client| moved((1, 2), client), &|client| moved((2, 0), client)]);
+    build_while_it_moves(
+        &fleet,
+        [&|client| moved((1, 2), client), &|client| moved((2, 0), client)],
+    );
 }
 
 #[test]
@@ -190,7 +227,8 @@ fn a_build_runs_on_while_its_volume_moves_within_its_server() {
     let Some(fleet) = Fleet::start(3) else { return };
     let volume = fleet.create(0, "data");
     let on = |no: u32| {
-        let found = fleet.hosts[0].volume(VolumeCall::Examine { volume: WhichVolume::Id(volume.id) });
+        let found =
+            fleet.hosts[0].volume(VolumeCall::Examine { volume: WhichVolume::Id(volume.id) });
         assert_eq!((found.partition, found.state), (PartitionNo(no), VolumeState::Online));
     };
     let moved = |path: (u32, u32)| {
@@ -207,7 +245,8 @@ fn build_while_it_moves(fleet: &Fleet, moves: [&dyn Fn(&Traveller) -> Duration; 
     fs::write(client.at("source"), "source").unwrap();
     let locked = File::create(client.at("lock")).unwrap();
     flock(&locked, FlockOperation::LockExclusive).unwrap();
-    let unnamed = File::options().read(true).write(true).create_new(true).open(client.at("unnamed")).unwrap();
+    let unnamed =
+        File::options().read(true).write(true).create_new(true).open(client.at("unnamed")).unwrap();
     (&unnamed).write_all(b"before").unwrap();
     fs::remove_file(client.at("unnamed")).unwrap();
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -238,7 +277,10 @@ fn build_while_it_moves(fleet: &Fleet, moves: [&dyn Fn(&Traveller) -> Duration; 
     // What was held is held still, seen from elsewhere.
     let other = fleet.mount(2, "data", &[]);
     let theirs = File::open(other.at("lock")).unwrap();
-    assert_eq!(flock(&theirs, FlockOperation::NonBlockingLockExclusive), Err(rustix::io::Errno::WOULDBLOCK));
+    assert_eq!(
+        flock(&theirs, FlockOperation::NonBlockingLockExclusive),
+        Err(rustix::io::Errno::WOULDBLOCK)
+    );
     (&unnamed).write_all(b"after").unwrap();
     let mut bytes = [0; 11];
     std::os::unix::fs::FileExt::read_exact_at(&unnamed, &mut bytes, 0).unwrap();
@@ -247,8 +289,10 @@ fn build_while_it_moves(fleet: &Fleet, moves: [&dyn Fn(&Traveller) -> Duration; 
     drop((locked, theirs, unnamed));
     // The same tree from both.
     let listing = |at: &Path| {
-        let output =
-            Command::new("sh").args(["-c", "find . -type f | sort | xargs sha256sum"]).current_dir(at).output();
+        let output = Command::new("sh")
+            .args(["-c", "find . -type f | sort | xargs sha256sum"])
+            .current_dir(at)
+            .output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
     assert_eq!(listing(&client.at("")), listing(&other.at("")));

@@ -23,7 +23,10 @@ fn names_are_made_found_moved_and_taken_away() {
     symlink("file", at("link")).unwrap();
     fs::hard_link(at("file"), at("dir/second")).unwrap();
     assert_eq!(fs::metadata(at("file")).unwrap().nlink(), 2);
-    assert_eq!(fs::metadata(at("file")).unwrap().ino(), fs::metadata(at("dir/second")).unwrap().ino());
+    assert_eq!(
+        fs::metadata(at("file")).unwrap().ino(),
+        fs::metadata(at("dir/second")).unwrap().ino()
+    );
     assert_eq!(fs::read_to_string(at("link")).unwrap(), "one");
     assert_eq!(fs::read_link(at("link")).unwrap(), OsStr::new("file"));
     assert!(fs::metadata(at("file")).unwrap().created().is_ok());
@@ -49,7 +52,10 @@ fn rename_keeps_exchanges_or_replaces() {
     let rename = |flags| renameat_with(CWD, &a, CWD, &b, flags);
     assert_eq!(rename(RenameFlags::NOREPLACE), Err(Errno::EXIST));
     rename(RenameFlags::EXCHANGE).unwrap();
-    assert_eq!((fs::read_to_string(&a).unwrap(), fs::read_to_string(&b).unwrap()), ("b".into(), "a".into()));
+    assert_eq!(
+        (fs::read_to_string(&a).unwrap(), fs::read_to_string(&b).unwrap()),
+        ("b".into(), "a".into())
+    );
     assert_eq!(rename(RenameFlags::WHITEOUT), Err(Errno::INVAL));
     rename(RenameFlags::empty()).unwrap();
     assert!(!a.exists());
@@ -63,12 +69,16 @@ fn names_are_any_bytes_up_to_255() {
     for name in [&b"\xff\xfe\n \t"[..], &[b'x'; 255], b"-", b"..."] {
         let path = client.at("").join(OsStr::from_bytes(name));
         fs::write(&path, "here").unwrap();
-        let listed: Vec<_> = fs::read_dir(client.at("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let listed: Vec<_> =
+            fs::read_dir(client.at("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(listed, [OsStr::from_bytes(name)]);
         fs::remove_file(&path).unwrap();
     }
     let too_long = client.at(&"x".repeat(256));
-    assert_eq!(fs::write(too_long, "").unwrap_err().raw_os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
+    assert_eq!(
+        fs::write(too_long, "").unwrap_err().raw_os_error(),
+        Some(Errno::NAMETOOLONG.raw_os_error())
+    );
 }
 
 #[test]
@@ -94,7 +104,9 @@ fn a_file_without_a_name_is_gone_with_its_last_descriptor() {
     use std::io::{Read, Seek, Write};
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
-    let unnamed = rustix::fs::open(client.at(""), OFlags::RDWR | OFlags::TMPFILE, Mode::from_raw_mode(0o600)).unwrap();
+    let unnamed =
+        rustix::fs::open(client.at(""), OFlags::RDWR | OFlags::TMPFILE, Mode::from_raw_mode(0o600))
+            .unwrap();
     let mut unnamed = File::from(unnamed);
     unnamed.write_all(b"nobody sees this").unwrap();
     unnamed.rewind().unwrap();

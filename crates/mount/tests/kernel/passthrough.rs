@@ -14,7 +14,9 @@ use crate::standing::Standing;
 const MIB: usize = 1 << 20;
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 33) as u8).collect()
+    (0..length as u64)
+        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 33) as u8)
+        .collect()
 }
 
 /// A file of these bytes, made through one mount and closed.
@@ -24,8 +26,8 @@ fn made(client: &Client, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// The same, and its maker's handle is released: the kernel does not wait for that when a file is closed, and until then
-/// the file has the mode of its maker.
+/// The same, and its maker's handle is released: the kernel does not wait for that when a file is
+/// closed, and until then the file has the mode of its maker.
 fn released(client: &Client, name: &str, bytes: &[u8]) -> PathBuf {
     let path = made(client, name, bytes);
     release(&path, || client.passed());
@@ -66,7 +68,11 @@ fn body(cell: &Cell) -> PathBuf {
     let mut found = Vec::new();
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
-            if entry.file_type().unwrap().is_dir() { dirs.push(entry.path()) } else { found.push(entry.path()) }
+            if entry.file_type().unwrap().is_dir() {
+                dirs.push(entry.path());
+            } else {
+                found.push(entry.path());
+            }
         }
     }
     assert_eq!(found.len(), 1, "{found:?}");
@@ -96,7 +102,8 @@ fn a_known_body_is_read_by_the_kernel_and_a_writer_joins() {
 fn short_files_and_strange_ones_stay_in_the_kernels_own_pages() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
-    // For reading too: not in a blank body, which the kernel has, and which has no sums for a while.
+    // For reading too: not in a blank body, which the kernel has, and which has no sums for a
+    // while.
     let make = |name: &str, bytes: &[u8]| {
         let path = client.at(name);
         let both = File::options().read(true).write(true).create(true).truncate(true).open(&path);
@@ -234,7 +241,10 @@ fn each_store_into_a_map_is_seen_elsewhere_though_its_page_is_dirty_already() {
             map.write(1_500_000, &[byte]);
             eventually("it is seen", || {
                 let mut found = [0];
-                File::open(far.at(name.to_str().unwrap())).unwrap().read_exact_at(&mut found, 1_500_000).unwrap();
+                File::open(far.at(name.to_str().unwrap()))
+                    .unwrap()
+                    .read_exact_at(&mut found, 1_500_000)
+                    .unwrap();
                 found[0] == byte
             });
         }
@@ -288,7 +298,11 @@ fn past_the_page_cache_and_removed_while_open() {
     let (client, other) = (cell.mount(), cell.mount());
     let mut bytes = pattern(2 * MIB, 10);
     let path = released(&client, "file", &bytes);
-    let direct = File::options().read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path);
+    let direct = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::DIRECT.bits() as i32)
+        .open(&path);
     let plain = writable(&path);
     assert_eq!(client.passed(), 1);
     fs::remove_file(other.at("file")).unwrap();
@@ -303,7 +317,8 @@ fn past_the_page_cache_and_removed_while_open() {
         cell.partition().sweep(10).unwrap();
         !fs::read_dir(cell.bodies()).unwrap().any(|volume| {
             let dirs = fs::read_dir(volume.unwrap().path()).unwrap();
-            dirs.map(|dir| dir.unwrap().path()).any(|dir| fs::read_dir(dir).unwrap().next().is_some())
+            dirs.map(|dir| dir.unwrap().path())
+                .any(|dir| fs::read_dir(dir).unwrap().next().is_some())
         })
     });
 }
@@ -361,7 +376,11 @@ fn modes_do_not_meet_whatever_opens_and_closes() {
         for write in [false, true, false, true] {
             scope.spawn(move || {
                 for _ in 0..300 {
-                    let file = File::options().read(true).write(write).open(path).expect("no mode conflict");
+                    let file = File::options()
+                        .read(true)
+                        .write(write)
+                        .open(path)
+                        .expect("no mode conflict");
                     let mut byte = [0; 100];
                     assert_eq!(file.read_at(&mut byte, 500).expect("read"), 100);
                     if write {

@@ -1,4 +1,5 @@
-//! Access lists, as the kernel enforces them: several users of one mount, compared with an obvious evaluation.
+//! Access lists, as the kernel enforces them: several users of one mount, compared with an obvious
+//! evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use types::{AuthLevel, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, PrincipalId, StatusChange};
+use types::{
+    AuthLevel, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, PrincipalId, StatusChange,
+};
 use vice::Principals;
 
 use crate::cell::Cell;
@@ -126,7 +129,10 @@ fn letters(dir: &Thing, uid: u32, book: &Book) -> BTreeSet<char> {
     }
     let [given, denied] = dir.list.as_ref().unwrap();
     let of = |list: &BTreeMap<PrincipalId, String>| -> BTreeSet<char> {
-        list.iter().filter(|(who, _)| is.contains(who)).flat_map(|(_, letters)| letters.chars()).collect()
+        list.iter()
+            .filter(|(who, _)| is.contains(who))
+            .flat_map(|(_, letters)| letters.chars())
+            .collect()
     };
     let mut has: BTreeSet<char> = of(given).difference(&of(denied)).copied().collect();
     if dir.owner == uid {
@@ -204,14 +210,23 @@ impl Scene {
         let make = |dir: Fid, at: &str, kind: NewKind, owner: u32, mode: u16| {
             let name = Name::new(at.as_bytes()).unwrap();
             let call = Call::Make { dir, name, kind, mode, how: CreateHow::Guarded };
-            let types::Answer::Made { status, .. } = session.call(&Caller::ROOT, call, None).unwrap().answer else {
+            let types::Answer::Made { status, .. } =
+                session.call(&Caller::ROOT, call, None).unwrap().answer
+            else {
                 panic!("not made")
             };
-            let change = StatusChange { uid: Some(owner), gid: Some(owner), ..StatusChange::default() };
+            let change =
+                StatusChange { uid: Some(owner), gid: Some(owner), ..StatusChange::default() };
             session.call(&Caller::ROOT, Call::SetStatus { fid: status.fid, change }, None).unwrap();
             status.fid
         };
-        let thing = |fid, owner, mode, dir: bool| Thing { fid, owner, mode, dir, list: dir.then(Default::default) };
+        let thing = |fid, owner, mode, dir: bool| Thing {
+            fid,
+            owner,
+            mode,
+            dir,
+            list: dir.then(Default::default),
+        };
         let root = cell.root("root");
         let a = make(root, "a", NewKind::Directory, 1001, 0o755);
         let b = make(a, "b", NewKind::Directory, 1002, 0o700);
@@ -236,8 +251,13 @@ impl Scene {
                 let reaches = above(path) != "a/b" || owns(&self.tree["a/b"]);
                 let reads = reaches && thing.mode & if owns(thing) { 0o400 } else { 0o004 } != 0;
                 let at = mount(path);
-                let done = user.does(move || (attempt(Deed::MayRead, &at), attempt(Deed::Read, &at)));
-                assert_eq!((done.0.is_ok(), done.1.is_ok()), (reads, reads), "{when}: {path:?} by {uid}: {done:?}");
+                let done =
+                    user.does(move || (attempt(Deed::MayRead, &at), attempt(Deed::Read, &at)));
+                assert_eq!(
+                    (done.0.is_ok(), done.1.is_ok()),
+                    (reads, reads),
+                    "{when}: {path:?} by {uid}: {done:?}"
+                );
             }
         }
     }
@@ -260,7 +280,8 @@ impl Scene {
         }
         let thing = self.tree.get_mut(path).unwrap();
         thing.list = Some(list);
-        let call = Call::SetAcl { fid: thing.fid, list: Some(acl.encode().into()), instead_of: None };
+        let call =
+            Call::SetAcl { fid: thing.fid, list: Some(acl.encode().into()), instead_of: None };
         self.session.call(&Caller::ROOT, call, None).unwrap();
     }
 
@@ -272,7 +293,15 @@ impl Scene {
 
     /// Every user tries everything with every path.
     fn check(&self, mount: &dyn Fn(&str) -> PathBuf, when: &str) {
-        let deeds = [Deed::Stat, Deed::Read, Deed::Write, Deed::List, Deed::MayRead, Deed::MayWrite, Deed::MayExecute];
+        let deeds = [
+            Deed::Stat,
+            Deed::Read,
+            Deed::Write,
+            Deed::List,
+            Deed::MayRead,
+            Deed::MayWrite,
+            Deed::MayExecute,
+        ];
         for (uid, user) in &self.users {
             for (path, thing) in &self.tree {
                 let more = thing.dir.then_some(Deed::Make);
@@ -283,11 +312,19 @@ impl Scene {
                         std::fs::remove_file(mount(path).join("new")).unwrap();
                     }
                     let wanted = expected(&self.tree, path, *uid, deed, &self.book);
-                    assert_eq!(done.is_ok(), wanted, "{when}: {deed:?} {path:?} by {uid}: {done:?}, {:?}", self.tree);
+                    assert_eq!(
+                        done.is_ok(),
+                        wanted,
+                        "{when}: {deed:?} {path:?} by {uid}: {done:?}, {:?}",
+                        self.tree
+                    );
                     if let Err(error) = done {
                         let is_directory = thing.dir;
                         let known = [Errno::ACCESS, Errno::ISDIR, Errno::NOTDIR];
-                        assert!(known.contains(&error), "{when}: {deed:?} {path:?} {is_directory} by {uid}: {error}");
+                        assert!(
+                            known.contains(&error),
+                            "{when}: {deed:?} {path:?} {is_directory} by {uid}: {error}"
+                        );
                     }
                 }
             }
@@ -302,8 +339,12 @@ fn some_list() -> impl Strategy<Value = List> {
         1 => Just(PrincipalId::PROVED),
         1 => Just(PrincipalId::ANYBODY),
     ];
-    let letters = prop::sample::select(vec!["l", "rl", "rlidwka", "rlidwk", "i", "li", "w", "rw", "ld", "r", "a"]);
-    let list = move |most| prop::collection::btree_map(who.clone(), letters.clone().prop_map(str::to_owned), 0..most);
+    let letters = prop::sample::select(vec![
+        "l", "rl", "rlidwka", "rlidwk", "i", "li", "w", "rw", "ld", "r", "a",
+    ]);
+    let list = move |most| {
+        prop::collection::btree_map(who.clone(), letters.clone().prop_map(str::to_owned), 0..most)
+    };
     (list(5), list(2)).prop_map(|(given, denied)| [given, denied])
 }
 
@@ -311,10 +352,14 @@ fn some_list() -> impl Strategy<Value = List> {
 fn users_of_one_mount_may_do_what_lists_say() {
     let Some(cell) = Cell::start() else { return };
     let mut scene = Scene::new(&cell);
-    let list =
-        |given: &[(PrincipalId, &str)]| given.iter().map(|(who, letters)| (*who, (*letters).to_owned())).collect();
+    let list = |given: &[(PrincipalId, &str)]| {
+        given.iter().map(|(who, letters)| (*who, (*letters).to_owned())).collect()
+    };
     scene.set("", [list(&[(PrincipalId::ANYBODY, "rl")]), list(&[])]);
-    scene.set("a", [list(&[(PrincipalId(1), "rlidwka"), (GROUPS[0], "rl")]), list(&[(PrincipalId(3), "r")])]);
+    scene.set(
+        "a",
+        [list(&[(PrincipalId(1), "rlidwka"), (GROUPS[0], "rl")]), list(&[(PrincipalId(3), "r")])],
+    );
     let mount = cell.mount();
     let at = |path: &str| mount.at(path);
     scene.check(&at, "at first");
@@ -345,7 +390,9 @@ fn lists_that_begin_and_end_under_a_mount_decide_there_at_once() {
         scene.check_bits(&at, &format!("bits, round {round}"));
         scene.begin_lists();
         scene.check(&at, &format!("lists for nobody, round {round}"));
-        let list = |entries: &[(PrincipalId, &str)]| entries.iter().map(|(who, what)| (*who, (*what).into())).collect();
+        let list = |entries: &[(PrincipalId, &str)]| {
+            entries.iter().map(|(who, what)| (*who, (*what).into())).collect()
+        };
         scene.set("", [list(&[(PrincipalId::ANYBODY, "rl")]), list(&[])]);
         scene.set("a", [list(&[(PrincipalId(3), "rlidwk")]), list(&[])]);
         scene.check(&at, &format!("lists, round {round}"));
@@ -362,7 +409,9 @@ fn a_shared_mount_begins_at_an_inode_whose_list_the_kernel_keeps() {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let top = mount.at("");
     let top = top.to_str().unwrap().trim_end_matches('/');
-    if let Some(line) = table.lines().rfind(|line| !crate::FLAT && line.contains(&format!(" {top} "))) {
+    if let Some(line) =
+        table.lines().rfind(|line| !crate::FLAT && line.contains(&format!(" {top} ")))
+    {
         assert_eq!(line.split(' ').nth(3), Some("/tree"), "{line}");
     }
     std::fs::create_dir(mount.at("dir")).unwrap();

@@ -59,7 +59,13 @@ fn mount_points_lead_to_volumes_on_other_servers() {
     for volume in ["one", "two"] {
         let flags = rustix::fs::XattrFlags::empty();
         let target = format!("#{volume}");
-        rustix::fs::setxattr(client.at(""), format!("rialto.mount:{volume}"), target.as_bytes(), flags).unwrap();
+        rustix::fs::setxattr(
+            client.at(""),
+            format!("rialto.mount:{volume}"),
+            target.as_bytes(),
+            flags,
+        )
+        .unwrap();
         eventually("it is seen", || client.at(volume).exists());
         fs::write(client.at(volume).join("file"), volume).unwrap();
     }
@@ -89,7 +95,12 @@ fn a_site_that_cannot_read_what_it_has_is_left_for_another() {
     assert_eq!(reader.server_of(&released), Some(fleet.hosts[2].id()));
     // Where nobody can, the error is told.
     fleet.hosts[2].spoil_bodies();
-    reader.volumes.venus(released.id).unwrap().refresh_volume(&RequestContext::of(&Caller::ROOT), released.id).unwrap();
+    reader
+        .volumes
+        .venus(released.id)
+        .unwrap()
+        .refresh_volume(&RequestContext::of(&Caller::ROOT), released.id)
+        .unwrap();
     let error = read(reader.at("file-0")).unwrap_err();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::BADMSG));
     assert_eq!(fs::read_dir(reader.at("")).unwrap().count(), FILES, "and the rest goes on");
@@ -167,8 +178,13 @@ fn a_volume_that_is_nowhere_any_more_says_so() {
     let _ = client.mount.unmount();
 }
 
-/// Reads everything over and over until `stop`; how many files were read, the longest pause, and the errors.
-fn keep_reading(client: &Traveller, stop: &AtomicBool, count: &AtomicU64) -> (Duration, Vec<String>) {
+/// Reads everything over and over until `stop`; how many files were read, the longest pause, and
+/// the errors.
+fn keep_reading(
+    client: &Traveller,
+    stop: &AtomicBool,
+    count: &AtomicU64,
+) -> (Duration, Vec<String>) {
     let (mut longest, mut errors) = (Duration::ZERO, Vec::new());
     while !stop.load(Ordering::Acquire) {
         for number in 0..FILES {
@@ -193,7 +209,10 @@ fn dies_under_a_reader(home: usize, dies: usize, stays: usize) {
     let client = fleet.mount(home, "data.readonly", &[dies, stays]);
     let ids = fleet.hosts.iter().map(|host| host.id()).collect::<Vec<_>>();
     assert_eq!(client.server_of(&released), Some(ids[dies]));
-    assert_eq!(fs::write(client.at("new"), "").unwrap_err().raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    assert_eq!(
+        fs::write(client.at("new"), "").unwrap_err().raw_os_error(),
+        Some(Errno::ROFS.raw_os_error())
+    );
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| keep_reading(&client, &stop, &count));
@@ -237,7 +256,9 @@ fn a_site_that_lags_is_never_read() {
     // Only the first site gets this release.
     let new = fleet.release(1, &volume);
     assert!(new.epoch > old.epoch && new.id == old.id);
-    eventually("the release is seen", || read(client.at("file-1")).unwrap() == content(1, "second"));
+    eventually("the release is seen", || {
+        read(client.at("file-1")).unwrap() == content(1, "second")
+    });
     fleet.hosts[1].crash();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(client.at("file-2")).unwrap());
@@ -265,7 +286,9 @@ fn who_reads_at_a_site_that_missed_a_release_goes_elsewhere() {
     writer.end();
     fleet.release(1, &volume);
     client.volumes.cell().look_around();
-    eventually("the release is seen", || read(client.at("file-1")).unwrap() == content(1, "second"));
+    eventually("the release is seen", || {
+        read(client.at("file-1")).unwrap() == content(1, "second")
+    });
     assert_eq!(client.server_of(&released), Some(ids[1]));
     client.end();
 }
@@ -301,7 +324,10 @@ fn a_mount_tells_of_servers_and_sites_and_is_told_which_to_ask_first() {
             .map(|known| (known["server"].as_str().unwrap().to_owned(), known["up"].as_bool()))
             .collect::<Vec<_>>()
     };
-    assert_eq!(order("rialto.servers")[..2], [(ids[1].clone(), Some(true)), (ids[2].clone(), Some(true))]);
+    assert_eq!(
+        order("rialto.servers")[..2],
+        [(ids[1].clone(), Some(true)), (ids[2].clone(), Some(true))]
+    );
     say(&client, &format!("rialto.do:rank:{}:0", ids[2]));
     say(&client, &format!("rialto.do:rank:{}:9", ids[1]));
     assert_eq!(order("rialto.servers")[0].0, ids[2]);
@@ -335,7 +361,11 @@ fn locks_in_a_released_volume_are_this_machines_own() {
         let _ = read(client.at("file-2"));
         client.server_of(&released) == Some(other)
     });
-    assert_eq!(flock(&second, How::NonBlockingLockShared), Err(Errno::WOULDBLOCK), "it is held still");
+    assert_eq!(
+        flock(&second, How::NonBlockingLockShared),
+        Err(Errno::WOULDBLOCK),
+        "it is held still"
+    );
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| flock(&second, How::LockShared));
         std::thread::sleep(Duration::from_millis(100));
@@ -390,7 +420,9 @@ fn comes_back_elsewhere(home: usize) {
     let refused = lock(rustix::fs::FlockOperation::NonBlockingLockExclusive);
     assert_eq!(refused, Err(Errno::WOULDBLOCK), "the lock stayed");
     drop(writing);
-    eventually("the lock ends", || lock(rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok());
+    eventually("the lock ends", || {
+        lock(rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+    });
     fs::write(client.at("new"), "new").unwrap();
     assert_eq!(fs::read(other.at("new")).unwrap(), b"new");
     drop((reading, gone, theirs));

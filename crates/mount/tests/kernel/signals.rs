@@ -10,7 +10,8 @@ fn a_handler_that_has_to_run_fails_no_call() {
     let Some(cell) = Cell::start() else { return };
     let (here, there) = (cell.mount(), cell.mount());
     std::fs::create_dir(there.at("dir")).unwrap();
-    (0..2000).for_each(|i| drop(std::fs::File::create(there.at("dir").join(i.to_string())).unwrap()));
+    (0..2000)
+        .for_each(|i| drop(std::fs::File::create(there.at("dir").join(i.to_string())).unwrap()));
     let mut helper = Helper::start("work through signals", &here.at("dir"));
     assert_eq!(helper.says(), "works");
     let process = Pid::from_child(&helper.child);

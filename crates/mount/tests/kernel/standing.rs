@@ -1,4 +1,5 @@
-//! A server of its own that a test can end and start again, and mounts that reach it through its socket.
+//! A server of its own that a test can end and start again, and mounts that reach it through its
+//! socket.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,8 +29,16 @@ impl Standing {
         Cell::start()?;
         let dir = tempfile::tempdir().unwrap();
         let partition = dir.path().join("vicepa");
-        let made = Partition::create(&partition, &PartitionConfig::default(), OpenOptions::default()).unwrap();
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+        let made =
+            Partition::create(&partition, &PartitionConfig::default(), OpenOptions::default())
+                .unwrap();
+        let root = NewRoot {
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            now: Timestamp::new(1, 0),
+            quota: VolumeQuota::default(),
+        };
         made.create_volume(&volume(), &root).unwrap();
         drop(made);
         let mut config = ServerConfig::new(&partition);
@@ -58,9 +67,17 @@ impl Standing {
         let at = self.dir.path().join(name);
         fs::create_dir(&at).unwrap();
         let socket = self.config.unix_socket.clone().unwrap();
-        let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), ClientIdentity::fleeting())).unwrap();
+        let session = Session::connect(SessionConfig::new(
+            Endpoint::Unix(socket),
+            ClientIdentity::fleeting(),
+        ))
+        .unwrap();
         let volumes = Volumes::of(Arc::new(session), VenusConfig::default());
-        let config = MountConfig { transport: TRANSPORT, flat: FLAT, ..MountConfig::new(&at, volume(), "rialto:test") };
+        let config = MountConfig {
+            transport: TRANSPORT,
+            flat: FLAT,
+            ..MountConfig::new(&at, volume(), "rialto:test")
+        };
         Away { mount: Mount::start(config, &volumes).unwrap(), volumes }
     }
 }

@@ -27,11 +27,17 @@ fn names_with_sys_mean_the_first_of_the_list_that_is_there_at_every_look() {
     cell.point("root", "work", "%work");
     let (client, other) = (cell.mount(), cell.mount());
     order(&client.at(""), "one two");
-    assert_eq!([list(&client.at("")), list(&client.at("work"))], ["one two", "one two"], "of the whole mount");
+    assert_eq!(
+        [list(&client.at("")), list(&client.at("work"))],
+        ["one two", "one two"],
+        "of the whole mount"
+    );
     assert_ne!(list(&other.at("")), "one two", "and of no other");
     for dir in ["", "work/"] {
-        let (at, there) =
-            (|name: &str| client.at(&format!("{dir}{name}")), |name: &str| other.at(&format!("{dir}{name}")));
+        let (at, there) = (
+            |name: &str| client.at(&format!("{dir}{name}")),
+            |name: &str| other.at(&format!("{dir}{name}")),
+        );
         let (sys, end) = (at("@sys/bin/tool"), at("lib.@sys"));
         for absent in [&sys, &end, &at("@sys")] {
             assert_eq!(read(absent), Err(ErrorKind::NotFound));
@@ -41,13 +47,23 @@ fn names_with_sys_mean_the_first_of_the_list_that_is_there_at_every_look() {
         fs::write(at("two/bin/tool"), "two").unwrap();
         fs::write(at("lib.two"), "two").unwrap();
         std::os::unix::fs::symlink("@sys/bin/tool", at("tool")).unwrap();
-        assert_eq!([read(&sys), read(&at("tool")), read(&end)], [Ok("two".into()), Ok("two".into()), Ok("two".into())]);
+        assert_eq!(
+            [read(&sys), read(&at("tool")), read(&end)],
+            [Ok("two".into()), Ok("two".into()), Ok("two".into())]
+        );
         // Another client adds what comes before.
         fs::create_dir_all(there("one/bin")).unwrap();
         fs::write(there("one/bin/tool"), "one").unwrap();
         fs::write(there("lib.one"), "one").unwrap();
-        assert_eq!([read(&sys), read(&at("tool")), read(&end)], [Ok("one".into()), Ok("one".into()), Ok("one".into())]);
-        assert_eq!(read(&at("two/bin/tool")), Ok("two".into()), "under its own name it is what it was");
+        assert_eq!(
+            [read(&sys), read(&at("tool")), read(&end)],
+            [Ok("one".into()), Ok("one".into()), Ok("one".into())]
+        );
+        assert_eq!(
+            read(&at("two/bin/tool")),
+            Ok("two".into()),
+            "under its own name it is what it was"
+        );
         fs::remove_file(there("lib.one")).unwrap();
         assert_eq!(read(&end), Ok("two".into()));
         // Another list.

@@ -1,4 +1,5 @@
-//! What the way that requests come by must bear: many at once, large ones, blocked ones, and the end in the middle of it.
+//! What the way that requests come by must bear: many at once, large ones, blocked ones, and the
+//! end in the middle of it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -41,7 +42,12 @@ impl Gated {
 }
 
 impl Remote for Gated {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.pass();
         self.session.call(caller, call, cancel)
     }
@@ -64,8 +70,12 @@ impl Remote for Gated {
 fn blocked_requests_are_all_seen_through_by_few_threads() {
     let Some(cell) = Cell::start() else { return };
     let session = cell.session();
-    let gate =
-        Arc::new(Gated { session, shut: Mutex::new(false), opened: Condvar::new(), waiting: AtomicUsize::new(0) });
+    let gate = Arc::new(Gated {
+        session,
+        shut: Mutex::new(false),
+        opened: Condvar::new(),
+        waiting: AtomicUsize::new(0),
+    });
     let few = WorkersConfig { receiving: 2, threads_max: 3, backlog_max: 4, waiters_max: 2 };
     let client = cell.mount_with(Arc::clone(&gate) as _, few);
     gate.set(true);
@@ -118,18 +128,25 @@ fn whole_megabytes_past_the_page_cache() {
     let client = cell.mount();
     const BYTES: usize = 1 << 20;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
-    let file = File::from(rustix::fs::open(client.at("file"), flags, Mode::from_raw_mode(0o644)).unwrap());
+    let file =
+        File::from(rustix::fs::open(client.at("file"), flags, Mode::from_raw_mode(0o644)).unwrap());
     let mut memory = vec![0u8; 2 * BYTES];
     let start = memory.as_ptr().align_offset(4096);
     let buffer = &mut memory[start..start + BYTES];
     for seed in 0..8u64 {
-        buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u64 * 31 / 7 + seed) as u8);
+        buffer
+            .iter_mut()
+            .enumerate()
+            .for_each(|(at, byte)| *byte = (at as u64 * 31 / 7 + seed) as u8);
         file.write_all_at(buffer, seed * BYTES as u64).unwrap();
     }
     file.sync_all().unwrap();
     for seed in 0..8u64 {
         file.read_exact_at(buffer, seed * BYTES as u64).unwrap();
-        assert!(buffer.iter().enumerate().all(|(at, byte)| *byte == (at as u64 * 31 / 7 + seed) as u8), "{seed}");
+        assert!(
+            buffer.iter().enumerate().all(|(at, byte)| *byte == (at as u64 * 31 / 7 + seed) as u8),
+            "{seed}"
+        );
     }
 }
 
@@ -178,11 +195,15 @@ fn a_forced_unmount_ends_what_is_under_way() {
             .collect();
         eventually("all ask", || asking.load(Ordering::SeqCst) == 3);
         thread::sleep(std::time::Duration::from_millis(50));
-        let unmounted = rustix::mount::unmount(client.at(""), UnmountFlags::FORCE | UnmountFlags::DETACH);
+        let unmounted =
+            rustix::mount::unmount(client.at(""), UnmountFlags::FORCE | UnmountFlags::DETACH);
         unmounted.unwrap();
         for waiter in waiters {
             let ended = waiter.join().unwrap();
-            assert!(matches!(ended, Err(Errno::CONNABORTED | Errno::NOTCONN | Errno::INTR)), "{ended:?}");
+            assert!(
+                matches!(ended, Err(Errno::CONNABORTED | Errno::NOTCONN | Errno::INTR)),
+                "{ended:?}"
+            );
         }
     });
     drop(first);

@@ -28,7 +28,12 @@ fn make(cell: &Cell, dir: Fid, at: &str, kind: NewKind) -> Fid {
 }
 
 fn fid(cell: &Cell, dir: Fid, at: &str) -> Fid {
-    match cell.session().call(&Caller::ROOT, Call::Lookup { dir, name: name(at) }, None).unwrap().answer {
+    match cell
+        .session()
+        .call(&Caller::ROOT, Call::Lookup { dir, name: name(at) }, None)
+        .unwrap()
+        .answer
+    {
         types::Answer::Entry { status, .. } => status.fid,
         other => panic!("{other:?}"),
     }
@@ -66,8 +71,10 @@ fn administer(cell: &Cell, call: VolumeCall) {
 fn snapshots_are_below_a_name_that_no_listing_has() {
     let Some((cell, client)) = tree() else { return };
     let names = |at: &str| {
-        let mut names: Vec<String> =
-            fs::read_dir(client.at(at)).unwrap().map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(client.at(at))
+            .unwrap()
+            .map(|one| one.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     };
@@ -76,7 +83,10 @@ fn snapshots_are_below_a_name_that_no_listing_has() {
     let of = root(&cell, "work").volume;
     for label in ["monday", "tuesday"] {
         let name = name(&format!("work.snapshot.{label}"));
-        administer(&cell, VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: false });
+        administer(
+            &cell,
+            VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: false },
+        );
         fs::write(client.at("vol/file"), label).unwrap();
     }
     assert_eq!(names("vol/.snapshots"), ["monday", "tuesday"]);
@@ -88,13 +98,22 @@ fn snapshots_are_below_a_name_that_no_listing_has() {
     }
     assert_eq!(fs::read_to_string(client.at("vol/file")).unwrap(), "tuesday");
     assert!(fs::symlink_metadata(client.at("vol/.snapshots/wednesday")).is_err());
-    assert!(fs::symlink_metadata(client.at("vol/.snapshots/monday/.snapshots")).is_err(), "a snapshot has none");
-    for refused in [fs::create_dir(client.at("vol/.snapshots/new")), fs::write(client.at("vol/.snapshots/new"), "x")] {
+    assert!(
+        fs::symlink_metadata(client.at("vol/.snapshots/monday/.snapshots")).is_err(),
+        "a snapshot has none"
+    );
+    for refused in [
+        fs::create_dir(client.at("vol/.snapshots/new")),
+        fs::write(client.at("vol/.snapshots/new"), "x"),
+    ] {
         assert_eq!(errno(&refused.unwrap_err()), Some(Errno::ROFS));
     }
     administer(&cell, VolumeCall::Remove { id: root(&cell, "work.snapshot.monday").volume });
     assert_eq!(names("vol/.snapshots"), ["tuesday"]);
-    assert_eq!(fs::create_dir(client.at(".snapshots")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(
+        fs::create_dir(client.at(".snapshots")).unwrap_err().kind(),
+        ErrorKind::AlreadyExists
+    );
     // What is called so at the server comes first.
     make(&cell, root(&cell, "root"), ".snapshots", NewKind::File);
     assert!(fs::metadata(client.at(".snapshots")).unwrap().is_file());
@@ -103,17 +122,24 @@ fn snapshots_are_below_a_name_that_no_listing_has() {
 #[test]
 fn a_volume_is_a_file_system_of_its_own() {
     let Some((_cell, client)) = tree() else { return };
-    let (top, vol, deep) = (device(&client.at("")), device(&client.at("vol")), device(&client.at("vol/deep")));
+    let (top, vol, deep) =
+        (device(&client.at("")), device(&client.at("vol")), device(&client.at("vol/deep")));
     if crate::FLAT {
         assert!(top == vol && vol == deep, "{top} {vol} {deep}");
         let number = |at: &str| fs::metadata(client.at(at)).unwrap().ino();
-        assert!(number("") != number("vol") && number("vol") != number("vol/deep"), "roots have numbers of their own");
+        assert!(
+            number("") != number("vol") && number("vol") != number("vol/deep"),
+            "roots have numbers of their own"
+        );
     } else {
         assert!(top != vol && vol != deep && top != deep, "{top} {vol} {deep}");
     }
     fs::write(client.at("vol/deep/file"), "text").unwrap();
     assert_eq!(fs::read_to_string(client.at("vol/deep/file")).unwrap(), "text");
-    assert_eq!(fs::canonicalize(client.at("vol/deep/../deep/file")).unwrap(), client.at("vol/deep/file"));
+    assert_eq!(
+        fs::canonicalize(client.at("vol/deep/../deep/file")).unwrap(),
+        client.at("vol/deep/file")
+    );
     fs::write(client.at("other"), "").unwrap();
     let across = fs::rename(client.at("other"), client.at("vol/other")).unwrap_err();
     assert_eq!(errno(&across), Some(Errno::XDEV));
@@ -126,13 +152,19 @@ fn tools_respect_its_edge() {
     let Some((cell, filled)) = tree() else { return };
     fs::create_dir(filled.at("tree")).unwrap();
     fs::write(filled.at("tree/here"), "1").unwrap();
-    make(&cell, fid(&cell, root(&cell, "root"), "tree"), "edge", NewKind::MountPoint("#deep".into()));
+    make(
+        &cell,
+        fid(&cell, root(&cell, "root"), "tree"),
+        "edge",
+        NewKind::MountPoint("#deep".into()),
+    );
     fs::write(filled.at("tree/edge/kept"), "3").unwrap();
     fs::write(filled.at("vol/inside"), "2").unwrap();
     // Nothing is mounted below this one yet.
     let client = cell.mount();
     let sh = |script: &str| {
-        let output = Command::new("sh").args(["-c", script]).current_dir(client.at("")).output().unwrap();
+        let output =
+            Command::new("sh").args(["-c", script]).current_dir(client.at("")).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -147,9 +179,17 @@ fn tools_respect_its_edge() {
         "./\n./tree/\n./tree/edge/\n./tree/here\n./vol/\n"
     );
     assert_eq!(sh("du -xa . | cut -f2 | sort"), ".\n./tree\n./tree/here\n");
-    let rm = Command::new("rm").args(["-rf", "--one-file-system"]).arg(client.at("tree")).output().unwrap();
+    let rm = Command::new("rm")
+        .args(["-rf", "--one-file-system"])
+        .arg(client.at("tree"))
+        .output()
+        .unwrap();
     assert!(!rm.status.success());
-    assert_eq!(fs::read_to_string(client.at("tree/edge/kept")).unwrap(), "3", "the volume keeps what it has");
+    assert_eq!(
+        fs::read_to_string(client.at("tree/edge/kept")).unwrap(),
+        "3",
+        "the volume keeps what it has"
+    );
     assert!(!client.at("tree/here").exists());
 }
 
@@ -163,7 +203,8 @@ fn nothing_takes_a_mount_point_away_by_accident() {
         for refused in [
             fs::remove_dir(client.at("vol")),
             fs::rename(client.at("vol"), client.at("elsewhere")),
-            fs::create_dir(client.at("empty")).and_then(|()| fs::rename(client.at("empty"), client.at("vol"))),
+            fs::create_dir(client.at("empty"))
+                .and_then(|()| fs::rename(client.at("empty"), client.at("vol"))),
         ] {
             let error = refused.unwrap_err();
             assert_eq!(errno(&error), Some(Errno::BUSY), "{error}");
@@ -180,7 +221,8 @@ fn what_leads_nowhere_is_listed_and_says_so() {
     point(&cell, "root", "nothing", "#nothing");
     point(&cell, "root", "foreign", "#elsewhere.org:work");
     point(&cell, "work", "loop", "#root");
-    let mut names: Vec<_> = fs::read_dir(client.at("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut names: Vec<_> =
+        fs::read_dir(client.at("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["foreign", "nothing", "vol"]);
     for at in ["nothing", "foreign"] {
@@ -198,7 +240,9 @@ fn a_mount_point_that_is_removed_elsewhere_is_gone_here() {
     fs::write(client.at("vol/file"), "").unwrap();
     let dir = root(&cell, "root");
     let what = types::RemoveWhat::MountPoint;
-    cell.session().call(&Caller::ROOT, Call::Remove { dir, name: name("vol"), what, hold: false }, None).unwrap();
+    cell.session()
+        .call(&Caller::ROOT, Call::Remove { dir, name: name("vol"), what, hold: false }, None)
+        .unwrap();
     assert_eq!(fs::metadata(client.at("vol")).unwrap_err().kind(), ErrorKind::NotFound);
     point(&cell, "root", "vol", "#deep");
     assert_eq!(fs::read_dir(client.at("vol")).unwrap().count(), 0, "another volume");
@@ -216,12 +260,20 @@ fn who_works_in_a_volume_stays_there_while_others_change_what_is_above() {
         r#"here() {{ for _ in {tries}; do /bin/pwd && return; done; ls -l /proc/$$/cwd >&2; exit 7; }}
         cd "$0/vol/deep" && while test ! -e ../../end; do here >/dev/null; test -e file || exit 8; done; here"#
     );
-    let child = shell.args(["-c", &script]).arg(client.at("")).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let child = shell
+        .args(["-c", &script])
+        .arg(client.at(""))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     let inside = device(&client.at("vol/deep"));
     for at in 0..2000 {
         fs::create_dir(other.at(&format!("dir-{at}"))).unwrap();
         if at % 10 == 0 {
-            assert_eq!(fs::metadata(client.at(&format!("dir-{at}"))).unwrap().dev(), device(&client.at("")));
+            assert_eq!(
+                fs::metadata(client.at(&format!("dir-{at}"))).unwrap().dev(),
+                device(&client.at(""))
+            );
             assert!(!client.at(&format!("dir-{}", at + 1)).exists());
         }
         if at % 3 == 0 {
@@ -233,7 +285,10 @@ fn who_works_in_a_volume_stays_there_while_others_change_what_is_above() {
     fs::write(other.at("end"), "").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), client.at("vol/deep").to_str().unwrap());
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).trim(),
+        client.at("vol/deep").to_str().unwrap()
+    );
 }
 
 #[test]
@@ -263,7 +318,8 @@ fn the_kernel_reads_large_files_of_each_volume_itself() {
     eventually("each volume's is passed", || {
         // A file that is open through the mount stays so for whoever joins.
         open.clear();
-        open = files.iter().map(|(at, _)| fs::File::open(client.at(at)).unwrap()).collect::<Vec<_>>();
+        open =
+            files.iter().map(|(at, _)| fs::File::open(client.at(at)).unwrap()).collect::<Vec<_>>();
         (client.passed(), client.passed_in(work), client.passed_in(deep)) == (1, 1, 1)
     });
     for ((at, seed), file) in files.iter().zip(&open) {
@@ -324,7 +380,13 @@ fn an_unmount_takes_all_of_them_along() {
 fn a_volume_has_its_own_room() {
     let Some((cell, client)) = tree() else { return };
     let session = cell.session();
-    session.call(&Caller::ROOT, Call::SetQuota { fid: root(&cell, "work"), bytes: 64 << 20, files: 0 }, None).unwrap();
+    session
+        .call(
+            &Caller::ROOT,
+            Call::SetQuota { fid: root(&cell, "work"), bytes: 64 << 20, files: 0 },
+            None,
+        )
+        .unwrap();
     let room = |at: &str| rustix::fs::statvfs(client.at(at)).unwrap();
     assert_eq!(room("vol").f_blocks * room("vol").f_frsize, 64 << 20);
     assert!(room("").f_blocks > room("vol").f_blocks);
@@ -367,15 +429,22 @@ fn a_mount_point_moves_as_itself_and_only_within_its_volume() {
     fs::write(client.at("plain"), "").unwrap();
     let flags = rustix::fs::XattrFlags::empty();
     let moves = |name: &str, to: &str| {
-        rustix::fs::setxattr(client.at(""), format!("rialto.move:{name}"), to.as_bytes(), flags).err()
+        rustix::fs::setxattr(client.at(""), format!("rialto.move:{name}"), to.as_bytes(), flags)
+            .err()
     };
-    let to = |dir: &str, name: &str| format!("{}/{name}", attribute(&client.at(dir), "rialto.fid").unwrap());
+    let to = |dir: &str, name: &str| {
+        format!("{}/{name}", attribute(&client.at(dir), "rialto.fid").unwrap())
+    };
     assert_eq!(moves("vol", &to("vol", "x")), Some(Errno::XDEV));
     assert_eq!(moves("vol", &to("", "dir")), Some(Errno::EXIST));
     assert_eq!(moves("plain", &to("dir", "plain")), Some(Errno::INVAL));
     assert_eq!(moves("absent", &to("dir", "x")), Some(Errno::NOENT));
     let volume = attribute(&client.at(""), "rialto.volume").unwrap();
-    assert_eq!(moves("vol", &format!("{volume}.999.3/x")), Some(Errno::STALE), "nobody came by there");
+    assert_eq!(
+        moves("vol", &format!("{volume}.999.3/x")),
+        Some(Errno::STALE),
+        "nobody came by there"
+    );
     for bad in ["", "x", "1.1/x", "/x"] {
         assert_eq!(moves("vol", bad), Some(Errno::INVAL), "{bad}");
     }
@@ -388,7 +457,8 @@ fn a_mount_point_moves_as_itself_and_only_within_its_volume() {
     for _ in 0..3 {
         for (from, to_dir) in [("dir", ""), ("", "dir")] {
             let order = to(to_dir, "vol");
-            rustix::fs::setxattr(client.at(from), "rialto.move:vol", order.as_bytes(), flags).unwrap();
+            rustix::fs::setxattr(client.at(from), "rialto.move:vol", order.as_bytes(), flags)
+                .unwrap();
             let there = client.at(to_dir).join("vol/deep");
             eventually("it is there", || there.exists());
             assert_eq!(fs::read_to_string(there.join("file")).unwrap(), "deep");
@@ -430,9 +500,18 @@ fn volumes_tell_of_themselves() {
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(client.at("vol"), "rialto.quota", b"67108864 20", flags).unwrap();
     assert_eq!(attribute(&client.at("vol/file"), "rialto.quota").unwrap(), "67108864 20");
-    let status = cell.session().call(&Caller::ROOT, Call::VolumeStatus { fid: root(&cell, "work") }, None).unwrap();
-    assert!(matches!(status.answer, types::Answer::Volume(volume) if volume.quota_files == 20), "{status:?}");
-    assert_eq!(rustix::fs::setxattr(client.at("vol"), "rialto.quota", b"much", flags), Err(Errno::INVAL));
+    let status = cell
+        .session()
+        .call(&Caller::ROOT, Call::VolumeStatus { fid: root(&cell, "work") }, None)
+        .unwrap();
+    assert!(
+        matches!(status.answer, types::Answer::Volume(volume) if volume.quota_files == 20),
+        "{status:?}"
+    );
+    assert_eq!(
+        rustix::fs::setxattr(client.at("vol"), "rialto.quota", b"much", flags),
+        Err(Errno::INVAL)
+    );
     let found = attribute(&client.at(""), "rialto.find:%deep").unwrap();
     assert!(found.contains("\"deep\""), "{found}");
     assert_eq!(attribute(&client.at(""), "rialto.find:#absent"), Err(Errno::NODEV));
@@ -455,23 +534,36 @@ fn what_is_forgotten_is_asked_for_again_and_nothing_is_lost() {
     ] {
         std::io::Write::write_all(&mut &open, order.as_bytes()).unwrap();
         let before = fs::read_to_string(client.at("vol/dir/file")).unwrap();
-        assert_eq!(attribute(&client.at(at), &format!("rialto.do:{order}")), Ok(String::new()), "{order}");
+        assert_eq!(
+            attribute(&client.at(at), &format!("rialto.do:{order}")),
+            Ok(String::new()),
+            "{order}"
+        );
         assert_eq!(fs::read_to_string(client.at("vol/dir/file")).unwrap(), before, "{order}");
         assert!(before.ends_with(order), "{before}");
     }
     let flush = || attribute(&client.at(""), "rialto.do:flushmount:vol");
     let inside = fs::File::open(client.at("vol/dir/file")).unwrap();
-    assert_eq!(flush(), if crate::FLAT { Ok(String::new()) } else { Err(Errno::BUSY) }, "somebody is in it");
+    assert_eq!(
+        flush(),
+        if crate::FLAT { Ok(String::new()) } else { Err(Errno::BUSY) },
+        "somebody is in it"
+    );
     drop(inside);
     eventually("nobody is in it", || flush().is_ok());
     // One mount keeps it for who is in it.
     assert_eq!(client.volumes_below(), if crate::FLAT { 1 } else { 0 });
     std::io::Write::write_all(&mut &open, b"end").unwrap();
-    assert!(fs::read_to_string(client.at("vol/dir/file")).unwrap().ends_with("end"), "who was in it long ago still is");
+    assert!(
+        fs::read_to_string(client.at("vol/dir/file")).unwrap().ends_with("end"),
+        "who was in it long ago still is"
+    );
     assert_eq!(client.volumes_below(), 1);
     drop(open);
     let check = || attribute(&client.at(""), "rialto.do:checkvolumes").unwrap();
-    eventually("nobody is in it", || check().is_empty() && (crate::FLAT || client.volumes_below() == 0));
+    eventually("nobody is in it", || {
+        check().is_empty() && (crate::FLAT || client.volumes_below() == 0)
+    });
     assert_eq!(attribute(&client.at("vol"), "rialto.do:flushmount:dir"), Err(Errno::NODATA));
     assert_eq!(attribute(&client.at("vol"), "rialto.do:nonsense"), Err(Errno::NODATA));
 }

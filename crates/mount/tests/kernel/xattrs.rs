@@ -24,14 +24,18 @@ fn attributes_are_set_listed_and_taken_away() {
     assert_eq!(&value[..length], b"red");
     assert_eq!(getxattr(&seen, "user.colour", &mut [0; 2][..]), Err(Errno::RANGE));
     let length = listxattr(&seen, &mut value).unwrap();
-    let mut names: Vec<_> = value[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<_> =
+        value[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
     names.sort_unstable();
     assert_eq!(names, [&b"user.colour"[..], b"user.empty"]);
     removexattr(&path, "user.colour").unwrap();
     assert_eq!(getxattr(&seen, "user.colour", &mut value), Err(Errno::NODATA));
     assert_eq!(removexattr(&path, "user.colour"), Err(Errno::NODATA));
     assert_eq!(setxattr(&path, "system.other", b"x", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
-    assert_eq!(setxattr(&path, "security.selinux", b"x", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
+    assert_eq!(
+        setxattr(&path, "security.selinux", b"x", XattrFlags::empty()),
+        Err(Errno::OPNOTSUPP)
+    );
 }
 
 #[test]
@@ -57,7 +61,8 @@ fn file_capabilities_outlive_the_writes_before_them_and_no_later_one() {
     let Some(cell) = Cell::start() else { return };
     let (here, there) = (cell.mount(), cell.mount());
     for number in 0..20 {
-        let (path, seen) = (here.at(&format!("file-{number}")), there.at(&format!("file-{number}")));
+        let (path, seen) =
+            (here.at(&format!("file-{number}")), there.at(&format!("file-{number}")));
         let mut file = fs::File::create_new(&path).unwrap();
         file.write_all(b"first").unwrap();
         setxattr(&path, "security.capability", &capability(), XattrFlags::empty()).unwrap();
@@ -68,7 +73,11 @@ fn file_capabilities_outlive_the_writes_before_them_and_no_later_one() {
             drop(file);
             for path in [&path, &seen] {
                 assert_eq!(fs::read(path).unwrap(), b"first second");
-                assert_eq!(getxattr(path, "security.capability", &mut value), Err(Errno::NODATA), "{number}");
+                assert_eq!(
+                    getxattr(path, "security.capability", &mut value),
+                    Err(Errno::NODATA),
+                    "{number}"
+                );
             }
         } else {
             drop(file);

@@ -53,12 +53,18 @@ impl FromStr for ForwardTo {
         if text.starts_with('/') {
             return Ok(ForwardTo::Unix(text.into()));
         }
-        let address = text.strip_prefix("udp:").and_then(|address| Some((address, address.rsplit_once(':')?)));
+        let address = text
+            .strip_prefix("udp:")
+            .and_then(|address| Some((address, address.rsplit_once(':')?)));
         match address {
-            Some((address, (host, port))) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+            Some((address, (host, port)))
+                if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+            {
                 Ok(ForwardTo::Udp(address.to_owned()))
             }
-            _ => Err(format!("'{text}' is neither the path of a socket, such as /dev/log, nor udp:HOST:PORT")),
+            _ => Err(format!(
+                "'{text}' is neither the path of a socket, such as /dev/log, nor udp:HOST:PORT"
+            )),
         }
     }
 }
@@ -133,8 +139,12 @@ impl Forward {
     /// # Errors
     /// If there can be no thread.
     pub fn start(to: ForwardTo, cell: &str) -> io::Result<(Arc<Forward>, JoinHandle<()>)> {
-        let host = rustix::system::uname().nodename().to_string_lossy().replace(|at: char| !at.is_ascii_graphic(), "-");
-        let origin = format!("{} rialto {}", if host.is_empty() { "-" } else { &host }, std::process::id());
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .replace(|at: char| !at.is_ascii_graphic(), "-");
+        let origin =
+            format!("{} rialto {}", if host.is_empty() { "-" } else { &host }, std::process::id());
         let (waiting, more, stop) = (Mutex::default(), Condvar::new(), Condvar::new());
         let forward = Arc::new(Forward { to, origin, cell: cell.to_owned(), waiting, more, stop });
         let sending = Arc::clone(&forward);
@@ -142,7 +152,8 @@ impl Forward {
             while catch_unwind(AssertUnwindSafe(|| sending.send_all())).is_err() {
                 tracing::error!(
                     cause = "a broken assertion, which the line before this one names",
-                    consequence = "a line of the audit log may reach its receiver twice, or not at all",
+                    consequence =
+                        "a line of the audit log may reach its receiver twice, or not at all",
                     remedy = "it goes on; report the lines before this one",
                     "the thread that forwards the audit log panicked"
                 );
@@ -156,10 +167,14 @@ impl Forward {
     /// Takes in line `number` of file `file`, without its newline. Does not wait.
     pub fn push(&self, file: u64, number: u64, body: &AuditBody, line: &str) {
         let (severity, millis) = match body {
-            AuditBody::Event(event) if matches!(&*event.kind, "denied" | "alarm") => (WARNING, event.time),
+            AuditBody::Event(event) if matches!(&*event.kind, "denied" | "alarm") => {
+                (WARNING, event.time)
+            }
             AuditBody::Event(event) => (NOTICE, event.time),
             AuditBody::Lost(_) => (WARNING, super::now_millis()),
-            AuditBody::File { .. } | AuditBody::Removed { .. } | AuditBody::End => (NOTICE, super::now_millis()),
+            AuditBody::File { .. } | AuditBody::Removed { .. } | AuditBody::End => {
+                (NOTICE, super::now_millis())
+            }
         };
         let text = format!("{} {}:{number} {line}", self.cell, super::file_name(file));
         let message = self.message(severity, millis, "audit", &text);
@@ -194,7 +209,13 @@ impl Forward {
     }
 
     fn message(&self, severity: u8, millis: i64, kind: &str, text: &str) -> Vec<u8> {
-        format!("<{}>1 {} {} {kind} - {text}", AUTHPRIV * 8 + severity, rfc3339(millis), self.origin).into_bytes()
+        format!(
+            "<{}>1 {} {} {kind} - {text}",
+            AUTHPRIV * 8 + severity,
+            rfc3339(millis),
+            self.origin
+        )
+        .into_bytes()
     }
 
     /// The next message; `None`: the server stops, and none is left.
@@ -202,7 +223,10 @@ impl Forward {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.untold > 0 && waiting.messages.len() < QUEUE_MAX {
-                let text = format!("{} {} lines of the audit log were not sent here", self.cell, waiting.untold);
+                let text = format!(
+                    "{} {} lines of the audit log were not sent here",
+                    self.cell, waiting.untold
+                );
                 waiting.untold = 0;
                 let told = self.message(WARNING, super::now_millis(), "lost", &text);
                 waiting.messages.push_back(told);
@@ -240,8 +264,10 @@ impl Forward {
                     if waiting.failing.replace(error.to_string()).is_none() {
                         tracing::warn!(
                             to = %self.to, %error,
-                            consequence = "lines of the audit log wait here, and are dropped when too many do",
-                            remedy = "start the log's server there, or change 'forward' of [audit] in cell.toml",
+                            consequence = "lines of the audit log wait here, and are dropped when \
+                                too many do",
+                            remedy = "start the log's server there, or change 'forward' of \
+                                [audit] in cell.toml",
                             "the audit log is not forwarded"
                         );
                     }
@@ -290,7 +316,9 @@ impl Socket {
 
 /// Milliseconds since 1970 as RFC 5424 wants them; `-` for a year that has no such form.
 fn rfc3339(millis: i64) -> String {
-    let Ok(at) = OffsetDateTime::from_unix_timestamp(millis.div_euclid(1000)) else { return "-".to_owned() };
+    let Ok(at) = OffsetDateTime::from_unix_timestamp(millis.div_euclid(1000)) else {
+        return "-".to_owned();
+    };
     if !(0..=9999).contains(&at.year()) {
         return "-".to_owned();
     }
@@ -337,7 +365,16 @@ mod tests {
         for good in ["/dev/log", "udp:10.0.0.9:514", "udp:[::1]:514", "udp:logs.example.org:1514"] {
             assert_eq!(good.parse::<ForwardTo>().map(|to| to.to_string()), Ok(good.to_owned()));
         }
-        for bad in ["", "dev/log", "udp:", "udp::514", "udp:host", "udp:host:0", "udp:host:99999", "tcp:host:514"] {
+        for bad in [
+            "",
+            "dev/log",
+            "udp:",
+            "udp::514",
+            "udp:host",
+            "udp:host:0",
+            "udp:host:99999",
+            "tcp:host:514",
+        ] {
             assert!(bad.parse::<ForwardTo>().is_err(), "{bad}");
         }
     }
@@ -349,7 +386,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let there = listener(&dir.path().join("log"));
         let forward = Forward::start(ForwardTo::Unix(dir.path().join("log")), "a.cell").unwrap();
-        let (audit, thread) = Audit::start(&dir.path().join("audit"), KEPT_IN_TESTS, Some(forward)).unwrap();
+        let (audit, thread) =
+            Audit::start(&dir.path().join("audit"), KEPT_IN_TESTS, Some(forward)).unwrap();
         vice::AuditLog::saw(&*audit, event("administration", "a volume"));
         vice::AuditLog::saw(&*audit, event("denied", "a file"));
         audit.stop();
@@ -365,7 +403,10 @@ mod tests {
             let words: Vec<&str> = head.split(' ').collect();
             let priority = if line.contains("denied") { "<84>1" } else { "<85>1" };
             let pid = std::process::id().to_string();
-            assert_eq!((words[0], words[3], words[4], words[5], words.len()), (priority, "rialto", &*pid, "audit", 6));
+            assert_eq!(
+                (words[0], words[3], words[4], words[5], words.len()),
+                (priority, "rialto", &*pid, "audit", 6)
+            );
             if line.contains("a volume") {
                 assert_eq!(words[1], "2023-11-14T22:13:20.007Z");
             }
@@ -401,21 +442,28 @@ mod tests {
         got.extend((0..2).map(|_| received(&there)));
         let lost: Vec<&String> = got.iter().filter(|text| text.contains(" lost - ")).collect();
         assert!(matches!(&lost[..], [told] if told.contains("a.cell 7 lines")), "{lost:?}");
-        assert_eq!((forward.state().dropped, forward.state().waiting, forward.state().failing), (7, 0, None));
+        assert_eq!(
+            (forward.state().dropped, forward.state().waiting, forward.state().failing),
+            (7, 0, None)
+        );
         // One that was there and takes nothing more does not keep the server from stopping.
         push(3000);
         forward.stop();
         drop(there);
         thread.join().unwrap();
         let state = forward.state();
-        assert_eq!(state.sent + state.dropped + state.waiting, QUEUE_MAX as u64 + 7 + 1 + 1 + 3000 + state.waiting);
+        assert_eq!(
+            state.sent + state.dropped + state.waiting,
+            QUEUE_MAX as u64 + 7 + 1 + 1 + 3000 + state.waiting
+        );
     }
 
     #[test]
     fn m13_a_line_that_no_datagram_carries_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let there = listener(&dir.path().join("log"));
-        let (forward, thread) = Forward::start(ForwardTo::Unix(dir.path().join("log")), "a.cell").unwrap();
+        let (forward, thread) =
+            Forward::start(ForwardTo::Unix(dir.path().join("log")), "a.cell").unwrap();
         forward.push(1, 1, &AuditBody::End, &"x".repeat(8 << 20));
         forward.push(1, 2, &AuditBody::End, "short");
         let got = [received(&there), received(&there)];

@@ -8,12 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{BreakAck, CallError, ClientIdentity, Endpoint, Events, Remote, Session, SessionConfig};
+use client::{
+    BreakAck, CallError, ClientIdentity, Endpoint, Events, Remote, Session, SessionConfig,
+};
 use parking_lot::Mutex;
 use server::{Server, ServerConfig, StartError};
 use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use tempfile::TempDir;
-use types::{Answer, BreakItem, BreakReason, Call, Caller, CreateHow, Fid, Name, NewKind, Status, Time, Timestamp};
+use types::{
+    Answer, BreakItem, BreakReason, Call, Caller, CreateHow, Fid, Name, NewKind, Status, Time,
+    Timestamp,
+};
 
 pub struct Cell {
     pub dir: TempDir,
@@ -46,7 +51,8 @@ impl Cell {
 
     pub fn start(&mut self) {
         let mut server = None;
-        // After a crash a thread of the earlier life may still have the partition: the process that it was in goes on.
+        // After a crash a thread of the earlier life may still have the partition: the process that
+        // it was in goes on.
         wait_for("the partition of an earlier life", || match Server::start(&self.config) {
             Err(StartError::Partition { error: OpenError::InUse { .. }, .. }) => false,
             started => {
@@ -88,8 +94,15 @@ impl Cell {
 
 pub fn make_partition(path: &Path) {
     let partition =
-        Partition::create(path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+        Partition::create(path, &PartitionConfig { server: "test".into() }, OpenOptions::default())
+            .unwrap();
+    let root = NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1, 0),
+        quota: VolumeQuota::default(),
+    };
     partition.create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
 }
@@ -101,12 +114,16 @@ pub fn serve_as_child(config: &ServerConfig) {
     server.stop().unwrap();
 }
 
-/// Runs the test `child` of this program in a process of its own, told by this variable to serve what lies in `dir`.
+/// Runs the test `child` of this program in a process of its own, told by this variable to serve
+/// what lies in `dir`.
 pub fn spawn_child(variable: &str, dir: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--nocapture"]).env(variable, dir);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_for("the server's socket", || std::os::unix::net::UnixStream::connect(dir.join("socket")).is_ok());
+    let child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the server's socket", || {
+        std::os::unix::net::UnixStream::connect(dir.join("socket")).is_ok()
+    });
     child
 }
 
@@ -144,7 +161,13 @@ pub fn status(answer: &Answer) -> Status {
 }
 
 pub fn make(remote: &dyn Remote, dir: Fid, file: &str) -> Fid {
-    let call = Call::Make { dir, name: name(file), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded };
+    let call = Call::Make {
+        dir,
+        name: name(file),
+        kind: NewKind::File,
+        mode: 0o644,
+        how: CreateHow::Guarded,
+    };
     status(&ask(remote, call)).fid
 }
 
@@ -155,7 +178,10 @@ pub fn append(remote: &dyn Remote, fid: Fid, data: impl Into<Bytes>) -> Result<A
 
 pub fn write(remote: &dyn Remote, fid: Fid, offset: u64, data: impl Into<Bytes>) -> Answer {
     let data = data.into();
-    ask(remote, Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges: false })
+    ask(
+        remote,
+        Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges: false },
+    )
 }
 
 pub fn read(remote: &dyn Remote, fid: Fid, offset: u64, length: u32) -> Bytes {

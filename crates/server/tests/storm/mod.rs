@@ -1,6 +1,8 @@
-//! A cell under attack: sessions of nobody that do the worst that the protocol allows, and beside them a user who has logged in.
+//! A cell under attack: sessions of nobody that do the worst that the protocol allows, and beside
+//! them a user who has logged in.
 //!
-//! The server runs in a process of its own, so that its memory can be looked at. Strangers come from addresses of this machine's loopback network, some from each.
+//! The server runs in a process of its own, so that its memory can be looked at. Strangers come
+//! from addresses of this machine's loopback network, some from each.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -24,9 +26,9 @@ use login::{SigningKeys, TokenIssuer};
 use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
-    Answer, AuthCall, AuthLevel, ByteRange, Call, Caller, ClientId, CreateHow, Fid, LockFamily, LockMode, LockOwner,
-    Name, NewKind, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Secret, SessionId, StatusChange,
-    Timestamp,
+    Answer, AuthCall, AuthLevel, ByteRange, Call, Caller, ClientId, CreateHow, Fid, LockFamily,
+    LockMode, LockOwner, Name, NewKind, NewPrincipal, PrincipalId, PrincipalKind, PtsCall,
+    RequestIdentity, Secret, SessionId, StatusChange, Timestamp,
 };
 
 const CELL: &str = "cell.test";
@@ -80,7 +82,8 @@ pub struct Served {
     keys: CellKeys,
 }
 
-/// In the process of the server: serves what lies in `dir`, until the other end of its standard input is gone.
+/// In the process of the server: serves what lies in `dir`, until the other end of its standard
+/// input is gone.
 pub fn serve(dir: &Path) {
     let keys = CellKeys::of(dir.join("keys"));
     let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
@@ -119,7 +122,13 @@ impl Served {
         let path = dir.path().join("vicepa");
         let config = PartitionConfig { server: "test".into() };
         let partition = Partition::create(&path, &config, OpenOptions::default()).unwrap();
-        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
+        let root = NewRoot {
+            mode: 0o777,
+            uid: 0,
+            gid: 0,
+            now: Timestamp::new(1, 0),
+            quota: VolumeQuota::default(),
+        };
         partition.create_volume(&name("root"), &root).unwrap();
         partition.sync().unwrap();
         drop(partition);
@@ -131,7 +140,10 @@ impl Served {
         let file = dir.path().join("address");
         let before = Instant::now();
         while !file.exists() {
-            assert!(before.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(), "no server");
+            assert!(
+                before.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(),
+                "no server"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         let address = std::fs::read_to_string(file).unwrap().parse().unwrap();
@@ -153,7 +165,9 @@ impl Served {
         };
         let token = token.sign(&tokens.newest().unwrap().1);
         let ask = |call| own.call(&Caller::ROOT, call, None).unwrap().answer;
-        let Answer::Status(root) = ask(Call::Root { volume: name("root") }) else { panic!("a root") };
+        let Answer::Status(root) = ask(Call::Root { volume: name("root") }) else {
+            panic!("a root")
+        };
         let root = root.fid;
         let make = |at: &str, mode| {
             let how = CreateHow::Guarded;
@@ -180,10 +194,18 @@ impl Served {
     pub fn user(&self) -> User {
         let trust = Trust::Authorities(self.keys.authorities().unwrap());
         let tls = Some(ClientTls::new(trust, None).unwrap());
-        let mut config = SessionConfig::new(Endpoint::Tcp(self.address.to_string()), ClientIdentity::fleeting());
+        let mut config =
+            SessionConfig::new(Endpoint::Tcp(self.address.to_string()), ClientIdentity::fleeting());
         config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
-        config.options.wallet = Some(Arc::new(Purse { token: self.token.clone(), client: Signer::new(&[3; 32]) }));
-        User { session: Session::connect(config).unwrap(), root: self.root, file: self.file, made: 0, last: None }
+        config.options.wallet =
+            Some(Arc::new(Purse { token: self.token.clone(), client: Signer::new(&[3; 32]) }));
+        User {
+            session: Session::connect(config).unwrap(),
+            root: self.root,
+            file: self.file,
+            made: 0,
+            last: None,
+        }
     }
 
     pub fn process(&self) -> u32 {
@@ -197,7 +219,9 @@ impl Served {
     }
 
     pub fn report(&self) -> serde_json::Value {
-        let Answer::Report(text) = self.own.call(&Caller::ROOT, Call::ServerReport, None).unwrap().answer else {
+        let Answer::Report(text) =
+            self.own.call(&Caller::ROOT, Call::ServerReport, None).unwrap().answer
+        else {
             panic!("a report")
         };
         serde_json::from_str(&text).unwrap()
@@ -213,14 +237,27 @@ impl Drop for Served {
 
 fn make_user(own: &Session) -> PrincipalId {
     let kind = PrincipalKind::User;
-    let new = NewPrincipal { kind, name: "joe".into(), id: None, owner: None, uid: Some(UID), gid: Some(UID) };
+    let new = NewPrincipal {
+        kind,
+        name: "joe".into(),
+        id: None,
+        owner: None,
+        uid: Some(UID),
+        gid: Some(UID),
+    };
     let call = PtsCall::Create { new: Box::new(new) };
     let before = Instant::now();
     loop {
         // The cell's database may not be there yet.
-        match own.call(&Caller::ROOT, Call::Pts { on_behalf: None, call: Box::new(call.clone()) }, None) {
+        match own.call(
+            &Caller::ROOT,
+            Call::Pts { on_behalf: None, call: Box::new(call.clone()) },
+            None,
+        ) {
             Ok(reply) => {
-                let Answer::Principals { mut principals, .. } = reply.answer else { panic!("a principal") };
+                let Answer::Principals { mut principals, .. } = reply.answer else {
+                    panic!("a principal")
+                };
                 return principals.pop().unwrap().0.id;
             }
             Err(error) => assert!(before.elapsed() < Duration::from_secs(20), "{error}"),
@@ -271,7 +308,8 @@ impl User {
     pub fn write_stable(&mut self) {
         self.create();
         let (fid, data) = (self.last.expect("one was made"), Bytes::from_static(b"stable"));
-        let write = Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false };
+        let write =
+            Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false };
         assert!(matches!(self.call(write), Answer::Written { .. }));
     }
 
@@ -323,7 +361,8 @@ pub struct Storm {
     pub requests: AtomicU64,
 }
 
-/// Attacks with so many strangers, in threads of this process that stand back behind all others, until `Storm::stop`.
+/// Attacks with so many strangers, in threads of this process that stand back behind all others,
+/// until `Storm::stop`.
 pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::JoinHandle<()>>) {
     let storm = Arc::new(Storm::default());
     let places = (served.address, served.root, served.file, served.large);
@@ -332,11 +371,15 @@ pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::Jo
         std::thread::Builder::new()
             .stack_size(256 << 10)
             .spawn(move || {
-                // It stands for another machine, and takes only what this one's processors have left.
+                // It stands for another machine, and takes only what this one's processors have
+                // left.
                 let _ = mem::schedule::stand_back();
                 while !storm.stop.load(Ordering::SeqCst) {
                     // Whatever the server does to it, it comes again.
-                    if Stranger::begin(&storm, places, number).and_then(|mut stranger| stranger.rage()).is_err() {
+                    if Stranger::begin(&storm, places, number)
+                        .and_then(|mut stranger| stranger.rage())
+                        .is_err()
+                    {
                         storm.refused.fetch_add(1, Ordering::Relaxed);
                         std::thread::sleep(Duration::from_millis(20));
                     }
@@ -351,8 +394,9 @@ pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::Jo
 /// Bytes of a request and of its answer, as small calls have them.
 const SMALL: usize = 128;
 
-/// The floor of an attack: so many clients exchange small messages with a thread that only answers, at the priority that
-/// the server's thread for strangers has. What a user of the server feels of it is the price of the shared machine.
+/// The floor of an attack: so many clients exchange small messages with a thread that only answers,
+/// at the priority that the server's thread for strangers has. What a user of the server feels of
+/// it is the price of the shared machine.
 pub fn exchange_with_nobody(count: usize) -> (Arc<Storm>, Vec<std::thread::JoinHandle<()>>) {
     let storm = Arc::new(Storm::default());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -367,10 +411,16 @@ pub fn exchange_with_nobody(count: usize) -> (Arc<Storm>, Vec<std::thread::JoinH
                 let _ = mem::schedule::stand_back();
                 let mut messages = [0; SMALL * types::limits::NOBODY_CREDITS as usize];
                 while !storm.stop.load(Ordering::SeqCst) {
-                    if stream.write_all(&messages).and_then(|()| stream.read_exact(&mut messages)).is_err() {
+                    if stream
+                        .write_all(&messages)
+                        .and_then(|()| stream.read_exact(&mut messages))
+                        .is_err()
+                    {
                         return;
                     }
-                    storm.requests.fetch_add(u64::from(types::limits::NOBODY_CREDITS), Ordering::Relaxed);
+                    storm
+                        .requests
+                        .fetch_add(u64::from(types::limits::NOBODY_CREDITS), Ordering::Relaxed);
                 }
             };
             std::thread::Builder::new().stack_size(256 << 10).spawn(exchange).unwrap()
@@ -391,7 +441,8 @@ fn answer_all(storm: &Storm, mut clients: Vec<TcpStream>) {
     let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     let mut bytes = [0; 4096];
     while !storm.stop.load(Ordering::SeqCst) {
-        let mut polled: Vec<PollFd<'_>> = clients.iter().map(|client| PollFd::new(client, PollFlags::IN)).collect();
+        let mut polled: Vec<PollFd<'_>> =
+            clients.iter().map(|client| PollFd::new(client, PollFlags::IN)).collect();
         if poll(&mut polled, Some(&patience)).is_err() {
             return;
         }
@@ -458,14 +509,21 @@ impl<'a> Stranger<'a> {
         stream.write_all(&hello.to_bytes())?;
         let mut answer = [0; HelloAnswer::BYTES];
         stream.read_exact(&mut answer)?;
-        let HelloAnswer::Welcome(terms) = HelloAnswer::parse(&answer, &hello).map_err(other)? else {
+        let HelloAnswer::Welcome(terms) = HelloAnswer::parse(&answer, &hello).map_err(other)?
+        else {
             return Err(other("refused"));
         };
         let kind = kind_of(number);
         let (session, requests, next) = (SessionId(0), 0, rand::random::<u32>().into());
-        let mut stranger = Stranger { storm, kind, stream, session, terms, requests, root, file, large, next };
-        let attach =
-            Attach { client: ClientId(rand::random()), incarnation: 1, resume: None, display: "x".into(), pid: 1 };
+        let mut stranger =
+            Stranger { storm, kind, stream, session, terms, requests, root, file, large, next };
+        let attach = Attach {
+            client: ClientId(rand::random()),
+            incarnation: 1,
+            resume: None,
+            display: "x".into(),
+            pid: 1,
+        };
         stranger.say(&Message::Attach(attach))?;
         let (header, _) = stranger.hear()?;
         if header.kind != FrameKind::Attached {
@@ -497,7 +555,8 @@ impl<'a> Stranger<'a> {
         let mut header = FrameHeader::new(FrameKind::Request, self.session);
         (header.procedure, header.slot, header.request) = (call.procedure, slot, self.requests);
         header.credential = credential;
-        let frame = dafs::Frame::new(header, call.message, call.payload).sealed(self.terms.features);
+        let frame =
+            dafs::Frame::new(header, call.message, call.payload).sealed(self.terms.features);
         Ok([&frame.header.to_bytes()[..], &frame.message[..], &frame.payload[..]].concat())
     }
 
@@ -540,7 +599,8 @@ impl<'a> Stranger<'a> {
             },
             Kind::Guesser => {
                 let password = Secret::new(b"guess it, guess it".to_vec());
-                let call = AuthCall::Password { name: format!("user{next}"), password, client: [0; 32] };
+                let call =
+                    AuthCall::Password { name: format!("user{next}"), password, client: [0; 32] };
                 Call::Auth { behalf: None, call: Box::new(call) }
             }
             Kind::Locker => {
@@ -552,7 +612,13 @@ impl<'a> Stranger<'a> {
             Kind::Deaf => Call::Read { fid: large, offset: 0, length: 1 << 20 },
             Kind::Dribbler => {
                 let data = Bytes::from(vec![1; 1 << 20]);
-                Call::Write { fid: large, offset: Some(0), data, stable: false, kill_privileges: false }
+                Call::Write {
+                    fid: large,
+                    offset: Some(0),
+                    data,
+                    stable: false,
+                    kill_privileges: false,
+                }
             }
             Kind::Meddler => match next % 5 {
                 0 => Call::CommitVolume { fid: root },
@@ -581,7 +647,8 @@ impl<'a> Stranger<'a> {
                     self.ask_all(1)?;
                     // Until it is cut off.
                     let mut end = [0; 1];
-                    while !self.storm.stop.load(Ordering::SeqCst) && self.stream.peek(&mut end)? > 0 {
+                    while !self.storm.stop.load(Ordering::SeqCst) && self.stream.peek(&mut end)? > 0
+                    {
                         std::thread::sleep(Duration::from_millis(200));
                     }
                     return Ok(());

@@ -1,4 +1,5 @@
-//! Who works in volumes while they are administered: each client does one thing at a time, where the database says that the volume is, or where it once was.
+//! Who works in volumes while they are administered: each client does one thing at a time, where
+//! the database says that the volume is, or where it once was.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use store::INLINE_BYTES_MAX;
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, RenameMode, SessionId, StatusChange,
-    Timestamp, VolumeId, XattrMode,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, RenameMode, SessionId,
+    StatusChange, Timestamp, VolumeId, XattrMode,
 };
 
 use super::sessions::SessionUser;
@@ -54,7 +55,8 @@ impl World {
         }
     }
 
-    /// The model does what was answered; what was refused for what the volume holds, it refuses too.
+    /// The model does what was answered; what was refused for what the volume holds, it refuses
+    /// too.
     pub(super) fn client_hears(
         &mut self,
         client: usize,
@@ -71,11 +73,25 @@ impl World {
         let checked = match result {
             Ok(answer) => reference.apply(call, &answer),
             Err(
-                Fault::NoVolume | Fault::Offline | Fault::Expired | Fault::Busy | Fault::CellAway | Fault::ReadOnly,
+                Fault::NoVolume
+                | Fault::Offline
+                | Fault::Expired
+                | Fault::Busy
+                | Fault::CellAway
+                | Fault::ReadOnly,
             ) => Ok(()),
             Err(fault) => {
-                let wanted = reference.tree.clone().apply(SessionId(1), Timestamp::new(1, 0), &Caller::ROOT, call);
-                if wanted == Err(fault) { Ok(()) } else { Err(format!("{call:?} was refused: {fault}")) }
+                let wanted = reference.tree.clone().apply(
+                    SessionId(1),
+                    Timestamp::new(1, 0),
+                    &Caller::ROOT,
+                    call,
+                );
+                if wanted == Err(fault) {
+                    Ok(())
+                } else {
+                    Err(format!("{call:?} was refused: {fault}"))
+                }
             }
         };
         if let Err(why) = checked {
@@ -100,7 +116,8 @@ fn some_bytes(rng: &mut SmallRng, length: usize) -> Bytes {
 
 /// Something to do in a volume that holds this.
 fn draw(rng: &mut SmallRng, tree: &ModelTree) -> Call {
-    let (mut directories, mut files, mut small, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut directories, mut files, mut small, mut all) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (fid, node) in tree.nodes() {
         all.push(*fid);
         match node.content {
@@ -123,24 +140,42 @@ fn draw(rng: &mut SmallRng, tree: &ModelTree) -> Call {
         5..8 if !small.is_empty() => write(rng, &small, false),
         8 if !files.is_empty() => write(rng, &files, true),
         9 if !small.is_empty() => {
-            let change = StatusChange { size: Some(rng.random_range(0..9000)), ..StatusChange::default() };
+            let change =
+                StatusChange { size: Some(rng.random_range(0..9000)), ..StatusChange::default() };
             Call::SetStatus { fid: some(rng, &small), change }
         }
         10 => {
-            let change = StatusChange { mode: Some(rng.random_range(0o600..=0o777)), ..StatusChange::default() };
+            let change = StatusChange {
+                mode: Some(rng.random_range(0o600..=0o777)),
+                ..StatusChange::default()
+            };
             Call::SetStatus { fid, change }
         }
         11 => {
             let value = some_bytes(rng, 20);
-            Call::XattrSet { fid, name: Bytes::from_static(b"user.note"), value, mode: XattrMode::Either }
+            Call::XattrSet {
+                fid,
+                name: Bytes::from_static(b"user.note"),
+                value,
+                mode: XattrMode::Either,
+            }
         }
         12 if !files.is_empty() => Call::Link { fid: some(rng, &files), dir, name: some_name(rng) },
         13 => {
-            let (to_dir, mode) = (some(rng, &directories), some(rng, &[RenameMode::Replace, RenameMode::Exchange]));
-            Call::Rename { from_dir: dir, from: some_name(rng), to_dir, to: some_name(rng), mode, hold: false }
+            let (to_dir, mode) =
+                (some(rng, &directories), some(rng, &[RenameMode::Replace, RenameMode::Exchange]));
+            Call::Rename {
+                from_dir: dir,
+                from: some_name(rng),
+                to_dir,
+                to: some_name(rng),
+                mode,
+                hold: false,
+            }
         }
         _ => {
-            let what = if rng.random_range(0..3) == 0 { RemoveWhat::Directory } else { RemoveWhat::File };
+            let what =
+                if rng.random_range(0..3) == 0 { RemoveWhat::Directory } else { RemoveWhat::File };
             Call::Remove { dir, name: some_name(rng), what, hold: false }
         }
     }
@@ -150,7 +185,8 @@ fn make(dir: Fid, name: Name, kind: NewKind) -> Call {
     Call::Make { dir, name, kind, mode: 0o644, how: CreateHow::Guarded }
 }
 
-/// What is or becomes a large body is written so that it is on disk at once, and never cut: otherwise any mixture of its blocks may be found after a loss of power.
+/// What is or becomes a large body is written so that it is on disk at once, and never cut:
+/// otherwise any mixture of its blocks may be found after a loss of power.
 fn write(rng: &mut SmallRng, files: &[Fid], stable: bool) -> Call {
     let fid = some(rng, files);
     let (offset, length) = if stable && rng.random_range(0..10) == 0 {

@@ -1,5 +1,5 @@
-//! The cell's database: the first server has it, and every change of it is on disk when it is answered. `celldb` has the real engine and its proofs;
-//! this one keeps the same rules in maps.
+//! The cell's database: the first server has it, and every change of it is on disk when it is
+//! answered. `celldb` has the real engine and its proofs; this one keeps the same rules in maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use celldb::{Access, CellDb, CellError, News};
 use guard::PtsAsker;
 use parking_lot::Mutex;
 use types::{
-    Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revised, Revision, ServerId, ServerInfo,
-    VolumeGroup, VolumeId, WhichPrincipal,
+    Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revised, Revision, ServerId,
+    ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
 };
 
 use super::wires::{Fate, Wires};
@@ -50,24 +50,40 @@ impl CellDb for Database {
 
     fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
         let records = self.0.lock();
-        Ok(records.groups.values().find(|seen| seen.record.numbers().any(|one| one == number)).cloned())
+        Ok(records
+            .groups
+            .values()
+            .find(|seen| seen.record.numbers().any(|one| one == number))
+            .cloned())
     }
 
     fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>> {
-        Ok(self.0.lock().groups.range(VolumeId(after.0 + 1)..).map(|(_, seen)| seen.clone()).take(max).collect())
+        Ok(self
+            .0
+            .lock()
+            .groups
+            .range(VolumeId(after.0 + 1)..)
+            .map(|(_, seen)| seen.clone())
+            .take(max)
+            .collect())
     }
 
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision> {
         let mut records = self.0.lock();
         need(records.groups.get(&group.read_write), expected)?;
-        for other in
-            records.groups.values().map(|seen| &seen.record).filter(|other| other.read_write != group.read_write)
+        for other in records
+            .groups
+            .values()
+            .map(|seen| &seen.record)
+            .filter(|other| other.read_write != group.read_write)
         {
             let taken = |what: String| CellError::Taken { what, by: other.read_write };
             if other.name == group.name {
                 return Err(taken("the name".to_owned()));
             }
-            if let Some(number) = group.numbers().find(|number| other.numbers().any(|one| one == *number)) {
+            if let Some(number) =
+                group.numbers().find(|number| other.numbers().any(|one| one == *number))
+            {
                 return Err(taken(format!("the number {}", number.0)));
             }
         }

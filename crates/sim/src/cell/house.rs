@@ -91,13 +91,25 @@ impl SimHouse {
     }
 
     /// Its process starts.
-    pub fn start(&mut self, now: Time, no: usize, rng: &mut SmallRng, database: &Arc<Database>, wires: &Wires) {
+    pub fn start(
+        &mut self,
+        now: Time,
+        no: usize,
+        rng: &mut SmallRng,
+        database: &Arc<Database>,
+        wires: &Wires,
+    ) {
         let open = |(at, machine): (usize, &MemMachine)| {
-            let options = OpenOptions { seed: Some(rng.random()), compress: true, ..OpenOptions::default() };
-            (partition_name(at), Partition::open_memory(machine, options).expect("a machine in memory opens"))
+            let options =
+                OpenOptions { seed: Some(rng.random()), compress: true, ..OpenOptions::default() };
+            (
+                partition_name(at),
+                Partition::open_memory(machine, options).expect("a machine in memory opens"),
+            )
         };
         let partitions = Partitions::new(self.machines.iter().enumerate().map(open).collect());
-        let vice = Vice::open(partitions, config(), self.clock.read(now)).expect("what was written can be read");
+        let vice = Vice::open(partitions, config(), self.clock.read(now))
+            .expect("what was written can be read");
         vice.set_server_info(self.info.clone());
         let db: Arc<dyn CellDb> = if no == HOST {
             Arc::clone(database) as _

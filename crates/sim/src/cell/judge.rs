@@ -57,7 +57,9 @@ impl World {
                             info,
                         }));
                     }
-                    Err(error) => self.violate(format!("server {no} cannot list its volumes: {error}")),
+                    Err(error) => {
+                        self.violate(format!("server {no} cannot list its volumes: {error}"));
+                    }
                 }
             }
         }
@@ -103,7 +105,11 @@ impl World {
             sealed.map(|sealed| sealed.image.clone())
         };
         if let Some(wanted) = wrong.filter(|wanted| *wanted != found) {
-            self.violate(format!("VO-1: {} epoch {epoch}: {}", there.name(), difference(&found, &wanted)));
+            self.violate(format!(
+                "VO-1: {} epoch {epoch}: {}",
+                there.name(),
+                difference(&found, &wanted)
+            ));
         }
     }
 
@@ -116,11 +122,15 @@ impl World {
         let volume = there.partition.volume(*id).ok().flatten();
         let Some(found) = volume.and_then(|volume| shown(&volume).ok()) else { return };
         let candidates: Vec<Arc<Sealed>> = self.coming.get(name).cloned().unwrap_or_default();
-        let as_this = candidates.iter().find(|one| one.image == found).map(|one| one.tree.as_volume(name.clone(), *id));
+        let as_this = candidates
+            .iter()
+            .find(|one| one.image == found)
+            .map(|one| one.tree.as_volume(name.clone(), *id));
         let empty = || {
             let volume = there.partition.volume(*id).ok().flatten()?;
             let root = volume.vnode(types::Fid::root(*id).vnode).ok().flatten()?;
-            (found.len() == 1 && candidates.is_empty()).then(|| model::ModelTree::new(name.clone(), root.status))
+            (found.len() == 1 && candidates.is_empty())
+                .then(|| model::ModelTree::new(name.clone(), root.status))
         };
         match as_this.or_else(empty) {
             Some(tree) => drop(self.trees.insert(*id, Reference::new(tree))),
@@ -144,18 +154,23 @@ impl World {
                 continue;
             }
             let name = there.info.name.as_bytes();
-            // As the volume itself, what a site that lags had of a release stays where the site was taken off while its server did not answer.
+            // As the volume itself, what a site that lags had of a release stays where the site was
+            // taken off while its server did not answer.
             let sites = groups.get(&there.info.tree).map_or(&[][..], |group| &group.sites);
             let was_site = sites.iter().all(|site| site.server != self.houses[there.no].info.id);
             let may_stay = was_site && name.ends_with(b".releasing");
-            if FLEETING.iter().any(|ending| name.ends_with(ending)) && !may_stay || name.starts_with(b"copying.") {
+            if FLEETING.iter().any(|ending| name.ends_with(ending)) && !may_stay
+                || name.starts_with(b"copying.")
+            {
                 self.violate(format!("VO-3: {} is left over", there.name()));
             }
             let here = (self.houses[there.no].info.id, &there.called);
             let is_known = |group: &VolumeGroup| {
                 group.read_write_site().is_some_and(|site| (site.server, &site.partition) == here)
             };
-            if there.info.kind == VolumeKind::ReadWrite && !groups.get(&there.info.tree).is_some_and(is_known) {
+            if there.info.kind == VolumeKind::ReadWrite
+                && !groups.get(&there.info.tree).is_some_and(is_known)
+            {
                 self.violate(format!("VO-6: {} is nobody's", there.name()));
             }
         }
@@ -177,17 +192,24 @@ impl World {
         for site in &group.sites {
             let no = self.number_of(site.server);
             let is_there = |there: &&There| there.no == no && there.called == site.partition;
-            let here = |id: Option<VolumeId>| all.iter().filter(is_there).find(move |there| Some(there.info.id) == id);
+            let here = |id: Option<VolumeId>| {
+                all.iter().filter(is_there).find(move |there| Some(there.info.id) == id)
+            };
             match site.kind {
                 SiteKind::ReadWrite => {
                     if !here(Some(group.read_write)).is_some_and(There::is_online) {
-                        self.violate(format!("VO-6: {name} is not served by server {no}, which has it"));
+                        self.violate(format!(
+                            "VO-6: {name} is not served by server {no}, which has it"
+                        ));
                     }
                 }
                 SiteKind::ReadOnly if site.epoch != 0 => {
                     let shows = here(group.read_only).map(|there| there.info.epoch);
                     if shows != Some(site.epoch) {
-                        self.violate(format!("{name}: server {no} shows {shows:?}, and not epoch {}", site.epoch));
+                        self.violate(format!(
+                            "{name}: server {no} shows {shows:?}, and not epoch {}",
+                            site.epoch
+                        ));
                     }
                 }
                 SiteKind::ReadOnly => {}
@@ -202,8 +224,11 @@ impl World {
             match partition.scrub(&mut |_| {}, &AtomicBool::new(false)) {
                 Ok(report) => {
                     let spares = self.powerless_once[no];
-                    let stray = |finding: &ScrubFinding| matches!(finding, ScrubFinding::StrayBody { .. });
-                    for finding in report.findings.into_iter().filter(|finding| !(spares && stray(finding))) {
+                    let stray =
+                        |finding: &ScrubFinding| matches!(finding, ScrubFinding::StrayBody { .. });
+                    for finding in
+                        report.findings.into_iter().filter(|finding| !(spares && stray(finding)))
+                    {
                         self.violate(format!("ST-2: server {no}: {finding}"));
                     }
                 }

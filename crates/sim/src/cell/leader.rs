@@ -1,4 +1,5 @@
-//! Who leads an operation: asks servers and the database as `vos` does over sessions, and may be stopped at any of its calls.
+//! Who leads an operation: asks servers and the database as `vos` does over sessions, and may be
+//! stopped at any of its calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use celldb::{Access, CellDb, CellError};
 use parking_lot::{Condvar, Mutex};
 use rand::Rng;
 use types::{
-    Answer, Call, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
-    VolumeKind,
+    Answer, Call, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo, VolumeCall,
+    VolumeGroup, VolumeId, VolumeKind,
 };
 use vos::{Servers, VosError};
 
@@ -36,7 +37,8 @@ pub struct Leader<'w> {
     seat: Option<LeaderSeat<'w>>,
 }
 
-/// One of those who lead at the same time, each in a thread: one of them goes on at a time, and at each call of his anybody may be the next. So a seed replays.
+/// One of those who lead at the same time, each in a thread: one of them goes on at a time, and at
+/// each call of his anybody may be the next. So a seed replays.
 #[derive(Clone, Copy)]
 pub struct LeaderSeat<'w> {
     /// They have this in common.
@@ -80,7 +82,8 @@ impl LeaderSeat<'_> {
 
     fn give(&self, world: &Mutex<World>) {
         let mut turn = self.table.turn.lock();
-        let there: Vec<usize> = turn.1.iter().enumerate().filter(|(_, there)| **there).map(|(at, _)| at).collect();
+        let there: Vec<usize> =
+            turn.1.iter().enumerate().filter(|(_, there)| **there).map(|(at, _)| at).collect();
         if !there.is_empty() {
             turn.0 = there[world.lock().rng.random_range(0..there.len())];
         }
@@ -155,7 +158,11 @@ impl<'w> Leader<'w> {
         }
     }
 
-    fn ask_db<T>(&self, what: &str, ask: impl FnOnce(&DatabaseLink) -> Result<T, CellError>) -> Result<T, CellError> {
+    fn ask_db<T>(
+        &self,
+        what: &str,
+        ask: impl FnOnce(&DatabaseLink) -> Result<T, CellError>,
+    ) -> Result<T, CellError> {
         let away = || CellError::Away(Fault::CellAway);
         let go = self.go();
         if go == Go::Stopped {
@@ -165,12 +172,20 @@ impl<'w> Leader<'w> {
         let way = world.upto(WAY_MAX);
         world.pass(way);
         let result = ask(&self.line);
-        world.note(|| format!("database: {what} -> {}", if result.is_ok() { "done" } else { "not done" }));
+        world.note(|| {
+            format!("database: {what} -> {}", if result.is_ok() { "done" } else { "not done" })
+        });
         if go == Go::Unheard { Err(away()) } else { result }
     }
 
-    /// As a session does it: what a server that died did not answer is put again to its next life, which answers what was done from its record.
-    fn ask(&self, world: &mut World, no: usize, call: &VolumeCall) -> Result<Result<Answer, Fault>, String> {
+    /// As a session does it: what a server that died did not answer is put again to its next life,
+    /// which answers what was done from its record.
+    fn ask(
+        &self,
+        world: &mut World,
+        no: usize,
+        call: &VolumeCall,
+    ) -> Result<Result<Answer, Fault>, String> {
         let until = world.now + CALL_WITHIN;
         let who = SessionUser::Leader(self.number);
         let mut sent: Option<types::ReplyAddress> = None;
@@ -211,7 +226,9 @@ impl<'w> Leader<'w> {
                 continue;
             }
             match reply {
-                Some(_) if fate == Fate::AnswerLost => return Err("its answer does not come".to_owned()),
+                Some(_) if fate == Fate::AnswerLost => {
+                    return Err("its answer does not come".to_owned());
+                }
                 Some(reply) => return Ok(reply),
                 None => return Err("it does not answer".to_owned()),
             }
@@ -219,7 +236,12 @@ impl<'w> Leader<'w> {
     }
 
     /// Asks this in place of what was wanted, and takes the last answer.
-    fn ask_each(&self, world: &mut World, no: usize, calls: &[VolumeCall]) -> Result<Result<Answer, Fault>, String> {
+    fn ask_each(
+        &self,
+        world: &mut World,
+        no: usize,
+        calls: &[VolumeCall],
+    ) -> Result<Result<Answer, Fault>, String> {
         let mut answer = Ok(Answer::Done);
         for (at, call) in calls.iter().enumerate() {
             if at > 0 {
@@ -234,12 +256,15 @@ impl<'w> Leader<'w> {
     /// What is about to be sealed shows what the model holds now.
     fn note_seal(&self, world: &mut World, no: usize, call: &VolumeCall) {
         let VolumeCall::Clone { of, name, kind, .. } = call else { return };
-        let Some(sealed) = world.trees.get(of).map(|reference| Sealed::of(&reference.tree)) else { return };
+        let Some(sealed) = world.trees.get(of).map(|reference| Sealed::of(&reference.tree)) else {
+            return;
+        };
         for partition in world.partitions(no) {
             if let Ok(Some(volume)) = partition.volume(*of) {
                 let key = (*of, volume.epoch());
                 if volume.is_arriving() {
-                    // It holds what was sealed where it comes from, and that one may be changed again by now.
+                    // It holds what was sealed where it comes from, and that one may be changed
+                    // again by now.
                     world.sealed.entry(key).or_insert_with(|| Arc::clone(&sealed));
                 } else {
                     world.sealed.insert(key, Arc::clone(&sealed));
@@ -254,7 +279,10 @@ impl<'w> Leader<'w> {
 
     /// What is sealed for a copy, the copy begins with.
     fn note_coming(&self, world: &mut World, name: &Name, sealed: &Arc<Sealed>) {
-        let number = name.as_bytes().strip_prefix(b"copying.").and_then(|number| std::str::from_utf8(number).ok());
+        let number = name
+            .as_bytes()
+            .strip_prefix(b"copying.")
+            .and_then(|number| std::str::from_utf8(number).ok());
         let number = number.and_then(|number| number.parse().ok()).map(VolumeId);
         if let Some(Ok(Some(group))) = number.map(|number| world.database.group_of(number)) {
             world.coming.entry(group.record.name).or_default().push(Arc::clone(sealed));
@@ -271,7 +299,8 @@ impl Servers for Leader<'_> {
         let go = self.go();
         let world = &mut *self.world.lock();
         let no = world.number_of(server);
-        let away = |why: &str| Err(VosError::Away { server: format!("server{no}"), why: why.to_owned() });
+        let away =
+            |why: &str| Err(VosError::Away { server: format!("server{no}"), why: why.to_owned() });
         if go == Go::Stopped {
             return away("stopped");
         }
@@ -279,9 +308,11 @@ impl Servers for Leader<'_> {
             None => self.ask(world, no, &call),
             Some(mutation) => self.ask_each(world, no, &mutation.bend(world, &call)),
         };
-        if let (Ok(Ok(Answer::Volumes { volumes, .. })), VolumeCall::Clone { of, name, .. }) = (&asked, &call)
+        if let (Ok(Ok(Answer::Volumes { volumes, .. })), VolumeCall::Clone { of, name, .. }) =
+            (&asked, &call)
             && !volumes.iter().any(|one| one.kind == VolumeKind::ReadWrite)
-            && let Some(sealed) = volumes.first().and_then(|one| world.sealed.get(&(*of, one.epoch)).map(Arc::clone))
+            && let Some(sealed) =
+                volumes.first().and_then(|one| world.sealed.get(&(*of, one.epoch)).map(Arc::clone))
         {
             self.note_coming(world, name, &sealed);
         }
@@ -290,7 +321,13 @@ impl Servers for Leader<'_> {
                 Ok(Ok(Answer::Volumes { volumes, .. })) => volumes
                     .iter()
                     .map(|one| {
-                        format!("{} {} epoch {} {:?}", one.id.0, super::judge::text(&one.name), one.epoch, one.state)
+                        format!(
+                            "{} {} epoch {} {:?}",
+                            one.id.0,
+                            super::judge::text(&one.name),
+                            one.epoch,
+                            one.state
+                        )
                     })
                     .collect::<Vec<_>>()
                     .join(", "),
@@ -349,9 +386,15 @@ impl CellDb for Leader<'_> {
         let mutation = self.world.lock().mutation;
         let bent = mutation.map(|mutation| mutation.bend_record(&*self.line.database, group));
         let group = bent.as_ref().unwrap_or(group);
-        self.ask_db(&format!("put {group:?} from {}", expected.0), |db| db.put_group(group, expected))
+        self.ask_db(&format!("put {group:?} from {}", expected.0), |db| {
+            db.put_group(group, expected)
+        })
     }
-    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError> {
+    fn remove_group(
+        &self,
+        read_write: VolumeId,
+        expected: Revision,
+    ) -> Result<Revision, CellError> {
         let keeps = self.world.lock().mutation.is_some_and(StepMutation::keeps_record);
         self.ask_db(&format!("remove group {} from {}", read_write.0, expected.0), |db| {
             if keeps { Ok(expected) } else { db.remove_group(read_write, expected) }

@@ -1,12 +1,16 @@
 //! Volumes of several servers under faults: operations of administrators, stopped anywhere.
 //!
-//! What runs is the code that ships: the steps of `vos`, `vice` over `store` on machines in memory, pulls ([`vice::Fetch`]). What is made up is who leads an operation
-//! and stops, which calls are lost, which servers die (between two calls, or at a sync in the middle of one) and lose what was not on disk, and who
-//! works in the volumes meanwhile. One thread, one seed: while a leader waits for an answer, [`world::World`] lets everything else happen.
+//! What runs is the code that ships: the steps of `vos`, `vice` over `store` on machines in memory,
+//! pulls ([`vice::Fetch`]). What is made up is who leads an operation and stops, which calls are
+//! lost, which servers die (between two calls, or at a sync in the middle of one) and lose what was
+//! not on disk, and who works in the volumes meanwhile. One thread, one seed: while a leader waits
+//! for an answer, [`world::World`] lets everything else happen.
 //!
-//! Each run orders a few operations, one after the other; what was stopped is ordered again, until it is through or faults are over. At each call: no volume is served by two
-//! servers, each shows what the model of its tree holds, or held when the epoch was sealed. At the end: each volume is there once, where the database says; nothing is
-//! claimed, and nothing left over; what is on the disks adds up.
+//! Each run orders a few operations, one after the other; what was stopped is ordered again, until
+//! it is through or faults are over. At each call: no volume is served by two servers, each shows
+//! what the model of its tree holds, or held when the epoch was sealed. At the end: each volume is
+//! there once, where the database says; nothing is claimed, and nothing left over; what is on the
+//! disks adds up.
 
 mod clients;
 mod database;
@@ -97,7 +101,8 @@ pub fn run_broken(seed: u64, trace: bool, mutation: Option<StepMutation>) -> Cel
     let mut world = World::new(seed, trace);
     world.mutation = mutation;
     let world = Mutex::new(world);
-    let mut run = Run { world: &world, tally: VolumeTally::default(), left: Vec::new(), seat: None };
+    let mut run =
+        Run { world: &world, tally: VolumeTally::default(), left: Vec::new(), seat: None };
     run.all();
     let mut world = world.lock();
     let tally = VolumeTally { calls: world.calls, deaths: world.deaths, ..run.tally };
@@ -164,7 +169,10 @@ impl Run<'_> {
     /// What was begun with the same volumes.
     fn what_is_begun_first(&mut self, order: VolumeOrder) -> VolumeOrder {
         let names: Vec<Name> = order.names().into_iter().cloned().collect();
-        let before = self.left.iter().position(|one| one.names().into_iter().any(|name| names.contains(name)));
+        let before = self
+            .left
+            .iter()
+            .position(|one| one.names().into_iter().any(|name| names.contains(name)));
         before.map_or(order, |at| self.left.remove(at))
     }
 
@@ -175,7 +183,9 @@ impl Run<'_> {
             let seats = (0..orders.len()).map(|at| LeaderSeat { table: &table, at });
             let lead = |(order, seat)| scope.spawn(move || lead_beside_others(world, order, seat));
             let all: Vec<_> = orders.iter().zip(seats).map(lead).collect();
-            all.into_iter().map(|one| one.join().expect("who leads does not panic")).collect::<Vec<_>>()
+            all.into_iter()
+                .map(|one| one.join().expect("who leads does not panic"))
+                .collect::<Vec<_>>()
         });
         for (tally, left) in done {
             self.tally.add(&tally);
@@ -184,14 +194,19 @@ impl Run<'_> {
         }
     }
 
-    /// Now and then an administrator takes the claim of an operation that does not end off, and forgets the operation.
+    /// Now and then an administrator takes the claim of an operation that does not end off, and
+    /// forgets the operation.
     fn unlocked(&mut self, order: &VolumeOrder) -> bool {
         self.world.lock().one_in(3) && self.take_claims_off(order)
     }
 
     /// What it begins with is not there any more: it has no end but that somebody gives it up.
     fn is_baseless(&self, order: &VolumeOrder) -> bool {
-        let (VolumeOrder::Clone(of, _) | VolumeOrder::Copy(of, ..) | VolumeOrder::Restore(of, ..)) = order else { return false };
+        let (VolumeOrder::Clone(of, _) | VolumeOrder::Copy(of, ..) | VolumeOrder::Restore(of, ..)) =
+            order
+        else {
+            return false;
+        };
         let group = self.world.lock().database.group_named(of).ok().flatten();
         group.is_none_or(|group| group.record.read_write_site().is_none())
     }
@@ -227,21 +242,28 @@ impl Run<'_> {
         }
     }
 
-    /// What was left after claims were taken off is mended as administrators do it, and every site gets what is there now.
+    /// What was left after claims were taken off is mended as administrators do it, and every site
+    /// gets what is there now.
     fn mend(&mut self) {
         let servers: Vec<_> = self.world.lock().houses.iter().map(|house| house.info.id).collect();
         if self.world.lock().forced {
             let mended = self.lead(Left::All, |job| {
-                servers.iter().try_for_each(|server| vos::sync_database(job, *server, None).map(drop))?;
+                servers
+                    .iter()
+                    .try_for_each(|server| vos::sync_database(job, *server, None).map(drop))?;
                 vos::sync_servers(job, None, None).map(drop)
             });
             if let Err(error) = mended {
-                self.world.lock().violate(format!("progress: what was left cannot be mended: {error}"));
+                self.world
+                    .lock()
+                    .violate(format!("progress: what was left cannot be mended: {error}"));
             }
         }
-        let groups = self.world.lock().database.groups(types::VolumeId(0), usize::MAX).unwrap_or_default();
+        let groups =
+            self.world.lock().database.groups(types::VolumeId(0), usize::MAX).unwrap_or_default();
         for group in groups.into_iter().filter(|group| group.record.read_write_site().is_some()) {
-            let has_sites = group.record.sites.iter().any(|site| site.kind == types::SiteKind::ReadOnly);
+            let has_sites =
+                group.record.sites.iter().any(|site| site.kind == types::SiteKind::ReadOnly);
             let order = VolumeOrder::Release(group.record.name);
             if has_sites && !self.through(&order, HEALED_ATTEMPTS_MAX, false) {
                 self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
@@ -260,8 +282,13 @@ impl Run<'_> {
             if world.violation().is_some() {
                 return true;
             }
-            let refused =
-                matches!(error, VosError::Refused { .. } | VosError::Unfit(_) | VosError::NoVolume | VosError::Cell(_));
+            let refused = matches!(
+                error,
+                VosError::Refused { .. }
+                    | VosError::Unfit(_)
+                    | VosError::NoVolume
+                    | VosError::Cell(_)
+            );
             if refused && !stops && order.is_settled(&world) {
                 drop(world);
                 return self.done(order);
@@ -292,8 +319,11 @@ impl Run<'_> {
         let left = {
             let mut world = self.world.lock();
             let stops = stops && world.one_in(2);
-            let left =
-                if stops { Left::Some(world.rng.random_range(0..STOPS_WITHIN), world.one_in(2)) } else { Left::All };
+            let left = if stops {
+                Left::Some(world.rng.random_range(0..STOPS_WITHIN), world.one_in(2))
+            } else {
+                Left::All
+            };
             world.note(|| format!("ORDER {order:?}, {left:?}"));
             left
         };
@@ -304,25 +334,38 @@ impl Run<'_> {
                 world.coming.entry(name.clone()).or_default().push(sealed);
             }
         };
-        let result = lead(world, &mut self.tally, (left, self.seat), |job| order.lead(job, &coming));
+        let result =
+            lead(world, &mut self.tally, (left, self.seat), |job| order.lead(job, &coming));
         let mut world = world.lock();
         world.note(|| format!("ORDER ends: {result:?}"));
         if let (VolumeOrder::Over(_, over, _), Ok(())) = (order, &result) {
-            let group = world.database.group_named(over).ok().flatten().map(|seen| seen.record.read_write);
+            let group =
+                world.database.group_named(over).ok().flatten().map(|seen| seen.record.read_write);
             if group.is_some_and(|tree| !world.came_over.remove(&tree)) {
-                world.violate(format!("VO-1: {} was restored, it is said, and shows what it had", judge::text(over)));
+                world.violate(format!(
+                    "VO-1: {} was restored, it is said, and shows what it had",
+                    judge::text(over)
+                ));
             }
         }
         result
     }
 
-    fn lead<T>(&mut self, left: Left, act: impl FnOnce(&Job<'_>) -> Result<T, VosError>) -> Result<T, VosError> {
+    fn lead<T>(
+        &mut self,
+        left: Left,
+        act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
+    ) -> Result<T, VosError> {
         lead(self.world, &mut self.tally, (left, self.seat), act)
     }
 }
 
 /// What came of an order, and the order if it is not through.
-fn lead_beside_others(world: &Mutex<World>, order: &VolumeOrder, seat: LeaderSeat<'_>) -> (VolumeTally, Vec<VolumeOrder>) {
+fn lead_beside_others(
+    world: &Mutex<World>,
+    order: &VolumeOrder,
+    seat: LeaderSeat<'_>,
+) -> (VolumeTally, Vec<VolumeOrder>) {
     let mut run = Run { world, tally: VolumeTally::default(), left: Vec::new(), seat: Some(seat) };
     seat.wait();
     let _leaves = Leaves { world, seat };
@@ -344,7 +387,8 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Somebody new leads something; whoever led before is gone, but for those who lead at the same time.
+/// Somebody new leads something; whoever led before is gone, but for those who lead at the same
+/// time.
 fn lead<T>(
     world: &Mutex<World>,
     tally: &mut VolumeTally,

@@ -1,5 +1,6 @@
-//! Steps that are done wrongly on purpose by who leads an operation: the proof that the judge sees. Nothing of the code that ships is changed: what it asks for
-//! is swallowed or bent on its way, and it is told that all is well.
+//! Steps that are done wrongly on purpose by who leads an operation: the proof that the judge sees.
+//! Nothing of the code that ships is changed: what it asks for is swallowed or bent on its way, and
+//! it is told that all is well.
 
 use celldb::CellDb;
 use types::{Finish, SiteKind, VolumeCall, VolumeGroup, VolumeId};
@@ -9,7 +10,8 @@ use super::world::World;
 /// One broken step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum StepMutation {
-    /// A volume that moves is not held, and what is changed while the last of it is fetched is lost.
+    /// A volume that moves is not held, and what is changed while the last of it is fetched is
+    /// lost.
     SkipHold,
     /// A volume that was held serves again before it is removed, and what is changed then is lost.
     ServeBoth,
@@ -43,7 +45,8 @@ impl StepMutation {
         StepMutation::SkipRestore,
     ];
 
-    /// What is asked of a server in place of this call; none: nothing, and the answer is that it is done.
+    /// What is asked of a server in place of this call; none: nothing, and the answer is that it is
+    /// done.
     pub(super) fn bend(self, world: &World, call: &VolumeCall) -> Vec<VolumeCall> {
         let is_written = |id: &VolumeId| world.trees.contains_key(id);
         match (self, call) {
@@ -52,10 +55,21 @@ impl StepMutation {
                 vec![VolumeCall::Hold { id: *id, millis: 0 }, call.clone()]
             }
             (StepMutation::KeepVolume, VolumeCall::Remove { id }) if is_written(id) => Vec::new(),
-            (StepMutation::KeepFleeting, VolumeCall::Remove { id }) if !is_written(id) => Vec::new(),
-            (StepMutation::LoseVolume, VolumeCall::Hold { id, millis: 1.. }) => vec![VolumeCall::Remove { id: *id }],
-            (StepMutation::SkipRestore, VolumeCall::Finish { partition, tree, finish: Finish::Over { .. } }) => {
-                vec![VolumeCall::Finish { partition: *partition, tree: *tree, finish: Finish::Nothing }]
+            (StepMutation::KeepFleeting, VolumeCall::Remove { id }) if !is_written(id) => {
+                Vec::new()
+            }
+            (StepMutation::LoseVolume, VolumeCall::Hold { id, millis: 1.. }) => {
+                vec![VolumeCall::Remove { id: *id }]
+            }
+            (
+                StepMutation::SkipRestore,
+                VolumeCall::Finish { partition, tree, finish: Finish::Over { .. } },
+            ) => {
+                vec![VolumeCall::Finish {
+                    partition: *partition,
+                    tree: *tree,
+                    finish: Finish::Nothing,
+                }]
             }
             _ => vec![call.clone()],
         }
@@ -66,10 +80,14 @@ impl StepMutation {
         let mut bent = group.clone();
         match self {
             StepMutation::KeepClaims if bent.busy.is_none() => {
-                bent.busy = db.group_of(group.read_write).ok().flatten().and_then(|old| old.record.busy);
+                bent.busy =
+                    db.group_of(group.read_write).ok().flatten().and_then(|old| old.record.busy);
             }
             StepMutation::SayLater => {
-                let shown = bent.sites.iter_mut().filter(|site| site.kind == SiteKind::ReadOnly && site.epoch != 0);
+                let shown = bent
+                    .sites
+                    .iter_mut()
+                    .filter(|site| site.kind == SiteKind::ReadOnly && site.epoch != 0);
                 shown.for_each(|site| site.epoch += 1);
             }
             _ => {}

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use rand::Rng;
 use store::StreamPart;
 use types::{
-    Answer, Name, ServerId, SiteKind, StreamCursor, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
-    WhichVolume,
+    Answer, Name, ServerId, SiteKind, StreamCursor, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, WhichVolume,
 };
 use vos::{Job, NewVolume, Part, Sink, VosError};
 
@@ -42,7 +42,8 @@ pub enum VolumeOrder {
     Copy(Name, Name, SitePlace),
     /// A dump of one becomes another.
     Restore(Name, Name, SitePlace),
-    /// A dump of the first is brought over the second: what was changed since that is a copy of it, or all.
+    /// A dump of the first is brought over the second: what was changed since that is a copy of it,
+    /// or all.
     Over(Name, Name, DumpFile),
     /// From one name to another.
     Rename(Name, Name),
@@ -75,7 +76,15 @@ impl SitePlace {
 
 fn new_volume(name: &Name, spot: SitePlace) -> NewVolume {
     let partition = spot.partition();
-    NewVolume { name: name.clone(), id: None, server: spot.0, partition, quota_bytes: 0, owner: (0, 0), encrypt: None }
+    NewVolume {
+        name: name.clone(),
+        id: None,
+        server: spot.0,
+        partition,
+        quota_bytes: 0,
+        owner: (0, 0),
+        encrypt: None,
+    }
 }
 
 impl VolumeOrder {
@@ -95,8 +104,12 @@ impl VolumeOrder {
         if group.read_write_site().is_none() {
             return VolumeOrder::Create(new, spot);
         }
-        let read_only: Vec<ServerId> =
-            group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly).map(|site| site.server).collect();
+        let read_only: Vec<ServerId> = group
+            .sites
+            .iter()
+            .filter(|site| site.kind == SiteKind::ReadOnly)
+            .map(|site| site.server)
+            .collect();
         match world.rng.random_range(0..26) {
             0 => VolumeOrder::Backup(name),
             1..4 => VolumeOrder::AddSite(name, spot),
@@ -150,22 +163,37 @@ impl VolumeOrder {
         match self {
             VolumeOrder::Create(name, spot) => vos::create(job, &new_volume(name, *spot)).map(drop),
             VolumeOrder::Backup(name) => vos::backup(job, group(name)?).map(drop),
-            VolumeOrder::AddSite(name, spot) => vos::add_site(job, group(name)?, spot.0, &spot.partition()).map(drop),
-            VolumeOrder::RemoveSite(name, server) => vos::remove_site(job, group(name)?, *server).map(drop),
+            VolumeOrder::AddSite(name, spot) => {
+                vos::add_site(job, group(name)?, spot.0, &spot.partition()).map(drop)
+            }
+            VolumeOrder::RemoveSite(name, server) => {
+                vos::remove_site(job, group(name)?, *server).map(drop)
+            }
             VolumeOrder::Release(name) => vos::release(job, group(name)?).map(drop),
-            VolumeOrder::Move(name, to) => vos::move_volume(job, group(name)?, to.0, &to.partition()).map(drop),
-            VolumeOrder::MoveSite(name, from, to) => vos::move_site(job, group(name)?, *from, to.0, &to.partition()),
-            VolumeOrder::Copy(name, new, spot) => vos::copy(job, &group(name)?, &new_volume(new, *spot)).map(drop),
+            VolumeOrder::Move(name, to) => {
+                vos::move_volume(job, group(name)?, to.0, &to.partition()).map(drop)
+            }
+            VolumeOrder::MoveSite(name, from, to) => {
+                vos::move_site(job, group(name)?, *from, to.0, &to.partition())
+            }
+            VolumeOrder::Copy(name, new, spot) => {
+                vos::copy(job, &group(name)?, &new_volume(new, *spot)).map(drop)
+            }
             VolumeOrder::Restore(name, new, spot) => {
                 let (dump, parts) = dumped(job, name, 0, &|volume| coming(new, volume))?;
                 let mut parts = parts.into_iter();
-                vos::restore(job, &new_volume(new, *spot), &dump, &mut || Ok(parts.next())).map(drop)
+                vos::restore(job, &new_volume(new, *spot), &dump, &mut || Ok(parts.next()))
+                    .map(drop)
             }
             VolumeOrder::Over(name, over, file) => {
                 let over_group = group(over)?;
-                let (tree, site) = (over_group.record.read_write, over_group.record.read_write_site().cloned());
+                let (tree, site) =
+                    (over_group.record.read_write, over_group.record.read_write_site().cloned());
                 let site = site.ok_or(VosError::NoVolume)?;
-                let since = match job.servers.call(site.server, VolumeCall::Incoming { tree: Some(tree) })? {
+                let since = match job
+                    .servers
+                    .call(site.server, VolumeCall::Incoming { tree: Some(tree) })?
+                {
                     // What was begun before is done.
                     Answer::Incoming { trees, base } => trees.first().map_or(base, |one| one.since),
                     _ => 0,
@@ -194,7 +222,8 @@ impl VolumeOrder {
             VolumeOrder::Snapshot(name) => {
                 let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
                 let of = found.volume().id;
-                let name = Name::new(format!("{}.snapshot.kept", text(name)).as_bytes()).expect("a name");
+                let name =
+                    Name::new(format!("{}.snapshot.kept", text(name)).as_bytes()).expect("a name");
                 let (id, kind, replace) = (None, VolumeKind::Snapshot, true);
                 let call = VolumeCall::Clone { id, of, name, kind, replace };
                 job.servers.call(found.server, call).map(drop)
@@ -209,16 +238,23 @@ impl VolumeOrder {
         }
     }
 
-    /// Whether there is nothing left to do, as the database says, after the operation was refused: it was done before, or cannot be.
+    /// Whether there is nothing left to do, as the database says, after the operation was refused:
+    /// it was done before, or cannot be.
     pub fn is_settled(&self, world: &World) -> bool {
-        let group = |name: &Name| world.database.group_named(name).ok().flatten().map(|seen| seen.record);
+        let group =
+            |name: &Name| world.database.group_named(name).ok().flatten().map(|seen| seen.record);
         let is_free = |name: &Name| group(name).is_none_or(|group| group.busy.is_none());
         self.names().into_iter().all(is_free)
     }
 }
 
 /// What a volume holds, or what was changed in it since an epoch.
-fn dumped(job: &Job<'_>, name: &Name, since: u64, coming: &dyn Fn(&VolumeInfo)) -> Result<Dump, VosError> {
+fn dumped(
+    job: &Job<'_>,
+    name: &Name,
+    since: u64,
+    coming: &dyn Fn(&VolumeInfo),
+) -> Result<Dump, VosError> {
     let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
     let mut parts = Parts { coming, epoch: 0, parts: Vec::new() };
     vos::dump(job, found.server, found.volume(), since, &mut parts)?;

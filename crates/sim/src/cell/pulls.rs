@@ -31,7 +31,10 @@ impl World {
         if self.houses[no].life != life {
             return;
         }
-        let Some(mut fetch) = self.houses[no].up.as_mut().and_then(|up| up.fetches.remove(&task)) else { return };
+        let Some(mut fetch) = self.houses[no].up.as_mut().and_then(|up| up.fetches.remove(&task))
+        else {
+            return;
+        };
         let work = match fetch.question() {
             Some(call) => {
                 let answer = self.ask_source(no, life, task, &Call::Volume(call));
@@ -56,7 +59,10 @@ impl World {
         };
         if work == Work::Over {
             self.note(|| {
-                format!("server {no}: task {task} of tree {} ends {:?}: {}", told.tree.0, told.state, told.text)
+                format!(
+                    "server {no}: task {task} of tree {} ends {:?}: {}",
+                    told.tree.0, told.state, told.text
+                )
             });
             self.pulls.remove(&(no, life, task));
             self.leave(SessionUser::Puller(no, life, task), true);
@@ -66,19 +72,35 @@ impl World {
         }
     }
 
-    fn ask_source(&mut self, no: usize, life: u64, task: u64, call: &Call) -> Result<Answer, Unanswered> {
+    fn ask_source(
+        &mut self,
+        no: usize,
+        life: u64,
+        task: u64,
+        call: &Call,
+    ) -> Result<Answer, Unanswered> {
         let lost = || Unanswered::Lost("it does not answer".to_owned());
         let is_local = self.pulls.get(&(no, life, task)).is_some_and(|pull| pull.from.is_empty());
         if let (true, Some((vice, _)), Call::Volume(call)) = (is_local, self.service(no), call) {
             return vice.answer_here(call).map_err(Unanswered::Refused);
         }
-        let from = self.pulls.get(&(no, life, task)).and_then(|pull| pull.from.first().copied()).ok_or_else(lost)?;
-        let source = self.houses.iter().position(|house| house.info.addresses.contains(&from)).ok_or_else(lost)?;
+        let from = self
+            .pulls
+            .get(&(no, life, task))
+            .and_then(|pull| pull.from.first().copied())
+            .ok_or_else(lost)?;
+        let source = self
+            .houses
+            .iter()
+            .position(|house| house.info.addresses.contains(&from))
+            .ok_or_else(lost)?;
         let fate = self.wires.fate(source);
         if fate == Fate::Lost {
             return Err(lost());
         }
-        let origin = self.put(SessionUser::Puller(no, life, task), source, call).map_err(Unanswered::Refused)?;
+        let origin = self
+            .put(SessionUser::Puller(no, life, task), source, call)
+            .map_err(Unanswered::Refused)?;
         match self.reply(source, origin).ok_or_else(lost)? {
             _ if fate == Fate::AnswerLost => Err(lost()),
             answer => answer.map_err(Unanswered::Refused),

@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Content, ModelTree};
-use types::{Answer, Call, Caller, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId};
+use types::{
+    Answer, Call, Caller, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo,
+    VolumeId,
+};
 
-/// Everything that can be seen of a volume, without its number and without what the store alone knows.
+/// Everything that can be seen of a volume, without its number and without what the store alone
+/// knows.
 pub type VolumeImage = BTreeMap<(VnodeNo, Uniquifier), ImageFile>;
 
 /// One file of it.
@@ -23,7 +27,8 @@ pub struct ImageFile {
 pub struct Reference {
     /// What it holds.
     pub tree: ModelTree,
-    /// What it held since everything was last known to be on disk, the oldest first: after a loss of power it is one of these.
+    /// What it held since everything was last known to be on disk, the oldest first: after a loss
+    /// of power it is one of these.
     pub unsynced: Vec<ModelTree>,
 }
 
@@ -40,19 +45,27 @@ impl Reference {
     pub fn apply(&mut self, call: &Call, answer: &Answer) -> Result<(), String> {
         let statuses = match answer {
             Answer::Status(status) | Answer::Written { status, .. } => vec![*status],
-            Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => vec![*status, *dir],
+            Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => {
+                vec![*status, *dir]
+            }
             Answer::Renamed { status, other, from_dir, to_dir } => {
                 [*status, *from_dir, *to_dir].into_iter().chain(*other).collect()
             }
             other => return Err(format!("{call:?} was answered {other:?}")),
         };
-        let wall = statuses.iter().map(|status| status.changed).max().unwrap_or_else(|| Timestamp::new(0, 0));
+        let wall = statuses
+            .iter()
+            .map(|status| status.changed)
+            .max()
+            .unwrap_or_else(|| Timestamp::new(0, 0));
         if let (Call::Make { .. }, Answer::Made { status, existed: false, .. }) = (call, answer) {
             self.tree.give(status.fid);
         }
         self.unsynced.push(self.tree.clone());
         let wanted = self.tree.apply(SessionId(1), wall, &Caller::ROOT, call);
-        wanted.map(drop).map_err(|fault| format!("{call:?} was answered {answer:?}, and not {fault:?}"))
+        wanted
+            .map(drop)
+            .map_err(|fault| format!("{call:?} was answered {answer:?}, and not {fault:?}"))
     }
 
     /// Everything is on disk.
@@ -71,7 +84,10 @@ impl Reference {
                 self.tree = tree.clone();
                 Ok(())
             }
-            None => Err(format!("it holds what it never held: {}", difference(found, &image(&self.tree)))),
+            None => Err(format!(
+                "it holds what it never held: {}",
+                difference(found, &image(&self.tree))
+            )),
         }
     }
 }
@@ -91,11 +107,16 @@ pub fn image(tree: &ModelTree) -> VolumeImage {
         let (mut data, mut entries) = (Bytes::new(), BTreeMap::new());
         match &node.content {
             Content::File(body) => data = body.read(0, body.size()).into(),
-            Content::Directory(names) => entries = names.iter().map(|(name, fid)| (name.clone(), key(*fid))).collect(),
+            Content::Directory(names) => {
+                entries = names.iter().map(|(name, fid)| (name.clone(), key(*fid))).collect();
+            }
             Content::Target(target) => data = target.clone(),
             Content::Nothing => {}
         }
-        image.insert(key(*fid), ImageFile { status: plain(node.status), data, entries, xattrs: node.xattrs.clone() });
+        image.insert(
+            key(*fid),
+            ImageFile { status: plain(node.status), data, entries, xattrs: node.xattrs.clone() },
+        );
     }
     image
 }
@@ -108,7 +129,10 @@ pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
     let (mut image, mut to_do) = (VolumeImage::new(), vec![Fid::root(volume.id()).vnode]);
     let say = |error: store::StoreError| error.to_string();
     while let Some(no) = to_do.pop() {
-        let vnode = volume.vnode(no).map_err(say)?.ok_or_else(|| format!("vnode {} is named and not there", no.0))?;
+        let vnode = volume
+            .vnode(no)
+            .map_err(say)?
+            .ok_or_else(|| format!("vnode {} is named and not there", no.0))?;
         let (mut data, mut entries, mut xattrs) = (Bytes::new(), BTreeMap::new(), BTreeMap::new());
         match vnode.status.kind {
             Kind::Directory => {
@@ -124,7 +148,10 @@ pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
             xattrs.insert(name, value.unwrap_or_default());
         }
         to_do.extend(entries.values().map(|(no, _)| *no));
-        image.insert(key(vnode.status.fid), ImageFile { status: plain(vnode.status), data, entries, xattrs });
+        image.insert(
+            key(vnode.status.fid),
+            ImageFile { status: plain(vnode.status), data, entries, xattrs },
+        );
     }
     Ok(image)
 }
@@ -132,7 +159,10 @@ pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
 /// The model, in the versions in which a volume shows it that it came over, if it does.
 pub fn came(tree: &ModelTree, found: &VolumeImage) -> Option<ModelTree> {
     let root = key(Fid::root(VolumeId(0)));
-    let (is, was) = (found.get(&root)?.status, tree.nodes().iter().find(|(fid, _)| key(**fid) == root)?.1.status);
+    let (is, was) = (
+        found.get(&root)?.status,
+        tree.nodes().iter().find(|(fid, _)| key(**fid) == root)?.1.status,
+    );
     let mut tree = tree.clone();
     tree.shift_versions(is.status_version.checked_sub(was.status_version)?);
     (image(&tree) == *found).then_some(tree)
@@ -141,10 +171,14 @@ pub fn came(tree: &ModelTree, found: &VolumeImage) -> Option<ModelTree> {
 /// Where two of them differ, for people.
 pub fn difference(found: &VolumeImage, wanted: &VolumeImage) -> String {
     let keys = found.keys().chain(wanted.keys());
-    let Some(at) = keys.into_iter().find(|key| found.get(key) != wanted.get(key)) else { return "nowhere".to_owned() };
+    let Some(at) = keys.into_iter().find(|key| found.get(key) != wanted.get(key)) else {
+        return "nowhere".to_owned();
+    };
     let brief = |seen: Option<&ImageFile>| match seen {
         None => "nothing".to_owned(),
-        Some(seen) if seen.data.len() > 60 => format!("{:?} and {} bytes", seen.status, seen.data.len()),
+        Some(seen) if seen.data.len() > 60 => {
+            format!("{:?} and {} bytes", seen.status, seen.data.len())
+        }
         Some(seen) => format!("{seen:?}"),
     };
     format!("at {at:?} {}, and not {}", brief(found.get(at)), brief(wanted.get(at)))

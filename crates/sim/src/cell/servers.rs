@@ -33,7 +33,10 @@ pub enum Death {
 impl World {
     /// The server with this id.
     pub fn number_of(&self, id: ServerId) -> usize {
-        self.houses.iter().position(|house| house.info.id == id).expect("only servers of the cell are named")
+        self.houses
+            .iter()
+            .position(|house| house.info.id == id)
+            .expect("only servers of the cell are named")
     }
 
     /// The service of a server that is up, and the time on its clock.
@@ -44,7 +47,8 @@ impl World {
 
     /// The partitions of a server that is up.
     pub fn partitions(&self, no: usize) -> Vec<Partition> {
-        self.service(no).map_or_else(Vec::new, |(vice, _)| vice.partitions().iter().cloned().collect())
+        self.service(no)
+            .map_or_else(Vec::new, |(vice, _)| vice.partitions().iter().cloned().collect())
     }
 
     pub(super) fn start(&mut self, no: usize) {
@@ -56,17 +60,27 @@ impl World {
         houses[no].start(*now, no, rng, database, wires);
         let life = self.houses[no].life;
         // What came over a volume may have been through when the server died.
-        self.trees.keys().copied().collect::<Vec<_>>().into_iter().for_each(|tree| self.note_over(no, tree));
+        self.trees
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|tree| self.note_over(no, tree));
         if std::mem::take(&mut self.powerless[no]) {
             self.look_what_is_left(no);
         }
-        let back: Vec<SessionUser> =
-            self.peers.iter().filter(|(_, peer)| peer.seats.contains_key(&no)).map(|(who, _)| *who).collect();
+        let back: Vec<SessionUser> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.seats.contains_key(&no))
+            .map(|(who, _)| *who)
+            .collect();
         back.into_iter().for_each(|who| self.resume(who, no));
         self.after(TICK, Happening::Tick(no, life));
     }
 
-    /// After a loss of power volumes are as they were at some moment since everything was last on disk.
+    /// After a loss of power volumes are as they were at some moment since everything was last on
+    /// disk.
     fn look_what_is_left(&mut self, no: usize) {
         let here = self.houses[no].info.id;
         let mut wrong = Vec::new();
@@ -81,7 +95,11 @@ impl World {
                 let Ok(Some(volume)) = partition.volume(*id) else { continue };
                 if volume.is_writable() && !volume.is_arriving() {
                     let checked = shown(&volume).and_then(|found| reference.goes_back_to(&found));
-                    wrong.extend(checked.err().map(|why| format!("volume {} after a loss of power: {why}", id.0)));
+                    wrong.extend(
+                        checked
+                            .err()
+                            .map(|why| format!("volume {} after a loss of power: {why}", id.0)),
+                    );
                 }
             }
         }
@@ -101,7 +119,8 @@ impl World {
         self.replies.retain(|(server, _), _| *server != no);
         self.sealing.retain(|(server, _), _| *server != no);
         self.pulls.retain(|(server, ..), _| *server != no);
-        self.peers.retain(|who, _| !matches!(who, SessionUser::Puller(server, ..) if *server == no));
+        self.peers
+            .retain(|who, _| !matches!(who, SessionUser::Puller(server, ..) if *server == no));
         if death == Death::Power {
             (self.powerless[no], self.powerless_once[no]) = (true, true);
             let World { houses, rng, .. } = self;
@@ -114,8 +133,9 @@ impl World {
         self.after(down, Happening::Up(no));
     }
 
-    /// Does something at a server that may die in the middle of it, at a moment when it syncs: nobody hears of it, and what is on its disks is what was
-    /// there by then. (Not where clients wait: whether theirs was done would be unknown.)
+    /// Does something at a server that may die in the middle of it, at a moment when it syncs:
+    /// nobody hears of it, and what is on its disks is what was there by then. (Not where clients
+    /// wait: whether theirs was done would be unknown.)
     pub(super) fn at_risk<T>(&mut self, no: usize, act: impl FnOnce(&mut Self) -> T) -> T {
         if self.armed[no].is_none() || self.waiting.keys().any(|(server, _)| *server == no) {
             return act(self);
@@ -139,7 +159,9 @@ impl World {
     }
 
     pub(super) fn tick(&mut self, no: usize, life: u64) {
-        let (Some((vice, now)), true) = (self.service(no), self.houses[no].life == life) else { return };
+        let (Some((vice, now)), true) = (self.service(no), self.houses[no].life == life) else {
+            return;
+        };
         let mut effects = Vec::new();
         vice.tick(now, &mut effects);
         for seat in self.peers.values().filter_map(|peer| peer.seats.get(&no)) {
@@ -172,7 +194,9 @@ impl World {
         let here = self.houses[no].info.id;
         for (id, reference) in &mut self.trees {
             let group = self.database.group_of(*id).expect("it is here");
-            if group.and_then(|seen| seen.record.read_write_site().map(|site| site.server)) == Some(here) {
+            if group.and_then(|seen| seen.record.read_write_site().map(|site| site.server))
+                == Some(here)
+            {
                 reference.synced();
             }
         }

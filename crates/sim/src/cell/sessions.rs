@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use celldb::CellDb;
 use types::{
-    Answer, Call, Caller, ClientId, Fault, Finish, ReplyAddress, SessionId, Time, VolumeCall, VolumeId, VolumeInfo,
-    VolumeKind,
+    Answer, Call, Caller, ClientId, Fault, Finish, ReplyAddress, SessionId, Time, VolumeCall,
+    VolumeId, VolumeInfo, VolumeKind,
 };
 use vice::Effect;
 
@@ -45,11 +45,15 @@ impl World {
         let client = match who {
             SessionUser::Leader(number) => ClientId(1 << 64 | u128::from(number)),
             SessionUser::Client(number) => ClientId(2 << 64 | number as u128),
-            SessionUser::Puller(server, life, task) => {
-                ClientId(3 << 64 | (server as u128) << 48 | u128::from(life) << 24 | u128::from(task))
-            }
+            SessionUser::Puller(server, life, task) => ClientId(
+                3 << 64 | (server as u128) << 48 | u128::from(life) << 24 | u128::from(task),
+            ),
         };
-        self.peers.entry(who).or_insert_with(|| SessionPeer { client, incarnation: 0, seats: BTreeMap::new() });
+        self.peers.entry(who).or_insert_with(|| SessionPeer {
+            client,
+            incarnation: 0,
+            seats: BTreeMap::new(),
+        });
     }
 
     /// Somebody leaves: with a word, or without.
@@ -65,7 +69,9 @@ impl World {
     }
 
     pub(super) fn resume(&mut self, who: SessionUser, no: usize) {
-        let (Some((vice, now)), Some(peer)) = (self.service(no), self.peers.get_mut(&who)) else { return };
+        let (Some((vice, now)), Some(peer)) = (self.service(no), self.peers.get_mut(&who)) else {
+            return;
+        };
         let Some(seat) = peer.seats.get_mut(&no) else { return };
         let mut effects = Vec::new();
         let (client, incarnation, session) = (peer.client, peer.incarnation, seat.session);
@@ -73,7 +79,14 @@ impl World {
             Ok(_) => {
                 seat.request += 1;
                 let origin = ReplyAddress { session, slot: 1, request: seat.request };
-                vice.perform(now, wall(self.now), &Caller::ROOT, origin, Call::ReclaimDone, &mut effects);
+                vice.perform(
+                    now,
+                    wall(self.now),
+                    &Caller::ROOT,
+                    origin,
+                    Call::ReclaimDone,
+                    &mut effects,
+                );
             }
             Err(_) => drop(peer.seats.remove(&no)),
         }
@@ -109,7 +122,9 @@ impl World {
         self.calls += 1;
         let mut effects = Vec::new();
         let over = match &call {
-            Call::Volume(VolumeCall::Finish { tree, finish: Finish::Over { .. }, .. }) => Some(*tree),
+            Call::Volume(VolumeCall::Finish { tree, finish: Finish::Over { .. }, .. }) => {
+                Some(*tree)
+            }
             _ => None,
         };
         vice.perform(now, wall(self.now), &Caller::ROOT, origin, call, &mut effects);
@@ -119,12 +134,18 @@ impl World {
         self.deliver(no, effects);
     }
 
-    /// While something is brought over a volume it may show that from one moment to the next; then the model does.
+    /// While something is brought over a volume it may show that from one moment to the next; then
+    /// the model does.
     pub(super) fn note_over(&mut self, no: usize, tree: VolumeId) {
         let group = self.database.group_of(tree).ok().flatten().map(|seen| seen.record);
         let is_over = |busy: &types::Busy| busy.operation.starts_with("restore over");
-        let Some(group) = group.filter(|group| !self.muted && group.busy.as_ref().is_some_and(is_over)) else { return };
-        let found = self.partitions(no).iter().find_map(|partition| partition.volume(tree).ok().flatten());
+        let Some(group) =
+            group.filter(|group| !self.muted && group.busy.as_ref().is_some_and(is_over))
+        else {
+            return;
+        };
+        let found =
+            self.partitions(no).iter().find_map(|partition| partition.volume(tree).ok().flatten());
         let Some(found) = found.and_then(|volume| shown(&volume).ok()) else { return };
         let candidates = self.coming.get(&group.name).cloned().unwrap_or_default();
         let held = |one: &Arc<Sealed>| came(&one.tree.as_volume(group.name.clone(), tree), &found);
@@ -148,7 +169,10 @@ impl World {
 
     /// Whether this session is still that of `who`.
     pub fn has_seat(&self, who: SessionUser, no: usize, session: SessionId) -> bool {
-        self.peers.get(&who).and_then(|peer| peer.seats.get(&no)).is_some_and(|seat| seat.session == session)
+        self.peers
+            .get(&who)
+            .and_then(|peer| peer.seats.get(&no))
+            .is_some_and(|seat| seat.session == session)
     }
 
     /// The reply, if it is there.
@@ -163,14 +187,16 @@ impl World {
         }
     }
 
-    /// A call that waited has sealed a volume. What was done beside it is answered in another order, so it shows one of the moments since the last `before`.
+    /// A call that waited has sealed a volume. What was done beside it is answered in another
+    /// order, so it shows one of the moments since the last `before`.
     fn note_late_seal(&mut self, no: usize, of: VolumeId, sealed: &VolumeInfo, before: usize) {
         // A twin on another partition, of a move within the server, may have the number too.
         let at = |partition: &store::Partition| partition.volume(sealed.id).ok().flatten();
         let found = self.partitions(no).get(sealed.partition.0 as usize).and_then(at);
         let found = found.and_then(|volume| shown(&volume).ok());
         let (Some(reference), Some(found)) = (self.trees.get_mut(&of), found) else { return };
-        let moment = |tree: &model::ModelTree| Some(Sealed::of(tree)).filter(|moment| moment.image == found);
+        let moment =
+            |tree: &model::ModelTree| Some(Sealed::of(tree)).filter(|moment| moment.image == found);
         let earlier = || reference.unsynced[before..].iter().rev().find_map(moment);
         let shows = moment(&reference.tree).or_else(earlier);
         match shows {
@@ -180,13 +206,21 @@ impl World {
             Some(moment) => drop(self.sealed.insert((of, sealed.epoch), moment)),
             None => {
                 let why = difference(&found, &image(&reference.tree));
-                self.violate(format!("VO-1: volume {} shows what volume {} never held: {why}", sealed.id.0, of.0));
+                self.violate(format!(
+                    "VO-1: volume {} shows what volume {} never held: {why}",
+                    sealed.id.0, of.0
+                ));
             }
         }
     }
 
     /// Lets things happen until the reply is there, the server is gone, or it is too late.
-    pub fn wait_for(&mut self, no: usize, origin: ReplyAddress, until: Time) -> Option<Result<Answer, Fault>> {
+    pub fn wait_for(
+        &mut self,
+        no: usize,
+        origin: ReplyAddress,
+        until: Time,
+    ) -> Option<Result<Answer, Fault>> {
         loop {
             let reply = self.reply(no, origin);
             if reply.is_some() || self.houses[no].up.is_none() || !self.happens_by(until) {
@@ -200,8 +234,11 @@ impl World {
         if self.muted {
             return;
         }
-        let held = |world: &World, of: &VolumeId| world.trees.get(of).map_or(0, |reference| reference.unsynced.len());
-        let before: Vec<_> = self.sealing.iter().map(|(at, of)| (*at, (*of, held(self, of)))).collect();
+        let held = |world: &World, of: &VolumeId| {
+            world.trees.get(of).map_or(0, |reference| reference.unsynced.len())
+        };
+        let before: Vec<_> =
+            self.sealing.iter().map(|(at, of)| (*at, (*of, held(self, of)))).collect();
         let mut seals = Vec::new();
         let mut effects = VecDeque::from(effects);
         while let Some(effect) = effects.pop_front() {

@@ -1,4 +1,5 @@
-//! The cell and its time: servers, those who have sessions with them, and everything that happens by itself.
+//! The cell and its time: servers, those who have sessions with them, and everything that happens
+//! by itself.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -61,7 +62,8 @@ pub struct World {
     pub mutation: Option<StepMutation>,
     /// Faults that are still to strike.
     pub faults_left: u32,
-    /// Servers that die in the middle of the next change that an administrator or a pull makes there.
+    /// Servers that die in the middle of the next change that an administrator or a pull makes
+    /// there.
     pub armed: Vec<Option<Death>>,
     /// What clients wait for.
     pub(super) waiting: HashMap<(usize, ReplyAddress), (usize, VolumeId, Call)>,
@@ -75,7 +77,8 @@ pub struct World {
     pub(super) peers: BTreeMap<SessionUser, SessionPeer>,
     /// Its power was lost since it last ran.
     pub(super) powerless: Vec<bool>,
-    /// Whether it ever lost its power, or was stopped in a sync: a body that nothing names may be left then.
+    /// Whether it ever lost its power, or was stopped in a sync: a body that nothing names may be
+    /// left then.
     pub(super) powerless_once: Vec<bool>,
     pub(super) pulls: BTreeMap<(usize, u64, u64), Pull>,
     queue: BinaryHeap<Reverse<(Time, u64, Happening)>>,

@@ -18,7 +18,9 @@ impl Client {
     pub(super) fn think(&mut self, ground: &mut Ground, thread: usize) {
         let (client, life) = (self.index, self.life);
         let delay = match (ground.healed, ground.rng.random_range(0..10)) {
-            (true, _) | (false, 0..5) => ground.between(Duration::from_micros(50), Duration::from_millis(20)),
+            (true, _) | (false, 0..5) => {
+                ground.between(Duration::from_micros(50), Duration::from_millis(20))
+            }
             (false, 5..8) => ground.between(Duration::from_millis(20), Duration::from_millis(1500)),
             _ => ground.between(Duration::from_secs(1), Duration::from_secs(8)),
         };
@@ -57,7 +59,14 @@ impl Client {
         self.begin_numbered(ground, tree, thread, op, number);
     }
 
-    fn begin_numbered(&mut self, ground: &mut Ground, tree: &SharedTree, thread: usize, op: Op, number: OpNo) {
+    fn begin_numbered(
+        &mut self,
+        ground: &mut Ground,
+        tree: &SharedTree,
+        thread: usize,
+        op: Op,
+        number: OpNo,
+    ) {
         if self.work_in_nest(ground, tree, thread, &op) {
             return;
         }
@@ -114,7 +123,12 @@ impl Client {
     }
 
     /// Answers from the cache if it can, as it may, most of the time.
-    pub(super) fn answer_from_cache(&mut self, ground: &mut Ground, tree: &SharedTree, op: &Op) -> bool {
+    pub(super) fn answer_from_cache(
+        &mut self,
+        ground: &mut Ground,
+        tree: &SharedTree,
+        op: &Op,
+    ) -> bool {
         let now = self.now(ground);
         let Some(up) = self.up.as_ref() else { return false };
         if !up.holder.trusted(now) || ground.one_in(5) {
@@ -124,22 +138,33 @@ impl Client {
         let verdict = match op {
             Op::Read(fid) => {
                 let Some((version, data)) = up.cache.data(*fid) else { return false };
-                ground.note(|| format!("client {}: {fid} version {version} from the cache", self.index));
+                ground.note(|| {
+                    format!("client {}: {fid} version {version} from the cache", self.index)
+                });
                 let fresh = ground.history.check_data_version(&floors, *fid, version, true);
                 fresh.and_then(|()| ground.history.check_value(*fid, version, data))
             }
             Op::Stat(fid) => {
                 let Some(status) = up.cache.status(*fid) else { return false };
-                ground.note(|| format!("client {}: {fid} status {} from the cache", self.index, status.status_version));
+                ground.note(|| {
+                    format!(
+                        "client {}: {fid} status {} from the cache",
+                        self.index, status.status_version
+                    )
+                });
                 ground.history.check_status(&floors, &status, true)
             }
             Op::Lookup(name) => {
                 let Some((version, found)) = up.cache.name(tree.dir, name) else { return false };
-                ground.note(|| format!("client {}: {name:?} {found:?} at {version} from the cache", self.index));
+                ground.note(|| {
+                    format!("client {}: {name:?} {found:?} at {version} from the cache", self.index)
+                });
                 let timeline = ground.history.timeline();
                 match found {
                     Some(_) => ground.history.check_data_version(&floors, tree.dir, version, true),
-                    None => ground.history.check_absent(name, timeline, ground.now, ground.now, true),
+                    None => {
+                        ground.history.check_absent(name, timeline, ground.now, ground.now, true)
+                    }
                 }
             }
             _ => return false,
@@ -154,10 +179,15 @@ impl Client {
         let held = up.locks.remove(&thread);
         ground.history.unlocked(self.index, thread);
         match held {
-            // The application waits: a server may execute two calls that are under way together in any order.
+            // The application waits: a server may execute two calls that are under way together in
+            // any order.
             Some(HeldLock { fid, family, .. }) => {
                 up.threads[thread] = Thread::Calling;
-                self.submit(ground, Doing::Unlock(thread), Call::Unlock { fid, owner, family, range: ByteRange::ALL });
+                self.submit(
+                    ground,
+                    Doing::Unlock(thread),
+                    Call::Unlock { fid, owner, family, range: ByteRange::ALL },
+                );
             }
             None => {
                 up.threads[thread] = Thread::Idle;
@@ -166,10 +196,17 @@ impl Client {
         }
     }
 
-    pub(super) fn done(&mut self, ground: &mut Ground, id: CallId, result: Result<Answer, CallFailure>) {
+    pub(super) fn done(
+        &mut self,
+        ground: &mut Ground,
+        id: CallId,
+        result: Result<Answer, CallFailure>,
+    ) {
         let Some(doing) = self.up.as_mut().and_then(|up| up.calls.remove(&id)) else {
-            return ground
-                .violate("DA-4", format!("client {}: {id:?} is answered twice or was never asked", self.index));
+            return ground.violate(
+                "DA-4",
+                format!("client {}: {id:?} is answered twice or was never asked", self.index),
+            );
         };
         ground.note(|| format!("client {}: done {id:?} {result:?}", self.index));
         match doing {
@@ -192,7 +229,10 @@ impl Client {
                 if refused && up.locks.remove(&thread).is_some() {
                     ground.history.unlocked(self.index, thread);
                     if up.holder.trusted(now) {
-                        let what = format!("client {}: {held:?} is claimed, and not given back", self.index);
+                        let what = format!(
+                            "client {}: {held:?} is claimed, and not given back",
+                            self.index
+                        );
                         ground.violate("LK-4", what);
                     }
                 }
@@ -203,7 +243,12 @@ impl Client {
         }
     }
 
-    fn finish(&mut self, ground: &mut Ground, running: &Running, result: Result<Answer, CallFailure>) {
+    fn finish(
+        &mut self,
+        ground: &mut Ground,
+        running: &Running,
+        result: Result<Answer, CallFailure>,
+    ) {
         let thread = running.thread;
         if let Some(up) = self.up.as_mut() {
             up.threads[thread] = Thread::Idle;
@@ -226,7 +271,10 @@ impl Client {
                     self.close(ground, fid);
                 }
             }
-            Err(failure) => ground.violate("progress", format!("client {}: {failure}: {running:?}", self.index)),
+            Err(failure) => {
+                ground
+                    .violate("progress", format!("client {}: {failure}: {running:?}", self.index));
+            }
         }
         self.think(ground, thread);
     }
@@ -236,7 +284,8 @@ impl Client {
         let (now, number) = (ground.now, running.number);
         let done = Done { timeline: running.timeline, verifier: running.verifier, now };
         let promised = |up: &Life, fid| {
-            up.holder.promised(fid, running.snapshot) || ground.mutation == Some(Mutation::IgnoreSnapshots)
+            up.holder.promised(fid, running.snapshot)
+                || ground.mutation == Some(Mutation::IgnoreSnapshots)
         };
         let floors = &running.floors;
         let history = &mut ground.history;
@@ -267,7 +316,10 @@ impl Client {
                 }
                 verdict
             }
-            (Op::Append { stable, .. }, Answer::Written { status, offset, verifier: written, .. }) => {
+            (
+                Op::Append { stable, .. },
+                Answer::Written { status, offset, verifier: written, .. },
+            ) => {
                 up.cache.saw(&status);
                 history.appended(number, offset, *stable, done.timeline);
                 history.changed(Done { verifier: written, ..done }, &status);
@@ -298,7 +350,9 @@ impl Client {
                 history.changed(done, &dir);
                 Ok(())
             }
-            (Op::MakeShared { guarded, .. }, Answer::Made { dir, existed, .. }) if !(existed && *guarded) => {
+            (Op::MakeShared { guarded, .. }, Answer::Made { dir, existed, .. })
+                if !(existed && *guarded) =>
+            {
                 running.shared_done(history, !existed, now);
                 up.cache.saw(&dir);
                 if !existed {
@@ -341,7 +395,8 @@ impl Client {
                 }
                 verdict
             }
-            (Op::NestMake(_), Answer::Made { existed: false, .. }) | (Op::NestRemove(_), Answer::Removed { .. }) => {
+            (Op::NestMake(_), Answer::Made { existed: false, .. })
+            | (Op::NestRemove(_), Answer::Removed { .. }) => {
                 if let Some(at) = running.nest {
                     history.nest.answered(at, now);
                     history.nest.sure(at);
@@ -355,9 +410,13 @@ impl Client {
             }
             (Op::Lock { fid, exclusive, family }, Answer::Done) => {
                 let (fid, exclusive, family) = (*fid, *exclusive, *family);
-                up.locks.insert(running.thread, HeldLock { fid, exclusive, family, doubtful: false });
+                up.locks
+                    .insert(running.thread, HeldLock { fid, exclusive, family, doubtful: false });
                 up.threads[running.thread] = Thread::Locked;
-                history.locked(Belief { client: self.index, thread: running.thread, fid, exclusive }, now)
+                history.locked(
+                    Belief { client: self.index, thread: running.thread, fid, exclusive },
+                    now,
+                )
             }
             (op, answer) => Err(("answer", format!("{op:?} is answered with {answer:?}"))),
         };
@@ -382,30 +441,44 @@ impl Client {
         let (now, began) = (ground.now, running.began);
         let verdict = match (&running.op, fault) {
             (Op::Lookup(name) | Op::Open(name), Fault::NotFound) => {
-                let may = up.holder.promised(running.dir, running.snapshot) || ground.breaks(Mutation::IgnoreSnapshots);
+                let may = up.holder.promised(running.dir, running.snapshot)
+                    || ground.breaks(Mutation::IgnoreSnapshots);
                 if may {
                     up.cache.put_absent(running.dir, name, running.mark);
                 }
                 ground.history.check_absent(name, running.timeline, began, now, false)
             }
-            (Op::MakeShared { .. }, Fault::Exists) | (Op::RemoveShared(_) | Op::RenameShared(..), Fault::NotFound) => {
+            (Op::MakeShared { .. }, Fault::Exists)
+            | (Op::RemoveShared(_) | Op::RenameShared(..), Fault::NotFound) => {
                 running.shared_done(&mut ground.history, false, now);
                 Ok(())
             }
-            // Who had the nest to himself may have removed it first, or a loss of power took it away.
+            // Who had the nest to himself may have removed it first, or a loss of power took it
+            // away.
             (Op::NestRemove(name), Fault::NotFound) => {
-                let lost = running.timeline != ground.history.timeline() || ground.history.nest.is_contended(name);
-                if lost { Ok(()) } else { Err(("EO-1", format!("{:?} does not find its name", running.op))) }
+                let lost = running.timeline != ground.history.timeline()
+                    || ground.history.nest.is_contended(name);
+                if lost {
+                    Ok(())
+                } else {
+                    Err(("EO-1", format!("{:?} does not find its name", running.op)))
+                }
             }
             (Op::RemoveOwn(name), Fault::NotFound) => ground.history.own_missing(name),
-            (Op::MakeOwn(name), Fault::Exists) => Err(("EO-1", format!("{name:?} is made once, and exists already"))),
+            (Op::MakeOwn(name), Fault::Exists) => {
+                Err(("EO-1", format!("{name:?} is made once, and exists already")))
+            }
             (Op::ReadOpen(fid), _) => {
                 let fid = *fid;
-                let lost = running.timeline != ground.history.timeline() || !up.open.contains_key(&fid);
+                let lost =
+                    running.timeline != ground.history.timeline() || !up.open.contains_key(&fid);
                 self.close(ground, fid);
                 match lost {
                     true => Ok(()),
-                    false => Err(("HO-1", format!("client {}: {fid} is open, and refused: {fault}", self.index))),
+                    false => Err((
+                        "HO-1",
+                        format!("client {}: {fid} is open, and refused: {fault}", self.index),
+                    )),
                 }
             }
             (op, fault) => Err(("answer", format!("{op:?} is refused with {fault:?}"))),

@@ -1,8 +1,9 @@
 //! The nest: a directory that clients ask to have to themselves (`docs/spec/delegation.md`).
 //!
-//! A client that has it makes and removes names without asking, keeps those changes in a journal, and sends them in chains, one
-//! chain at a time: after a while, when the nest is wanted back, or when the server has restarted. It gives the nest back when
-//! nothing is left to send. Without trust it answers nothing itself (DE-3), and what it has not sent is lost with the lease.
+//! A client that has it makes and removes names without asking, keeps those changes in a journal,
+//! and sends them in chains, one chain at a time: after a while, when the nest is wanted back, or
+//! when the server has restarted. It gives the nest back when nothing is left to send. Without
+//! trust it answers nothing itself (DE-3), and what it has not sent is lost with the lease.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +11,10 @@ use std::time::Duration;
 use dafs::{CallFailure, CallId, ClientInput};
 use lease::CallStart;
 use rand::Rng;
-use types::{Answer, BootVerifier, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, Status, VnodeSlots};
+use types::{
+    Answer, BootVerifier, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, Status,
+    VnodeSlots,
+};
 
 use super::{Client, Doing, Thread};
 use crate::event::SimEvent;
@@ -114,10 +118,14 @@ impl Client {
             (0, Call::Remove { dir, name, what: RemoveWhat::File, hold: false })
         } else {
             let slot = nest.slots.take().expect("eight are left at least");
-            let name = Name::new(format!("nest-{client}-{life}-{}", nest.version).as_bytes()).expect("a name");
+            let name = Name::new(format!("nest-{client}-{life}-{}", nest.version).as_bytes())
+                .expect("a name");
             let name = unique(ground, &name);
             nest.names.push(name.clone());
-            (slot, Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded })
+            (
+                slot,
+                Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded },
+            )
         };
         let (Call::Make { name, .. } | Call::Remove { name, .. }) = &call else { return };
         ground.history.tally.own_changes += 1;
@@ -129,11 +137,19 @@ impl Client {
     }
 
     /// An application asks for the nest. Whether there is something to wait for.
-    pub(super) fn ask_for_nest(&mut self, ground: &mut Ground, tree: &SharedTree, thread: usize) -> bool {
+    pub(super) fn ask_for_nest(
+        &mut self,
+        ground: &mut Ground,
+        tree: &SharedTree,
+        thread: usize,
+    ) -> bool {
         let Some(up) = self.up.as_mut() else { return false };
-        let again = matches!(up.nest.phase, Phase::Have { recalled: false }) && up.nest.slots.count < 64;
-        // A change of our own that is under way would come between the status that is answered and our first change.
-        let changing = |doing: &Doing| matches!(doing, Doing::App(running) if running.nest.is_some());
+        let again =
+            matches!(up.nest.phase, Phase::Have { recalled: false }) && up.nest.slots.count < 64;
+        // A change of our own that is under way would come between the status that is answered and
+        // our first change.
+        let changing =
+            |doing: &Doing| matches!(doing, Doing::App(running) if running.nest.is_some());
         if (up.nest.phase != Phase::None && !again) || up.calls.values().any(changing) {
             return false;
         }
@@ -159,7 +175,8 @@ impl Client {
         let nest = &mut up.nest;
         match (result, nest.phase) {
             (Ok(Answer::Delegation { status, slots }), phase) => {
-                // What came between the question and the answer makes it void; the server may not know.
+                // What came between the question and the answer makes it void; the server may not
+                // know.
                 let good = !up.holder.is_void(snapshot) && up.holder.trusted(now);
                 match phase {
                     Phase::Asked { recalled } if good => {
@@ -201,7 +218,8 @@ impl Client {
         }
     }
 
-    /// Sends what is there, one chain at a time; when nothing is left, gives back what is wanted, and ends the claims.
+    /// Sends what is there, one chain at a time; when nothing is left, gives back what is wanted,
+    /// and ends the claims.
     pub(super) fn send_nest(&mut self, ground: &mut Ground, dir: Fid) {
         let Some(up) = self.up.as_mut() else { return };
         if !up.nest.flying.is_empty() {
@@ -227,14 +245,22 @@ impl Client {
                 break;
             }
         }
-        ground.note(|| format!("client {}: sends {} changes of the nest", self.index, members.len()));
+        ground
+            .note(|| format!("client {}: sends {} changes of the nest", self.index, members.len()));
         self.feed(ground, ClientInput::SubmitChain { caller: Caller::ROOT, members });
     }
 
-    pub(super) fn nest_sent(&mut self, ground: &mut Ground, id: CallId, result: Result<Answer, CallFailure>) {
+    pub(super) fn nest_sent(
+        &mut self,
+        ground: &mut Ground,
+        id: CallId,
+        result: Result<Answer, CallFailure>,
+    ) {
         let Some(up) = self.up.as_mut() else { return };
         // What was given up with the lease may still be answered.
-        let Some(place) = up.nest.flying.iter().position(|(flying, _)| *flying == id) else { return };
+        let Some(place) = up.nest.flying.iter().position(|(flying, _)| *flying == id) else {
+            return;
+        };
         let Some((_, entry)) = up.nest.flying.remove(place) else { return };
         let dir = match &entry.call {
             Call::Delegated { call, .. } => call.clone().fids_mut().first().map(|fid| **fid),
@@ -244,24 +270,31 @@ impl Client {
             Ok(Answer::Made { dir, .. } | Answer::Removed { dir, .. }) => Some(*dir),
             _ => None,
         };
-        let same = ground.history.nest.is_of_now(entry.at, ground.history.timeline()) && entry.under == up.verifier;
+        let same = ground.history.nest.is_of_now(entry.at, ground.history.timeline())
+            && entry.under == up.verifier;
         match (result, told) {
             (Ok(_), Some(Status { data_version, .. })) => {
                 ground.history.nest.sure(entry.at);
                 if data_version != entry.version && same {
-                    let what = format!("client {}: {entry:?} is version {data_version}", self.index);
+                    let what =
+                        format!("client {}: {entry:?} is version {data_version}", self.index);
                     ground.violate("DE-5", what);
                 }
             }
             (Err(CallFailure::SessionLost | CallFailure::Fault(Fault::Expired)), _) => {}
             (_, _) if !same => ground.history.nest.lost(entry.at),
             (result, _) => {
-                ground.violate("DE-4", format!("client {}: {entry:?} is answered with {result:?}", self.index));
+                ground.violate(
+                    "DE-4",
+                    format!("client {}: {entry:?} is answered with {result:?}", self.index),
+                );
             }
         }
         let Some(dir) = dir else { return };
         let sends = |up: &super::Life| {
-            up.nest.claiming || up.nest.phase == (Phase::Have { recalled: true }) || !up.nest.journal.is_empty()
+            up.nest.claiming
+                || up.nest.phase == (Phase::Have { recalled: true })
+                || !up.nest.journal.is_empty()
         };
         if self.up.as_ref().is_some_and(sends) {
             self.send_nest(ground, dir);
@@ -269,13 +302,23 @@ impl Client {
     }
 
     /// What an operation on the nest comes to without asking; whether that is all.
-    pub(super) fn work_in_nest(&mut self, ground: &mut Ground, tree: &SharedTree, thread: usize, op: &Op) -> bool {
+    pub(super) fn work_in_nest(
+        &mut self,
+        ground: &mut Ground,
+        tree: &SharedTree,
+        thread: usize,
+        op: &Op,
+    ) -> bool {
         let done = match op {
             Op::Nest if self.ask_for_nest(ground, tree, thread) => return true,
             Op::Nest => true,
-            Op::NestMake(_) | Op::NestRemove(_) => self.change_nest(ground, tree) || self.has_nest(),
+            Op::NestMake(_) | Op::NestRemove(_) => {
+                self.change_nest(ground, tree) || self.has_nest()
+            }
             // Its own changes it knows; for this, all are sent first.
-            Op::NestList => self.has_nest() || self.up.as_ref().is_some_and(|up| !up.nest.is_sent()),
+            Op::NestList => {
+                self.has_nest() || self.up.as_ref().is_some_and(|up| !up.nest.is_sent())
+            }
             _ => false,
         };
         if done {
@@ -330,7 +373,8 @@ impl Client {
         }
     }
 
-    /// The server has restarted: what is not sent goes out while locks are claimed. How many claims that is.
+    /// The server has restarted: what is not sent goes out while locks are claimed. How many claims
+    /// that is.
     pub(super) fn claim_nest(&mut self) -> usize {
         let Some(up) = self.up.as_mut() else { return 0 };
         up.nest.phase = Phase::None;

@@ -1,10 +1,11 @@
 //! What is known of the nest, the directory that clients have to themselves now and then.
 //!
-//! Each name is made once and removed at most once. A change that was answered without asking is *sure* when the server has
-//! executed it, and may be *lost* when its client lost its trust, its session or its life before. A client that is stalled notices none of that:
-//! then what it has not sent is lost as soon as the server ends its session. What is answered and not
-//! lost must be seen by everybody who looks later (DE-1, DE-2). What is found of one client's own changes is always a beginning of them: never a
-//! later one without the earlier ones (DE-4).
+//! Each name is made once and removed at most once. A change that was answered without asking is
+//! *sure* when the server has executed it, and may be *lost* when its client lost its trust, its
+//! session or its life before. A client that is stalled notices none of that: then what it has not
+//! sent is lost as soon as the server ends its session. What is answered and not lost must be seen
+//! by everybody who looks later (DE-1, DE-2). What is found of one client's own changes is always a
+//! beginning of them: never a later one without the earlier ones (DE-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,11 +46,20 @@ pub struct NestHistory {
 }
 
 impl NestHistory {
-    /// A change begins, which the client answers itself in this life of it (`own`), or asks for; its place here.
+    /// A change begins, which the client answers itself in this life of it (`own`), or asks for;
+    /// its place here.
     pub fn begins(&mut self, client: usize, name: &Name, makes: bool, own: Option<u64>) -> usize {
         let (name, timeline) = (name.clone(), self.timeline);
         let own = own.map(|life| (life, self.losses.get(&client).copied().unwrap_or_default()));
-        self.changes.push(Change { client, name, makes, own, answered: None, fate: Fate::Open, timeline });
+        self.changes.push(Change {
+            client,
+            name,
+            makes,
+            own,
+            answered: None,
+            fate: Fate::Open,
+            timeline,
+        });
         self.changes.len() - 1
     }
 
@@ -83,7 +93,9 @@ impl NestHistory {
 
     /// The server gave a client this session.
     pub fn attached(&mut self, session: SessionId, client: ClientId) {
-        if let Some(client) = usize::try_from(client.0).ok().and_then(|number| number.checked_sub(1)) {
+        if let Some(client) =
+            usize::try_from(client.0).ok().and_then(|number| number.checked_sub(1))
+        {
             self.sessions.insert(session, client);
         }
     }
@@ -135,7 +147,8 @@ impl NestHistory {
         self.changes.iter().any(|change| !change.makes && change.name == *name)
     }
 
-    /// What a listing that began at `began` shows, or, if `disk`, what lies on the server's disk, where what was not sent need not be.
+    /// What a listing that began at `began` shows, or, if `disk`, what lies on the server's disk,
+    /// where what was not sent need not be.
     pub fn check(&self, names: &BTreeSet<Name>, began: Time, disk: bool) -> Verdict {
         let counts = |change: &&Change| change.timeline == self.timeline;
         for change in self.changes.iter().filter(counts) {
@@ -148,7 +161,10 @@ impl NestHistory {
             let shown = names.contains(&change.name);
             let wrong = if change.makes { !shown && !self.removing(&change.name) } else { shown };
             if must && wrong {
-                return Err(("DE-1", format!("{change:?} is not seen by who asked at {began:?}, disk {disk}")));
+                return Err((
+                    "DE-1",
+                    format!("{change:?} is not seen by who asked at {began:?}, disk {disk}"),
+                ));
             }
         }
         self.check_order(names)
@@ -162,7 +178,10 @@ impl NestHistory {
             let life = (change.client, own);
             match missing.get(&life) {
                 Some(before) if change.makes && shown => {
-                    return Err(("DE-4", format!("{change:?} is there, and {before:?} before it is not")));
+                    return Err((
+                        "DE-4",
+                        format!("{change:?} is there, and {before:?} before it is not"),
+                    ));
                 }
                 None if change.makes != shown && !(change.makes && self.removing(&change.name)) => {
                     missing.insert(life, change);

@@ -1,7 +1,9 @@
-//! Bodies of encrypted trees: what lies on the disk is encrypted, what is read and written through here is not (`cipher.rs`).
+//! Bodies of encrypted trees: what lies on the disk is encrypted, what is read and written through
+//! here is not (`cipher.rs`).
 //!
-//! A file's length on the disk is the next multiple of the unit; the bytes behind the end, in its last unit, are zeros. What is written or cut within a unit is read,
-//! changed and written as a whole; so it is changed by one at a time, as bodies are. Kernels are given no such file.
+//! A file's length on the disk is the next multiple of the unit; the bytes behind the end, in its
+//! last unit, are zeros. What is written or cut within a unit is read, changed and written as a
+//! whole; so it is changed by one at a time, as bodies are. Kernels are given no such file.
 
 use std::io;
 use std::ops::Range;
@@ -54,7 +56,11 @@ impl Disk for Ciphered {
         }
     }
 
-    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+    fn adopt_blank(
+        &self,
+        blank: BlankName,
+        body: BodyName,
+    ) -> io::Result<Option<Arc<dyn BodyFile>>> {
         match self.key(body)? {
             // What a kernel wrote into a blank is in the clear.
             Some(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -66,7 +72,11 @@ impl Disk for Ciphered {
         self.inner.remove(name)
     }
 
-    fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()> {
+    fn list(
+        &self,
+        volume: VolumeId,
+        visit: &mut dyn FnMut(Result<BodyName, String>),
+    ) -> io::Result<()> {
         self.inner.list(volume, visit)
     }
 

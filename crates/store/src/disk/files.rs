@@ -1,4 +1,5 @@
-//! Body files as plain sparse files: `bodies/<volume hex>/<low byte of half the vnode>/<vnode>.<epoch>.<generation>`, all hex; and
+//! Body files as plain sparse files:
+//! `bodies/<volume hex>/<low byte of half the vnode>/<vnode>.<epoch>.<generation>`, all hex; and
 //! `blanks/<session>.<number>`.
 
 use std::collections::HashSet;
@@ -21,7 +22,8 @@ use crate::{BlankName, Space, StoreError};
 /// There while a sync has failed in this boot; its data may never have reached the disk.
 const SYNC_FAILED: &str = "sync-failed";
 
-/// Directories that are known to be settled, at most; beyond that some are synced once more than needed.
+/// Directories that are known to be settled, at most; beyond that some are synced once more than
+/// needed.
 const SETTLED_MAX: usize = 1 << 16;
 
 /// Where blanks are.
@@ -39,8 +41,8 @@ pub(crate) struct Files {
     note_dirs: Vec<PathBuf>,
     /// The root, open: every change asks for the room that is left.
     dir: fs::File,
-    /// The bodies, open. Linux tells a failed write-back once to each descriptor that was open then, and
-    /// to the first one opened later alone, which may be another program's.
+    /// The bodies, open. Linux tells a failed write-back once to each descriptor that was open
+    /// then, and to the first one opened later alone, which may be another program's.
     bodies_dir: fs::File,
     /// Directories of bodies whose own names are known to be on disk.
     settled: Mutex<HashSet<(VolumeId, u8)>>,
@@ -58,7 +60,15 @@ impl Files {
     fn with_notes(root: &Path, id: u128, note_dirs: Vec<PathBuf>) -> io::Result<Files> {
         let bodies = root.join("bodies");
         let (dir, bodies_dir) = (fs::File::open(root)?, fs::File::open(&bodies)?);
-        Ok(Files { root: root.to_owned(), bodies, id, note_dirs, dir, bodies_dir, settled: Mutex::default() })
+        Ok(Files {
+            root: root.to_owned(),
+            bodies,
+            id,
+            note_dirs,
+            dir,
+            bodies_dir,
+            settled: Mutex::default(),
+        })
     }
 
     /// A note of a failed sync that does not need the partition's file system.
@@ -88,7 +98,8 @@ impl Files {
     }
 }
 
-/// Chooses the directory among those of the volume. They are made with the first body that needs them.
+/// Chooses the directory among those of the volume. They are made with the first body that needs
+/// them.
 fn low_byte(name: BodyName) -> u8 {
     (name.vnode.0 >> 1) as u8
 }
@@ -103,7 +114,11 @@ fn inside(dir: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<fs::DirEn
 }
 
 fn open_as(path: PathBuf, flags: OFlags) -> io::Result<Option<Arc<dyn BodyFile>>> {
-    match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOATIME | flags, Mode::from(0o600)) {
+    match rustix::fs::open(
+        &path,
+        OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOATIME | flags,
+        Mode::from(0o600),
+    ) {
         Ok(fd) => Ok(Some(Arc::new(HostFile { file: fs::File::from(fd), path }))),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
@@ -162,7 +177,11 @@ impl Disk for Files {
         }
     }
 
-    fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()> {
+    fn list(
+        &self,
+        volume: VolumeId,
+        visit: &mut dyn FnMut(Result<BodyName, String>),
+    ) -> io::Result<()> {
         for dir in inside(&self.volume_dir(volume))? {
             for file in inside(&dir?.path())? {
                 let file = file?;
@@ -204,7 +223,9 @@ impl Disk for Files {
             return Ok(());
         }
         // It may be new itself.
-        sync_dir(&self.volume_dir(name.volume)).and_then(|()| sync_dir(&self.bodies)).map_err(failed)?;
+        sync_dir(&self.volume_dir(name.volume))
+            .and_then(|()| sync_dir(&self.bodies))
+            .map_err(failed)?;
         let mut settled = self.settled.lock();
         if settled.len() >= SETTLED_MAX {
             settled.clear();
@@ -258,7 +279,11 @@ impl Disk for Files {
         Ok(names)
     }
 
-    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+    fn adopt_blank(
+        &self,
+        blank: BlankName,
+        body: BodyName,
+    ) -> io::Result<Option<Arc<dyn BodyFile>>> {
         self.remove(body)?;
         let link = || rustix::fs::link(self.blank(blank), self.path(body));
         let linked = match link() {
@@ -289,8 +314,9 @@ impl Disk for Files {
     }
 
     fn note_sync_failed(&self) {
-        // It need not outlive this boot: after another one the verifier changes anyway. The file system
-        // that has failed may take no note (it may be read-only now), so one in memory comes first.
+        // It need not outlive this boot: after another one the verifier changes anyway. The file
+        // system that has failed may take no note (it may be read-only now), so one in memory comes
+        // first.
         let in_memory = self.note_dirs.iter().find_map(|dir| {
             if !is_own_dir(dir) {
                 fs::DirBuilder::new().mode(0o700).create(dir).ok()?;
@@ -301,7 +327,8 @@ impl Disk for Files {
         if let (None, Err(error)) = (in_memory, beside) {
             tracing::error!(
                 %error, dirs = ?self.note_dirs,
-                "the failed sync cannot be noted: restart the machine before the server, or lost data counts as stable"
+                "the failed sync cannot be noted: restart the machine before the server, or lost \
+                    data counts as stable"
             );
         }
     }
@@ -315,7 +342,8 @@ impl Disk for Files {
         for note in self.notes() {
             match fs::remove_file(&note) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(%error, note = %note.display(), "a note stays: the next start asks clients again");
+                    tracing::warn!(%error, note = %note.display(), "a note stays: the next start \
+                        asks clients again");
                 }
                 _ => {}
             }
@@ -330,7 +358,9 @@ fn copy_data(source: &fs::File, target: &fs::File) -> io::Result<()> {
         let (mut from, mut to) = (run.start, run.start);
         while from < run.end {
             let count = usize::try_from(run.end - from).unwrap_or(usize::MAX);
-            if rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), count)? == 0 {
+            if rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), count)?
+                == 0
+            {
                 break;
             }
         }
@@ -355,7 +385,8 @@ struct HostFile {
 }
 
 impl HostFile {
-    /// One more descriptor. Through /proc, so that it is the same file even if its name went meanwhile.
+    /// One more descriptor. Through /proc, so that it is the same file even if its name went
+    /// meanwhile.
     fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
         use std::os::fd::AsRawFd;
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -417,7 +448,10 @@ impl BodyFile for HostFile {
     fn stamp(&self) -> io::Result<Stamp> {
         let stat = rustix::fs::fstat(&self.file)?;
         let nanos = |secs: i64, nanos: u64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
-        let times = [nanos(stat.st_mtime, stat.st_mtime_nsec as u64), nanos(stat.st_ctime, stat.st_ctime_nsec as u64)];
+        let times = [
+            nanos(stat.st_mtime, stat.st_mtime_nsec as u64),
+            nanos(stat.st_ctime, stat.st_ctime_nsec as u64),
+        ];
         Ok(Stamp { length: stat.st_size as u64, times })
     }
 
@@ -443,7 +477,8 @@ impl BodyFile for HostFile {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        rustix::fs::fdatasync(self.file.as_fd()).map_err(|e| StoreError::Medium(format!("sync of a body: {e}")))
+        rustix::fs::fdatasync(self.file.as_fd())
+            .map_err(|e| StoreError::Medium(format!("sync of a body: {e}")))
     }
 
     fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
@@ -463,7 +498,8 @@ mod tests {
     #[test]
     fn m9_a_failed_sync_is_noted_without_the_failed_disk() {
         let (dir, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (root, notes, none) = (dir.path().join("p"), memory.path().join("own"), memory.path().join("no/such"));
+        let (root, notes, none) =
+            (dir.path().join("p"), memory.path().join("own"), memory.path().join("no/such"));
         let before = files(&root, &[&none, &notes]);
         assert!(!before.has_sync_failed());
         // The partition takes no note, whoever the test runs as.

@@ -1,5 +1,5 @@
-//! Body files in memory. Blocks of 4 KiB, as a disk's page cache has them, each with the versions that it had since
-//! the last sync; power loss picks one version a block.
+//! Body files in memory. Blocks of 4 KiB, as a disk's page cache has them, each with the versions
+//! that it had since the last sync; power loss picks one version a block.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -75,8 +75,11 @@ impl MemFile {
     /// Zeroes a range; whole pages become holes.
     fn zero(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);
-        let touched: Vec<u64> =
-            self.pages.range(offset / PAGE as u64..end.div_ceil(PAGE as u64)).map(|(index, _)| *index).collect();
+        let touched: Vec<u64> = self
+            .pages
+            .range(offset / PAGE as u64..end.div_ceil(PAGE as u64))
+            .map(|(index, _)| *index)
+            .collect();
         for index in touched {
             let start = index * PAGE as u64;
             if offset <= start && start + PAGE as u64 <= end {
@@ -99,10 +102,18 @@ impl MemFile {
     }
 
     fn after_power_loss(&self, rng: &mut SmallRng) -> MemFile {
-        let mut found = MemFile { pages: self.synced.clone(), length: self.synced_length, ..MemFile::default() };
+        let mut found = MemFile {
+            pages: self.synced.clone(),
+            length: self.synced_length,
+            ..MemFile::default()
+        };
         for (index, versions) in &self.versions {
             // The synced version is one more choice.
-            match rng.random_range(0..=versions.len()).checked_sub(1).map(|choice| &versions[choice]) {
+            match rng
+                .random_range(0..=versions.len())
+                .checked_sub(1)
+                .map(|choice| &versions[choice])
+            {
                 None => {}
                 Some(Some(page)) => drop(found.pages.insert(*index, page.clone())),
                 Some(None) => drop(found.pages.remove(index)),
@@ -151,7 +162,10 @@ impl MemFiles {
     pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_unstable_by_key(|(id, _)| **id);
-        files.iter().map(|(_, file)| file.pages.values().flat_map(|page| page.iter().copied()).collect()).collect()
+        files
+            .iter()
+            .map(|(_, file)| file.pages.values().flat_map(|page| page.iter().copied()).collect())
+            .collect()
     }
 
     pub(crate) fn names(&self) -> Vec<BodyName> {
@@ -186,7 +200,9 @@ impl Disk for MemDisk {
         let copy = self.create(to)?;
         let mut machine = self.0.lock();
         let files = &mut machine.files;
-        let (Some(from), Some(to)) = (files.names.get(&from).copied(), files.names.get(&to).copied()) else {
+        let (Some(from), Some(to)) =
+            (files.names.get(&from).copied(), files.names.get(&to).copied())
+        else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let source = files.files.get(&from).cloned().unwrap_or_default();
@@ -210,7 +226,11 @@ impl Disk for MemDisk {
         Ok(())
     }
 
-    fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()> {
+    fn list(
+        &self,
+        volume: VolumeId,
+        visit: &mut dyn FnMut(Result<BodyName, String>),
+    ) -> io::Result<()> {
         let names = self.0.lock().files.names();
         names.into_iter().filter(|name| name.volume == volume).for_each(|name| visit(Ok(name)));
         Ok(())
@@ -231,9 +251,11 @@ impl Disk for MemDisk {
             }
             // Whatever had the name is gone for good.
             let files = &mut machine.files;
-            let gone = files.removed.extract_if(.., |(removed, _)| *removed == name).map(|(_, id)| id);
+            let gone =
+                files.removed.extract_if(.., |(removed, _)| *removed == name).map(|(_, id)| id);
             for id in gone.collect::<Vec<_>>() {
-                let named = files.names.values().chain(files.blanks.values()).any(|other| *other == id);
+                let named =
+                    files.names.values().chain(files.blanks.values()).any(|other| *other == id);
                 if !named {
                     files.files.remove(&id);
                 }
@@ -280,7 +302,11 @@ impl Disk for MemDisk {
         Ok(self.0.lock().files.blanks.keys().copied().collect())
     }
 
-    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+    fn adopt_blank(
+        &self,
+        blank: BlankName,
+        body: BodyName,
+    ) -> io::Result<Option<Arc<dyn BodyFile>>> {
         let mut machine = self.0.lock();
         let Some(id) = machine.files.blanks.get(&blank).copied() else { return Ok(None) };
         machine.files.names.insert(body, id);
@@ -331,7 +357,8 @@ impl MemHandle {
     fn with<T>(&self, act: impl FnOnce(&mut MemFile) -> io::Result<T>) -> io::Result<T> {
         match self.machine.lock().files.files.get_mut(&self.id) {
             Some(file) => act(file),
-            // Only a sync of everything takes files away whose name is gone; no body has them any more.
+            // Only a sync of everything takes files away whose name is gone; no body has them any
+            // more.
             None => Err(io::Error::other("file is gone")),
         }
     }
@@ -358,9 +385,16 @@ impl BodyFile for MemHandle {
             let limited = machine.capacity_bytes < UNLIMITED_BYTES;
             let pages = offset / PAGE as u64..if limited { end.div_ceil(PAGE as u64) } else { 0 };
             let new = pages
-                .filter(|index| !machine.files.files.get(&self.id).is_some_and(|file| file.pages.contains_key(index)))
+                .filter(|index| {
+                    !machine
+                        .files
+                        .files
+                        .get(&self.id)
+                        .is_some_and(|file| file.pages.contains_key(index))
+                })
                 .count();
-            if limited && machine.files.used_bytes() + (new * PAGE) as u64 > machine.capacity_bytes {
+            if limited && machine.files.used_bytes() + (new * PAGE) as u64 > machine.capacity_bytes
+            {
                 return Err(Errno::NOSPC.into());
             }
         }

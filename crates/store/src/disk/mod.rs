@@ -47,9 +47,11 @@ pub(crate) fn open_body(disk: &dyn Disk, name: BodyName) -> io::Result<Option<Ar
     }
 }
 
-/// The body that a file belongs to; `None`: to none. Only the name itself is taken, no other form of the same numbers.
+/// The body that a file belongs to; `None`: to none. Only the name itself is taken, no other form
+/// of the same numbers.
 pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
-    let (numbers, packed) = text.strip_suffix(PACKED).map_or((text, false), |numbers| (numbers, true));
+    let (numbers, packed) =
+        text.strip_suffix(PACKED).map_or((text, false), |numbers| (numbers, true));
     let mut parts = numbers.split('.').map(|part| u64::from_str_radix(part, 16).ok());
     let vnode = VnodeNo(parts.next()??);
     let epoch = parts.next()??;
@@ -60,24 +62,31 @@ pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
 
 /// The disk below the bodies. Thread-safe.
 pub(crate) trait Disk: Send + Sync {
-    /// Makes an empty body file; what has that name (from an update that never committed) is emptied.
+    /// Makes an empty body file; what has that name (from an update that never committed) is
+    /// emptied.
     fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>>;
-    /// Makes a body file with the bytes and holes of another, in place of what has that name (from an update that never committed). Neither it nor
-    /// its name need be on disk.
+    /// Makes a body file with the bytes and holes of another, in place of what has that name (from
+    /// an update that never committed). Neither it nor its name need be on disk.
     fn copy(&self, from: BodyName, to: BodyName) -> io::Result<Arc<dyn BodyFile>>;
     /// Opens a body file, as it is; `None` if there is none.
     fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>>;
     /// Removes a body file; fine if there is none.
     fn remove(&self, name: BodyName) -> io::Result<()>;
     /// The names of a volume's body files; of unreadable ones the text.
-    fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()>;
-    /// Removes up to `max` of a volume's body files, and at last what else was made for it; says how many files, fewer than `max` at the end.
+    fn list(
+        &self,
+        volume: VolumeId,
+        visit: &mut dyn FnMut(Result<BodyName, String>),
+    ) -> io::Result<()>;
+    /// Removes up to `max` of a volume's body files, and at last what else was made for it; says
+    /// how many files, fewer than `max` at the end.
     fn clear(&self, volume: VolumeId, max: usize) -> io::Result<usize>;
     /// The directory entry of a body file is on disk, or that there is none any more.
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError>;
     /// Every body file and its name is on disk.
     fn sync_all(&self) -> Result<(), StoreError>;
-    /// Whether somebody else has the file open for writing, or mapped so. Whoever asks has closed it.
+    /// Whether somebody else has the file open for writing, or mapped so. Whoever asks has closed
+    /// it.
     fn is_written(&self, name: BodyName) -> io::Result<bool>;
     /// Whether its files have descriptors to hand out.
     fn has_descriptors(&self) -> bool;
@@ -87,8 +96,13 @@ pub(crate) trait Disk: Send + Sync {
     fn open_blank(&self, name: BlankName) -> io::Result<Option<Arc<dyn BodyFile>>>;
     /// All of them.
     fn blanks(&self) -> io::Result<Vec<BlankName>>;
-    /// Makes one a body file too, in place of what has that name (from an update that never committed); `None`: there is no such blank.
-    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>>;
+    /// Makes one a body file too, in place of what has that name (from an update that never
+    /// committed); `None`: there is no such blank.
+    fn adopt_blank(
+        &self,
+        blank: BlankName,
+        body: BodyName,
+    ) -> io::Result<Option<Arc<dyn BodyFile>>>;
     /// Takes its name as a blank away; fine if there is none.
     fn remove_blank(&self, name: BlankName) -> io::Result<()>;
     /// Room.
@@ -98,7 +112,8 @@ pub(crate) trait Disk: Send + Sync {
     /// # Errors
     /// The system's. No boot is known by an empty name.
     fn boot_id(&self) -> io::Result<String>;
-    /// Remembers for the rest of this boot that a sync failed, also where the disk takes nothing more.
+    /// Remembers for the rest of this boot that a sync failed, also where the disk takes nothing
+    /// more.
     fn note_sync_failed(&self);
     /// Whether that was noted.
     fn has_sync_failed(&self) -> bool;
@@ -126,7 +141,8 @@ pub(crate) struct Frames {
 pub(crate) trait BodyFile: Send + Sync {
     /// Reads into all of `buffer`; says how many bytes there were before the end.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// The frames of these chunks, if the body is packed and has them, and they are fewer bytes than that.
+    /// The frames of these chunks, if the body is packed and has them, and they are fewer bytes
+    /// than that.
     fn frames(&self, _chunks: Range<u64>, _below: u64) -> io::Result<Option<Frames>> {
         Ok(None)
     }

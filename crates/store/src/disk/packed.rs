@@ -5,8 +5,9 @@
 //! index                  the length of each frame (0: left out), u32 each
 //! end                    length of the body u64, crc32c of index and length u32, magic
 //! ```
-//! Numbers are little-endian. A packed body is written once, whole and on disk before a record names it, and never changed. What is in it is checked by the sums of
-//! the body's blocks, as of any body, and the index by its own.
+//! Numbers are little-endian. A packed body is written once, whole and on disk before a record
+//! names it, and never changed. What is in it is checked by the sums of the body's blocks, as of
+//! any body, and the index by its own.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,10 +22,11 @@ use types::PackedRun;
 use super::{BodyFile, Frames, Stamp};
 use crate::StoreError;
 
-/// Four blocks: a short read decompresses no more than that, and longer chunks compress source text only a few percent better.
-/// They travel so, and who gets them knows their length.
+/// Four blocks: a short read decompresses no more than that, and longer chunks compress source text
+/// only a few percent better. They travel so, and who gets them knows their length.
 pub(crate) const CHUNK_BYTES: u64 = PackedRun::CHUNK_BYTES;
-/// Packed once and read often. Source text: 3 has 4.2 times less, 9 has 4.6, 19 has 4.8 at a tenth of the speed.
+/// Packed once and read often. Source text: 3 has 4.2 times less, 9 has 4.6, 19 has 4.8 at a tenth
+/// of the speed.
 const LEVEL: i32 = 9;
 const MAGIC: [u8; 4] = *b"RZ1\n";
 /// Bytes behind the index.
@@ -38,7 +40,8 @@ pub(crate) struct Packed {
     length: u64,
     /// Where each chunk's frame begins, and where the last one ends.
     starts: Vec<u64>,
-    /// All of a short one, until its chunks have been read once: whoever opens a body reads it next.
+    /// All of a short one, until its chunks have been read once: whoever opens a body reads it
+    /// next.
     whole: Mutex<Option<Bytes>>,
 }
 
@@ -46,7 +49,8 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("packed body: {what}"))
 }
 
-/// Writes what `from` has, as long as `length`, into the empty file `to`; says how long that became.
+/// Writes what `from` has, as long as `length`, into the empty file `to`; says how long that
+/// became.
 pub(crate) fn pack(from: &dyn BodyFile, length: u64, to: &dyn BodyFile) -> io::Result<u64> {
     let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
     let mut index = Vec::new();
@@ -57,8 +61,11 @@ pub(crate) fn pack(from: &dyn BodyFile, length: u64, to: &dyn BodyFile) -> io::R
         let there = (length - offset).min(CHUNK_BYTES) as usize;
         let had = from.read_at(offset, &mut chunk[..there])?;
         chunk[had..].fill(0);
-        let frame =
-            if chunk.iter().all(|byte| *byte == 0) { Vec::new() } else { compressor.compress(&chunk[..there])? };
+        let frame = if chunk.iter().all(|byte| *byte == 0) {
+            Vec::new()
+        } else {
+            compressor.compress(&chunk[..there])?
+        };
         index.extend_from_slice(&(frame.len() as u32).to_le_bytes());
         to.write_at(at, &frame)?;
         at += frame.len() as u64;
@@ -86,7 +93,8 @@ pub(crate) fn unpack(from: &dyn BodyFile, to: &dyn BodyFile) -> io::Result<()> {
     to.set_length(from.length()?)
 }
 
-/// How long the file is, and what it ends with: all of a short one, which takes one look at the disk.
+/// How long the file is, and what it ends with: all of a short one, which takes one look at the
+/// disk.
 fn tail_of(file: &dyn BodyFile) -> io::Result<(u64, Vec<u8>)> {
     let mut tail = vec![0; TAIL_BYTES as usize];
     let had = file.read_at(0, &mut tail)?;
@@ -108,7 +116,8 @@ impl Packed {
     /// `InvalidData` if it is none, or damaged.
     pub(crate) fn open(file: Arc<dyn BodyFile>) -> io::Result<Packed> {
         let (all, tail) = tail_of(&*file)?;
-        let index_end = tail.len().checked_sub(END_BYTES as usize).ok_or_else(|| damaged("too short"))?;
+        let index_end =
+            tail.len().checked_sub(END_BYTES as usize).ok_or_else(|| damaged("too short"))?;
         if tail[index_end + 12..] != MAGIC {
             return Err(damaged("no end"));
         }
@@ -223,7 +232,9 @@ impl BodyFile for Packed {
     }
 
     fn frames(&self, chunks: Range<u64>, below: u64) -> io::Result<Option<Frames>> {
-        let Some(starts) = self.starts.get(chunks.start as usize..=chunks.end as usize) else { return Ok(None) };
+        let Some(starts) = self.starts.get(chunks.start as usize..=chunks.end as usize) else {
+            return Ok(None);
+        };
         if starts.last().zip(starts.first()).is_none_or(|(end, start)| end - start >= below) {
             return Ok(None);
         }
@@ -302,7 +313,13 @@ mod tests {
     use crate::disk::{BodyName, Disk, MemDisk};
 
     fn file(disk: &MemDisk, generation: u32, bytes: &[u8]) -> Arc<dyn BodyFile> {
-        let name = BodyName { volume: VolumeId(1), vnode: VnodeNo(2), epoch: 1, generation, packed: false };
+        let name = BodyName {
+            volume: VolumeId(1),
+            vnode: VnodeNo(2),
+            epoch: 1,
+            generation,
+            packed: false,
+        };
         let file = disk.create(name).unwrap();
         file.write_at(0, bytes).unwrap();
         file

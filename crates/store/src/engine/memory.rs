@@ -77,7 +77,10 @@ fn apply_to(map: &mut BTreeMap<Vec<u8>, Vec<u8>>, batch: &Batch) {
             }
             EngineChange::DeleteRange(from, end) => {
                 if from < end {
-                    let keys: Vec<_> = map.range(from.to_vec()..end.to_vec()).map(|(key, _)| key.clone()).collect();
+                    let keys: Vec<_> = map
+                        .range(from.to_vec()..end.to_vec())
+                        .map(|(key, _)| key.clone())
+                        .collect();
                     for key in keys {
                         map.remove(&key);
                     }
@@ -99,7 +102,8 @@ impl Engine for MemEngine {
     }
 
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        // Unlike an iterator of RocksDB this may see changes made during the scan; nothing rests on either.
+        // Unlike an iterator of RocksDB this may see changes made during the scan; nothing rests on
+        // either.
         let mut from = from.to_vec();
         while from.as_slice() < end {
             let page: Vec<_> = {
@@ -139,6 +143,10 @@ impl Engine for MemEngine {
 
     fn stats(&self) -> String {
         let machine = self.0.lock();
-        format!("{} records, {} batches unsynced", machine.log.current.len(), machine.log.unsynced.len())
+        format!(
+            "{} records, {} batches unsynced",
+            machine.log.current.len(),
+            machine.log.unsynced.len()
+        )
     }
 }

@@ -1,8 +1,9 @@
-//! The ordered key-value engine below the records, as narrow as we can bear, and what changes it: a [`Batch`].
+//! The ordered key-value engine below the records, as narrow as we can bear, and what changes it: a
+//! [`Batch`].
 //!
-//! An engine applies a batch whole or not at all (ST-1), makes it visible at once, and keeps batches in the order in
-//! which they were applied: what is found after a crash is the effect of the first n batches, with n at least what
-//! the last sync covered.
+//! An engine applies a batch whole or not at all (ST-1), makes it visible at once, and keeps
+//! batches in the order in which they were applied: what is found after a crash is the effect of
+//! the first n batches, with n at least what the last sync covered.
 
 mod memory;
 mod rocks;
@@ -34,13 +35,15 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// Visits records from `from` (included) to `end` (excluded) in key order until told to stop.
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()>;
-    /// Applies `batch`: visible on return, and kept if the process dies (but see [`WriteCombiner`]).
+    /// Applies `batch`: visible on return, and kept if the process dies (but see
+    /// [`WriteCombiner`]).
     fn apply(&self, batch: &Batch) -> Result<()>;
     /// Everything applied before the call is on disk.
     fn sync(&self) -> Result<()>;
     /// Writes what is only in the log into tables, so that the next start is short.
     fn flush(&self) -> Result<()>;
-    /// Gives back the room of what was removed, as far as it can; may take long, and needs room while it works.
+    /// Gives back the room of what was removed, as far as it can; may take long, and needs room
+    /// while it works.
     fn reclaim(&self);
     /// Whether it is at work on its tables, which takes room that it gives back.
     fn is_tidying(&self) -> bool;
@@ -107,7 +110,8 @@ impl Batch {
     fn push(&mut self, what: What, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("keys and values are far below 4 GiB");
+        let length =
+            |bytes: &[u8]| u32::try_from(bytes.len()).expect("keys and values are far below 4 GiB");
         self.changes.push((what, length(key), length(value)));
     }
 

@@ -1,18 +1,20 @@
 //! RocksDB as engine.
 //!
-//! The log is written with every batch (so it survives the process) and synced when asked. Inline bodies have a
-//! column family of their own, so that scans of vnodes and entries do not pass over them; the log is one, so a batch
-//! over both is still atomic.
+//! The log is written with every batch (so it survives the process) and synced when asked. Inline
+//! bodies have a column family of their own, so that scans of vnodes and entries do not pass over
+//! them; the log is one, so a batch over both is still atomic.
 //!
-//! RocksDB as Debian builds it has its assertions on, and one of them ends the process when a file is used again that once found no room.
-//! So the log is kept from that (`media` stops in time), and RocksDB's own diary does not lie on the partition at all.
+//! RocksDB as Debian builds it has its assertions on, and one of them ends the process when a file
+//! is used again that once found no room. So the log is kept from that (`media` stops in time), and
+//! RocksDB's own diary does not lie on the partition at all.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
-    Direction, IteratorMode, LogLevel, MergeOperands, Options, ReadOptions, WriteBatch,
+    BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB,
+    DBCompressionType, Direction, IteratorMode, LogLevel, MergeOperands, Options, ReadOptions,
+    WriteBatch,
 };
 use waldb::Synced;
 
@@ -22,11 +24,14 @@ use crate::key::{self, Key};
 
 /// Column family of inline bodies.
 const INLINE: &str = "inline";
-/// Bytes of changes in memory before they become a table: bounds what a start after a crash has to replay.
+/// Bytes of changes in memory before they become a table: bounds what a start after a crash has to
+/// replay.
 const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
-/// On a small disk the log may not take all of it: logs, which are set aside a memtable at a time, have an eighth.
+/// On a small disk the log may not take all of it: logs, which are set aside a memtable at a time,
+/// have an eighth.
 const MEMTABLE_DISK_PART: u64 = 64;
-/// What of a memtable's room its filter has besides: 10 bits for each of a hundred thousand records of 160 bytes.
+/// What of a memtable's room its filter has besides: 10 bits for each of a hundred thousand records
+/// of 160 bytes.
 const MEMTABLE_FILTER_PART: f64 = 0.01;
 /// Bytes of log after which the oldest changes are written to tables, in memtables.
 const LOG_MEMTABLES_MAX: u64 = 2;
@@ -55,7 +60,8 @@ impl RocksEngine {
         options.set_max_total_wal_size(memtable * LOG_MEMTABLES_MAX);
         options.set_max_open_files(OPEN_TABLES_MAX);
         options.set_max_background_jobs(2);
-        // What one directory's files need lies together, and readers of directories come in that order.
+        // What one directory's files need lies together, and readers of directories come in that
+        // order.
         options.set_advise_random_on_open(false);
         options.set_bytes_per_sync(1 << 20);
         let diary = diary();
@@ -65,7 +71,9 @@ impl RocksEngine {
         }
         let families = || {
             [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE]
-                .map(|name| ColumnFamilyDescriptor::new(name, family_options(&cache, memtable as usize)))
+                .map(|name| {
+                    ColumnFamilyDescriptor::new(name, family_options(&cache, memtable as usize))
+                })
                 .into()
         };
         let (db, synced) = waldb::open(&mut options, path, families)?;
@@ -78,14 +86,18 @@ impl RocksEngine {
     }
 }
 
-/// Where RocksDB writes what it does, for nobody: memory, which goes back when the process ends, since the directory itself goes once
-/// the database is open. The errors that it would tell there come back from its calls.
+/// Where RocksDB writes what it does, for nobody: memory, which goes back when the process ends,
+/// since the directory itself goes once the database is open. The errors that it would tell there
+/// come back from its calls.
 fn diary() -> Option<tempfile::TempDir> {
     let made = ["/dev/shm".as_ref(), std::env::temp_dir().as_path()]
         .into_iter()
         .find_map(|place| tempfile::Builder::new().prefix("rialto-").tempdir_in(place).ok());
     if made.is_none() {
-        tracing::warn!("the metadata engine keeps its diary on the partition, where a full disk ends the process");
+        tracing::warn!(
+            "the metadata engine keeps its diary on the partition, where a full disk ends the \
+                process"
+        );
     }
     made
 }
@@ -99,8 +111,9 @@ fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     table.set_bloom_filter(10.0, false);
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
-    // A whole filter of a large table is megabytes, which a small cache reads again for every get: in pieces only those in
-    // use are kept. (A directory of a million entries cost 300 us an entry without, all of it in reading filters.)
+    // A whole filter of a large table is megabytes, which a small cache reads again for every get:
+    // in pieces only those in use are kept. (A directory of a million entries cost 300 us an entry
+    // without, all of it in reading filters.)
     table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
     table.set_partition_filters(true);
     table.set_metadata_block_size(METADATA_BLOCK_BYTES);
@@ -147,7 +160,10 @@ impl Engine for RocksEngine {
     fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
         let found = self.db.batched_multi_get_cf(self.family(first), keys, true);
-        found.into_iter().map(|value| Ok(value.map_err(|e| sorted(&e))?.map(|value| value.to_vec()))).collect()
+        found
+            .into_iter()
+            .map(|value| Ok(value.map_err(|e| sorted(&e))?.map(|value| value.to_vec())))
+            .collect()
     }
 
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
@@ -169,7 +185,9 @@ impl Engine for RocksEngine {
             match change {
                 EngineChange::Put(key, value) => write.put_cf(self.family(key), key, value),
                 EngineChange::Delete(key) => write.delete_cf(self.family(key), key),
-                EngineChange::DeleteRange(from, end) => write.delete_range_cf(self.family(from), from, end),
+                EngineChange::DeleteRange(from, end) => {
+                    write.delete_range_cf(self.family(from), from, end);
+                }
                 EngineChange::Add(key, by) => write.merge_cf(self.family(key), key, by),
             }
         }
@@ -185,7 +203,8 @@ impl Engine for RocksEngine {
 
     fn flush(&self) -> Result<(), StoreError> {
         for name in [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE] {
-            let family = self.db.cf_handle(name).expect("both families are opened with the database");
+            let family =
+                self.db.cf_handle(name).expect("both families are opened with the database");
             self.db.flush_cf(family).map_err(|e| sorted(&e))?;
         }
         Ok(())
@@ -193,13 +212,15 @@ impl Engine for RocksEngine {
 
     fn reclaim(&self) {
         for name in [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE] {
-            let family = self.db.cf_handle(name).expect("both families are opened with the database");
+            let family =
+                self.db.cf_handle(name).expect("both families are opened with the database");
             self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
         }
     }
 
     fn is_tidying(&self) -> bool {
-        let running = |what| self.db.property_int_value(what).ok().flatten().is_some_and(|count| count > 0);
+        let running =
+            |what| self.db.property_int_value(what).ok().flatten().is_some_and(|count| count > 0);
         running("rocksdb.num-running-compactions") || running("rocksdb.num-running-flushes")
     }
 

@@ -51,7 +51,9 @@ fn gets_many_as_one_by_one(engine: &dyn Engine) {
 
 fn scans_in_key_order_and_stops(engine: &dyn Engine) {
     engine
-        .apply(&batch(|b| (0..1000_u32).rev().for_each(|n| b.put(&[&b"k"[..], &n.to_be_bytes()].concat(), b"v"))))
+        .apply(&batch(|b| {
+            (0..1000_u32).rev().for_each(|n| b.put(&[&b"k"[..], &n.to_be_bytes()].concat(), b"v"));
+        }))
         .unwrap();
     let all = collect(engine, b"k", b"l");
     assert_eq!(all.len(), 1000);

@@ -1,16 +1,21 @@
 //! Batches of one thread become one: an engine before the engine.
 //!
-//! Model. A thread opens a *scope*. What it applies from then on goes into `pending`, by key, over what was there: everybody reads it there
-//! first. *Writing out* applies all of `pending` below in one batch and empties it. It is done at the end of a scope, when `pending` is
-//! full, and before whatever needs its effect below: a batch of a thread without a scope (so that batches keep their order), a scan over a
-//! pending key, a sync, and a look at numbers that are being added to, whose sum is below.
-//! So what is below is at every moment the effect of the first n batches (ST-1), and `pending` that of the rest.
+//! Model. A thread opens a *scope*. What it applies from then on goes into `pending`, by key, over
+//! what was there: everybody reads it there first. *Writing out* applies all of `pending` below in
+//! one batch and empties it. It is done at the end of a scope, when `pending` is full, and before
+//! whatever needs its effect below: a batch of a thread without a scope (so that batches keep their
+//! order), a scan over a pending key, a sync, and a look at numbers that are being added to, whose
+//! sum is below. So what is below is at every moment the effect of the first n batches (ST-1), and
+//! `pending` that of the rest.
 //!
-//! The death of the process loses `pending`. Whoever opens a scope sees to it that nobody hears of a batch before it is written out.
+//! The death of the process loses `pending`. Whoever opens a scope sees to it that nobody hears of
+//! a batch before it is written out.
 //!
-//! `order` is held by whoever changes `pending`, for as long as that takes; readers do not need it, and go on while `pending` is written.
-//! A batch of a thread without a scope goes straight below while nothing is pending: whatever it rests on, its thread has seen, and what
-//! it has seen is below. That another thread begins to gather meanwhile makes no difference: the two are at work at the same time.
+//! `order` is held by whoever changes `pending`, for as long as that takes; readers do not need it,
+//! and go on while `pending` is written. A batch of a thread without a scope goes straight below
+//! while nothing is pending: whatever it rests on, its thread has seen, and what it has seen is
+//! below. That another thread begins to gather meanwhile makes no difference: the two are at work
+//! at the same time.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -95,7 +100,9 @@ impl Pending {
                         deleted @ Value::Deleted => *deleted = Value::Put(by.to_vec()),
                     },
                 },
-                EngineChange::DeleteRange(..) => unreachable!("batches that remove ranges are not gathered"),
+                EngineChange::DeleteRange(..) => {
+                    unreachable!("batches that remove ranges are not gathered")
+                }
             }
         }
     }
@@ -382,7 +389,8 @@ mod tests {
         #[test]
         fn it_shows_every_batch_at_once_and_keeps_them_in_order_below(steps in prop::collection::vec(step(), 1..60)) {
             let (below, engine) = on_memory();
-            // After each batch; below there is one of these, not older than the last that must be there.
+            // After each batch; below there is one of these, not older than the last that must be
+            // there.
             let mut states = vec![Map::new()];
             let mut scope = None;
             for step in &steps {
@@ -466,7 +474,8 @@ mod tests {
                 }
                 done.store(true, Ordering::SeqCst);
             });
-            threads.spawn(|| (0..ROUNDS).for_each(|turn| engine.apply(&put(&[b"c"], turn)).unwrap()));
+            threads
+                .spawn(|| (0..ROUNDS).for_each(|turn| engine.apply(&put(&[b"c"], turn)).unwrap()));
             threads.spawn(|| {
                 let (mut last, mut sum) = (0, 0);
                 while !done.load(Ordering::SeqCst) {
@@ -591,10 +600,16 @@ mod tests {
         media.apply(&one(b"1")).unwrap();
         std::thread::scope(|other| {
             let refused = other.spawn(|| media.engine.apply(&one(b"2"))).join().unwrap();
-            assert!(matches!(refused, Err(StoreError::Medium(_))), "it would have gone before the first");
+            assert!(
+                matches!(refused, Err(StoreError::Medium(_))),
+                "it would have gone before the first"
+            );
         });
         assert!(matches!(gathering.end(), Err(StoreError::Medium(_))));
         assert!(matches!(media.apply(&one(b"3")), Err(StoreError::Medium(_))), "DU-3");
-        assert_eq!((media.engine.get(b"a").unwrap().unwrap(), below.get(b"a").unwrap()), (b"1".to_vec(), None));
+        assert_eq!(
+            (media.engine.get(b"a").unwrap().unwrap(), below.get(b"a").unwrap()),
+            (b"1".to_vec(), None)
+        );
     }
 }

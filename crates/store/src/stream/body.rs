@@ -1,10 +1,13 @@
 //! A body that comes in, block by block, as an update of its vnode.
 //!
-//! A body that is in the same file as in `since` is *patched*: the first change gives the sealed epochs a copy (`copy_on_write.rs`), and what is said to be the same
-//! is there already. Any other is *rebuilt* in a new file, into which blocks that are the same are copied from `since`; so whatever an earlier stream
-//! left of it counts for nothing. After a restart in the middle of a body nobody knows which it was: then what is the same is copied, and holes are made
-//! where there are some already. What comes in over a volume patches nothing: a body of which only the attributes changed stays in the file that the
-//! volume shows, and the first other block makes it one that is rebuilt.
+//! A body that is in the same file as in `since` is *patched*: the first change gives the sealed
+//! epochs a copy (`copy_on_write.rs`), and what is said to be the same is there already. Any other
+//! is *rebuilt* in a new file, into which blocks that are the same are copied from `since`; so
+//! whatever an earlier stream left of it counts for nothing. After a restart in the middle of a
+//! body nobody knows which it was: then what is the same is copied, and holes are made where there
+//! are some already. What comes in over a volume patches nothing: a body of which only the
+//! attributes changed stays in the file that the volume shows, and the first other block makes it
+//! one that is rebuilt.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -43,7 +46,13 @@ pub(super) struct Building<'a> {
 
 impl Building<'_> {
     /// Gives the vnode the body's place and size; says how the rest is done.
-    pub(super) fn begin(&self, vnode: &mut Vnode, form: BodyForm<'_>, size: u64, update: &mut Update) -> Result<Mode> {
+    pub(super) fn begin(
+        &self,
+        vnode: &mut Vnode,
+        form: BodyForm<'_>,
+        size: u64,
+        update: &mut Update,
+    ) -> Result<Mode> {
         let volume = self.volume;
         match form {
             BodyForm::None => {
@@ -56,7 +65,8 @@ impl Building<'_> {
                 volume.write(vnode, 0, bytes, update)?;
             }
             BodyForm::File => {
-                if size > 0 && self.shares_file(vnode)? && (!self.over || vnode.status.size == size) {
+                if size > 0 && self.shares_file(vnode)? && (!self.over || vnode.status.size == size)
+                {
                     if self.over {
                         return Ok(Mode::Patch);
                     }
@@ -82,7 +92,8 @@ impl Building<'_> {
         if size > 0 { self.volume.truncate(vnode, size, update) } else { Ok(()) }
     }
 
-    /// Before something that differs: the body, of which all blocks up to this one are the same, gets a file of its own if the volume shows the one it has.
+    /// Before something that differs: the body, of which all blocks up to this one are the same,
+    /// gets a file of its own if the volume shows the one it has.
     fn leave_shown(&mut self, vnode: &mut Vnode, first: u64, update: &mut Update) -> Result<()> {
         if !self.over || self.mode == Mode::Rebuild || !self.shares_file(vnode)? {
             return Ok(());
@@ -99,7 +110,10 @@ impl Building<'_> {
         let Some(before) = self.before else { return Ok(false) };
         let before = before.vnode(vnode.no())?;
         let file = vnode.place.is_file();
-        Ok(file && before.is_some_and(|before| before.place == vnode.place && before.status.size == vnode.status.size))
+        Ok(file
+            && before.is_some_and(|before| {
+                before.place == vnode.place && before.status.size == vnode.status.size
+            }))
     }
 
     pub(super) fn blocks(
@@ -129,9 +143,16 @@ impl Building<'_> {
         }
     }
 
-    pub(super) fn data(&mut self, vnode: &mut Vnode, first: u64, data: &[u8], update: &mut Update) -> Result<()> {
+    pub(super) fn data(
+        &mut self,
+        vnode: &mut Vnode,
+        first: u64,
+        data: &[u8],
+        update: &mut Update,
+    ) -> Result<()> {
         need_file(vnode)?;
-        let inside = first.checked_mul(BLOCK_BYTES).and_then(|at| at.checked_add(data.len() as u64));
+        let inside =
+            first.checked_mul(BLOCK_BYTES).and_then(|at| at.checked_add(data.len() as u64));
         if inside.is_none_or(|end| end > vnode.status.size) {
             return Err(StoreError::NoStream("a body has bytes behind its end"));
         }
@@ -139,8 +160,15 @@ impl Building<'_> {
         self.volume.write(vnode, first * BLOCK_BYTES, data, update)
     }
 
-    /// A packed chunk. It is unpacked here, since a body is put together in a plain file; whatever the frame says, into no more room than the chunk has.
-    pub(super) fn packed(&mut self, vnode: &mut Vnode, first: u64, frame: &[u8], update: &mut Update) -> Result<()> {
+    /// A packed chunk. It is unpacked here, since a body is put together in a plain file; whatever
+    /// the frame says, into no more room than the chunk has.
+    pub(super) fn packed(
+        &mut self,
+        vnode: &mut Vnode,
+        first: u64,
+        frame: &[u8],
+        update: &mut Update,
+    ) -> Result<()> {
         let left = first.checked_mul(BLOCK_BYTES).and_then(|at| vnode.status.size.checked_sub(at));
         let length = left.unwrap_or(0).min(CHUNK_BYTES) as usize;
         let mut bytes = vec![0; length];
@@ -165,20 +193,24 @@ impl Building<'_> {
         Ok(())
     }
 
-    /// Copies blocks from what `since` shows. The update holds the gate of the vnode, so nobody gives `since` another file meanwhile.
+    /// Copies blocks from what `since` shows. The update holds the gate of the vnode, so nobody
+    /// gives `since` another file meanwhile.
     fn copy(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
         update.hold(&self.volume.trunk, vnode.no());
         let fits = || StoreError::NoStream("it starts from something else than what is here");
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
-        let lender = if old.place == BodyLocation::Origin { Some(before.lender(vnode.no())?) } else { None };
+        let lender =
+            if old.place == BodyLocation::Origin { Some(before.lender(vnode.no())?) } else { None };
         let file = match &lender {
             Some(lender) => lender.file()?,
             None => {
                 let name = body_name(before, &old).ok_or_else(fits)?;
                 let file = open_body(&*before.media.disk, name);
                 let file = file.map_err(|e| StoreError::from_io("open of a body", &e))?;
-                file.ok_or_else(|| StoreError::Damaged(format!("{}, which has lost its file,", old.status.fid)))?
+                file.ok_or_else(|| {
+                    StoreError::Damaged(format!("{}, which has lost its file,", old.status.fid))
+                })?
             }
         };
         let end = first.saturating_add(count);

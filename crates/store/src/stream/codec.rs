@@ -1,7 +1,9 @@
-//! The form of a part: who it is of, from where to where it goes, and items; with a version and a checksum over all of it.
+//! The form of a part: who it is of, from where to where it goes, and items; with a version and a
+//! checksum over all of it.
 //!
-//! Items are in the order in which they are applied: a vnode, then what belongs to it (attributes, entries, its body), then that it is whole. A part may
-//! end anywhere between two items, and the next one goes on there. Numbers are little-endian.
+//! Items are in the order in which they are applied: a vnode, then what belongs to it (attributes,
+//! entries, its body), then that it is whole. A part may end anywhere between two items, and the
+//! next one goes on there. Numbers are little-endian.
 
 use bytes::Bytes;
 use types::{Fid, Kind, Name, Status, StreamCursor, Uniquifier, VnodeNo, VolumeId};
@@ -27,7 +29,8 @@ const HEAD_BYTES: usize = 1 + 72 + 2 * CURSOR_BYTES;
 const CURSOR_BYTES: usize = 17;
 /// The longest item that is not cut: an attribute.
 const ITEM_BYTES_MAX: usize = 66 << 10;
-const _: () = assert!(HEAD_BYTES + ITEM_BYTES_MAX + INLINE_BYTES_MAX as usize + 1024 < PART_BYTES_MIN);
+const _: () =
+    assert!(HEAD_BYTES + ITEM_BYTES_MAX + INLINE_BYTES_MAX as usize + 1024 < PART_BYTES_MIN);
 
 /// What a stream is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,8 @@ pub struct StreamHead {
     pub next_slot: u64,
     /// What the epoch uses.
     pub usage: Usage,
-    /// Its files are encrypted at the source, so they must be where they go. On the way they are not.
+    /// Its files are encrypted at the source, so they must be where they go. On the way they are
+    /// not.
     pub encrypted: bool,
 }
 
@@ -81,12 +85,14 @@ pub(super) enum Run {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item<'a> {
-    /// What follows belongs to this vnode. Its place and what comes of it mean nothing; `size` and `used` are those of the end.
+    /// What follows belongs to this vnode. Its place and what comes of it mean nothing; `size` and
+    /// `used` are those of the end.
     Vnode(Box<Vnode>, BodyForm<'a>),
     /// There is no such vnode (any more).
     Gone(VnodeNo),
     Xattr(&'a [u8], &'a [u8]),
-    /// Buckets of a directory. `rest`: there are no others from the hash `from` up to `until`, which does not belong to it.
+    /// Buckets of a directory. `rest`: there are no others from the hash `from` up to `until`,
+    /// which does not belong to it.
     Buckets {
         from: u64,
         until: u64,
@@ -133,8 +139,14 @@ pub(super) struct PartOut {
 
 impl PartOut {
     /// `packed`: it may have packed chunks.
-    pub(super) fn new(head: &StreamHead, from: StreamCursor, bytes_max: usize, packed: bool) -> PartOut {
-        let mut out = Out::with_version(PART_BYTES_MIN, if packed { VERSION_PACKED } else { VERSION });
+    pub(super) fn new(
+        head: &StreamHead,
+        from: StreamCursor,
+        bytes_max: usize,
+        packed: bool,
+    ) -> PartOut {
+        let mut out =
+            Out::with_version(PART_BYTES_MIN, if packed { VERSION_PACKED } else { VERSION });
         put_head(&mut out, head);
         put_cursor(&mut out, from);
         put_cursor(&mut out, from);
@@ -169,7 +181,13 @@ impl PartOut {
         put_bytes(&mut self.out, value);
     }
 
-    pub(super) fn buckets(&mut self, from: u64, until: u64, rest: bool, buckets: &[(u64, Vec<BucketEntry>)]) {
+    pub(super) fn buckets(
+        &mut self,
+        from: u64,
+        until: u64,
+        rest: bool,
+        buckets: &[(u64, Vec<BucketEntry>)],
+    ) {
         self.run = None;
         self.out.u8(tag::BUCKETS);
         self.out.u64(from);
@@ -195,9 +213,11 @@ impl PartOut {
             && (*last, *end) == (run, first)
         {
             let counted = *at + 1 + size_of::<u64>();
-            let begun = u64::from_le_bytes(self.out.0[*at + 1..counted].try_into().expect("8 bytes"));
+            let begun =
+                u64::from_le_bytes(self.out.0[*at + 1..counted].try_into().expect("8 bytes"));
             *end = first + count;
-            self.out.0[counted..counted + size_of::<u64>()].copy_from_slice(&(*end - begun).to_le_bytes());
+            self.out.0[counted..counted + size_of::<u64>()]
+                .copy_from_slice(&(*end - begun).to_le_bytes());
             return;
         }
         self.run = Some((self.out.0.len(), run, first + count));
@@ -254,7 +274,8 @@ impl StreamPart {
             let head = get_head(&mut fields)?;
             Some((head, get_cursor(&mut fields)?, get_cursor(&mut fields)?))
         };
-        let (head, from, to) = head().filter(|(_, from, to)| from <= to).ok_or(StoreError::NoStream(MALFORMED))?;
+        let (head, from, to) =
+            head().filter(|(_, from, to)| from <= to).ok_or(StoreError::NoStream(MALFORMED))?;
         let items = bytes.slice(HEAD_BYTES..bytes.len() - size_of::<u32>());
         Ok(StreamPart { head, from, to, items, packed: version == VERSION_PACKED })
     }
@@ -264,7 +285,8 @@ impl StreamPart {
         let mut rest = Some(In::of(&self.items));
         std::iter::from_fn(move || {
             let fields = rest.as_mut().filter(|fields| !fields.is_empty())?;
-            let item = get_item(fields).filter(|item| self.packed || !matches!(item, Item::Packed(..)));
+            let item =
+                get_item(fields).filter(|item| self.packed || !matches!(item, Item::Packed(..)));
             if item.is_none() {
                 rest = None;
             }
@@ -399,7 +421,9 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, BodyForm<'a>)> {
         _ => return None,
     };
     let body_fits = match form {
-        BodyForm::Inline(bytes) => status.size == bytes.len() as u64 && (1..=INLINE_BYTES_MAX).contains(&status.size),
+        BodyForm::Inline(bytes) => {
+            status.size == bytes.len() as u64 && (1..=INLINE_BYTES_MAX).contains(&status.size)
+        }
         BodyForm::None => kind == Kind::Directory || status.size == 0,
         BodyForm::File => kind == Kind::File && status.size <= types::limits::FILE_BYTES_MAX,
     };
@@ -479,7 +503,8 @@ fn get_bucket(from: &mut In<'_>) -> Option<Vec<BucketEntry>> {
     for _ in 0..from.u8()? {
         let index = from.u8()?;
         let kind = Kind::from_wire(from.u8()?)?;
-        let target = EntryTarget { vnode: VnodeNo(from.u64()?), unique: Uniquifier(from.u64()?), kind };
+        let target =
+            EntryTarget { vnode: VnodeNo(from.u64()?), unique: Uniquifier(from.u64()?), kind };
         let name: Name = from.name()?;
         let rises = bucket.last().is_none_or(|last| last.index < index);
         if !rises || usize::from(index) >= BUCKET_ENTRIES_MAX {
@@ -506,7 +531,9 @@ pub(crate) fn rewritten(bytes: &Bytes) -> Option<Bytes> {
             Item::Vnode(vnode, form) => out.vnode(&vnode, form),
             Item::Gone(no) => out.gone(no),
             Item::Xattr(name, value) => out.xattr(name, value),
-            Item::Buckets { from, until, rest, buckets } => out.buckets(from, until, rest, &buckets),
+            Item::Buckets { from, until, rest, buckets } => {
+                out.buckets(from, until, rest, &buckets);
+            }
             Item::Blocks(run, first, count) => {
                 // As it was, in two pieces if it was in two.
                 out.run = None;

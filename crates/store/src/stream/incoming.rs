@@ -1,7 +1,9 @@
-//! Trees that come in: parts are applied to a head that no volume shows, until it is sealed under a view, or becomes a read-write volume.
+//! Trees that come in: parts are applied to a head that no volume shows, until it is sealed under a
+//! view, or becomes a read-write volume.
 //!
-//! How far a stream came lies beside the tree's header (`p` record), and is true after any crash: bodies are on disk before it is written. What was
-//! applied behind it is applied again. A tree whose head comes in is swept like one that is written: the head counts as shown.
+//! How far a stream came lies beside the tree's header (`p` record), and is true after any crash:
+//! bodies are on disk before it is written. What was applied behind it is applied again. A tree
+//! whose head comes in is swept like one that is written: the head counts as shown.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -26,7 +28,8 @@ use crate::vnode::initial_used;
 use crate::volume::Result;
 use crate::{NewClone, Partition, StoreError, Update, Usage, Vnode, Volume, VolumeQuota};
 
-/// Bytes of parts between two times that all is made stable. Unit tests do it often, so that streams go on in the middle of bodies.
+/// Bytes of parts between two times that all is made stable. Unit tests do it often, so that
+/// streams go on in the middle of bodies.
 const SETTLE_BYTES: u64 = if cfg!(test) { 150 << 10 } else { 64 << 20 };
 /// Buckets that are applied in one batch.
 const BUCKETS_AT_ONCE: usize = 64;
@@ -66,7 +69,8 @@ pub struct IncomingInfo {
     pub over: bool,
 }
 
-/// How a tree stands on a partition. A tree that is on two partitions of a server is asked for where it stands first.
+/// How a tree stands on a partition. A tree that is on two partitions of a server is asked for
+/// where it stands first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IncomingState {
     /// Its read-write volume serves, or did before it was held or taken off.
@@ -106,12 +110,14 @@ pub(super) struct State {
 }
 
 impl Partition {
-    /// A tree begins to come in, or goes on: says where. The tree has the number `tree`, whatever its number is at the source; where it is not there it is made, if all of
-    /// it is sent. What came in of an older epoch counts for nothing then.
+    /// A tree begins to come in, or goes on: says where. The tree has the number `tree`, whatever
+    /// its number is at the source; where it is not there it is made, if all of it is sent. What
+    /// came in of an older epoch counts for nothing then.
     ///
     /// # Errors
-    /// `Taken` if the number is a volume's, or the epoch is there already; `NoStream` if what is here is no copy of the source's tree, has not the epoch
-    /// to start from, or is newer; `Busy` while an earlier one is swept; `NoSpace`, `Medium`.
+    /// `Taken` if the number is a volume's, or the epoch is there already; `NoStream` if what is
+    /// here is no copy of the source's tree, has not the epoch to start from, or is newer; `Busy`
+    /// while an earlier one is swept; `NoSpace`, `Medium`.
     pub fn begin_incoming(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
         self.0.media.room_for_records()?;
         if let Some(incoming) = self.incoming(tree)? {
@@ -124,14 +130,17 @@ impl Partition {
         if self.incoming(tree)?.is_some() {
             return Err(StoreError::Busy("another stream has just begun"));
         }
-        let info = IncomingInfo { tree, head: *head, cursor: StreamCursor::START, bytes: 0, over: false };
+        let info =
+            IncomingInfo { tree, head: *head, cursor: StreamCursor::START, bytes: 0, over: false };
         let mut batch = Batch::default();
         put_progress(&info, None, &mut batch);
         match self.tree_of(tree)? {
             Some(trunk) => self.open_head(&trunk, head, batch)?,
             None => {
                 if head.since != 0 {
-                    return Err(StoreError::NoStream("there is no volume here with the epoch that it starts from"));
+                    return Err(StoreError::NoStream(
+                        "there is no volume here with the epoch that it starts from",
+                    ));
                 }
                 self.take_number(&catalog, Some(tree), &mut batch)?;
                 put_header(tree, &empty_tree(tree, head), &mut batch);
@@ -149,7 +158,12 @@ impl Partition {
     }
 
     /// The same stream goes on; another one takes its place.
-    fn go_on(&self, incoming: &Incoming, state: &mut State, head: &StreamHead) -> Result<StreamCursor> {
+    fn go_on(
+        &self,
+        incoming: &Incoming,
+        state: &mut State,
+        head: &StreamHead,
+    ) -> Result<StreamCursor> {
         let known = &state.stable.head;
         if state.under.is_some() {
             return Err(StoreError::Taken("number"));
@@ -160,16 +174,25 @@ impl Partition {
         if head.epoch < known.epoch {
             return Err(StoreError::NoStream("a newer one is coming in; give that up first"));
         }
-        let info = IncomingInfo { head: *head, cursor: StreamCursor::START, bytes: 0, ..state.stable };
+        let info =
+            IncomingInfo { head: *head, cursor: StreamCursor::START, bytes: 0, ..state.stable };
         let mut batch = Batch::default();
         put_progress(&info, None, &mut batch);
         self.change_head(&incoming.volume.trunk, head, batch)?;
         self.0.media.sync()?;
-        *state = State { stable: info, under: None, cursor: info.cursor, bytes: 0, mode: Mode::Unknown, over: false };
+        *state = State {
+            stable: info,
+            under: None,
+            cursor: info.cursor,
+            bytes: 0,
+            mode: Mode::Unknown,
+            over: false,
+        };
         Ok(state.cursor)
     }
 
-    /// The head of a tree that is there, and that no volume shows, is where the epoch is put together.
+    /// The head of a tree that is there, and that no volume shows, is where the epoch is put
+    /// together.
     fn open_head(&self, trunk: &Arc<TreeState>, head: &StreamHead, batch: Batch) -> Result<()> {
         if !trunk.header.lock().stored.headless {
             return Err(StoreError::Taken("number"));
@@ -189,7 +212,11 @@ impl Partition {
         }
         if head.epoch <= stored.floor() {
             let there = stored.sealed.iter().any(|sealed| sealed.epoch == head.epoch);
-            return Err(if there { StoreError::Taken("epoch") } else { StoreError::NoStream("what is here is newer") });
+            return Err(if there {
+                StoreError::Taken("epoch")
+            } else {
+                StoreError::NoStream("what is here is newer")
+            });
         }
         if head.since != 0 && !stored.sealed.iter().any(|sealed| sealed.epoch == head.since) {
             return Err(StoreError::NoStream("the epoch that it starts from is not here"));
@@ -203,11 +230,12 @@ impl Partition {
         Ok(())
     }
 
-    /// Applies a part; says where the next one begins. Stable from time to time, and when it is finished.
+    /// Applies a part; says where the next one begins. Stable from time to time, and when it is
+    /// finished.
     ///
     /// # Errors
-    /// `NoVolume` if nothing comes in there; `NoStream` if the part is damaged, of something else, or leaves a gap; `NoSpace`, `Damaged`, `Medium`. It may be
-    /// applied again after any of them.
+    /// `NoVolume` if nothing comes in there; `NoStream` if the part is damaged, of something else,
+    /// or leaves a gap; `NoSpace`, `Damaged`, `Medium`. It may be applied again after any of them.
     pub fn apply_part(&self, tree: VolumeId, part: &Bytes) -> Result<StreamCursor> {
         let part = StreamPart::open(part)?;
         part.check()?;
@@ -251,8 +279,8 @@ impl Partition {
     /// What came in becomes a volume, in one batch; stable when it returns.
     ///
     /// # Errors
-    /// `NoVolume` if nothing comes in there; `NoStream` if it is not whole; `Taken` if a volume has the name or number; `Misuse` as
-    /// [`Partition::clone_volume`]; `NoSpace`, `Medium`.
+    /// `NoVolume` if nothing comes in there; `NoStream` if it is not whole; `Taken` if a volume has
+    /// the name or number; `Misuse` as [`Partition::clone_volume`]; `NoSpace`, `Medium`.
     pub fn finish_incoming(&self, tree: VolumeId, finish: &FinishAs) -> Result<Arc<Volume>> {
         let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
         let mut state = incoming.state.lock();
@@ -294,7 +322,12 @@ impl Partition {
         Ok(volume)
     }
 
-    fn give_head(&self, trunk: &Arc<TreeState>, usage: Usage, fields: &dyn Fn(&mut TreeHeader)) -> Result<Arc<Volume>> {
+    fn give_head(
+        &self,
+        trunk: &Arc<TreeState>,
+        usage: Usage,
+        fields: &dyn Fn(&mut TreeHeader),
+    ) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
         let mut header = trunk.header.lock();
         let mut new = TreeHeader { headless: false, offline: false, ..header.stored.clone() };
@@ -309,8 +342,8 @@ impl Partition {
         self.volume(trunk.id)?.ok_or(StoreError::NoVolume(trunk.id))
     }
 
-    /// What came in goes, and the views of the tree stay. What it took is given back in the background; a volume that it came in over takes changes again
-    /// when that is through.
+    /// What came in goes, and the views of the tree stay. What it took is given back in the
+    /// background; a volume that it came in over takes changes again when that is through.
     ///
     /// # Errors
     /// `NoVolume` if nothing comes in there; `Medium`.
@@ -369,7 +402,8 @@ impl Partition {
         Ok(self.tree_of(tree)?.map(|trunk| IncomingState::of(&trunk.header.lock().stored)))
     }
 
-    /// The tree is a copy of one on another partition, which goes before it, or is no longer; stable when it returns.
+    /// The tree is a copy of one on another partition, which goes before it, or is no longer;
+    /// stable when it returns.
     ///
     /// # Errors
     /// `NoVolume`; `Medium`.
@@ -407,7 +441,9 @@ impl Partition {
         let key = key::progress(tree);
         let Some(value) = self.0.media.engine.get(&key)? else { return Ok(None) };
         let (stable, under) = get_progress(&key, &value)?;
-        let trunk = self.tree_of(tree)?.ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", tree.0)))?;
+        let trunk = self
+            .tree_of(tree)?
+            .ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", tree.0)))?;
         let (cursor, bytes) = (stable.cursor, stable.bytes);
         let state = State { stable, under, cursor, bytes, mode: Mode::Unknown, over: false };
         let volume = Arc::new(Volume::incoming(trunk));
@@ -441,7 +477,12 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
 }
 
 /// What the batch that makes a volume of an incoming tree does beside.
-pub(crate) fn end_progress(trunk: &TreeState, header: &mut TreeHeader, usage: Usage, batch: &mut Batch) {
+pub(crate) fn end_progress(
+    trunk: &TreeState,
+    header: &mut TreeHeader,
+    usage: Usage,
+    batch: &mut Batch,
+) {
     header.incoming = false;
     batch.delete(&key::progress(trunk.id));
     let numbers = [usage.bytes as i64, usage.files as i64];
@@ -451,7 +492,8 @@ pub(crate) fn end_progress(trunk: &TreeState, header: &mut TreeHeader, usage: Us
 
 /// Whether parts of the one belong to the other.
 pub(super) fn is_same_stream(one: &StreamHead, other: &StreamHead) -> bool {
-    (one.tree, one.epoch, one.since, one.hash_key) == (other.tree, other.epoch, other.since, other.hash_key)
+    (one.tree, one.epoch, one.since, one.hash_key)
+        == (other.tree, other.epoch, other.since, other.hash_key)
 }
 
 /// The layout of what comes in over a volume.
@@ -459,7 +501,8 @@ const PROGRESS_OVER: u8 = 2;
 
 pub(super) fn put_progress(info: &IncomingInfo, under: Option<&Under>, batch: &mut Batch) {
     let key = key::progress(info.tree);
-    let mut out = if under.is_some() { Out::with_version(160, PROGRESS_OVER) } else { Out::new(120) };
+    let mut out =
+        if under.is_some() { Out::with_version(160, PROGRESS_OVER) } else { Out::new(120) };
     put_head(&mut out, &info.head);
     put_cursor(&mut out, info.cursor);
     out.u64(info.bytes);
@@ -475,13 +518,15 @@ pub(super) fn put_progress(info: &IncomingInfo, under: Option<&Under>, batch: &m
 fn get_progress(key: &[u8], value: &[u8]) -> Result<(IncomingInfo, Option<Under>)> {
     let decode = || {
         let tree = VolumeId(key::number_at(key, 0)?);
-        let (version, mut fields) =
-            In::open_any(key, value).filter(|(version, _)| (1..=PROGRESS_OVER).contains(version))?;
-        let (head, cursor, bytes) = (get_head(&mut fields)?, get_cursor(&mut fields)?, fields.u64()?);
+        let (version, mut fields) = In::open_any(key, value)
+            .filter(|(version, _)| (1..=PROGRESS_OVER).contains(version))?;
+        let (head, cursor, bytes) =
+            (get_head(&mut fields)?, get_cursor(&mut fields)?, fields.u64()?);
         let mut under = None;
         if version == PROGRESS_OVER {
             let (since, shift, count) = (fields.u64()?, fields.u64()?, fields.u32()?);
-            let orphans: Option<Vec<VnodeNo>> = (0..count).map(|_| fields.u64().map(VnodeNo)).collect();
+            let orphans: Option<Vec<VnodeNo>> =
+                (0..count).map(|_| fields.u64().map(VnodeNo)).collect();
             under = Some(Under { since, shift, orphans: orphans? });
         }
         let over = under.is_some();
@@ -502,7 +547,8 @@ impl Incoming {
         let since = state.under.as_ref().map_or(part.head.since, |under| under.since);
         let before = (since != 0).then(|| tree.at(since));
         let over = state.under.is_some();
-        let building = Building { volume: &self.volume, before: before.as_ref(), mode: state.mode, over };
+        let building =
+            Building { volume: &self.volume, before: before.as_ref(), mode: state.mode, over };
         let shift = state.under.as_ref().map_or(0, |under| under.shift);
         let mut applying = Applying { building, shift, current: None, next: part.from.vnode };
         if part.from.stage != stage::VNODE {
@@ -533,7 +579,11 @@ struct Applying<'a> {
 impl Applying<'_> {
     /// The part begins in the middle of this vnode.
     fn resume(&mut self, no: VnodeNo) -> Result<()> {
-        let vnode = self.building.volume.vnode(no)?.ok_or(StoreError::NoStream("a part is missing before this one"))?;
+        let vnode = self
+            .building
+            .volume
+            .vnode(no)?
+            .ok_or(StoreError::NoStream("a part is missing before this one"))?;
         self.current = Some(Current { vnode, update: Update::new() });
         self.next = VnodeNo(no.0 + 1);
         Ok(())
@@ -558,7 +608,9 @@ impl Applying<'_> {
                 let Current { vnode, update } = self.current()?;
                 volume.put_xattr(vnode, name, value, update)
             }
-            Item::Buckets { from, until, rest, buckets } => self.buckets((from, until), rest, buckets),
+            Item::Buckets { from, until, rest, buckets } => {
+                self.buckets((from, until), rest, buckets)
+            }
             Item::Blocks(run, first, count) => {
                 let mut current = self.current.take().ok_or(NO_VNODE)?;
                 self.building.blocks(&mut current.vnode, run, first, count, &mut current.update)?;
@@ -604,7 +656,9 @@ impl Applying<'_> {
         let fid = Fid { volume: volume.id(), ..wanted.status.fid };
         let mut old = volume.vnode(no)?;
         let mut generations = 0;
-        if let Some(other) = old.take_if(|old| old.status.fid != fid || old.status.kind != wanted.status.kind) {
+        if let Some(other) =
+            old.take_if(|old| old.status.fid != fid || old.status.kind != wanted.status.kind)
+        {
             // Another file had the number in another history of the tree.
             generations = other.generations;
             self.remove(no)?;
@@ -628,7 +682,8 @@ impl Applying<'_> {
                     update.set_xattr(no, &name, None);
                 }
                 (vnode.status.size, vnode.status.used) = (old.status.size, old.status.used);
-                (vnode.place, vnode.generations, vnode.own_since) = (old.place, old.generations, old.own_since);
+                (vnode.place, vnode.generations, vnode.own_since) =
+                    (old.place, old.generations, old.own_since);
                 vnode.handed = old.handed && self.building.over;
                 if old.status.links == 0 && vnode.status.links > 0 {
                     update.remove_orphan(no);
@@ -672,7 +727,12 @@ impl Applying<'_> {
         gone.into_iter().try_for_each(|no| self.remove(no))
     }
 
-    fn buckets(&mut self, range: (u64, u64), rest: bool, buckets: Vec<(u64, Vec<BucketEntry>)>) -> Result<()> {
+    fn buckets(
+        &mut self,
+        range: (u64, u64),
+        rest: bool,
+        buckets: Vec<(u64, Vec<BucketEntry>)>,
+    ) -> Result<()> {
         let volume = self.building.volume;
         let no = self.current()?.vnode.no();
         if !no.is_directory() {
@@ -688,7 +748,12 @@ impl Applying<'_> {
     }
 
     /// The directory has no buckets in the range but those that stay.
-    fn clear_buckets(&self, dir: VnodeNo, (from, until): (u64, u64), stay: &BTreeSet<u64>) -> Result<()> {
+    fn clear_buckets(
+        &self,
+        dir: VnodeNo,
+        (from, until): (u64, u64),
+        stay: &BTreeSet<u64>,
+    ) -> Result<()> {
         let volume = self.building.volume;
         let mut gone = Vec::new();
         volume.tree().each_bucket(dir, from, &mut |hash, bucket| {

@@ -1,7 +1,8 @@
 //! Reading what a sealed epoch has and an older one had not.
 //!
-//! Where everything is sent, vnodes are found by the scan of their records; otherwise by what was noted of changes in the epochs between (`c` records): of
-//! vnodes, and of single buckets of directories. Nothing is kept between two parts.
+//! Where everything is sent, vnodes are found by the scan of their records; otherwise by what was
+//! noted of changes in the epochs between (`c` records): of vnodes, and of single buckets of
+//! directories. Nothing is kept between two parts.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -37,8 +38,9 @@ pub(super) mod stage {
 }
 
 impl Volume {
-    /// The next part of what this volume, which shows a sealed epoch, has and the epoch `since` of its tree had not (0: all of it), of about `bytes_max`
-    /// bytes (at least [`super::PART_BYTES_MIN`]).
+    /// The next part of what this volume, which shows a sealed epoch, has and the epoch `since` of
+    /// its tree had not (0: all of it), of about `bytes_max` bytes (at least
+    /// [`super::PART_BYTES_MIN`]).
     ///
     /// # Errors
     /// `Misuse` for a read-write volume, or if no volume shows `since`; `Damaged`; `Medium`.
@@ -50,7 +52,12 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::changes_part`].
-    pub fn packed_changes_part(&self, since: u64, from: StreamCursor, bytes_max: usize) -> Result<Bytes> {
+    pub fn packed_changes_part(
+        &self,
+        since: u64,
+        from: StreamCursor,
+        bytes_max: usize,
+    ) -> Result<Bytes> {
         self.part(since, from, bytes_max, true)
     }
 
@@ -144,7 +151,8 @@ impl Sender<'_> {
         }
     }
 
-    /// Some numbers of vnodes from this one on, in their order: those that have any record, or those that were changed.
+    /// Some numbers of vnodes from this one on, in their order: those that have any record, or
+    /// those that were changed.
     fn next_vnodes(&self, from: VnodeNo) -> Result<Vec<VnodeNo>> {
         let mut found: BTreeSet<VnodeNo> = BTreeSet::new();
         let mut each = |from: &[u8], end: &[u8], at: usize| {
@@ -156,7 +164,11 @@ impl Sender<'_> {
                     count += 1;
                 }
                 last = no;
-                if count < VNODES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                if count < VNODES_AT_ONCE {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
             })
         };
         let tree = self.now.id;
@@ -166,7 +178,11 @@ impl Sender<'_> {
         if self.before.is_none() {
             self.now.each_vnode_no(from, &mut |no| {
                 found.insert(no);
-                if found.len() < VNODES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                if found.len() < VNODES_AT_ONCE {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
             })?;
         }
         Ok(found.into_iter().take(VNODES_AT_ONCE).collect())
@@ -186,8 +202,9 @@ impl Sender<'_> {
             None => None,
         };
         let position = |of: u8| if from.stage == of { from.position } else { 0 };
-        let stops =
-            |stage: u8, position: Option<u64>| position.map(|position| StreamCursor { vnode: no, stage, position });
+        let stops = |stage: u8, position: Option<u64>| {
+            position.map(|position| StreamCursor { vnode: no, stage, position })
+        };
         if from.stage == stage::VNODE {
             self.head_of(&vnode)?;
         }
@@ -198,12 +215,14 @@ impl Sender<'_> {
         }
         if from.stage <= stage::ENTRIES
             && vnode.status.kind == Kind::Directory
-            && let Some(full) = stops(stage::ENTRIES, self.entries(no, before.is_some(), position(stage::ENTRIES))?)
+            && let Some(full) =
+                stops(stage::ENTRIES, self.entries(no, before.is_some(), position(stage::ENTRIES))?)
         {
             return Ok(Some(full));
         }
         if vnode.place.is_file()
-            && let Some(full) = stops(stage::BODY, self.body(&vnode, before.as_ref(), position(stage::BODY))?)
+            && let Some(full) =
+                stops(stage::BODY, self.body(&vnode, before.as_ref(), position(stage::BODY))?)
         {
             return Ok(Some(full));
         }
@@ -214,11 +233,14 @@ impl Sender<'_> {
     fn head_of(&mut self, vnode: &Vnode) -> Result<()> {
         match vnode.place {
             BodyLocation::None => self.out.vnode(vnode, BodyForm::None),
-            BodyLocation::File { .. } | BodyLocation::Origin => self.out.vnode(vnode, BodyForm::File),
+            BodyLocation::File { .. } | BodyLocation::Origin => {
+                self.out.vnode(vnode, BodyForm::File);
+            }
             BodyLocation::Inline => {
                 let bytes = self.now.inline(vnode.no())?;
                 let whole = bytes.filter(|bytes| bytes.len() as u64 == vnode.status.size);
-                let damaged = || StoreError::Damaged(format!("inline body of {}", vnode.status.fid));
+                let damaged =
+                    || StoreError::Damaged(format!("inline body of {}", vnode.status.fid));
                 self.out.vnode(vnode, BodyForm::Inline(&whole.ok_or_else(damaged)?));
             }
         }
@@ -241,7 +263,8 @@ impl Sender<'_> {
         Ok(None)
     }
 
-    /// Buckets with hashes from the given one on: all of them, or, of a directory that was there before, those that were changed.
+    /// Buckets with hashes from the given one on: all of them, or, of a directory that was there
+    /// before, those that were changed.
     fn entries(&mut self, dir: VnodeNo, was_there: bool, from: u64) -> Result<Option<u64>> {
         let rest = !was_there || !self.has_noted_buckets(dir)?;
         let mut next = from;
@@ -249,8 +272,13 @@ impl Sender<'_> {
             if self.out.is_full() {
                 return Ok(Some(next));
             }
-            let buckets = if rest { self.all_buckets(dir, next)? } else { self.changed_buckets(dir, next)? };
-            let until = if buckets.len() < BUCKETS_AT_ONCE { u64::MAX } else { buckets[buckets.len() - 1].0 + 1 };
+            let buckets =
+                if rest { self.all_buckets(dir, next)? } else { self.changed_buckets(dir, next)? };
+            let until = if buckets.len() < BUCKETS_AT_ONCE {
+                u64::MAX
+            } else {
+                buckets[buckets.len() - 1].0 + 1
+            };
             if rest || !buckets.is_empty() {
                 // What does not fit comes in the next item.
                 let fit = fitting(&buckets, self.out.room());
@@ -266,7 +294,8 @@ impl Sender<'_> {
         }
     }
 
-    /// Whether single buckets were noted whenever the directory was changed; older programs noted the directory alone.
+    /// Whether single buckets were noted whenever the directory was changed; older programs noted
+    /// the directory alone.
     fn has_noted_buckets(&self, dir: VnodeNo) -> Result<bool> {
         for epoch in &self.epochs {
             let key = key::change(self.now.id, *epoch, dir);
@@ -285,7 +314,11 @@ impl Sender<'_> {
             if !bucket.is_empty() {
                 found.push((hash, bucket));
             }
-            if found.len() < BUCKETS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if found.len() < BUCKETS_AT_ONCE {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
         Ok(found)
     }
@@ -295,11 +328,19 @@ impl Sender<'_> {
         for epoch in &self.epochs {
             let prefix = key::change(self.now.id, *epoch, dir);
             let mut count = 0;
-            self.now.media.engine.scan(&prefix.number(from), &prefix_end(&prefix), &mut |key, _| {
-                hashes.extend(key::number_at(key, 3));
-                count += 1;
-                if count < BUCKETS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })?;
+            self.now.media.engine.scan(
+                &prefix.number(from),
+                &prefix_end(&prefix),
+                &mut |key, _| {
+                    hashes.extend(key::number_at(key, 3));
+                    count += 1;
+                    if count < BUCKETS_AT_ONCE {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                },
+            )?;
         }
         let hashes = hashes.into_iter().take(BUCKETS_AT_ONCE);
         hashes.map(|hash| Ok((hash, self.now.bucket(dir, hash)?))).collect()
@@ -400,7 +441,9 @@ impl Sender<'_> {
             if at < packed_until {
                 continue;
             }
-            if let Some((frame, blocks)) = self.packed(reader, first + at as u64, &bytes[at * BLOCK..])? {
+            if let Some((frame, blocks)) =
+                self.packed(reader, first + at as u64, &bytes[at * BLOCK..])?
+            {
                 if let Some(begun) = begun.take() {
                     self.out.data(first + begun as u64, &bytes[begun * BLOCK..at * BLOCK]);
                 }
@@ -423,9 +466,14 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// The frame of the chunk that these bytes, from a block of a body on, begin with, and its blocks; if they have all of it. It was compared with them, and they with
-    /// their sums.
-    fn packed(&self, reader: &BodyReader, block: u64, bytes: &[u8]) -> Result<Option<(Bytes, usize)>> {
+    /// The frame of the chunk that these bytes, from a block of a body on, begin with, and its
+    /// blocks; if they have all of it. It was compared with them, and they with their sums.
+    fn packed(
+        &self,
+        reader: &BodyReader,
+        block: u64,
+        bytes: &[u8],
+    ) -> Result<Option<(Bytes, usize)>> {
         let left = reader.vnode().status.size.saturating_sub(block * BLOCK_BYTES);
         let length = left.min(CHUNK_BYTES) as usize;
         if !self.packs || !block.is_multiple_of(CHUNK_BLOCKS) || bytes.len() < length {
@@ -439,7 +487,9 @@ impl Sender<'_> {
 /// How many of the buckets have room in one item of so many bytes.
 fn fitting(buckets: &[(u64, Vec<BucketEntry>)], room: usize) -> usize {
     let mut left = room.saturating_sub(64);
-    let bytes = |bucket: &[BucketEntry]| -> usize { bucket.iter().map(|entry| 19 + entry.name.as_bytes().len()).sum() };
+    let bytes = |bucket: &[BucketEntry]| -> usize {
+        bucket.iter().map(|entry| 19 + entry.name.as_bytes().len()).sum()
+    };
     let fits = |bucket: &&(u64, Vec<BucketEntry>)| {
         let bytes = 9 + bytes(&bucket.1);
         let fits = bytes <= left;

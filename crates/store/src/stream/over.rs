@@ -1,21 +1,29 @@
-//! A dump that comes in over a read-write volume: its next state (an increment), or another one instead (all of it).
+//! A dump that comes in over a read-write volume: its next state (an increment), or another one
+//! instead (all of it).
 //!
-//! Model. The volume is *frozen* first, in one batch: its head is sealed, the volume shows that epoch from then on and counts as one that does, takes no
-//! changes, and what comes in is put together where its head was. Readers see what was there. *Finishing* is one batch too: the volume shows the new
-//! head, and what the old one alone had is swept like that of a removed snapshot. *Taking it back* is one batch and a sweep: what came in goes,
-//! then the volume goes on in the epoch that was sealed, as if nothing had been. After a crash it is frozen, with what came in, or one of the two.
+//! Model. The volume is *frozen* first, in one batch: its head is sealed, the volume shows that
+//! epoch from then on and counts as one that does, takes no changes, and what comes in is put
+//! together where its head was. Readers see what was there. *Finishing* is one batch too: the
+//! volume shows the new head, and what the old one alone had is swept like that of a removed
+//! snapshot. *Taking it back* is one batch and a sweep: what came in goes, then the volume goes on
+//! in the epoch that was sealed, as if nothing had been. After a crash it is frozen, with what came
+//! in, or one of the two.
 //!
-//! An increment fits a volume that is exactly what it starts from. That is known by the *base* in the tree's header: a volume that came in whole is a copy
-//! of the tree and epoch that was sent, until its first change takes the note away, in the same batch. Epochs may have other numbers here
-//! than where the dump comes from, since snapshots may be made of what was restored.
+//! An increment fits a volume that is exactly what it starts from. That is known by the *base* in
+//! the tree's header: a volume that came in whole is a copy of the tree and epoch that was sent,
+//! until its first change takes the note away, in the same batch. Epochs may have other numbers
+//! here than where the dump comes from, since snapshots may be made of what was restored.
 //!
-//! All of a dump may be older than the volume, and clients know files by their fids and versions. So versions are shifted then, above all that
-//! the volume ever had (its root tells how far that is), and those of increments behind it by as much.
+//! All of a dump may be older than the volume, and clients know files by their fids and versions.
+//! So versions are shifted then, above all that the volume ever had (its root tells how far that
+//! is), and those of increments behind it by as much.
 //!
-//! All of another volume's dump goes over a volume too, whose names have another hash: what came is put together as it is, and with it the volume takes the other key. No other
-//! volume may show anything of the tree then, as a tree has one key.
+//! All of another volume's dump goes over a volume too, whose names have another hash: what came is
+//! put together as it is, and with it the volume takes the other key. No other volume may show
+//! anything of the tree then, as a tree has one key.
 //!
-//! No body file that the volume shows is changed, though the head has it too: programs may have it open.
+//! No body file that the volume shows is changed, though the head has it too: programs may have it
+//! open.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -48,22 +56,31 @@ pub(crate) struct Under {
 }
 
 impl Partition {
-    /// As [`Partition::begin_incoming`], over the read-write volume of that number, which must be what the stream starts from; or may be anything, if all of it
-    /// is sent. The volume shows what it has until [`Partition::finish_over`], and takes no changes.
+    /// As [`Partition::begin_incoming`], over the read-write volume of that number, which must be
+    /// what the stream starts from; or may be anything, if all of it is sent. The volume shows what
+    /// it has until [`Partition::finish_over`], and takes no changes.
     ///
     /// # Errors
-    /// `NoVolume`; `NoStream` if the stream is of another volume, or does not start from what is there; `Busy` while bodies are lent, the volume is moved,
-    /// something else comes in, or is swept; `NoSpace`, `Medium`.
+    /// `NoVolume`; `NoStream` if the stream is of another volume, or does not start from what is
+    /// there; `Busy` while bodies are lent, the volume is moved, something else comes in, or is
+    /// swept; `NoSpace`, `Medium`.
     pub fn begin_over(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
         self.0.media.room_for_records()?;
         if let Some(incoming) = self.incoming(tree)? {
             let state = incoming.state.lock();
             if !state.over {
                 let same = state.under.is_some() && is_same_stream(&state.stable.head, head);
-                return if same { Ok(state.cursor) } else { Err(StoreError::Busy("something else comes in already")) };
+                return if same {
+                    Ok(state.cursor)
+                } else {
+                    Err(StoreError::Busy("something else comes in already"))
+                };
             }
         }
-        let volume = self.volume(tree)?.filter(|volume| volume.is_writable()).ok_or(StoreError::NoVolume(tree))?;
+        let volume = self
+            .volume(tree)?
+            .filter(|volume| volume.is_writable())
+            .ok_or(StoreError::NoVolume(tree))?;
         settle_tree(&volume.trunk, &|no| volume.resum(no))?;
         let nobody_writes = volume.trunk.writers.write();
         settle_tree(&volume.trunk, &|no| volume.resum_quietly(no))?;
@@ -87,10 +104,14 @@ impl Partition {
             return Err(FROZEN);
         }
         if stored.hash_key != head.hash_key && !may_change_key(stored, head) {
-            return Err(StoreError::NoStream("it is of another volume than what is here, which others show"));
+            return Err(StoreError::NoStream(
+                "it is of another volume than what is here, which others show",
+            ));
         }
         if head.encrypted && !volume.is_encrypted() {
-            return Err(StoreError::NoStream("its files are encrypted where it comes from, and are not here"));
+            return Err(StoreError::NoStream(
+                "its files are encrypted where it comes from, and are not here",
+            ));
         }
         let under = self.under(volume, stored, head)?;
         let epoch = head.epoch.max(stored.epoch + 1);
@@ -98,9 +119,16 @@ impl Partition {
             return Err(StoreError::Busy("what was removed of it is being swept"));
         }
         let next_slot = stored.next_slot.max(head.next_slot);
-        let mut new = TreeHeader { incoming: true, frozen: true, epoch, next_slot, ..stored.clone() };
+        let mut new =
+            TreeHeader { incoming: true, frozen: true, epoch, next_slot, ..stored.clone() };
         new.show(stored.epoch);
-        let info = IncomingInfo { tree: trunk.id, head: *head, cursor: StreamCursor::START, bytes: 0, over: true };
+        let info = IncomingInfo {
+            tree: trunk.id,
+            head: *head,
+            cursor: StreamCursor::START,
+            bytes: 0,
+            over: true,
+        };
         let mut batch = Batch::default();
         put_progress(&info, Some(&under), &mut batch);
         trunk.change(&mut header, new, batch)?;
@@ -113,17 +141,22 @@ impl Partition {
     fn under(&self, volume: &Volume, stored: &TreeHeader, head: &StreamHead) -> Result<Under> {
         let orphans = orphans_of(&volume.trunk)?;
         if head.since != 0 {
-            let is_it = |base: &Base| base.epoch == head.since && [VolumeId(0), head.tree].contains(&base.tree);
+            let is_it = |base: &Base| {
+                base.epoch == head.since && [VolumeId(0), head.tree].contains(&base.tree)
+            };
             let base = stored.base.filter(is_it);
             let base = base.ok_or(StoreError::NoStream("the volume is not what it starts from"))?;
             return Ok(Under { since: stored.epoch, shift: base.shift, orphans });
         }
-        let root = volume.vnode(VnodeNo::ROOT)?.ok_or_else(|| StoreError::Damaged("the root".to_owned()))?;
+        let root = volume
+            .vnode(VnodeNo::ROOT)?
+            .ok_or_else(|| StoreError::Damaged("the root".to_owned()))?;
         let highest = root.status.data_version.max(root.status.status_version);
         Ok(Under { since: 0, shift: (highest / SHIFT + 1).saturating_mul(SHIFT), orphans })
     }
 
-    /// What came in over the read-write volume takes its place, in one batch; stable when it returns.
+    /// What came in over the read-write volume takes its place, in one batch; stable when it
+    /// returns.
     ///
     /// # Errors
     /// `NoVolume` if nothing comes in there over a volume; `NoStream` if it is not whole; `Medium`.
@@ -144,7 +177,8 @@ impl Partition {
         let mut header = trunk.header.lock();
         let base = Some(Base { tree: stream.tree, epoch: stream.epoch, shift: under.shift });
         let hash_key = stream.hash_key;
-        let mut new = TreeHeader { frozen: false, updated: now, base, hash_key, ..header.stored.clone() };
+        let mut new =
+            TreeHeader { frozen: false, updated: now, base, hash_key, ..header.stored.clone() };
         let mut batch = Batch::default();
         self.thaw(trunk, &mut new, &mut batch);
         end_progress(trunk, &mut new, stream.usage, &mut batch);
@@ -170,8 +204,15 @@ impl Partition {
         }
     }
 
-    /// What the batch does to take back what came in over the volume; the volume stays frozen until that is swept.
-    pub(crate) fn take_back(&self, trunk: &TreeState, under: &Under, new: &TreeHeader, batch: &mut Batch) {
+    /// What the batch does to take back what came in over the volume; the volume stays frozen until
+    /// that is swept.
+    pub(crate) fn take_back(
+        &self,
+        trunk: &TreeState,
+        under: &Under,
+        new: &TreeHeader,
+        batch: &mut Batch,
+    ) {
         let orphans = key::of_volume(kind::ORPHAN, trunk.id);
         batch.delete_range(&orphans, &prefix_end(&orphans));
         for no in &under.orphans {
@@ -185,7 +226,8 @@ impl Partition {
     pub(crate) fn unfreeze(&self, trunk: &TreeState, batch: Batch) -> Result<()> {
         let nobody_writes = trunk.writers.write();
         let mut header = trunk.header.lock();
-        let mut new = TreeHeader { frozen: false, epoch: header.stored.floor(), ..header.stored.clone() };
+        let mut new =
+            TreeHeader { frozen: false, epoch: header.stored.floor(), ..header.stored.clone() };
         new.hide(new.epoch);
         trunk.change(&mut header, new, batch)?;
         trunk.follow(&header.stored);
@@ -203,7 +245,8 @@ impl Partition {
     }
 }
 
-/// Whether all that the tree has is its read-write volume, so that names may have another hash with what comes.
+/// Whether all that the tree has is its read-write volume, so that names may have another hash with
+/// what comes.
 fn may_change_key(stored: &TreeHeader, head: &StreamHead) -> bool {
     head.since == 0 && stored.sealed.is_empty() && stored.origin.is_none()
 }

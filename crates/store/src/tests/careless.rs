@@ -31,8 +31,13 @@ pub(crate) enum Mistake {
 }
 
 impl Mistake {
-    pub(crate) const ALL: [Mistake; 5] =
-        [Mistake::NoBodySync, Mistake::LogFirst, Mistake::NoLogSync, Mistake::NoMarkSync, Mistake::NoSweepSync];
+    pub(crate) const ALL: [Mistake; 5] = [
+        Mistake::NoBodySync,
+        Mistake::LogFirst,
+        Mistake::NoLogSync,
+        Mistake::NoMarkSync,
+        Mistake::NoSweepSync,
+    ];
 }
 
 /// What the caller is doing, for mistakes that are made in one place alone.
@@ -67,7 +72,10 @@ impl Carelessness {
         (Box::new(CarelessEngine(engine, self.clone())), Box::new(CarelessDisk(disk, self.clone())))
     }
 
-    fn sync_body(&self, sync: impl FnOnce() -> Result<(), StoreError> + Send + 'static) -> Result<(), StoreError> {
+    fn sync_body(
+        &self,
+        sync: impl FnOnce() -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
         match self.mistake {
             Mistake::NoBodySync => Ok(()),
             Mistake::LogFirst => {
@@ -165,7 +173,11 @@ impl Disk for CarelessDisk {
         Ok(self.0.open_blank(name)?.map(|file| self.file(file)))
     }
 
-    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+    fn adopt_blank(
+        &self,
+        blank: BlankName,
+        body: BodyName,
+    ) -> io::Result<Option<Arc<dyn BodyFile>>> {
         Ok(self.0.adopt_blank(blank, body)?.map(|file| self.file(file)))
     }
 

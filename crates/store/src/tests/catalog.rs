@@ -6,7 +6,8 @@ use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
 
 use super::world::{new_root, options};
 use crate::{
-    BLOCK_BYTES, MemMachine, OpenOptions, Partition, StoreError, Update, Vnode, Volume, VolumeFields, VolumeQuota,
+    BLOCK_BYTES, MemMachine, OpenOptions, Partition, StoreError, Update, Vnode, Volume,
+    VolumeFields, VolumeQuota,
 };
 
 fn name(text: &str) -> Name {
@@ -38,7 +39,8 @@ fn fill(volume: &Volume, bytes: u64) -> Vnode {
 
 /// Kinds of records that are left, but for those of the partition itself.
 fn kinds(machine: &MemMachine) -> String {
-    let mut kinds: Vec<u8> = machine.0.lock().log.keys().map(|key| key[0]).filter(|kind| *kind != b'P').collect();
+    let mut kinds: Vec<u8> =
+        machine.0.lock().log.keys().map(|key| key[0]).filter(|kind| *kind != b'P').collect();
     kinds.dedup();
     String::from_utf8(kinds).unwrap()
 }
@@ -53,7 +55,8 @@ fn volumes_are_found_by_number_and_name_and_listed_in_order() {
     for text in ["b", "a", "c"] {
         partition.create_volume(&name(text), &new_root()).unwrap();
     }
-    let given = partition.create_numbered_volume(Some(VolumeId(70)), &name("given"), &new_root()).unwrap();
+    let given =
+        partition.create_numbered_volume(Some(VolumeId(70)), &name("given"), &new_root()).unwrap();
     assert_eq!(partition.create_volume(&name("next"), &new_root()).unwrap().id(), VolumeId(71));
     fill(&given, 3 * BLOCK_BYTES);
     for _ in 0..2 {
@@ -79,16 +82,22 @@ fn a_name_and_a_number_are_one_volumes_alone() {
     let first = partition.create_volume(&name("first"), &new_root()).unwrap();
     let second = partition.create_volume(&name("second"), &new_root()).unwrap();
     let now = Timestamp::new(9, 9);
-    let taken = |result: Result<_, StoreError>| assert!(matches!(result, Err(StoreError::Taken(_))));
+    let taken =
+        |result: Result<_, StoreError>| assert!(matches!(result, Err(StoreError::Taken(_))));
     taken(partition.create_volume(&name("first"), &new_root()).map(drop));
-    taken(partition.create_numbered_volume(Some(second.id()), &name("third"), &new_root()).map(drop));
+    taken(
+        partition.create_numbered_volume(Some(second.id()), &name("third"), &new_root()).map(drop),
+    );
     taken(partition.rename_volume(first.id(), &name("second"), now));
     partition.rename_volume(first.id(), &name("first"), now).unwrap();
     partition.rename_volume(first.id(), &name("renamed"), now).unwrap();
     assert!(partition.volume_named(b"first").unwrap().is_none());
     assert_eq!(partition.volume_named(b"renamed").unwrap().unwrap().info().updated, now);
     partition.rename_volume(second.id(), &name("first"), now).unwrap();
-    assert!(matches!(partition.rename_volume(VolumeId(9), &name("x"), now), Err(StoreError::NoVolume(VolumeId(9)))));
+    assert!(matches!(
+        partition.rename_volume(VolumeId(9), &name("x"), now),
+        Err(StoreError::NoVolume(VolumeId(9)))
+    ));
     assert_eq!(ids(&partition, 0, 9), [1, 2]);
 }
 
@@ -98,7 +107,13 @@ fn fields_outlive_the_memory() {
     let id = partition.create_volume(&name("v"), &new_root()).unwrap().id();
     let quota = VolumeQuota { bytes: 5, files: 6 };
     let now = Timestamp::new(8, 7);
-    partition.set_fields(id, VolumeFields { quota: Some(quota), offline: Some(true), arriving: None }, now).unwrap();
+    partition
+        .set_fields(
+            id,
+            VolumeFields { quota: Some(quota), offline: Some(true), arriving: None },
+            now,
+        )
+        .unwrap();
     partition.set_fields(id, VolumeFields::default(), now).unwrap();
     drop(partition);
     let partition = Partition::open_memory(&machine.power_loss(1), options()).unwrap();
@@ -135,7 +150,10 @@ fn a_removed_volume_leaves_nothing() {
     let id = volume.id();
     let file = fill(&volume, 5 * BLOCK_BYTES);
     partition.remove_volume(id).unwrap();
-    assert!(partition.volume(id).unwrap().is_none() && partition.volume_named(b"goes").unwrap().is_none());
+    assert!(
+        partition.volume(id).unwrap().is_none()
+            && partition.volume_named(b"goes").unwrap().is_none()
+    );
     assert!(matches!(partition.remove_volume(id), Err(StoreError::NoVolume(_))));
     // Its number is not given again before all of it is gone; its name is free.
     let again = partition.create_numbered_volume(Some(id), &name("other"), &new_root());
@@ -175,7 +193,10 @@ fn the_sweep_of_a_removed_volume_goes_on_after_a_crash() {
             }
             None => {
                 while partition.sweep(1).unwrap() > 0 {}
-                assert_eq!((kinds(&machine).as_str(), machine.0.lock().files.names().len()), ("", 0));
+                assert_eq!(
+                    (kinds(&machine).as_str(), machine.0.lock().files.names().len()),
+                    ("", 0)
+                );
             }
         }
     }
@@ -185,7 +206,9 @@ fn the_sweep_of_a_removed_volume_goes_on_after_a_crash() {
 fn directories_of_bodies_come_and_go_with_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
-    let partition = Partition::create(&path, &crate::PartitionConfig::default(), OpenOptions::default()).unwrap();
+    let partition =
+        Partition::create(&path, &crate::PartitionConfig::default(), OpenOptions::default())
+            .unwrap();
     let volume = partition.create_volume(&name("v"), &new_root()).unwrap();
     let bodies = || std::fs::read_dir(path.join("bodies")).unwrap().count();
     fill(&volume, 100);

@@ -1,14 +1,19 @@
-//! Encrypted volumes: nothing of their files is on the disk in the clear, nothing of them is there without the key, and all of it is with it. That they
-//! keep what they are given through crashes, clones and streams is held by the other suites, which make encrypted ones too.
+//! Encrypted volumes: nothing of their files is on the disk in the clear, nothing of them is there
+//! without the key, and all of it is with it. That they keep what they are given through crashes,
+//! clones and streams is held by the other suites, which make encrypted ones too.
 
 use std::sync::Arc;
 
-use types::{Fid, KeyKeeper, Kind, Name, StreamCursor, Timestamp, TreeKey, VnodeNo, VolumeId, VolumeKind};
+use types::{
+    Fid, KeyKeeper, Kind, Name, StreamCursor, Timestamp, TreeKey, VnodeNo, VolumeId, VolumeKind,
+};
 
 use super::world::{Keys, World, make_file, name, new_root, options};
 use crate::engine::{Batch, Engine};
 use crate::record::TreeKeyRecord;
-use crate::{BLOCK_BYTES, MemMachine, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume};
+use crate::{
+    BLOCK_BYTES, MemMachine, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume,
+};
 
 const SECRET: &[u8] = b"the launch is at dawn. ";
 
@@ -20,18 +25,26 @@ fn secret(bytes: usize) -> Vec<u8> {
 fn shows(machine: &MemMachine, text: &[u8]) -> bool {
     let machine = machine.0.lock();
     let has = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text);
-    machine.log.records().any(|(_, value)| has(value)) || machine.files.contents().iter().any(|file| has(file))
+    machine.log.records().any(|(_, value)| has(value))
+        || machine.files.contents().iter().any(|file| has(file))
 }
 
 /// An inline file, one in a file of its own, what sealed epochs show of both, and a link's target.
 fn fill(world: &World) {
     let volume = &world.volume;
     let [short, long] = [(1, 400), (2, 100_003)].map(|(number, bytes)| {
-        make_file(volume, &name(number), |vnode, update| volume.write(vnode, 0, &secret(bytes), update).unwrap())
+        make_file(volume, &name(number), |vnode, update| {
+            volume.write(vnode, 0, &secret(bytes), update).unwrap();
+        })
     });
     let seen = Name::new(b"seen").unwrap();
-    let clone =
-        NewClone { id: None, name: seen, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None };
+    let clone = NewClone {
+        id: None,
+        name: seen,
+        kind: VolumeKind::Snapshot,
+        now: Timestamp::new(3, 3),
+        replaces: None,
+    };
     world.partition.clone_volume(volume.id(), &clone).unwrap();
     for vnode in [short, long] {
         let mut update = Update::new();
@@ -66,9 +79,11 @@ fn nothing_is_on_the_disk_in_the_clear() {
 /// The sums of a body's blocks, as they would lie in its records: two that follow each other, and
 /// the last with the hole behind it. No eight random bytes are one of them.
 fn sums_of(body: &[u8]) -> Vec<[u8; 8]> {
-    let sums: Vec<u32> = body.chunks(BLOCK_BYTES as usize).map(crate::sums::of_block).chain([0]).collect();
-    let pair =
-        |pair: &[u32]| -> [u8; 8] { [pair[0].to_le_bytes(), pair[1].to_le_bytes()].concat().try_into().unwrap() };
+    let sums: Vec<u32> =
+        body.chunks(BLOCK_BYTES as usize).map(crate::sums::of_block).chain([0]).collect();
+    let pair = |pair: &[u32]| -> [u8; 8] {
+        [pair[0].to_le_bytes(), pair[1].to_le_bytes()].concat().try_into().unwrap()
+    };
     sums.windows(2).map(pair).collect()
 }
 
@@ -82,9 +97,15 @@ fn m11_no_sum_of_a_plain_block_is_on_the_disk() {
         // More than one group, changed in the head and in a clone, summed anew after a loss of
         // power.
         let large: Vec<u8> = (0..(1 << 20) + 50_000_u32).map(|at| (at / 1000) as u8).collect();
-        make_file(volume, &name(3), |vnode, update| volume.write(vnode, 0, &large, update).unwrap());
-        let new =
-            crate::NewFork { id: None, name: Name::new(b"fork").unwrap(), quota: None, now: Timestamp::new(4, 4) };
+        make_file(volume, &name(3), |vnode, update| {
+            volume.write(vnode, 0, &large, update).unwrap();
+        });
+        let new = crate::NewFork {
+            id: None,
+            name: Name::new(b"fork").unwrap(),
+            quota: None,
+            now: Timestamp::new(4, 4),
+        };
         let fork = world.partition.fork_volume(volume.id(), &new).unwrap();
         assert_eq!(read(&fork, 3).unwrap(), large[..1 << 20]);
         world.partition.sync_all().unwrap();
@@ -113,7 +134,8 @@ fn m11_a_volume_whose_sums_lie_in_the_clear_is_refused() {
     let tree = volume.id();
     drop(volume);
     let key = crate::key::cipher(tree);
-    let record = TreeKeyRecord::decode(&key, &partition.0.media.engine.get(&key).unwrap().unwrap()).unwrap();
+    let record =
+        TreeKeyRecord::decode(&key, &partition.0.media.engine.get(&key).unwrap().unwrap()).unwrap();
     assert!(record.seals_sums);
     let mut batch = Batch::default();
     batch.put(&key, &TreeKeyRecord { seals_sums: false, ..record }.encode(&key));
@@ -124,9 +146,17 @@ fn m11_a_volume_whose_sums_lie_in_the_clear_is_refused() {
     let volume = partition.volume_named(b"root").unwrap().unwrap();
     for number in [1, 2] {
         let refused = read(&volume, number).unwrap_err();
-        assert!(matches!(&refused, StoreError::Locked(why) if why.contains("older program")), "{refused:?}");
+        assert!(
+            matches!(&refused, StoreError::Locked(why) if why.contains("older program")),
+            "{refused:?}"
+        );
     }
-    let new = crate::NewFork { id: None, name: Name::new(b"fork").unwrap(), quota: None, now: Timestamp::new(4, 4) };
+    let new = crate::NewFork {
+        id: None,
+        name: Name::new(b"fork").unwrap(),
+        quota: None,
+        now: Timestamp::new(4, 4),
+    };
     assert!(matches!(partition.fork_volume(tree, &new).map(drop), Err(StoreError::Locked(_))));
     assert_eq!(partition.list(VolumeId(0), 1).unwrap()[0].encrypted, Some(7), "it is listed");
 }
@@ -141,7 +171,8 @@ fn without_the_key_nothing_can_be_had_and_nothing_is_lost() {
     let World { machine, partition, volume, .. } = world;
     drop((partition, volume, plain));
     {
-        let partition = Partition::open_memory(&machine, OpenOptions { keys: None, ..options() }).unwrap();
+        let partition =
+            Partition::open_memory(&machine, OpenOptions { keys: None, ..options() }).unwrap();
         let volume = partition.volume_named(b"root").unwrap().unwrap();
         for number in [1, 2] {
             assert!(matches!(read(&volume, number), Err(StoreError::Locked(_))));
@@ -157,7 +188,10 @@ fn without_the_key_nothing_can_be_had_and_nothing_is_lost() {
             assert!(matches!(committed, Err(StoreError::Locked(_))), "{committed:?}");
         }
         let root = Name::new(b"another").unwrap();
-        assert!(matches!(partition.create_volume_as(None, &root, &new_root(), true), Err(StoreError::Locked(_))));
+        assert!(matches!(
+            partition.create_volume_as(None, &root, &new_root(), true),
+            Err(StoreError::Locked(_))
+        ));
         let plain = partition.volume_named(b"plain").unwrap().unwrap();
         assert_eq!(read(&plain, 1).unwrap(), b"open");
     }
@@ -175,7 +209,8 @@ fn a_copy_is_encrypted_with_a_key_of_its_own_or_refused() {
     let part = seen.changes_part(0, StreamCursor::START, 0).unwrap();
     let head = crate::StreamPart::open(&part).unwrap().head;
     assert!(head.encrypted);
-    let bare = Partition::open_memory(&MemMachine::new(), OpenOptions { keys: None, ..options() }).unwrap();
+    let bare = Partition::open_memory(&MemMachine::new(), OpenOptions { keys: None, ..options() })
+        .unwrap();
     assert!(matches!(bare.begin_incoming(volume_of(&world), &head), Err(StoreError::Locked(_))));
     assert!(bare.tree_of(volume_of(&world)).unwrap().is_none(), "nothing was begun");
     let (machine, tree) = (MemMachine::new(), volume_of(&world));
@@ -215,7 +250,9 @@ fn the_keepers_key_changes_and_no_body_is_written() {
     let tree = volume.id();
     drop((partition, volume));
     let before = machine.0.lock().files.contents();
-    let partition = Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() }).unwrap();
+    let partition =
+        Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() })
+            .unwrap();
     let key = |partition: &Partition| partition.list(VolumeId(0), 9).unwrap()[0].encrypted;
     assert_eq!(key(&partition), Some(7));
     let rewrapped = partition.wrap_keys_anew().unwrap();
@@ -229,11 +266,20 @@ fn the_keepers_key_changes_and_no_body_is_written() {
     assert_eq!(machine.0.lock().files.contents(), before);
     let old = Partition::open_memory(&machine, options()).unwrap();
     let volume = old.volume_named(b"root").unwrap().unwrap();
-    assert!(matches!(read(&volume, 2), Err(StoreError::Locked(_))), "the old keeper does not know it any more");
+    assert!(
+        matches!(read(&volume, 2), Err(StoreError::Locked(_))),
+        "the old keeper does not know it any more"
+    );
     old.create_volume_as(None, &Name::new(b"newer").unwrap(), &new_root(), true).unwrap();
     let rewrapped = old.wrap_keys_anew().unwrap();
-    assert_eq!((rewrapped.wrapped, rewrapped.left.len()), (1, 1), "one that is locked keeps no other");
+    assert_eq!(
+        (rewrapped.wrapped, rewrapped.left.len()),
+        (1, 1),
+        "one that is locked keeps no other"
+    );
     drop((old, volume));
-    let partition = Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() }).unwrap();
+    let partition =
+        Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() })
+            .unwrap();
     assert_eq!(read(&partition.volume_named(b"root").unwrap().unwrap(), 2).unwrap().len(), 100_003);
 }

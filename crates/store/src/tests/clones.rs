@@ -1,4 +1,5 @@
-//! Volumes of sealed epochs: what they show stays (VO-1), and what nothing shows any more goes, all of it and nothing else (VO-3).
+//! Volumes of sealed epochs: what they show stays (VO-1), and what nothing shows any more goes, all
+//! of it and nothing else (VO-3).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,12 +9,21 @@ use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Model, Op, World, contents, make_file, name, new_root, op};
 use crate::key::{self, kind};
-use crate::{BLOCK_BYTES, BodyLocation, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume, record};
+use crate::{
+    BLOCK_BYTES, BodyLocation, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume,
+    record,
+};
 
 fn clone_of(of: &Volume, text: &str) -> NewClone {
     let name = Name::new(text.as_bytes()).unwrap();
     assert!(of.is_writable());
-    NewClone { id: None, name, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None }
+    NewClone {
+        id: None,
+        name,
+        kind: VolumeKind::Snapshot,
+        now: Timestamp::new(3, 3),
+        replaces: None,
+    }
 }
 
 fn create(volume: &Volume, number: u8, length: u64) -> Vnode {
@@ -49,7 +59,8 @@ fn changed(volume: &Volume, from: u64, to: u64) -> Vec<u64> {
     found
 }
 
-/// Every record of trees is seen by somebody, no tombstone hides nothing, and changes are known of no other epochs than are of use.
+/// Every record of trees is seen by somebody, no tombstone hides nothing, and changes are known of
+/// no other epochs than are of use.
 fn nothing_needless(world: &World) {
     let mut trees = Vec::new();
     let mut visit = |id, _| {
@@ -71,11 +82,24 @@ fn nothing_needless(world: &World) {
     for (key, value) in machine.log.records() {
         if b"veisx".contains(&key[0]) {
             let (prefix, _) = key.split_at(key.len() - key::EPOCH_BYTES);
-            records.entry(prefix.to_vec()).or_default().push((key::epoch_of(key), record::is_tombstone(value)));
+            records
+                .entry(prefix.to_vec())
+                .or_default()
+                .push((key::epoch_of(key), record::is_tombstone(value)));
         }
         if key[0] == kind::CHANGE {
-            let oldest = trunks[&tree_of(key)].header.lock().stored.sealed.first().map(|sealed| sealed.epoch);
-            assert!(oldest.is_some_and(|oldest| key::number_at(key, 1).unwrap() > oldest), "{}", key.escape_ascii());
+            let oldest = trunks[&tree_of(key)]
+                .header
+                .lock()
+                .stored
+                .sealed
+                .first()
+                .map(|sealed| sealed.epoch);
+            assert!(
+                oldest.is_some_and(|oldest| key::number_at(key, 1).unwrap() > oldest),
+                "{}",
+                key.escape_ascii()
+            );
         }
         assert!(key[0] != kind::REMOVAL, "{}", key.escape_ascii());
     }
@@ -93,10 +117,16 @@ fn nothing_needless(world: &World) {
         let seen = |at: usize| {
             let next = versions.get(at + 1).map_or(u64::MAX, |(epoch, _)| epoch - 1);
             let last = at + 1 == versions.len();
-            shown.iter().any(|shown| if *shown == u64::MAX { last } else { (versions[at].0..=next).contains(shown) })
+            shown.iter().any(|shown| {
+                if *shown == u64::MAX { last } else { (versions[at].0..=next).contains(shown) }
+            })
         };
         for (at, version) in versions.iter().enumerate() {
-            assert!(seen(at), "{version:?} of {} is seen by none of {shown:?}", prefix.escape_ascii());
+            assert!(
+                seen(at),
+                "{version:?} of {} is seen by none of {shown:?}",
+                prefix.escape_ascii()
+            );
         }
         let hides = !versions[0].1 || trunks[&tree_of(&prefix)].head().inherits(&prefix).unwrap();
         assert!(hides, "the tombstone of {} hides nothing", prefix.escape_ascii());
@@ -106,7 +136,11 @@ fn nothing_needless(world: &World) {
         let mut next = Some(world.partition.volume(volume.id).unwrap().unwrap().tree());
         while let Some(tree) = next {
             for no in vnodes.iter().copied() {
-                named.extend(tree.own_vnode(no).unwrap().and_then(|vnode| crate::reader::body_name(&tree, &vnode)));
+                named.extend(
+                    tree.own_vnode(no)
+                        .unwrap()
+                        .and_then(|vnode| crate::reader::body_name(&tree, &vnode)),
+                );
             }
             next = tree.origin.clone();
         }
@@ -117,12 +151,21 @@ fn nothing_needless(world: &World) {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    prop::collection::vec(op().prop_filter("leaves files behind", |op| !matches!(op, Op::PowerLoss(_))), 1..60)
+    prop::collection::vec(
+        op().prop_filter("leaves files behind", |op| !matches!(op, Op::PowerLoss(_))),
+        1..60,
+    )
 }
 
 fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
-    ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() }
+    let cases =
+        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 impl World {
@@ -133,7 +176,11 @@ impl World {
         if matches!(op, Op::Kill) {
             self.reopen(self.machine.clone());
         }
-        let made = if matches!(op, Op::Create(_)) { self.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+        let made = if matches!(op, Op::Create(_)) {
+            self.volume.allocate(false).unwrap().0
+        } else {
+            VnodeNo(0)
+        };
         let earlier = self.model.clone();
         self.apply_model(op, made);
         self.apply_store(op, &earlier, made);
@@ -185,7 +232,8 @@ proptest! {
                 world.sweep_all();
             }
         }
-        // As if there never had been any; but the tree knows that its records may be of other epochs.
+        // As if there never had been any; but the tree knows that its records may be of other
+        // epochs.
         let left = if world.volume.trunk.origin.is_none() { &b"Wcdgu"[..] } else { b"Wdgu" };
         prop_assert_eq!(world.machine.0.lock().log.keys().filter(|key| left.contains(&key[0])).count(), 0);
         let id = world.volume.id();
@@ -197,7 +245,8 @@ proptest! {
         prop_assert_eq!(machine.0.lock().files.names(), []);
     }
 
-    /// The read-write volume goes first: its clones stay whole, and the last of them takes all with it.
+    /// The read-write volume goes first: its clones stay whole, and the last of them takes all with
+    /// it.
     #[test]
     fn clones_outlive_the_volume_that_they_were_made_of(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 4)) {
         let mut world = World::new_as(encrypted);
@@ -279,10 +328,12 @@ fn untouched_in(volume: &Volume, no: VnodeNo) -> Vnode {
 fn a_clone_refuses_changes_and_hands_nothing_out() {
     let world = World::new();
     let file = create(&world.volume, 1, 2 * BLOCK_BYTES);
-    let clone = world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "clone")).unwrap();
+    let clone =
+        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "clone")).unwrap();
     let mut vnode = clone.vnode(file.no()).unwrap().unwrap();
     let mut update = Update::new();
-    let read_only = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::ReadOnly(_))));
+    let read_only =
+        |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::ReadOnly(_))));
     read_only(clone.write(&mut vnode, 0, b"x", &mut update));
     read_only(clone.truncate(&mut vnode, 0, &mut update));
     read_only(clone.lend(&mut vnode, &mut update));
@@ -290,7 +341,10 @@ fn a_clone_refuses_changes_and_hands_nothing_out() {
     update.put_vnode(&vnode);
     read_only(clone.commit(update));
     assert!(clone.reader(file.no()).unwrap().unwrap().open_body().unwrap().is_none());
-    assert_eq!((clone.kind(), clone.is_writable(), clone.tree_id()), (VolumeKind::Snapshot, false, world.volume.id()));
+    assert_eq!(
+        (clone.kind(), clone.is_writable(), clone.tree_id()),
+        (VolumeKind::Snapshot, false, world.volume.id())
+    );
     assert_eq!(clone.usage(), world.volume.usage());
 }
 
@@ -304,7 +358,8 @@ fn a_seal_waits_for_who_writes() {
     volume.write(&mut file, 0, b"before", &mut update).unwrap();
     update.put_vnode(&file);
     let clone = std::thread::scope(|scope| {
-        let sealing = scope.spawn(|| partition.clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap());
+        let sealing = scope
+            .spawn(|| partition.clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap());
         // Whichever comes first: it waits for the body, or has not begun.
         std::thread::yield_now();
         volume.commit(update).unwrap();
@@ -353,9 +408,13 @@ fn a_clone_that_is_replaced_under_its_number_shows_the_old_or_the_new() {
     let shows = |of: &Volume| of.read(&untouched_in(of, file.no()), 0, 1).unwrap();
     for round in [7, 8, 9] {
         write(volume, file.no(), 0, &[round]);
-        let new = NewClone { id: Some(old.id()), replaces: Some(old.id()), ..clone_of(volume, "kept") };
+        let new =
+            NewClone { id: Some(old.id()), replaces: Some(old.id()), ..clone_of(volume, "kept") };
         let now = partition.clone_volume(volume.id(), &new).unwrap();
-        assert_eq!((now.id(), now.epoch(), shows(&now)), (old.id(), volume.epoch() - 1, [round].to_vec().into()));
+        assert_eq!(
+            (now.id(), now.epoch(), shows(&now)),
+            (old.id(), volume.epoch() - 1, [round].to_vec().into())
+        );
         assert!(old.is_gone() && !now.is_gone());
         assert!(std::sync::Arc::ptr_eq(&now, &partition.volume(old.id()).unwrap().unwrap()));
         // Who has the old one sees what it showed.
@@ -391,11 +450,13 @@ fn what_was_changed_between_two_clones_is_known() {
     drop(second);
     sweep(partition);
     assert_eq!(changed(volume, first.epoch(), volume.epoch()).len(), 3);
-    let nobody = volume.each_change(first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
+    let nobody =
+        volume.each_change(first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(nobody, Err(StoreError::Misuse(_))));
 }
 
-/// Each step of the removal of a clone, with power lost at each sync: it is there whole, or what it alone had goes.
+/// Each step of the removal of a clone, with power lost at each sync: it is there whole, or what it
+/// alone had goes.
 #[test]
 fn removals_go_on_after_a_loss_of_power() {
     let mut world = World::new();
@@ -430,7 +491,9 @@ fn removals_go_on_after_a_loss_of_power() {
 fn on_real_files_a_copy_keeps_holes_and_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
-    let partition = Partition::create(&path, &crate::PartitionConfig::default(), OpenOptions::default()).unwrap();
+    let partition =
+        Partition::create(&path, &crate::PartitionConfig::default(), OpenOptions::default())
+            .unwrap();
     let volume = partition.create_volume(&Name::new(b"v").unwrap(), &new_root()).unwrap();
     let file = create(&volume, 1, 2 * BLOCK_BYTES);
     write(&volume, file.no(), 1 << 30, b"far");
@@ -443,9 +506,11 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
     assert_eq!(clone.read(&old, 1 << 30, 8).unwrap(), &b"far"[..]);
     assert_eq!(volume.read(&now, 0, 8).unwrap(), &b"\x01\x01\x01new\x01\x01"[..]);
     let of = |place| match place {
-        BodyLocation::File { epoch, generation, .. } => {
-            path.join(format!("bodies/1/{:02x}/{:x}.{epoch:x}.{generation:x}", (file.no().0 >> 1) & 0xff, file.no().0))
-        }
+        BodyLocation::File { epoch, generation, .. } => path.join(format!(
+            "bodies/1/{:02x}/{:x}.{epoch:x}.{generation:x}",
+            (file.no().0 >> 1) & 0xff,
+            file.no().0
+        )),
         _ => unreachable!(),
     };
     use std::os::unix::fs::MetadataExt;
@@ -463,14 +528,17 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
     assert_eq!(clone.read(&clone.vnode(file.no()).unwrap().unwrap(), 0, 8).unwrap(), [1; 8][..]);
 }
 
-/// The head has the file to itself again when the volume of the only epoch goes that it shared it with: no copy is made that nobody names.
+/// The head has the file to itself again when the volume of the only epoch goes that it shared it
+/// with: no copy is made that nobody names.
 #[test]
 fn a_body_that_is_shared_no_more_is_not_copied() {
     let world = World::new();
     let file = create(&world.volume, 1, 70_000);
-    let kept = world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "kept")).unwrap();
+    let kept =
+        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "kept")).unwrap();
     write(&world.volume, file.no(), 0, b"one");
-    let gone = world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "gone")).unwrap();
+    let gone =
+        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "gone")).unwrap();
     // The record of the next epoch, before anything is done to the body.
     let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
     vnode.status.mode = 0o640;

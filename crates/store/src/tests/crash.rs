@@ -1,8 +1,9 @@
 //! Random operations against the model, with power lost at every sync point and between.
 //!
-//! What must be found after power loss: names, sizes, attributes and inline bodies exactly as after one of the commits
-//! since the last sync (ST-1, DU-1); of body files, each byte as one of the versions had it that the body went through since
-//! it was last made stable; usage exact (ST-2); and nothing damaged.
+//! What must be found after power loss: names, sizes, attributes and inline bodies exactly as after
+//! one of the commits since the last sync (ST-1, DU-1); of body files, each byte as one of the
+//! versions had it that the body went through since it was last made stable; usage exact (ST-2);
+//! and nothing damaged.
 
 use proptest::prelude::*;
 use types::VnodeNo;
@@ -65,7 +66,8 @@ impl Past {
         Ok(())
     }
 
-    /// The process dies in a scope: some of its last commits are gone, in order, and nothing else is wrong.
+    /// The process dies in a scope: some of its last commits are gone, in order, and nothing else
+    /// is wrong.
     fn check_killed(&self, strays: &[ScrubFinding]) -> Result<(), TestCaseError> {
         let world = self.world.on(self.world.machine.killed());
         prop_assert_eq!(world.partition.boot_verifier(), self.world.partition.boot_verifier());
@@ -76,13 +78,21 @@ impl Past {
         prop_assert_eq!(world.found(), found);
         while world.partition.sweep(100).unwrap() > 0 {}
         let findings = world.scrub_all();
-        prop_assert!(findings.iter().all(|found| strays.contains(found)), "left behind: {:?}", findings);
+        prop_assert!(
+            findings.iter().all(|found| strays.contains(found)),
+            "left behind: {:?}",
+            findings
+        );
         Ok(())
     }
 
     /// Does it, and looks at what a loss of power at each sync on the way would leave.
     fn act(&mut self, op: &Op) -> Result<(), TestCaseError> {
-        let made = if matches!(op, Op::Create(_)) { self.world.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+        let made = if matches!(op, Op::Create(_)) {
+            self.world.volume.allocate(false).unwrap().0
+        } else {
+            VnodeNo(0)
+        };
         let earlier = self.world.model.clone();
         // A write that is abandoned may still reach the disk.
         if let Op::Abandon { file, offset, length, byte } = *op {
@@ -116,7 +126,12 @@ impl Past {
         let world = self.world.on(machine);
         prop_assert_ne!(world.partition.boot_verifier(), verifier);
         let found = world.found();
-        prop_assert!(self.explains(&world, &found), "found {:?}\nbut knew {:?}", brief(&found), self.history.brief());
+        prop_assert!(
+            self.explains(&world, &found),
+            "found {:?}\nbut knew {:?}",
+            brief(&found),
+            self.history.brief()
+        );
         prop_assert_eq!(world.scrub(), []);
         // What was in doubt is summed anew, and what nothing names goes; all else stays as it is.
         world.partition.sync_all().unwrap();
@@ -151,8 +166,14 @@ impl Past {
 
 /// `PROPTEST_CASES` runs more of them.
 fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
-    ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() }
+    let cases =
+        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
@@ -200,7 +221,13 @@ proptest! {
 fn a_file_of_holes_that_never_reached_the_disk_is_there_again_after_settling() {
     for seed in 0..8 {
         let mut past = Past::new();
-        let ops = [Op::Create(1), Op::Truncate { file: 1, size: 16385 }, Op::Sync, Op::PowerLoss(seed), Op::SyncAll];
+        let ops = [
+            Op::Create(1),
+            Op::Truncate { file: 1, size: 16385 },
+            Op::Sync,
+            Op::PowerLoss(seed),
+            Op::SyncAll,
+        ];
         ops.iter().for_each(|op| past.step(op).unwrap());
         assert_eq!(past.world.scrub(), []);
     }

@@ -10,7 +10,8 @@ use super::world::{World, name, options};
 use crate::key::kind;
 use crate::{BLOCK_BYTES, OpenError, Partition, ScrubFinding, StoreError, Update, Vnode};
 
-/// A volume with every kind of record: 0 a file with a body file and attributes, 1 an inline one, 2 an orphan.
+/// A volume with every kind of record: 0 a file with a body file and attributes, 1 an inline one, 2
+/// an orphan.
 fn populated() -> World {
     let world = World::new();
     let volume = &world.volume;
@@ -19,7 +20,8 @@ fn populated() -> World {
         let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
         let (no, unique) = volume.allocate(false).unwrap();
         let fid = Fid { volume: volume.id(), vnode: no, unique };
-        let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+        let mut vnode =
+            Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
         update.create_vnode(&vnode);
         volume.write(&mut vnode, 0, &vec![number as u8 + 1; length as usize], &mut update).unwrap();
         volume.put_xattr(&mut vnode, b"user.a", b"value", &mut update).unwrap();
@@ -61,12 +63,16 @@ fn a_flipped_bit_in_a_body_is_never_served() {
         assert_eq!(world.scrub(), [ScrubFinding::DamagedBlock { fid: vnode.status.fid, block }]);
         // A part of a damaged block cannot be kept; a whole new one heals it.
         let mut update = Update::new();
-        let part = world.volume.write(&mut vnode.clone(), block * BLOCK_BYTES + 1, b"x", &mut update);
+        let part =
+            world.volume.write(&mut vnode.clone(), block * BLOCK_BYTES + 1, b"x", &mut update);
         assert!(matches!(part, Err(StoreError::Damaged(_))));
         drop(update);
         let mut healed = vnode.clone();
         let mut update = Update::new();
-        world.volume.write(&mut healed, block * BLOCK_BYTES, &vec![9; BLOCK_BYTES as usize], &mut update).unwrap();
+        world
+            .volume
+            .write(&mut healed, block * BLOCK_BYTES, &vec![9; BLOCK_BYTES as usize], &mut update)
+            .unwrap();
         update.put_vnode(&healed);
         world.volume.commit(update).unwrap();
         assert_eq!(world.volume.read(&healed, at, 1).unwrap(), [9][..]);
@@ -80,7 +86,15 @@ fn a_flipped_bit_in_a_record_is_never_served() {
     let good = clean.found();
     let keys: Vec<Vec<u8>> = clean.machine.0.lock().log.keys().cloned().collect();
     let kinds: std::collections::BTreeSet<u8> = keys.iter().map(|key| key[0]).collect();
-    for kind in [kind::VNODE, kind::ENTRIES, kind::SUMS, kind::INLINE, kind::XATTR, kind::VOLUME, kind::ORPHAN] {
+    for kind in [
+        kind::VNODE,
+        kind::ENTRIES,
+        kind::SUMS,
+        kind::INLINE,
+        kind::XATTR,
+        kind::VOLUME,
+        kind::ORPHAN,
+    ] {
         assert!(kinds.contains(&kind), "no record of kind {}", kind as char);
     }
     for key in keys {
@@ -102,7 +116,10 @@ fn a_flipped_bit_in_a_record_is_never_served() {
             assert!(named, "{}: {:?}", key.escape_ascii(), report.findings);
             // What can still be read is what was written.
             for number in [0, 1] {
-                let Ok(Some(entry)) = world.volume.lookup(VnodeNo::ROOT, name(number).as_bytes()) else { continue };
+                let Ok(Some(entry)) = world.volume.lookup(VnodeNo::ROOT, name(number).as_bytes())
+                else {
+                    continue;
+                };
                 let Ok(Some(vnode)) = world.volume.vnode(entry.target.vnode) else { continue };
                 let right = &good.files[&vnode.no()];
                 if let Ok(bytes) = world.volume.read(&vnode, 0, 1 << 20) {
@@ -120,7 +137,8 @@ fn a_flipped_bit_in_a_record_is_never_served() {
 fn records_under_each_others_keys_are_damaged() {
     let world = populated();
     let mut machine = world.machine.0.lock();
-    let keys: Vec<Vec<u8>> = machine.log.keys().filter(|key| key[0] == kind::VNODE).cloned().collect();
+    let keys: Vec<Vec<u8>> =
+        machine.log.keys().filter(|key| key[0] == kind::VNODE).cloned().collect();
     let mut values = Vec::new();
     keys.iter().for_each(|key| machine.log.tamper(key, |value| values.push(value.clone())));
     machine.log.tamper(&keys[0], |value| value.clone_from(&values[1]));
@@ -142,7 +160,10 @@ fn a_wrong_usage_is_found_and_a_volume_with_a_damaged_header_is_left_out() {
     assert!(partition.list(types::VolumeId(0), 10).unwrap().is_empty());
     let boot = crate::key::partition(0).to_vec();
     world.machine.0.lock().log.tamper(&boot, |value| value[5] ^= 1);
-    assert!(matches!(Partition::open_memory(&world.machine, options()), Err(OpenError::Damaged { .. })));
+    assert!(matches!(
+        Partition::open_memory(&world.machine, options()),
+        Err(OpenError::Damaged { .. })
+    ));
 }
 
 #[test]
@@ -189,7 +210,9 @@ fn scrub_finds_what_does_not_add_up() {
     world.partition.0.media.bodies.gate((body.volume, body.vnode)).write().close();
     let report = world.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
     assert!(report.findings.contains(&ScrubFinding::LostBody { fid: zero.status.fid }));
-    assert!(report.findings.iter().any(|finding| matches!(finding, ScrubFinding::StrayBody { .. })));
+    assert!(
+        report.findings.iter().any(|finding| matches!(finding, ScrubFinding::StrayBody { .. }))
+    );
     assert!(matches!(volume.read(&zero, 0, 1), Err(StoreError::Damaged(_))));
     let cancelled = world.partition.scrub(&mut |_| {}, &AtomicBool::new(true)).unwrap();
     assert!(cancelled.cancelled);

@@ -42,13 +42,21 @@ fn create(volume: &Volume, number: u8, no: u64, bytes: &[u8]) -> Vnode {
 fn the_current_epoch_shows_older_records_until_it_has_its_own() {
     let world = World::new();
     for number in 0..40 {
-        create(&world.volume, number, 100 + u64::from(number) * 2, format!("old {number}").as_bytes());
+        create(
+            &world.volume,
+            number,
+            100 + u64::from(number) * 2,
+            format!("old {number}").as_bytes(),
+        );
     }
     let volume = sealed(&world);
     // Seen through the seal.
     let mut changed = volume.vnode(VnodeNo(110)).unwrap().unwrap();
     assert_eq!(volume.read(&changed, 0, 100).unwrap(), &b"old 5"[..]);
-    assert_eq!(volume.lookup(VnodeNo::ROOT, name(5).as_bytes()).unwrap().unwrap().target.vnode, VnodeNo(110));
+    assert_eq!(
+        volume.lookup(VnodeNo::ROOT, name(5).as_bytes()).unwrap().unwrap().target.vnode,
+        VnodeNo(110)
+    );
     // Changed, removed, and new in epoch 2.
     let mut update = Update::new();
     volume.write(&mut changed, 0, b"new", &mut update).unwrap();
@@ -75,7 +83,10 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
     // Epoch 1 is as it was.
     let old = &world.volume;
     assert_eq!(old.vnode(VnodeNo(112)).unwrap().unwrap(), gone);
-    assert_eq!(old.lookup(VnodeNo::ROOT, name(6).as_bytes()).unwrap().unwrap().target.vnode, VnodeNo(112));
+    assert_eq!(
+        old.lookup(VnodeNo::ROOT, name(6).as_bytes()).unwrap().unwrap().target.vnode,
+        VnodeNo(112)
+    );
     assert!(old.lookup(VnodeNo::ROOT, name(50).as_bytes()).unwrap().is_none());
     let (entries, _) = old.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
     assert_eq!(entries.len(), 40);
@@ -87,7 +98,14 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
     assert_eq!(volume.tree().vnode_at(VnodeNo(112), 1).unwrap().unwrap(), gone);
     assert_eq!(volume.tree().vnode_at(VnodeNo(300), 1).unwrap(), None);
     let hash = volume.tree().hash(name(6).as_bytes());
-    assert!(volume.tree().bucket_at(VnodeNo::ROOT, hash, 1).unwrap().iter().any(|entry| entry.name == name(6)));
+    assert!(
+        volume
+            .tree()
+            .bucket_at(VnodeNo::ROOT, hash, 1)
+            .unwrap()
+            .iter()
+            .any(|entry| entry.name == name(6))
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Writable clones, case by case: what they begin with, what they take, and what they leave. `clones.rs` and `crash.rs` have them in random histories.
+//! Writable clones, case by case: what they begin with, what they take, and what they leave.
+//! `clones.rs` and `crash.rs` have them in random histories.
 
 use std::sync::Arc;
 
@@ -192,7 +193,8 @@ fn a_copy_of_a_clone_stands_alone() {
     assert_eq!(findings(&there), []);
 }
 
-/// The tree of a clone that moved away, and of which something stayed, gets everything back where it was.
+/// The tree of a clone that moved away, and of which something stayed, gets everything back where
+/// it was.
 #[test]
 fn a_clone_comes_back_over_what_it_left() {
     let world = World::new();

@@ -1,7 +1,11 @@
-//! The bytes of every record, so that old partitions stay readable. A change here needs a new version byte.
+//! The bytes of every record, so that old partitions stay readable. A change here needs a new
+//! version byte.
 
 use bytes::Bytes;
-use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
+use types::{
+    ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId,
+    VolumeKind,
+};
 
 use crate::header::{Base, ForkOrigin, SealedEpoch, TreeHeader, ViewHeader};
 use crate::record::{self, BucketEntry};
@@ -115,7 +119,10 @@ fn bucket() -> [BucketEntry; 2] {
 fn entries() {
     let bucket = bucket();
     let value = record::encode_bucket(KEY, &bucket);
-    check("01000102000000000000000500000000000000016103020300000000000000050000000000000002ff0aSUM", &value);
+    check(
+        "01000102000000000000000500000000000000016103020300000000000000050000000000000002ff0aSUM",
+        &value,
+    );
     assert_eq!(record::decode_bucket(KEY, &value).unwrap(), bucket);
     no_part_of(&value, |value| record::decode_bucket(KEY, value).is_ok());
     let unsorted = record::encode_bucket(KEY, &[bucket[1].clone(), bucket[0].clone()]);
@@ -205,7 +212,13 @@ fn trees_with_an_origin() {
     no_part_of(&value, |value| TreeHeader::decode(KEY, value).is_ok());
     let based = TreeHeader { base: Some(Base { tree: VolumeId(9), epoch: 5, shift: 6 }), ..header };
     let value = based.encode(KEY);
-    let behind = concat!("0800000000000000", "02", "0500000000000000", "0600000000000000", "0900000000000000");
+    let behind = concat!(
+        "0800000000000000",
+        "02",
+        "0500000000000000",
+        "0600000000000000",
+        "0900000000000000"
+    );
     assert_eq!(hex(&value[value.len() - 4 - 33..value.len() - 4]), behind);
     assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), based);
 }
@@ -223,8 +236,10 @@ pub(crate) fn first_header(key: &[u8]) -> Vec<u8> {
         "0100000000000000",
         "00000000",
     );
-    let mut value: Vec<u8> =
-        (0..fields.len()).step_by(2).map(|at| u8::from_str_radix(&fields[at..at + 2], 16).unwrap()).collect();
+    let mut value: Vec<u8> = (0..fields.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&fields[at..at + 2], 16).unwrap())
+        .collect();
     value.extend_from_slice(&crc32c::crc32c(&[key, &value].concat()).to_le_bytes());
     value
 }
@@ -292,7 +307,12 @@ fn views() {
 }
 
 fn session_record(session: SessionId) -> SessionRecord {
-    SessionRecord { session, client: ClientId(0x10 << 120 | 1), incarnation: 2, extra: Bytes::from("x") }
+    SessionRecord {
+        session,
+        client: ClientId(0x10 << 120 | 1),
+        incarnation: 2,
+        extra: Bytes::from("x"),
+    }
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub(crate) struct History {
 impl History {
     /// All of the model is on disk.
     pub(crate) fn of(model: &Model) -> History {
-        let versions = model.files.iter().map(|(no, file)| (*no, vec![file.bytes.clone()])).collect();
+        let versions =
+            model.files.iter().map(|(no, file)| (*no, vec![file.bytes.clone()])).collect();
         History { states: vec![model.clone()], versions }
     }
 
@@ -38,7 +39,8 @@ impl History {
     /// so.
     pub(crate) fn may_pass(&mut self, earlier: &Model, now: &Model) {
         for (no, file) in &now.files {
-            let before = || earlier.files.get(no).map(|file| file.bytes.clone()).unwrap_or_default();
+            let before =
+                || earlier.files.get(no).map(|file| file.bytes.clone()).unwrap_or_default();
             let versions = self.versions.entry(*no).or_insert_with(|| vec![before()]);
             if versions.last() != Some(&file.bytes) {
                 versions.push(file.bytes.clone());
@@ -107,7 +109,11 @@ impl History {
             && found.files.iter().all(|(no, file)| {
                 let known = &state.files[no];
                 let exact = file.bytes == known.bytes;
-                let may = || file.bytes.len() == known.bytes.len() && !is_inline(*no) && self.may_be(*no, &file.bytes);
+                let may = || {
+                    file.bytes.len() == known.bytes.len()
+                        && !is_inline(*no)
+                        && self.may_be(*no, &file.bytes)
+                };
                 file.xattrs == known.xattrs && (exact || may())
             })
     }
@@ -117,8 +123,10 @@ impl History {
         let versions = &self.versions[&no];
         bytes.chunks(STRETCH_BYTES).enumerate().all(|(number, stretch)| {
             let start = number * STRETCH_BYTES;
-            let whole = |version: &Arc<Vec<u8>>| version.get(start..start + stretch.len()) == Some(stretch);
-            let byte_of = |version: &Arc<Vec<u8>>, at: usize| version.get(start + at).copied().unwrap_or(0);
+            let whole =
+                |version: &Arc<Vec<u8>>| version.get(start..start + stretch.len()) == Some(stretch);
+            let byte_of =
+                |version: &Arc<Vec<u8>>, at: usize| version.get(start + at).copied().unwrap_or(0);
             versions.iter().rev().any(whole)
                 || stretch
                     .iter()
@@ -138,5 +146,9 @@ type Brief = Vec<(String, VnodeNo, usize)>;
 
 pub(crate) fn brief(model: &Model) -> Brief {
     let size = |no| model.files.get(no).map_or(0, |file| file.bytes.len());
-    model.names.iter().map(|(name, no)| (String::from_utf8_lossy(name).into_owned(), *no, size(no))).collect()
+    model
+        .names
+        .iter()
+        .map(|(name, no)| (String::from_utf8_lossy(name).into_owned(), *no, size(no)))
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Bodies that kernels write: the records follow, nothing that was committed is lost, nothing becomes damaged.
+//! Bodies that kernels write: the records follow, nothing that was committed is lost, nothing
+//! becomes damaged.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -6,12 +7,16 @@ use types::{AllocateMode, Name, SeekWhat, SessionId, Timestamp, VnodeNo, VolumeI
 
 use super::world::{World, make_file, name};
 use crate::reader::body_name;
-use crate::{BLOCK_BYTES, BlankName, MemMachine, NewClone, ScrubFinding, StoreError, Update, Vnode};
+use crate::{
+    BLOCK_BYTES, BlankName, MemMachine, NewClone, ScrubFinding, StoreError, Update, Vnode,
+};
 
 /// A world with one stable file of these bytes.
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
     let world = World::new();
-    let fill = |vnode: &mut Vnode, update: &mut Update| world.volume.write(vnode, 0, bytes, update).unwrap();
+    let fill = |vnode: &mut Vnode, update: &mut Update| {
+        world.volume.write(vnode, 0, bytes, update).unwrap();
+    };
     let no = make_file(&world.volume, &name(0), fill).no();
     world.partition.sync_all().unwrap();
     (world, no)
@@ -21,7 +26,11 @@ fn vnode(world: &World, no: VnodeNo) -> Vnode {
     world.volume.vnode(no).unwrap().unwrap()
 }
 
-fn change(world: &World, no: VnodeNo, act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>) -> Vnode {
+fn change(
+    world: &World,
+    no: VnodeNo,
+    act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>,
+) -> Vnode {
     let (mut vnode, mut update) = (vnode(world, no), Update::new());
     act(&mut vnode, &mut update).unwrap();
     update.put_vnode(&vnode);
@@ -88,7 +97,10 @@ fn records_follow_what_kernels_write() {
     let status = vnode(&world, no).status;
     assert_eq!((status.size, status.used), (far + 10, 8 * BLOCK_BYTES));
     assert_eq!(read(&world, no), bytes);
-    assert_eq!(world.volume.seek(&vnode(&world, no), 8 * BLOCK_BYTES, SeekWhat::Data).unwrap(), Some(20 * BLOCK_BYTES));
+    assert_eq!(
+        world.volume.seek(&vnode(&world, no), 8 * BLOCK_BYTES, SeekWhat::Data).unwrap(),
+        Some(20 * BLOCK_BYTES)
+    );
     assert_eq!(world.volume.reader(no).unwrap().unwrap().sums(0, 10).unwrap(), Vec::<u32>::new());
     end_clean(&world, no);
     assert_eq!(read(&world, no), bytes);
@@ -118,7 +130,9 @@ fn other_changes_of_a_lent_body_lose_nothing() {
     assert_eq!(read(&world, no), bytes);
     kernel(&world, no, 200_000, &[4; 10]);
     put(&mut bytes, 200_000, &[4; 10]);
-    change(&world, no, |vnode, update| volume.allocate_range(vnode, 0, 190_000, AllocateMode::Extend, update));
+    change(&world, no, |vnode, update| {
+        volume.allocate_range(vnode, 0, 190_000, AllocateMode::Extend, update)
+    });
     assert_eq!(read(&world, no), bytes);
     change(&world, no, |vnode, update| {
         volume.allocate_range(vnode, 0, 2 * BLOCK_BYTES, AllocateMode::PunchHole, update)
@@ -201,7 +215,12 @@ fn what_was_committed_under_a_lend_outlives_a_loss_of_power() {
         world.reopen(after);
         settle(&world, no);
         let found = read(&world, no);
-        assert!(found.len() >= stable.len(), "seed {seed}: {} of {} bytes", found.len(), stable.len());
+        assert!(
+            found.len() >= stable.len(),
+            "seed {seed}: {} of {} bytes",
+            found.len(),
+            stable.len()
+        );
         for (at, (found, stable)) in found.iter().zip(&stable).enumerate() {
             let touched = later.iter().any(|range| range.contains(&(at as u64)));
             assert!(found == stable || touched, "seed {seed}: byte {at} is {found}, not {stable}");
@@ -245,7 +264,10 @@ fn an_adopted_blank_is_the_body_and_is_written_on() {
         put(&mut bytes, 69_990, &[5; 40_000]);
         end_clean(&world, no);
         assert_eq!(read(&world, no), bytes);
-        assert_eq!(world.volume.usage().bytes, vnode(&world, no).status.used + crate::DIRECTORY_BYTES);
+        assert_eq!(
+            world.volume.usage().bytes,
+            vnode(&world, no).status.used + crate::DIRECTORY_BYTES
+        );
     }
 }
 
@@ -275,7 +297,10 @@ fn an_adoption_that_is_dropped_changes_nothing_and_can_be_repeated() {
     assert_eq!(read(&world, no), [4; 200_000]);
     let (mut again, mut update) = (vnode(&world, no), Update::new());
     let strange = BlankName { number: 1, ..blank };
-    assert!(matches!(world.volume.adopt(&mut again, strange, &mut update), Err(StoreError::Misuse(_))));
+    assert!(matches!(
+        world.volume.adopt(&mut again, strange, &mut update),
+        Err(StoreError::Misuse(_))
+    ));
     drop(update);
     end_clean(&world, no);
 }
@@ -297,7 +322,10 @@ fn what_was_stable_before_an_adoption_outlives_a_loss_of_power() {
         let after = world.machine.power_loss(seed);
         world.reopen(after);
         let found = read(&world, no);
-        assert!(found.len() >= before && found[..before].iter().all(|byte| *byte == 9), "seed {seed}");
+        assert!(
+            found.len() >= before && found[..before].iter().all(|byte| *byte == 9),
+            "seed {seed}"
+        );
         if world.partition.lent().is_empty() {
             assert_eq!(world.scrub(), []);
         } else {
@@ -309,7 +337,13 @@ fn what_was_stable_before_an_adoption_outlives_a_loss_of_power() {
 /// Seals what there is; the number of the volume that shows it.
 fn seal(world: &World, text: &str) -> Result<VolumeId, StoreError> {
     let name = Name::new(text.as_bytes()).unwrap();
-    let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None };
+    let new = NewClone {
+        id: None,
+        name,
+        kind: VolumeKind::Snapshot,
+        now: Timestamp::new(3, 3),
+        replaces: None,
+    };
     world.partition.clone_volume(world.volume.id(), &new).map(|volume| volume.id())
 }
 
@@ -336,7 +370,10 @@ fn a_sealed_epoch_keeps_what_kernels_had_written_by_then() {
     put(&mut after, 0, &[3; 10_000]);
     put(&mut after, far, &[4; 10]);
     let second = seal(&world, "second").unwrap();
-    assert_eq!((sealed(&world, first, no), sealed(&world, second, no)), (before.clone(), after.clone()));
+    assert_eq!(
+        (sealed(&world, first, no), sealed(&world, second, no)),
+        (before.clone(), after.clone())
+    );
     let one = world.partition.volume(second).unwrap().unwrap();
     let shown = one.vnode(no).unwrap().unwrap().status;
     assert_eq!((shown.size, shown.used), (far + 10, 8 * BLOCK_BYTES));
@@ -412,7 +449,10 @@ fn what_is_sealed_of_a_lent_body_outlives_crashes() {
         assert!(world.volume.end_lend(no).unwrap());
         world.partition.sync_all().unwrap();
         // A power loss may bring back a file that was removed.
-        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, ScrubFinding::StrayBody { .. }));
+        let wrong = world
+            .scrub_all()
+            .into_iter()
+            .filter(|wrong| !matches!(wrong, ScrubFinding::StrayBody { .. }));
         assert_eq!(wrong.collect::<Vec<_>>(), [], "seed {seed}");
         for (id, bytes) in &clones {
             assert!(sealed(&world, *id, no) == *bytes, "seed {seed}: {id:?}");

@@ -1,4 +1,5 @@
-//! Tests that look behind the interface. Names hash into few buckets here, so collisions are everyday.
+//! Tests that look behind the interface. Names hash into few buckets here, so collisions are
+//! everyday.
 
 mod careless;
 mod catalog;

@@ -1,4 +1,5 @@
-//! Dumps over a volume: it shows what it had until all is there, then what the dump had; whatever was given up, cut off, or done to it between.
+//! Dumps over a volume: it shows what it had until all is there, then what the dump had; whatever
+//! was given up, cut off, or done to it between.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -7,7 +8,8 @@ use types::{StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 use super::stream::{Whole, config, findings, name, open, whole};
 use super::world::{Op, World, make_file, op};
 use crate::{
-    FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, StoreError, StreamPart, Update, Volume, VolumeQuota,
+    FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, StoreError, StreamPart, Update,
+    Volume, VolumeQuota,
 };
 
 const TREE: VolumeId = VolumeId(77);
@@ -19,7 +21,8 @@ enum Step {
     Source(Op),
     /// From now on another volume is where dumps come from.
     Switch,
-    /// The clone under this number is sent: all of it, or since what the volume is a copy of; and given up after so many parts, if that many are needed.
+    /// The clone under this number is sent: all of it, or since what the volume is a copy of; and
+    /// given up after so many parts, if that many are needed.
     Restore {
         clone: u8,
         full: bool,
@@ -66,7 +69,8 @@ struct Desk {
     source: World,
     /// Another volume, whose names have another hash.
     other: World,
-    /// Whether what the volume shows, and what comes in if anything does, is of `other`, or of what is `source` after a switch.
+    /// Whether what the volume shows, and what comes in if anything does, is of `other`, or of what
+    /// is `source` after a switch.
     is_of_other: bool,
     machine: MemMachine,
     copy: Partition,
@@ -120,7 +124,16 @@ impl Desk {
         assert!(send(&sealed, 0, &copy, cursor, &mut |_| false).unwrap());
         copy.finish_incoming(TREE, &finish()).unwrap();
         let (shows, base) = (whole(&sealed), Some(sealed.epoch()));
-        Desk { source, other, is_of_other: false, machine, copy, shows, base, snapshots: Vec::new() }
+        Desk {
+            source,
+            other,
+            is_of_other: false,
+            machine,
+            copy,
+            shows,
+            base,
+            snapshots: Vec::new(),
+        }
     }
 
     fn volume(&self) -> std::sync::Arc<Volume> {
@@ -131,8 +144,11 @@ impl Desk {
         match step {
             Step::Source(op) => {
                 let source = &mut self.source;
-                let made =
-                    if matches!(op, Op::Create(_)) { source.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+                let made = if matches!(op, Op::Create(_)) {
+                    source.volume.allocate(false).unwrap().0
+                } else {
+                    VnodeNo(0)
+                };
                 let earlier = source.model.clone();
                 source.apply_model(op, made);
                 source.apply_store(op, &earlier, made);
@@ -150,7 +166,8 @@ impl Desk {
             Step::Snapshot(number) => self.snapshot(*number),
             Step::Forget(number) => {
                 if !self.snapshots.is_empty() {
-                    let (id, _) = self.snapshots.remove(usize::from(*number) % self.snapshots.len());
+                    let (id, _) =
+                        self.snapshots.remove(usize::from(*number) % self.snapshots.len());
                     self.copy.remove_volume(id).unwrap();
                 }
             }
@@ -178,7 +195,9 @@ impl Desk {
             // An earlier one comes in still, or is being swept.
             Err(StoreError::Busy(_)) => return,
             // Snapshots show names with the other hash.
-            Err(StoreError::NoStream(_)) if self.is_of_other && !self.snapshots.is_empty() => return,
+            Err(StoreError::NoStream(_)) if self.is_of_other && !self.snapshots.is_empty() => {
+                return;
+            }
             Err(error) => panic!("{error}"),
         };
         assert!(!self.is_of_other || self.snapshots.is_empty());
@@ -203,7 +222,10 @@ impl Desk {
             assert!(shows == new || shows == self.shows, "image {seed} shows something else");
         }
         (self.shows, self.base, self.is_of_other) = (new, Some(source.epoch()), false);
-        assert!(matches!(self.copy.finish_over(TREE, Timestamp::default()), Err(StoreError::NoVolume(_))));
+        assert!(matches!(
+            self.copy.finish_over(TREE, Timestamp::default()),
+            Err(StoreError::NoVolume(_))
+        ));
     }
 
     fn change(&mut self, number: u8) {
@@ -212,9 +234,13 @@ impl Desk {
             assert!(matches!(volume.allocate(false), Err(StoreError::Busy(_))));
             return;
         }
-        make_file(&volume, &name(&format!("new{number}.{}", volume.allocate(false).unwrap().0.0)), |vnode, update| {
-            volume.write(vnode, 0, &[number; 9000], update).unwrap();
-        });
+        make_file(
+            &volume,
+            &name(&format!("new{number}.{}", volume.allocate(false).unwrap().0.0)),
+            |vnode, update| {
+                volume.write(vnode, 0, &[number; 9000], update).unwrap();
+            },
+        );
         let mut old = (2..200).map(VnodeNo).filter_map(|no| volume.vnode(no).unwrap());
         if let Some(mut vnode) = old.rfind(|old| old.status.kind == types::Kind::File) {
             let mut update = Update::new();
@@ -241,14 +267,19 @@ impl Desk {
         assert_eq!(unshifted(whole(&copy.volume(TREE).unwrap().unwrap())), self.shows);
         assert_eq!(copy.base_epoch(TREE).unwrap(), self.base);
         for (id, shows) in &self.snapshots {
-            assert_eq!(unshifted(whole(&copy.volume(*id).unwrap().unwrap())), *shows, "snapshot {id:?}");
+            assert_eq!(
+                unshifted(whole(&copy.volume(*id).unwrap().unwrap())),
+                *shows,
+                "snapshot {id:?}"
+            );
         }
     }
 }
 
 fn sealed(world: &World, text: &str) -> std::sync::Arc<Volume> {
     let kind = VolumeKind::Snapshot;
-    let new = NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
+    let new =
+        NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
     world.partition.clone_volume(world.volume.id(), &new).unwrap()
 }
 
@@ -289,14 +320,18 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     let mut desk = Desk::new();
     let source = desk.source.volume.clone();
     let make = |text: &str| {
-        make_file(&source, &name(text), |vnode, update| source.write(vnode, 0, &[7; 70_000], update).unwrap());
+        make_file(&source, &name(text), |vnode, update| {
+            source.write(vnode, 0, &[7; 70_000], update).unwrap();
+        });
     };
     make("f");
     let second = sealed(&desk.source, "second");
     make("g");
     let third = sealed(&desk.source, "third");
     let first = desk.base.unwrap();
-    let refused = |begun: Result<StreamCursor, StoreError>| assert!(matches!(begun, Err(StoreError::NoStream(_))));
+    let refused = |begun: Result<StreamCursor, StoreError>| {
+        assert!(matches!(begun, Err(StoreError::NoStream(_))));
+    };
     refused(begin(&third, second.epoch(), &desk.copy));
     let cursor = begin(&second, first, &desk.copy).unwrap();
     assert!(desk.volume().is_frozen());
@@ -320,7 +355,9 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     assert!(send(&second, 0, &desk.copy, cursor, &mut |_| false).unwrap());
     desk.finish(&second);
     let after = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
-    assert!(after.data_version > before.data_version && after.status_version > before.status_version);
+    assert!(
+        after.data_version > before.data_version && after.status_version > before.status_version
+    );
     // And what follows it fits again.
     let cursor = begin(&third, second.epoch(), &desk.copy).unwrap();
     assert!(send(&third, second.epoch(), &desk.copy, cursor, &mut |_| false).unwrap());
@@ -352,7 +389,8 @@ fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
     let second = sealed(&desk.source, "second");
     begin(&second, desk.base.unwrap(), &desk.copy).unwrap();
     let kind = VolumeKind::Snapshot;
-    let new = NewClone { id: None, name: name("s"), kind, now: Timestamp::new(3, 3), replaces: None };
+    let new =
+        NewClone { id: None, name: name("s"), kind, now: Timestamp::new(3, 3), replaces: None };
     assert!(matches!(desk.copy.clone_volume(TREE, &new), Err(StoreError::Busy(_))));
     assert!(matches!(desk.copy.hold_volume(TREE, true), Err(StoreError::Busy(_))));
     desk.copy.remove_volume(TREE).unwrap();
@@ -361,12 +399,15 @@ fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
     assert_eq!(desk.copy.incomings().unwrap(), []);
 }
 
-/// A disk that gets full under a stream: said clearly, what was there is as it was, and the stream goes on when there is room again.
+/// A disk that gets full under a stream: said clearly, what was there is as it was, and the stream
+/// goes on when there is room again.
 #[test]
 fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
     let mut desk = Desk::new();
     let source = desk.source.volume.clone();
-    make_file(&source, &name("large"), |vnode, update| source.write(vnode, 0, &[7; 900_000], update).unwrap());
+    make_file(&source, &name("large"), |vnode, update| {
+        source.write(vnode, 0, &[7; 900_000], update).unwrap();
+    });
     let second = sealed(&desk.source, "second");
     let first = desk.base.unwrap();
     desk.machine.set_capacity(600 << 10);
@@ -383,7 +424,10 @@ fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
     desk.check(&desk.copy);
     // Gone on with, it comes in.
     let cursor = begin(&second, first, &desk.copy).unwrap();
-    assert!(matches!(send(&second, first, &desk.copy, cursor, &mut |_| false), Err(StoreError::NoSpace)));
+    assert!(matches!(
+        send(&second, first, &desk.copy, cursor, &mut |_| false),
+        Err(StoreError::NoSpace)
+    ));
     desk.machine.set_capacity(1 << 40);
     let cursor = begin(&second, first, &desk.copy).unwrap();
     assert!(send(&second, first, &desk.copy, cursor, &mut |_| false).unwrap());
@@ -396,7 +440,8 @@ fn an_epoch_of_the_same_number_of_another_copy_is_no_base() {
     let desk = Desk::new();
     make_file(&desk.source.volume.clone(), &name("here"), |_, _| {});
     let second = sealed(&desk.source, "second");
-    let part = second.changes_part(desk.base.unwrap(), StreamCursor::START, PART_BYTES_MIN).unwrap();
+    let part =
+        second.changes_part(desk.base.unwrap(), StreamCursor::START, PART_BYTES_MIN).unwrap();
     let head = StreamPart::open(&part).unwrap().head;
     let of_another = crate::StreamHead { tree: VolumeId(head.tree.0 + 1), ..head };
     assert!(matches!(desk.copy.begin_over(TREE, &of_another), Err(StoreError::NoStream(_))));

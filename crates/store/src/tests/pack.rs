@@ -6,14 +6,25 @@ use types::{Name, SeekWhat, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKi
 
 use super::world::{World, make_file, name};
 use crate::{
-    BLOCK_BYTES, BodyLocation, FinishAs, MemMachine, NewClone, OpenOptions, Partition, ScrubFinding, StoreError,
-    StreamPart, Update, Vnode, Volume,
+    BLOCK_BYTES, BodyLocation, FinishAs, MemMachine, NewClone, OpenOptions, Partition,
+    ScrubFinding, StoreError, StreamPart, Update, Vnode, Volume,
 };
 
 /// Text that compresses as source does, a hole, and a part that does not compress.
 fn text(length: usize, seed: u64) -> Vec<u8> {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let words = ["fn ", "let ", "self.", "(&mut ", "Result<", "> {\n    ", "volume", "epoch", ";\n", "    }\n"];
+    let words = [
+        "fn ",
+        "let ",
+        "self.",
+        "(&mut ",
+        "Result<",
+        "> {\n    ",
+        "volume",
+        "epoch",
+        ";\n",
+        "    }\n",
+    ];
     let mut bytes = Vec::new();
     while bytes.len() < length {
         bytes.extend_from_slice(words[rng.random_range(0..words.len())].as_bytes());
@@ -23,7 +34,9 @@ fn text(length: usize, seed: u64) -> Vec<u8> {
 }
 
 fn create(world: &World, number: u8, bytes: &[u8]) -> VnodeNo {
-    let fill = |vnode: &mut Vnode, update: &mut Update| world.volume.write(vnode, 0, bytes, update).unwrap();
+    let fill = |vnode: &mut Vnode, update: &mut Update| {
+        world.volume.write(vnode, 0, bytes, update).unwrap();
+    };
     make_file(&world.volume, &name(number), fill).no()
 }
 
@@ -36,7 +49,13 @@ fn write(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {
 
 fn seal(world: &World, text: &str) -> VolumeId {
     let name = Name::new(text.as_bytes()).unwrap();
-    let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None };
+    let new = NewClone {
+        id: None,
+        name,
+        kind: VolumeKind::Snapshot,
+        now: Timestamp::new(3, 3),
+        replaces: None,
+    };
     world.partition.clone_volume(world.volume.id(), &new).unwrap().id()
 }
 
@@ -70,11 +89,20 @@ fn what_only_a_sealed_epoch_shows_is_packed_and_reads_as_before() {
     assert!(is_packed(&sealed, no) && !is_packed(&world.volume, no));
     assert_eq!(all(&sealed, no), bytes);
     let vnode = sealed.vnode(no).unwrap().unwrap();
-    for (offset, length) in [(0, 1), (65_535, 2), (65_536, 65_536), (100_001, 99_999), (299_999, 5), (491_519, 9)] {
+    for (offset, length) in
+        [(0, 1), (65_535, 2), (65_536, 65_536), (100_001, 99_999), (299_999, 5), (491_519, 9)]
+    {
         let end = bytes.len().min(offset + length);
-        assert_eq!(sealed.read(&vnode, offset as u64, length).unwrap(), bytes[offset..end], "{offset} {length}");
+        assert_eq!(
+            sealed.read(&vnode, offset as u64, length).unwrap(),
+            bytes[offset..end],
+            "{offset} {length}"
+        );
     }
-    assert_eq!(sealed.seek(&vnode, 19 * BLOCK_BYTES, SeekWhat::Data).unwrap(), Some(30 * BLOCK_BYTES));
+    assert_eq!(
+        sealed.seek(&vnode, 19 * BLOCK_BYTES, SeekWhat::Data).unwrap(),
+        Some(30 * BLOCK_BYTES)
+    );
     assert_eq!(sealed.seek(&vnode, 0, SeekWhat::Hole).unwrap(), Some(19 * BLOCK_BYTES));
     assert_eq!(sealed.reader(no).unwrap().unwrap().sums(0, 31).unwrap().len(), 31);
     assert_eq!(world.scrub_all(), []);
@@ -112,7 +140,11 @@ fn a_packed_body_that_rots_is_found() {
     let sealed = world.partition.volume(id).unwrap().unwrap();
     let vnode = sealed.vnode(no).unwrap().unwrap();
     assert!(matches!(sealed.read(&vnode, 0, 100), Err(StoreError::Damaged(_))));
-    assert_eq!(sealed.read(&vnode, 200_000, 100).unwrap(), text(300_000, 1)[200_000..200_100], "the rest is there");
+    assert_eq!(
+        sealed.read(&vnode, 200_000, 100).unwrap(),
+        text(300_000, 1)[200_000..200_100],
+        "the rest is there"
+    );
     assert_ne!(world.scrub_all(), []);
 }
 
@@ -138,7 +170,10 @@ fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
     headless(false);
     let sealed = world.partition.volume(id).unwrap().unwrap();
     assert!(is_packed(&sealed, no) && is_packed(&world.volume, no));
-    assert!(world.volume.reader(no).unwrap().unwrap().open_body().unwrap().is_none(), "no kernel understands it");
+    assert!(
+        world.volume.reader(no).unwrap().unwrap().open_body().unwrap().is_none(),
+        "no kernel understands it"
+    );
     let usage = world.volume.usage();
     write(&world, no, 100, b"new");
     assert!(is_packed(&sealed, no) && !is_packed(&world.volume, no));
@@ -163,7 +198,9 @@ fn what_snapshots_show_is_packed_when_the_read_write_volume_goes() {
     create(&world, 3, &text(100_000, 3));
     world.partition.remove_volume(world.volume.id()).unwrap();
     sweep(&world);
-    for (id, no, bytes) in [(first, no, &bytes), (second, no, &bytes), (second, late, &text(100_000, 2))] {
+    for (id, no, bytes) in
+        [(first, no, &bytes), (second, no, &bytes), (second, late, &text(100_000, 2))]
+    {
         let sealed = world.partition.volume(id).unwrap().unwrap();
         assert!(is_packed(&sealed, no));
         assert_eq!(all(&sealed, no), *bytes);
@@ -176,8 +213,9 @@ fn packing_outlives_crashes() {
     for seed in 0..60 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut world = World::new();
-        let files: Vec<VnodeNo> =
-            (0..3).map(|number| create(&world, number, &text(100_000, u64::from(number)))).collect();
+        let files: Vec<VnodeNo> = (0..3)
+            .map(|number| create(&world, number, &text(100_000, u64::from(number))))
+            .collect();
         world.partition.sync_all().unwrap();
         let mut clones = Vec::new();
         for step in 0..20 {
@@ -188,28 +226,44 @@ fn packing_outlives_crashes() {
                     clones.push((id, files.iter().map(|no| all(&volume, *no)).collect::<Vec<_>>()));
                 }
                 1 => {
-                    let after = if rng.random() { world.machine.power_loss(seed) } else { world.machine.killed() };
+                    let after = if rng.random() {
+                        world.machine.power_loss(seed)
+                    } else {
+                        world.machine.killed()
+                    };
                     world.reopen(after);
                 }
                 2 => world.partition.sync_all().unwrap(),
                 3 => world.partition.sweep(1).map(drop).unwrap(),
-                _ => write(&world, files[rng.random_range(0..3)], rng.random_range(0..150_000), &text(30_000, step)),
+                _ => write(
+                    &world,
+                    files[rng.random_range(0..3)],
+                    rng.random_range(0..150_000),
+                    &text(30_000, step),
+                ),
             }
             for (id, bytes) in &clones {
                 let volume = world.partition.volume(*id).unwrap().unwrap();
                 for (no, bytes) in files.iter().zip(bytes) {
-                    assert!(all(&volume, *no) == *bytes, "seed {seed}, step {step}, {no:?} of {id:?}");
+                    assert!(
+                        all(&volume, *no) == *bytes,
+                        "seed {seed}, step {step}, {no:?} of {id:?}"
+                    );
                 }
             }
         }
         world.partition.sync_all().unwrap();
         sweep(&world);
-        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, ScrubFinding::StrayBody { .. }));
+        let wrong = world
+            .scrub_all()
+            .into_iter()
+            .filter(|wrong| !matches!(wrong, ScrubFinding::StrayBody { .. }));
         assert_eq!(wrong.collect::<Vec<_>>(), [], "seed {seed}");
     }
 }
 
-/// A disk that gets full while a body is packed: the body stays as it is, nothing is left behind, and it is packed when there is room.
+/// A disk that gets full while a body is packed: the body stays as it is, nothing is left behind,
+/// and it is packed when there is room.
 #[test]
 fn a_full_disk_keeps_bodies_as_they_are() {
     let world = World::new();
@@ -232,7 +286,8 @@ fn a_full_disk_keeps_bodies_as_they_are() {
     assert_eq!(world.scrub_all(), []);
 }
 
-/// Any read of a packed body can leave packed: the chunks that it meets, with the sums of what is in them, and never more bytes than were asked for.
+/// Any read of a packed body can leave packed: the chunks that it meets, with the sums of what is
+/// in them, and never more bytes than were asked for.
 #[test]
 fn chunks_leave_as_they_lie_with_their_sums() {
     let world = World::new();
@@ -254,7 +309,11 @@ fn chunks_leave_as_they_lie_with_their_sums() {
     for _ in 0..300 {
         let (offset, length) = (rng.random_range(0..500_000_u64), rng.random_range(1..200_000_u32));
         let Some(run) = reader.read_packed(offset, length).unwrap() else { continue };
-        assert!(run.is_whole() && run.answers(offset, length, bytes.len() as u64) && run.bytes.len() < length as usize);
+        assert!(
+            run.is_whole()
+                && run.answers(offset, length, bytes.len() as u64)
+                && run.bytes.len() < length as usize
+        );
         let mut frames = &run.bytes[..];
         let there = &bytes[run.offset as usize..][..run.length as usize];
         for (frame, chunk) in run.frames.iter().zip(there.chunks(1 << 16)) {
@@ -265,14 +324,20 @@ fn chunks_leave_as_they_lie_with_their_sums() {
             frames = rest;
         }
         let sums: Vec<u32> = there.chunks(1 << 14).map(crate::sums::of_block).collect();
-        let holes = run.sums.iter().zip(&sums).filter(|(found, sum)| *found != *sum && **found != 0).count();
+        let holes = run
+            .sums
+            .iter()
+            .zip(&sums)
+            .filter(|(found, sum)| *found != *sum && **found != 0)
+            .count();
         assert_eq!(holes, 0);
     }
     assert_eq!(reader.read_packed(0, 1 << 20).unwrap().map(|run| run.frames.len()), Some(8));
     assert_eq!(reader.read_packed(bytes.len() as u64, 10).unwrap(), None);
 }
 
-/// What is packed goes from copy to copy packed, whichever of them packs; who cannot take that gets it plain; and a frame that is not what it says is refused.
+/// What is packed goes from copy to copy packed, whichever of them packs; who cannot take that gets
+/// it plain; and a frame that is not what it says is refused.
 #[test]
 fn packed_chunks_travel_as_they_are() {
     let world = World::new();
@@ -298,7 +363,13 @@ fn packed_chunks_travel_as_they_are() {
         copy.begin_incoming(tree, &head).unwrap();
         assert_eq!(copy.apply_part(tree, part).unwrap(), StreamCursor::END);
         let name = Name::new(b"copy").unwrap();
-        let view = NewClone { id: None, name, kind: VolumeKind::ReadOnly, now: Timestamp::new(3, 3), replaces: None };
+        let view = NewClone {
+            id: None,
+            name,
+            kind: VolumeKind::ReadOnly,
+            now: Timestamp::new(3, 3),
+            replaces: None,
+        };
         let copied = copy.finish_incoming(tree, &FinishAs::View(view)).unwrap();
         while copy.sweep(7).unwrap() > 0 {}
         assert_eq!((all(&copied, no), is_packed(&copied, no)), (bytes.clone(), compress));
@@ -307,7 +378,11 @@ fn packed_chunks_travel_as_they_are() {
     let frame_at = packed.windows(4).position(|at| at == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
     let length = u32::from_le_bytes(packed[frame_at - 4..frame_at].try_into().unwrap()) as usize;
     for content in [vec![7; 1 << 20], vec![7; 1000], Vec::new()] {
-        let frame = if content.is_empty() { b"no frame".to_vec() } else { zstd::bulk::compress(&content, 3).unwrap() };
+        let frame = if content.is_empty() {
+            b"no frame".to_vec()
+        } else {
+            zstd::bulk::compress(&content, 3).unwrap()
+        };
         let mut fields = packed[1..frame_at - 4].to_vec();
         fields.extend_from_slice(&(frame.len() as u32).to_le_bytes());
         fields.extend_from_slice(&frame);

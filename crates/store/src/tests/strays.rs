@@ -34,7 +34,8 @@ fn du1_files_without_a_record_go_after_a_loss() {
 #[test]
 fn du1_a_name_that_is_taken_anew_is_no_stray() {
     let world = World::new();
-    let mut vnodes: Vec<_> = (0..3).map(|at| make_file(&world.volume, &name(at), |_, _| {})).collect();
+    let mut vnodes: Vec<_> =
+        (0..3).map(|at| make_file(&world.volume, &name(at), |_, _| {})).collect();
     vnodes.iter().for_each(|vnode| leave(&world, next_file(&world, vnode)));
     let trunk = &world.volume.trunk;
     let strays = trunk.strays().unwrap();

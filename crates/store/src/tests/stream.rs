@@ -1,5 +1,6 @@
-//! Copies that came in as streams are what was sealed at the source: bytes, names, cookies, statuses, versions, attributes, holes; whatever was given up,
-//! repeated, or cut off by a crash on the way.
+//! Copies that came in as streams are what was sealed at the source: bytes, names, cookies,
+//! statuses, versions, attributes, holes; whatever was given up, repeated, or cut off by a crash on
+//! the way.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -11,8 +12,8 @@ use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId,
 use super::world::{Op, World, make_file, new_root, op, options};
 use crate::key::kind;
 use crate::{
-    BLOCK_BYTES, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, ScrubFinding, StoreError, StoredEntry,
-    StreamPart, Update, Usage, Vnode, Volume, VolumeQuota,
+    BLOCK_BYTES, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, ScrubFinding,
+    StoreError, StoredEntry, StreamPart, Update, Usage, Vnode, Volume, VolumeQuota,
 };
 
 /// All that can be seen of a vnode.
@@ -78,7 +79,13 @@ pub(crate) fn name(text: &str) -> Name {
 fn view(id: u64, text: &str, of: &Partition) -> FinishAs {
     let replaces = of.volume(VolumeId(id)).unwrap().map(|volume| volume.id());
     let kind = VolumeKind::Snapshot;
-    FinishAs::View(NewClone { id: Some(VolumeId(id)), name: name(text), kind, now: Timestamp::new(9, 9), replaces })
+    FinishAs::View(NewClone {
+        id: Some(VolumeId(id)),
+        name: name(text),
+        kind,
+        now: Timestamp::new(9, 9),
+        replaces,
+    })
 }
 
 /// Sends parts until `stop` says so; whether all are through.
@@ -124,7 +131,8 @@ pub(crate) fn open(machine: &MemMachine) -> Partition {
 #[derive(Clone, Debug)]
 enum Step {
     World(Op),
-    /// The clone under this number is sent, and given up after so many parts, if that many are needed.
+    /// The clone under this number is sent, and given up after so many parts, if that many are
+    /// needed.
     Pull(u8, Option<u8>),
     /// A part is sent again.
     Again,
@@ -173,8 +181,11 @@ impl Pair {
     fn step(&mut self, step: &Step) {
         match step {
             Step::World(op) => {
-                let made =
-                    if matches!(op, Op::Create(_)) { self.world.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+                let made = if matches!(op, Op::Create(_)) {
+                    self.world.volume.allocate(false).unwrap().0
+                } else {
+                    VnodeNo(0)
+                };
                 let earlier = self.world.model.clone();
                 self.world.apply_model(op, made);
                 self.world.apply_store(op, &earlier, made);
@@ -228,11 +239,17 @@ impl Pair {
     fn finish(&mut self, source: &Volume) {
         let new = Some((source.epoch(), whole(source)));
         self.machine.keep_images();
-        let finished = self.copy.finish_incoming(self.tree(), &view(COPY, "copy", &self.copy)).unwrap();
+        let finished =
+            self.copy.finish_incoming(self.tree(), &view(COPY, "copy", &self.copy)).unwrap();
         for (seed, image) in self.machine.images().into_iter().enumerate() {
             let copy = open(&image.power_loss(seed as u64));
-            let shows = copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
-            assert!(shows == new || shows == self.expected, "image {seed} shows {:?}", shows.map(|shows| shows.0));
+            let shows =
+                copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
+            assert!(
+                shows == new || shows == self.expected,
+                "image {seed} shows {:?}",
+                shows.map(|shows| shows.0)
+            );
         }
         assert_eq!(finished.epoch(), source.epoch());
         self.expected = new;
@@ -243,7 +260,8 @@ impl Pair {
     }
 
     fn check(&self, copy: &Partition) {
-        let shows = copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
+        let shows =
+            copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
         assert!(shows == self.expected, "shows {:?}\nnot {:?}", shows, self.expected);
         if let Some(volume) = copy.volume(VolumeId(COPY)).unwrap() {
             assert_eq!(volume.name(), name("copy"));
@@ -252,8 +270,14 @@ impl Pair {
 }
 
 pub(crate) fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
-    ProptestConfig { cases, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() }
+    let cases =
+        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
@@ -299,7 +323,8 @@ proptest! {
 
 fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
     let kind = VolumeKind::Snapshot;
-    let new = NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
+    let new =
+        NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
     world.partition.clone_volume(world.volume.id(), &new).unwrap()
 }
 
@@ -333,7 +358,10 @@ fn what_is_sent_is_what_changed() {
     let big = make(&world, "big", fill(1, 200));
     let sparse = make(&world, "sparse", |vnode, update| {
         world.volume.write(vnode, 1 << 30, b"far", update).unwrap();
-        world.volume.allocate_range(vnode, 2 << 30, 1 << 20, types::AllocateMode::KeepSize, update).unwrap();
+        world
+            .volume
+            .allocate_range(vnode, 2 << 30, 1 << 20, types::AllocateMode::KeepSize, update)
+            .unwrap();
     });
     for number in 0..100 {
         make(&world, &format!("small{number}"), fill(2, 0));
@@ -353,7 +381,8 @@ fn what_is_sent_is_what_changed() {
     write(sparse.no(), 1 << 20, b"near");
     let (second, bytes) = copied(&clone_of(&world, "two"), &copy, COPY);
     assert!(bytes < (2 * BLOCK_BYTES + 1024) as usize, "{bytes} bytes for two blocks");
-    // A name in a directory of a hundred: its bucket (there are few in these tests), not the others.
+    // A name in a directory of a hundred: its bucket (there are few in these tests), not the
+    // others.
     make(&world, "new", fill(3, 0));
     let (_, bytes) = copied(&clone_of(&world, "three"), &copy, COPY);
     assert!(bytes < 1024, "{bytes} bytes for a name");
@@ -408,7 +437,10 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
         (info.kind, info.id, info.name, info.tree),
         (VolumeKind::ReadWrite, VolumeId(77), name("restored"), VolumeId(77))
     );
-    assert_eq!((info.quota.bytes, info.created, info.updated), (1 << 30, Timestamp::new(4, 4), Timestamp::new(5, 5)));
+    assert_eq!(
+        (info.quota.bytes, info.created, info.updated),
+        (1 << 30, Timestamp::new(4, 4), Timestamp::new(5, 5))
+    );
     assert!(restored.is_arriving());
     let fields = crate::VolumeFields { arriving: Some(false), ..crate::VolumeFields::default() };
     copy.set_fields(VolumeId(77), fields, Timestamp::new(6, 6)).unwrap();
@@ -421,7 +453,10 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     let fid = Fid::new(77, other.0, 5);
     update.create_vnode(&Vnode::new(fid, Kind::File, 0, 0, 0, VnodeNo::ROOT, Timestamp::default()));
     restored.commit(update).unwrap();
-    assert!(matches!(copy.begin_incoming(VolumeId(77), &head_of(&sealed)), Err(StoreError::Taken("number"))));
+    assert!(matches!(
+        copy.begin_incoming(VolumeId(77), &head_of(&sealed)),
+        Err(StoreError::Taken("number"))
+    ));
     let again = copy.create_volume(&name("restored"), &new_root());
     assert!(matches!(again, Err(StoreError::Taken("name"))));
 }
@@ -433,7 +468,10 @@ pub(crate) fn part() -> Bytes {
     let file = make(&world, "f", |vnode, update| {
         world.volume.write(vnode, 0, &[1; 3 * BLOCK_BYTES as usize], update).unwrap();
         world.volume.put_xattr(vnode, b"user.a", b"value", update).unwrap();
-        world.volume.allocate_range(vnode, 1 << 20, 1 << 16, types::AllocateMode::KeepSize, update).unwrap();
+        world
+            .volume
+            .allocate_range(vnode, 1 << 20, 1 << 16, types::AllocateMode::KeepSize, update)
+            .unwrap();
     });
     let one = clone_of(&world, "one");
     let mut dir = world.volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
@@ -485,14 +523,22 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
         refused(copy.apply_part(tree, &bad.into()));
         refused(copy.apply_part(tree, &first.slice(..at)));
     }
-    assert!(matches!(copy.finish_incoming(tree, &view(COPY, "copy", &copy)), Err(StoreError::NoStream(_))));
+    assert!(matches!(
+        copy.finish_incoming(tree, &view(COPY, "copy", &copy)),
+        Err(StoreError::NoStream(_))
+    ));
     assert_eq!(copy.list(VolumeId(0), 10).unwrap(), []);
     // A tree of another name hash.
     let other = World::new();
     drop(other.partition.create_volume(&name("second"), &new_root()).unwrap());
     let stranger = other.partition.volume_named(b"second").unwrap().unwrap();
-    let new =
-        NewClone { id: None, name: name("s"), kind: VolumeKind::Snapshot, now: Timestamp::default(), replaces: None };
+    let new = NewClone {
+        id: None,
+        name: name("s"),
+        kind: VolumeKind::Snapshot,
+        now: Timestamp::default(),
+        replaces: None,
+    };
     let stranger = other.partition.clone_volume(stranger.id(), &new).unwrap();
     let (_, _) = copied(&one, &copy, COPY);
     refused(copy.begin_incoming(tree, &head_of(&stranger)));
@@ -500,12 +546,19 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
     assert!(matches!(copy.begin_incoming(tree, &head_of(&one)), Err(StoreError::Taken("epoch"))));
     let (_, _) = copied(&two, &copy, COPY);
     refused(copy.begin_incoming(tree, &head_of(&one)));
-    assert!(matches!(world.volume.changes_part(0, StreamCursor::START, 0), Err(StoreError::Misuse(_))));
-    assert!(matches!(two.changes_part(two.epoch() + 5, StreamCursor::START, 0), Err(StoreError::Misuse(_))));
+    assert!(matches!(
+        world.volume.changes_part(0, StreamCursor::START, 0),
+        Err(StoreError::Misuse(_))
+    ));
+    assert!(matches!(
+        two.changes_part(two.epoch() + 5, StreamCursor::START, 0),
+        Err(StoreError::Misuse(_))
+    ));
     scrubbed(&copy);
 }
 
-/// What was given up left the body in a file of its own, so what is the same comes from the epoch that was started from, which is packed by now.
+/// What was given up left the body in a file of its own, so what is the same comes from the epoch
+/// that was started from, which is packed by now.
 #[test]
 fn what_is_the_same_is_copied_from_a_packed_body() {
     let world = World::new();
@@ -547,7 +600,10 @@ fn a_stream_goes_on_in_the_middle_of_a_body() {
                 let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
                 let mut update = Update::new();
                 let first = u64::from(byte) * BLOCK_BYTES;
-                world.volume.write(&mut vnode, first, &[byte; 30 * BLOCK_BYTES as usize], &mut update).unwrap();
+                world
+                    .volume
+                    .write(&mut vnode, first, &[byte; 30 * BLOCK_BYTES as usize], &mut update)
+                    .unwrap();
                 update.put_vnode(&vnode);
                 world.volume.commit(update).unwrap();
             };

@@ -6,15 +6,17 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use types::{
-    AllocateMode, Fid, KeyKeeper, Kind, Name, TREE_KEY_BYTES, Timestamp, TreeKey, VnodeNo, VolumeId, VolumeKind,
+    AllocateMode, Fid, KeyKeeper, Kind, Name, TREE_KEY_BYTES, Timestamp, TreeKey, VnodeNo,
+    VolumeId, VolumeKind,
 };
 
 use crate::{
-    BLOCK_BYTES, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, ScrubFinding, Update, Vnode, Volume,
-    VolumeQuota,
+    BLOCK_BYTES, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, ScrubFinding,
+    Update, Vnode, Volume, VolumeQuota,
 };
 
-/// Where an operation on a body begins: mostly within a few blocks, sometimes around the end of the first MiB.
+/// Where an operation on a body begins: mostly within a few blocks, sometimes around the end of the
+/// first MiB.
 pub(crate) fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![
         3 => 0..BLOCK_BYTES * 4,
@@ -67,7 +69,8 @@ pub(crate) enum Op {
     Fork(u8),
     /// The same of a clone.
     ForkClone(u8, u8),
-    /// From now on it is worked in this writable clone (0: in the volume that was there first), if it is there.
+    /// From now on it is worked in this writable clone (0: in the volume that was there first), if
+    /// it is there.
     Turn(u8),
     /// It goes, unless it is worked in.
     RemoveFork(u8),
@@ -152,7 +155,8 @@ impl Model {
         true
     }
 
-    /// Does `op` in volume `turn`; says which file's bytes may change. `made` is the vnode of a file that it makes.
+    /// Does `op` in volume `turn`; says which file's bytes may change. `made` is the vnode of a
+    /// file that it makes.
     pub(crate) fn apply(&mut self, turn: u8, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
         let model = self;
         let no = |model: &Model, file: u8| model.names.get(name(file).as_bytes()).copied();
@@ -169,11 +173,15 @@ impl Model {
                 }
                 None
             }
-            Op::Write { file, offset, length, byte } => change(model, file, &|bytes| put(bytes, offset, length, byte)),
+            Op::Write { file, offset, length, byte } => {
+                change(model, file, &|bytes| put(bytes, offset, length, byte))
+            }
             Op::Append { file, length, byte } => {
                 change(model, file, &|bytes| put(bytes, bytes.len() as u64, length, byte))
             }
-            Op::Truncate { file, size } => change(model, file, &|bytes| bytes.resize(size as usize, 0)),
+            Op::Truncate { file, size } => {
+                change(model, file, &|bytes| bytes.resize(size as usize, 0))
+            }
             Op::Range { file, offset, length, mode } => change(model, file, &|bytes| {
                 let (mode, end) = (MODES[usize::from(mode)], (offset + length) as usize);
                 if matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend) {
@@ -239,7 +247,8 @@ impl Model {
             }
             Op::ForkClone(fork, number) => {
                 if model.may_fork(turn, fork)
-                    && let Some(copy) = model.clones.get(clone_name(turn, number).as_bytes()).cloned()
+                    && let Some(copy) =
+                        model.clones.get(clone_name(turn, number).as_bytes()).cloned()
                 {
                     model.others.insert(turn_name(fork).as_bytes().to_vec(), copy);
                 }
@@ -273,7 +282,11 @@ pub(crate) struct World<M = MemMachine> {
 }
 
 /// A file in the root directory, which `fill` fills.
-pub(crate) fn make_file(volume: &Volume, name: &Name, fill: impl FnOnce(&mut Vnode, &mut Update)) -> Vnode {
+pub(crate) fn make_file(
+    volume: &Volume,
+    name: &Name,
+    fill: impl FnOnce(&mut Vnode, &mut Update),
+) -> Vnode {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
     let (no, unique) = volume.allocate(false).unwrap();
@@ -320,7 +333,13 @@ impl KeyKeeper for Keys {
 }
 
 pub(crate) fn new_root() -> NewRoot {
-    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 2), quota: VolumeQuota::default() }
+    NewRoot {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        now: Timestamp::new(1, 2),
+        quota: VolumeQuota::default(),
+    }
 }
 
 pub(crate) fn name(number: u8) -> Name {
@@ -384,7 +403,8 @@ impl World {
     pub(crate) fn reopen(&mut self, machine: MemMachine) {
         self.partition = Partition::open_memory(&machine, options()).unwrap();
         self.machine = machine;
-        self.volume = self.partition.volume_named(turn_name(self.turn).as_bytes()).unwrap().unwrap();
+        self.volume =
+            self.partition.volume_named(turn_name(self.turn).as_bytes()).unwrap().unwrap();
     }
 }
 
@@ -430,7 +450,8 @@ impl<M> World<M> {
         let name = turn_name(fork);
         let left = self.partition.list(VolumeId(0), 100).unwrap();
         let of_it = |listed: &crate::VolumeFacts| {
-            listed.name == name || listed.name.as_bytes().starts_with(&[name.as_bytes(), b"."].concat())
+            listed.name == name
+                || listed.name.as_bytes().starts_with(&[name.as_bytes(), b"."].concat())
         };
         if !left.iter().any(of_it) {
             let new = NewFork { id: None, name, quota: None, now: Timestamp::new(6, 6) };
@@ -489,7 +510,15 @@ impl<M> World<M> {
                 if file_of(file).is_none() {
                     let mut dir = self.vnode(VnodeNo::ROOT);
                     let fid = Fid::new(volume.id().0, made.0, made.0 / 2 + 1);
-                    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+                    let mut vnode = Vnode::new(
+                        fid,
+                        Kind::File,
+                        0o600,
+                        1,
+                        1,
+                        VnodeNo::ROOT,
+                        Timestamp::default(),
+                    );
                     // Half of them keep their body files for ever, as if a kernel had them.
                     vnode.handed = vnode.no().0.is_multiple_of(4);
                     volume.put_entry(&mut dir, &name(file), vnode.target(), &mut update).unwrap();
@@ -499,14 +528,18 @@ impl<M> World<M> {
             }
             Op::Write { file, offset, length, byte } => {
                 if let Some(mut vnode) = file_of(file) {
-                    volume.write(&mut vnode, offset, &vec![byte; length as usize], &mut update).unwrap();
+                    volume
+                        .write(&mut vnode, offset, &vec![byte; length as usize], &mut update)
+                        .unwrap();
                     update.put_vnode(&vnode);
                 }
             }
             Op::Append { file, length, byte } => {
                 if let Some(mut vnode) = file_of(file) {
                     let end = vnode.status.size;
-                    volume.write(&mut vnode, end, &vec![byte; length as usize], &mut update).unwrap();
+                    volume
+                        .write(&mut vnode, end, &vec![byte; length as usize], &mut update)
+                        .unwrap();
                     update.put_vnode(&vnode);
                 }
             }
@@ -518,7 +551,15 @@ impl<M> World<M> {
             }
             Op::Range { file, offset, length, mode } => {
                 if let Some(mut vnode) = file_of(file) {
-                    volume.allocate_range(&mut vnode, offset, length, MODES[usize::from(mode)], &mut update).unwrap();
+                    volume
+                        .allocate_range(
+                            &mut vnode,
+                            offset,
+                            length,
+                            MODES[usize::from(mode)],
+                            &mut update,
+                        )
+                        .unwrap();
                     update.put_vnode(&vnode);
                 }
             }
@@ -527,7 +568,10 @@ impl<M> World<M> {
                     && let Some(vnode) = file_of(from)
                 {
                     let mut dir = self.vnode(VnodeNo::ROOT);
-                    volume.remove_entry(&mut dir, name(from).as_bytes(), &mut update).unwrap().unwrap();
+                    volume
+                        .remove_entry(&mut dir, name(from).as_bytes(), &mut update)
+                        .unwrap()
+                        .unwrap();
                     volume.put_entry(&mut dir, &name(to), vnode.target(), &mut update).unwrap();
                     update.put_vnode(&dir);
                     if let Some(replaced) = file_of(to) {
@@ -538,7 +582,10 @@ impl<M> World<M> {
             Op::Remove(file) => {
                 if let Some(vnode) = file_of(file) {
                     let mut dir = self.vnode(VnodeNo::ROOT);
-                    volume.remove_entry(&mut dir, name(file).as_bytes(), &mut update).unwrap().unwrap();
+                    volume
+                        .remove_entry(&mut dir, name(file).as_bytes(), &mut update)
+                        .unwrap()
+                        .unwrap();
                     update.put_vnode(&dir);
                     volume.drop_vnode(&vnode, &mut update).unwrap();
                 }
@@ -558,7 +605,9 @@ impl<M> World<M> {
             }
             Op::Abandon { file, offset, length, byte } => {
                 if let Some(mut vnode) = file_of(file) {
-                    volume.write(&mut vnode, offset, &vec![byte; length as usize], &mut update).unwrap();
+                    volume
+                        .write(&mut vnode, offset, &vec![byte; length as usize], &mut update)
+                        .unwrap();
                 }
                 return;
             }
@@ -632,7 +681,8 @@ pub(crate) fn contents(volume: &Volume) -> Model {
         let bytes = volume.read(&vnode, 0, 1 << 30).unwrap().to_vec();
         assert_eq!(bytes.len() as u64, vnode.status.size);
         let value = |name: &[u8]| volume.xattr(&vnode, name).unwrap().unwrap().to_vec();
-        let xattrs = volume.xattrs(&vnode).unwrap().iter().map(|(n, _)| (n.to_vec(), value(n))).collect();
+        let xattrs =
+            volume.xattrs(&vnode).unwrap().iter().map(|(n, _)| (n.to_vec(), value(n))).collect();
         assert_eq!(volume.lookup(VnodeNo::ROOT, entry.name.as_bytes()).unwrap().unwrap(), entry);
         found.names.insert(entry.name.as_bytes().to_vec(), no);
         found.files.insert(no, File { bytes: Arc::new(bytes), xattrs });

@@ -1,11 +1,13 @@
-//! Random histories of operations on one or two machines, told in words that do not depend on times, versions and numbers, so that
-//! two runs can be compared.
+//! Random histories of operations on one or two machines, told in words that do not depend on
+//! times, versions and numbers, so that two runs can be compared.
 
 use bytes::Bytes;
 use guard::{Acl, Rights};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use types::{Caller, Fid, Kind, Name, NewKind, PrincipalId, RenameMode, SetTime, StatusChange, Timestamp};
+use types::{
+    Caller, Fid, Kind, Name, NewKind, PrincipalId, RenameMode, SetTime, StatusChange, Timestamp,
+};
 use venus::{Error, LookupReply, OpenHandle, OpenMode, RequestContext, Venus};
 
 use super::name;
@@ -19,7 +21,8 @@ const USERS: [Caller; 2] =
 /// A path below the root: one or two names.
 pub type Path = Vec<Name>;
 
-/// One operation. Handles are named by their place in the list of those that are open at the machine.
+/// One operation. Handles are named by their place in the list of those that are open at the
+/// machine.
 #[derive(Clone, Debug)]
 pub enum Op {
     Mkdir(Path),
@@ -148,7 +151,10 @@ pub fn draw(random: &mut SmallRng) -> Op {
 pub fn draw_listed(random: &mut SmallRng) -> Op {
     if random.random_bool(0.06) {
         let rights = ["rlidwk", "rlidwk", "rl", "li", "ld", "lw", ""][random.random_range(0..7)];
-        return Op::Permit { at: some_path(random), rights: random.random_bool(0.8).then_some(rights) };
+        return Op::Permit {
+            at: some_path(random),
+            rights: random.random_bool(0.8).then_some(rights),
+        };
     }
     draw(random)
 }
@@ -187,7 +193,10 @@ impl<'a> Machine<'a> {
             match self.venus.lookup(&by(0), at, name)? {
                 LookupReply::Entry(entry) => {
                     // As the mount does.
-                    if entry.status.by_list && entry.status.kind != Kind::Directory && entry.status.links == 1 {
+                    if entry.status.by_list
+                        && entry.status.kind != Kind::Directory
+                        && entry.status.links == 1
+                    {
                         self.venus.ruled_by(&entry.status, at, entry.stamp);
                     }
                     at = entry.status.fid;
@@ -225,12 +234,24 @@ impl<'a> Machine<'a> {
             }
             Op::Symlink(at) => {
                 let (dir, name) = self.parent(at)?;
-                let made = self.venus.make(&me, dir, &name, NewKind::Symlink(Bytes::from_static(b"there")), 0o777)?;
+                let made = self.venus.make(
+                    &me,
+                    dir,
+                    &name,
+                    NewKind::Symlink(Bytes::from_static(b"there")),
+                    0o777,
+                )?;
                 Ok(self.told(&made.status))
             }
             Op::MountPoint(at) => {
                 let (dir, name) = self.parent(at)?;
-                let made = self.venus.make(&me, dir, &name, NewKind::MountPoint(Bytes::from_static(b"#other")), 0)?;
+                let made = self.venus.make(
+                    &me,
+                    dir,
+                    &name,
+                    NewKind::MountPoint(Bytes::from_static(b"#other")),
+                    0,
+                )?;
                 Ok(self.told(&made.status))
             }
             Op::RemoveMountPoint(at) => {
@@ -239,7 +260,8 @@ impl<'a> Machine<'a> {
             }
             Op::Put { at, bytes, exclusive, user } => {
                 let (dir, name) = self.parent(at)?;
-                let (entry, opened) = self.venus.create(&by(*user), dir, &name, 0o644, *exclusive, WO)?;
+                let (entry, opened) =
+                    self.venus.create(&by(*user), dir, &name, 0o644, *exclusive, WO)?;
                 let data = self.bytes(*bytes);
                 if !self.lets_write(*user, &entry.status)? {
                     self.venus.release(&by(*user), opened.handle, None)?;
@@ -264,15 +286,20 @@ impl<'a> Machine<'a> {
                 Ok("open".into())
             }
             Op::Write { handle, offset, bytes } => {
-                let Some(handle) = self.open.get(*handle).copied() else { return Ok("none".into()) };
+                let Some(handle) = self.open.get(*handle).copied() else {
+                    return Ok("none".into());
+                };
                 let data = self.bytes(*bytes);
                 self.venus.write(&me, handle, *offset, data, false)?;
-                // Others see it when it is flushed, or a second later: only the former can be compared.
+                // Others see it when it is flushed, or a second later: only the former can be
+                // compared.
                 self.venus.flush(&me, handle, None)?;
                 Ok("written".into())
             }
             Op::Fsync { handle } => {
-                let Some(handle) = self.open.get(*handle).copied() else { return Ok("none".into()) };
+                let Some(handle) = self.open.get(*handle).copied() else {
+                    return Ok("none".into());
+                };
                 self.venus.fsync(&me, handle)?;
                 Ok("synced".into())
             }
@@ -313,7 +340,9 @@ impl<'a> Machine<'a> {
             Op::Content(at) => self.content(at),
             Op::Permit { at, rights } => {
                 let list = rights.map(|rights| only(10, rights));
-                self.venus.set_acl(&me, self.walk(at)?, list.as_ref(), None).map(|()| "listed".into())
+                self.venus
+                    .set_acl(&me, self.walk(at)?, list.as_ref(), None)
+                    .map(|()| "listed".into())
             }
             Op::FsyncDir(at) => self.venus.fsyncdir(&me, self.walk(at)?).map(|()| "synced".into()),
         }
@@ -342,7 +371,11 @@ impl<'a> Machine<'a> {
             match self.venus.readdir(&by(0), handle, cookie, 700, true) {
                 Err(error) => break Err(error),
                 Ok(page) => {
-                    names.extend(page.entries.iter().map(|entry| format!("{:?} {:?}", entry.name, entry.kind)));
+                    names.extend(
+                        page.entries
+                            .iter()
+                            .map(|entry| format!("{:?} {:?}", entry.name, entry.kind)),
+                    );
                     cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
                     if page.end {
                         break Ok(());
@@ -377,9 +410,13 @@ impl<'a> Machine<'a> {
             for entry in page.entries {
                 let mut at = dir.clone();
                 at.push(entry.name);
-                let status = self.venus.getattr(&by(0), entry.fid).expect("it was just listed").status;
-                let content =
-                    if status.kind == Kind::File { self.content(&at).expect("a file") } else { String::new() };
+                let status =
+                    self.venus.getattr(&by(0), entry.fid).expect("it was just listed").status;
+                let content = if status.kind == Kind::File {
+                    self.content(&at).expect("a file")
+                } else {
+                    String::new()
+                };
                 let modified = if status.modified.secs < 1000 { status.modified.secs } else { 0 };
                 all.push(format!("{at:?} {} {modified} {content}", self.told(&status)));
                 if status.kind == Kind::Directory {

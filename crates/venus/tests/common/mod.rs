@@ -1,4 +1,5 @@
-//! What the tests stand on: the real service in this process, and clients whose calls are counted and can be tampered with.
+//! What the tests stand on: the real service in this process, and clients whose calls are counted
+//! and can be tampered with.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod history;
@@ -13,7 +14,9 @@ use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
-use venus::{EntryReply, KernelPort, LookupReply, OpenHandle, OpenMode, RequestContext, Venus, VenusConfig};
+use venus::{
+    EntryReply, KernelPort, LookupReply, OpenHandle, OpenMode, RequestContext, Venus, VenusConfig,
+};
 use vice::{Vice, ViceConfig};
 
 pub const ROOT: Caller = Caller::ROOT;
@@ -62,8 +65,9 @@ impl House {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         let volume = partition.create_volume(&name("v"), &root).unwrap();
         let root = Fid::root(volume.id());
-        let config =
-            ViceConfig::new(dafs::codec::encode_answer_record, |bytes| dafs::codec::decode_answer_record(bytes).ok());
+        let config = ViceConfig::new(dafs::codec::encode_answer_record, |bytes| {
+            dafs::codec::decode_answer_record(bytes).ok()
+        });
         let vice = Vice::open(partition, config, clock::now()).unwrap();
         House { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
     }
@@ -204,11 +208,17 @@ impl Wire {
         self.calls.lock().get(kind).copied().unwrap_or(0)
     }
 
-    pub fn set_before(&self, hook: impl Fn(&Call) -> Option<Result<Answer, CallError>> + Send + Sync + 'static) {
+    pub fn set_before(
+        &self,
+        hook: impl Fn(&Call) -> Option<Result<Answer, CallError>> + Send + Sync + 'static,
+    ) {
         *self.before.lock() = Some(Arc::new(Box::new(hook)));
     }
 
-    pub fn set_after(&self, hook: impl Fn(&Call, &mut Result<Reply, CallError>) + Send + Sync + 'static) {
+    pub fn set_after(
+        &self,
+        hook: impl Fn(&Call, &mut Result<Reply, CallError>) + Send + Sync + 'static,
+    ) {
         *self.after.lock() = Some(Arc::new(Box::new(hook)));
     }
 
@@ -217,7 +227,11 @@ impl Wire {
         *self.after.lock() = None;
     }
 
-    fn one(&self, call: &Call, run: impl FnOnce() -> Result<Reply, CallError>) -> Result<Reply, CallError> {
+    fn one(
+        &self,
+        call: &Call,
+        run: impl FnOnce() -> Result<Reply, CallError>,
+    ) -> Result<Reply, CallError> {
         *self.calls.lock().entry(kind(call)).or_default() += 1;
         let before = self.before.lock().clone();
         if let Some(answer) = before.and_then(|hook| hook(call)) {
@@ -243,12 +257,18 @@ impl Wire {
 }
 
 impl Remote for Wire {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.stamped(self.one(&call.clone(), || self.session.call(caller, call, cancel)))
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
-        let chained = |call: &Call| if matches!(call, Call::Read { .. }) { "ReadAhead" } else { kind(call) };
+        let chained =
+            |call: &Call| if matches!(call, Call::Read { .. }) { "ReadAhead" } else { kind(call) };
         calls.iter().for_each(|call| *self.calls.lock().entry(chained(call)).or_default() += 1);
         let before = self.before.lock().clone();
         let refused = before.and_then(|hook| {
@@ -259,7 +279,12 @@ impl Remote for Wire {
             calls.iter().enumerate().find_map(answer)
         });
         let Some((at, answer)) = refused else {
-            return self.session.chain(caller, calls).into_iter().map(|result| self.stamped(result)).collect();
+            return self
+                .session
+                .chain(caller, calls)
+                .into_iter()
+                .map(|result| self.stamped(result))
+                .collect();
         };
         let rest = calls.len() - at - 1;
         let mut results = self.session.chain(caller, calls.into_iter().take(at).collect());
@@ -282,7 +307,12 @@ impl Remote for Wire {
 pub struct Far(pub Session);
 
 impl Remote for Far {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         self.0.call(caller, call, cancel)
     }
 
@@ -309,7 +339,8 @@ pub struct Client {
 
 impl Client {
     pub fn create(&self, path: &str) -> (Fid, OpenHandle) {
-        let (entry, opened) = self.venus.create(&me(), self.root, &name(path), 0o644, false, RW).unwrap();
+        let (entry, opened) =
+            self.venus.create(&me(), self.root, &name(path), 0o644, false, RW).unwrap();
         (entry.status.fid, opened.handle)
     }
 
@@ -326,7 +357,8 @@ impl Client {
     }
 
     pub fn write(&self, handle: OpenHandle, offset: u64, data: &[u8]) {
-        let wrote = self.venus.write(&me(), handle, offset, Bytes::copy_from_slice(data), false).unwrap();
+        let wrote =
+            self.venus.write(&me(), handle, offset, Bytes::copy_from_slice(data), false).unwrap();
         assert_eq!(wrote.count as usize, data.len());
     }
 

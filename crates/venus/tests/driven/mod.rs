@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use powercut::{DriveImage, Flushes, DrivenMachine};
+use powercut::{DriveImage, DrivenMachine, Flushes};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Volume, VolumeQuota};
 use types::{Fid, Timestamp};
@@ -56,7 +56,8 @@ impl Driven {
         let volume = partition.create_volume(&name("root"), &root).unwrap().id();
         partition.sync_all().unwrap();
         drop(partition);
-        let mut driven = Driven { at: at.to_owned(), machine: Some(machine), server: None, seed, losses: 0 };
+        let mut driven =
+            Driven { at: at.to_owned(), machine: Some(machine), server: None, seed, losses: 0 };
         driven.start();
         (driven, Fid::root(volume))
     }
@@ -95,7 +96,8 @@ impl Host for Driven {
             self.losses += 1;
             let machine = self.machine.take().expect("it runs");
             let image = machine.lose_power(self.seed * 1000 + self.losses).unwrap();
-            let again = DrivenMachine::boot(&self.at.join("machine"), image, Flushes::Obeyed).unwrap();
+            let again =
+                DrivenMachine::boot(&self.at.join("machine"), image, Flushes::Obeyed).unwrap();
             self.machine = Some(again);
         }
         self.start();
@@ -104,7 +106,8 @@ impl Host for Driven {
     fn look(&mut self, fid: Fid, seed: u64, look: &mut dyn FnMut(&Volume)) {
         let image = self.machine().drive().after_loss(seed);
         let other = DrivenMachine::boot(&self.at.join("other"), image, Flushes::Obeyed).unwrap();
-        let partition = Partition::open(&partition_of(other.root()), OpenOptions::default()).unwrap();
+        let partition =
+            Partition::open(&partition_of(other.root()), OpenOptions::default()).unwrap();
         let volume = partition.volume(fid.volume).unwrap().unwrap();
         look(&volume);
         drop((volume, partition));

@@ -1,11 +1,14 @@
 //! Access lists.
 //!
-//! A list is kept as an attribute that no call for attributes reaches, so clones, streams and dumps have it without knowing. A directory without one
-//! has that of the nearest directory above that has one; the root has one, or lists decide nothing in the volume. A file has its directory's, or one of its own:
-//! then that one says who reads, writes, locks and administers the file, and the directory's who sees that it is there.
+//! A list is kept as an attribute that no call for attributes reaches, so clones, streams and dumps
+//! have it without knowing. A directory without one has that of the nearest directory above that
+//! has one; the root has one, or lists decide nothing in the volume. A file has its directory's, or
+//! one of its own: then that one says who reads, writes, locks and administers the file, and the
+//! directory's who sees that it is there.
 //!
-//! Parsed lists are remembered, by the directory or file that asked for them. Whoever changes a list, or moves a directory, forgets them all after the commit; who was
-//! reading meanwhile sees by the count that what was read may be old, and does not remember it.
+//! Parsed lists are remembered, by the directory or file that asked for them. Whoever changes a
+//! list, or moves a directory, forgets them all after the commit; who was reading meanwhile sees by
+//! the count that what was read may be old, and does not remember it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -123,7 +126,8 @@ impl ViceVolume {
         Ok(ruling)
     }
 
-    /// Whether a file has a list of its own. Who cannot be told is told so: then the list is asked for, and why it cannot be had is the answer.
+    /// Whether a file has a list of its own. Who cannot be told is told so: then the list is asked
+    /// for, and why it cannot be had is the answer.
     pub fn has_own_list(&self, vnode: &Vnode) -> bool {
         let may = vnode.has_xattr && vnode.status.kind != Kind::Directory && self.lists.decide();
         may && self.ruling(vnode).map_or(true, |ruling| ruling.of == vnode.status.fid)
@@ -134,30 +138,40 @@ impl ViceVolume {
         let mut found = self.store.xattr(vnode, ATTRIBUTE)?;
         while found.is_none() && at.vnode != VnodeNo::ROOT {
             // A directory that was removed names one that may be gone too.
-            let vnode =
-                self.store.vnode(above)?.map_or_else(|| self.store.vnode(VnodeNo::ROOT), |one| Ok(Some(one)))?;
+            let vnode = self
+                .store
+                .vnode(above)?
+                .map_or_else(|| self.store.vnode(VnodeNo::ROOT), |one| Ok(Some(one)))?;
             let vnode = vnode.ok_or(Fault::Damaged)?;
             (at, above) = (vnode.status.fid, vnode.parent);
             found = self.store.xattr(&vnode, ATTRIBUTE)?;
         }
         let bytes = found.as_deref().unwrap_or_default();
-        let list = if bytes.is_empty() { Acl::new() } else { Acl::decode(bytes).map_err(|_| Fault::Damaged)? };
+        let list = if bytes.is_empty() {
+            Acl::new()
+        } else {
+            Acl::decode(bytes).map_err(|_| Fault::Damaged)?
+        };
         Ok(Arc::new(Ruling { of: at, list, bytes: bytes.len() }))
     }
 
     /// The directory that a file is in; of one that was removed, the root.
     fn above(&self, vnode: &Vnode) -> Result<Vnode, Fault> {
         let parent = self.store.vnode(vnode.parent)?;
-        let root = |parent: Option<Vnode>| parent.map_or_else(|| self.store.vnode(VnodeNo::ROOT), |one| Ok(Some(one)));
+        let root = |parent: Option<Vnode>| {
+            parent.map_or_else(|| self.store.vnode(VnodeNo::ROOT), |one| Ok(Some(one)))
+        };
         root(parent)?.ok_or(Fault::Damaged)
     }
 
-    /// What the asker may do in a directory or with a file, and which of them says so: the file itself, if it has a list of its own, otherwise its directory.
+    /// What the asker may do in a directory or with a file, and which of them says so: the file
+    /// itself, if it has a list of its own, otherwise its directory.
     ///
     /// # Errors
     /// As [`ViceVolume::ruling`], and [`super::Principals::cps`].
     pub fn rights(&self, asker: CallerView<'_>, vnode: &Vnode) -> Result<(Rights, Fid), Fault> {
-        let cps = if asker.caller.is_root() { None } else { Some(asker.principals.cps(asker.caller)?) };
+        let cps =
+            if asker.caller.is_root() { None } else { Some(asker.principals.cps(asker.caller)?) };
         if vnode.status.kind == Kind::Directory {
             return Ok((self.rights_in(asker, cps.as_ref(), vnode)?, vnode.status.fid));
         }
@@ -172,11 +186,19 @@ impl ViceVolume {
         if owns(asker, vnode) || cps.is_administrator() {
             own = own.with(Rights::ADMINISTER);
         }
-        Ok((if in_dir.has(Rights::LOOKUP) { own.with(Rights::LOOKUP) } else { own }, vnode.status.fid))
+        Ok((
+            if in_dir.has(Rights::LOOKUP) { own.with(Rights::LOOKUP) } else { own },
+            vnode.status.fid,
+        ))
     }
 
     /// In a directory. Without a CPS: the superuser.
-    fn rights_in(&self, asker: CallerView<'_>, cps: Option<&Cps>, dir: &Vnode) -> Result<Rights, Fault> {
+    fn rights_in(
+        &self,
+        asker: CallerView<'_>,
+        cps: Option<&Cps>,
+        dir: &Vnode,
+    ) -> Result<Rights, Fault> {
         let Some(cps) = cps else { return Ok(Rights::ALL) };
         let given = self.ruling(dir)?.list.rights(cps);
         let implied = Rights::LOOKUP.with(Rights::ADMINISTER);
@@ -184,7 +206,12 @@ impl ViceVolume {
     }
 }
 
-pub(super) fn need(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<(), Fault> {
+pub(super) fn need(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    right: Right,
+) -> Result<(), Fault> {
     if asker.caller.is_root() {
         return Ok(());
     }
@@ -194,7 +221,9 @@ pub(super) fn need(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, ri
     let dropped = !is_directory && owns(asker, vnode) && rights.has(Rights::INSERT);
     let granted = match right {
         Right::See if is_directory => {
-            vnode.no() == VnodeNo::ROOT || rights.has(Rights::LOOKUP) || sees_from_above(asker, volume, vnode)?
+            vnode.no() == VnodeNo::ROOT
+                || rights.has(Rights::LOOKUP)
+                || sees_from_above(asker, volume, vnode)?
         }
         Right::See | Right::List | Right::Search => rights.has(Rights::LOOKUP),
         Right::Read if is_directory => rights.has(Rights::LOOKUP),
@@ -202,7 +231,9 @@ pub(super) fn need(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, ri
         Right::Insert => rights.has(Rights::INSERT),
         Right::Delete => rights.has(Rights::DELETE),
         Right::Move => true,
-        Right::Write | Right::WriteData | Right::LockExclusive => rights.has(Rights::WRITE) || dropped,
+        Right::Write | Right::WriteData | Right::LockExclusive => {
+            rights.has(Rights::WRITE) || dropped
+        }
         Right::LockShared => rights.has(Rights::LOCK) || rights.has(Rights::WRITE) || dropped,
         Right::Administer => rights.has(Rights::ADMINISTER),
     };

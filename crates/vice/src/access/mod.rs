@@ -1,4 +1,5 @@
-//! Who may: the seam behind which access models lie. Which one rules is a property of the volume: lists where its root has one, otherwise mode bits.
+//! Who may: the seam behind which access models lie. Which one rules is a property of the volume:
+//! lists where its root has one, otherwise mode bits.
 
 mod acl;
 mod posix;
@@ -66,7 +67,12 @@ impl CallerView<'_> {
 
 /// # Errors
 /// `AccessDenied`; `GroupsNeeded` if that depends on groups that the caller did not show.
-pub(crate) fn need(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<(), Fault> {
+pub(crate) fn need(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    right: Right,
+) -> Result<(), Fault> {
     if volume.lists.decide() {
         acl::need(asker, volume, vnode, right)
     } else {
@@ -93,14 +99,23 @@ pub(crate) fn need_delete(
     victim: &Vnode,
 ) -> Result<(), Fault> {
     need(asker, volume, dir, Right::Delete)?;
-    if volume.lists.decide() { Ok(()) } else { posix::need_unstuck(asker.caller, &dir.status, &victim.status) }
+    if volume.lists.decide() {
+        Ok(())
+    } else {
+        posix::need_unstuck(asker.caller, &dir.status, &victim.status)
+    }
 }
 
 /// As [`need`], as a question.
 ///
 /// # Errors
 /// `GroupsNeeded`.
-pub(crate) fn may(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<bool, Fault> {
+pub(crate) fn may(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    right: Right,
+) -> Result<bool, Fault> {
     match need(asker, volume, vnode, right) {
         Ok(()) => Ok(true),
         Err(Fault::AccessDenied) => Ok(false),

@@ -1,16 +1,19 @@
 //! Mode bits.
 //!
-//! The caller is judged by one of three classes: the owner by the owner's bits, even where the group's would allow more; then a member of
-//! the file's group; then everybody else. A caller who did not show supplementary groups is of one of the last two
-//! classes, we do not know which: where both come to the same, that is the answer, otherwise the groups are asked for.
+//! The caller is judged by one of three classes: the owner by the owner's bits, even where the
+//! group's would allow more; then a member of the file's group; then everybody else. A caller who
+//! did not show supplementary groups is of one of the last two classes, we do not know which: where
+//! both come to the same, that is the answer, otherwise the groups are asked for.
 //!
-//! *Data.* A host that is believed asks the bits itself when a file is opened, and is not asked again. Any other caller is
-//! judged here at each call, as NFS servers do: the owner may read and write whatever the bits say (a program makes a file
-//! of mode 0444 and writes it), and whoever may execute a program may read it. What a file allowed when it was opened goes
-//! on (`open_rights.rs`). A caller without any proof owns nothing and is in no group: the bits of others decide.
+//! *Data.* A host that is believed asks the bits itself when a file is opened, and is not asked
+//! again. Any other caller is judged here at each call, as NFS servers do: the owner may read and
+//! write whatever the bits say (a program makes a file of mode 0444 and writes it), and whoever may
+//! execute a program may read it. What a file allowed when it was opened goes on
+//! (`open_rights.rs`). A caller without any proof owns nothing and is in no group: the bits of
+//! others decide.
 //!
-//! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn who may search the
-//! directory that it is in ([`types::RunKey`]).
+//! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn
+//! who may search the directory that it is in ([`types::RunKey`]).
 
 use types::{Caller, Fault, Kind, Status};
 
@@ -38,7 +41,11 @@ pub(super) fn need(caller: &Caller, status: &Status, right: Right) -> Result<(),
         Right::Administer if owns(caller, status) => return Ok(()),
         Right::Administer => return Err(Fault::AccessDenied),
     };
-    if caller.is_root() || has_bits(caller, status, wanted)? { Ok(()) } else { Err(Fault::AccessDenied) }
+    if caller.is_root() || has_bits(caller, status, wanted)? {
+        Ok(())
+    } else {
+        Err(Fault::AccessDenied)
+    }
 }
 
 /// One of these bits is enough to use what the file holds; its owner and believed hosts need none.
@@ -96,8 +103,8 @@ pub(crate) fn is_sticky(status: &Status) -> bool {
     status.mode & STICKY != 0
 }
 
-/// What a change by somebody without privileges leaves of the mode: a program that somebody else wrote into does not run
-/// as its owner or, where the group may execute, as its group.
+/// What a change by somebody without privileges leaves of the mode: a program that somebody else
+/// wrote into does not run as its owner or, where the group may execute, as its group.
 pub(crate) fn without_privileges(status: &Status) -> u16 {
     match status.kind {
         Kind::Directory => status.mode,
@@ -112,7 +119,16 @@ mod tests {
     use types::{AuthLevel, Fid, Timestamp, VnodeNo};
 
     fn file(mode: u16) -> Status {
-        store::Vnode::new(Fid::new(1, 2, 3), Kind::File, mode, 10, 20, VnodeNo::ROOT, Timestamp::default()).status
+        store::Vnode::new(
+            Fid::new(1, 2, 3),
+            Kind::File,
+            mode,
+            10,
+            20,
+            VnodeNo::ROOT,
+            Timestamp::default(),
+        )
+        .status
     }
 
     fn who(uid: u32, gid: u32, groups: Option<&[u32]>) -> Caller {
@@ -170,7 +186,13 @@ mod tests {
             ("a shared lock is not for others", 0o600, &other, Right::LockShared, denied),
             ("a number proves nothing", 0o660, &nobody, Right::ReadData, denied),
             ("nor of a name", 0o700, &nobody, Right::Search, denied),
-            ("a caller without proof is judged as others are", 0o007, &nobody, Right::WriteData, Ok(())),
+            (
+                "a caller without proof is judged as others are",
+                0o007,
+                &nobody,
+                Right::WriteData,
+                Ok(()),
+            ),
             ("and owns nothing", 0o777, &nobody, Right::Administer, denied),
         ];
         for (name, mode, caller, right, result) in rows {

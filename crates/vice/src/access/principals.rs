@@ -1,4 +1,5 @@
-//! Who somebody is in the cell, with all groups: asked for at each check, so that a change is in force with the next request (AC-2).
+//! Who somebody is in the cell, with all groups: asked for at each check, so that a change is in
+//! force with the next request (AC-2).
 
 use guard::Cps;
 use types::{Caller, Fault};

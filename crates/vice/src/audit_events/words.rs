@@ -1,4 +1,5 @@
-//! What calls are called in the audit log, and what each is about. No secret is in it: what shows who somebody is, and what files hold, is left out.
+//! What calls are called in the audit log, and what each is about. No secret is in it: what shows
+//! who somebody is, and what files hold, is left out.
 
 use types::{AuthCall, Call, CellCall, Fid};
 
@@ -19,7 +20,10 @@ pub(super) fn about(call: &Call) -> (String, String) {
             let name = String::from_utf8_lossy(group.name.as_bytes()).into_owned();
             (
                 "cell",
-                format!("PutGroup {{ name: {name:?}, read_write: {}, expected: {} }}", group.read_write.0, expected.0),
+                format!(
+                    "PutGroup {{ name: {name:?}, read_write: {}, expected: {} }}",
+                    group.read_write.0, expected.0
+                ),
             )
         }
         Call::Cell(call) => ("cell", format!("{call:?}")),
@@ -54,15 +58,22 @@ fn of_file(call: &Call) -> String {
         Call::XattrSet { fid, .. } => format!("XattrSet {fid}"),
         Call::SetAcl { fid, list, .. } => {
             let entries = list.as_ref().and_then(|list| guard::Acl::decode(list).ok());
-            format!("SetAcl {fid} {}", entries.map_or_else(|| "none".to_owned(), |list| format!("{list:?}")))
+            format!(
+                "SetAcl {fid} {}",
+                entries.map_or_else(|| "none".to_owned(), |list| format!("{list:?}"))
+            )
         }
         Call::Delegated { call, .. } => of_file(call),
-        Call::Make { dir, name, .. } | Call::Remove { dir, name, .. } | Call::Lookup { dir, name } => {
+        Call::Make { dir, name, .. }
+        | Call::Remove { dir, name, .. }
+        | Call::Lookup { dir, name } => {
             let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
-            format!("{call:?}").split([' ', '{']).next().unwrap_or_default().to_owned() + &format!(" {dir} {name:?}")
+            format!("{call:?}").split([' ', '{']).next().unwrap_or_default().to_owned()
+                + &format!(" {dir} {name:?}")
         }
         call => {
-            let fids: Vec<Fid> = call.clone().fids_mut().into_iter().map(|fid| *fid).take(4).collect();
+            let fids: Vec<Fid> =
+                call.clone().fids_mut().into_iter().map(|fid| *fid).take(4).collect();
             let name = format!("{call:?}");
             let name = name.split([' ', '{', '(']).next().unwrap_or_default();
             format!("{name} {}", fids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))

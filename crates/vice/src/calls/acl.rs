@@ -12,7 +12,11 @@ use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
 impl Vice {
-    pub(super) fn get_acl(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn get_acl(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -61,7 +65,8 @@ impl Vice {
         self.commit(ask, change, Answer::Done)
     }
 
-    /// From now on lists decide, or mode bits do. Whatever clients know of the volume was said under the other rule.
+    /// From now on lists decide, or mode bits do. Whatever clients know of the volume was said
+    /// under the other rule.
     fn set_model(
         &self,
         ask: &mut CallContext<'_>,
@@ -91,7 +96,11 @@ impl Vice {
         outcome
     }
 
-    pub(super) fn tell_rights(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn tell_rights(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -110,7 +119,8 @@ impl Vice {
     }
 }
 
-/// The list that decides is the one that the caller saw, where he says which. His change is made under the stripe, so no other one of the same list is lost.
+/// The list that decides is the one that the caller saw, where he says which. His change is made
+/// under the stripe, so no other one of the same list is lost.
 fn need_seen(volume: &ViceVolume, vnode: &Vnode, seen: Option<&[u8; 32]>) -> Result<(), Fault> {
     match seen {
         Some(sum) if volume.ruling(vnode)?.list.sum() != *sum => Err(Fault::Conflict),
@@ -127,7 +137,9 @@ fn put_list<'v>(
 ) -> Result<Change<'v>, Fault> {
     let mut change = Change::new(volume);
     match list {
-        Some(list) => volume.store.put_xattr(&mut vnode, ATTRIBUTE, &list.encode(), &mut change.update)?,
+        Some(list) => {
+            volume.store.put_xattr(&mut vnode, ATTRIBUTE, &list.encode(), &mut change.update)?;
+        }
         None => {
             volume.store.remove_xattr(&mut vnode, ATTRIBUTE, &mut change.update)?;
         }

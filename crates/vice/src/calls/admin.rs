@@ -68,17 +68,26 @@ impl Vice {
         }
         let core = self.core.lock();
         let counts = core.leases.counts();
-        let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
+        let (queued, pending, grace) =
+            (core.queue.len(), core.pending.len(), !core.leases.may_change());
         let parked = core.parked.len();
         drop(core);
-        let listed = self.partitions.iter().map(|partition| partition.list(VolumeId(0), VOLUMES_REPORTED_MAX));
+        let listed = self
+            .partitions
+            .iter()
+            .map(|partition| partition.list(VolumeId(0), VOLUMES_REPORTED_MAX));
         let listed: Vec<_> = listed.collect::<Result<_, _>>().unwrap_or_else(|error| {
             tracing::error!(%error, "volumes cannot be listed");
             Vec::new()
         });
-        let volumes: Vec<_> = listed.iter().flatten().take(VOLUMES_REPORTED_MAX).map(volume_report).collect();
-        let calls: serde_json::Map<_, _> =
-            self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
+        let volumes: Vec<_> =
+            listed.iter().flatten().take(VOLUMES_REPORTED_MAX).map(volume_report).collect();
+        let calls: serde_json::Map<_, _> = self
+            .counters
+            .snapshot()
+            .into_iter()
+            .map(|(name, count)| (name.to_owned(), count.into()))
+            .collect();
         let partitions: Vec<_> = self.partitions.by_name().map(partition_report).collect();
         let mut report = json!({
             "you": you,
@@ -109,7 +118,9 @@ impl Vice {
             "refusals": self.refusals.report(),
         });
         // Who is here is for administrators alone.
-        let fields = report.as_object_mut().filter(|_| ask.caller.is_superuser() || self.is_chief(ask.caller));
+        let fields = report
+            .as_object_mut()
+            .filter(|_| ask.caller.is_superuser() || self.is_chief(ask.caller));
         if let Some(fields) = fields {
             fields.insert("who".to_owned(), self.who_is_here());
         }
@@ -126,7 +137,8 @@ impl Vice {
         let mut sessions: Vec<_> = core.slots.actors();
         sessions.sort_unstable_by_key(|(session, _)| *session);
         let one = |(session, actors): &(SessionId, Vec<Caller>)| {
-            let client = core.leases.owner(*session).map(|(client, _)| format!("{:032x}", client.0));
+            let client =
+                core.leases.owner(*session).map(|(client, _)| format!("{:032x}", client.0));
             json!({ "session": session.0, "client": client, "users": actors.iter().map(user_report).collect::<Vec<_>>() })
         };
         sessions.iter().take(SESSIONS_REPORTED_MAX).map(one).collect()

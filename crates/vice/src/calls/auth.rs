@@ -1,11 +1,12 @@
-//! Who shows who he is, and gets a token for it (`docs/spec/access.md`). What is kept of passwords lies in the cell's database, so who has none asks who has it.
+//! Who shows who he is, and gets a token for it (`docs/spec/access.md`). What is kept of passwords
+//! lies in the cell's database, so who has none asks who has it.
 
 use celldb::CellDb;
 use guard::{Authenticator, Cps, PtsAsker, TokenRequest};
 use std::sync::Arc;
 use types::{
-    Answer, AuthCall, AuthLevel, Behalf, Fault, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
-    WhichPrincipal,
+    Answer, AuthCall, AuthLevel, Behalf, Fault, NewPrincipal, Principal, PrincipalId,
+    PrincipalKind, PtsCall, Secret, WhichPrincipal,
 };
 
 use super::CallOutcome;
@@ -33,28 +34,43 @@ impl Vice {
         // Passwords and tokens are of use to whoever reads along, also from a trusted host.
         if ask.caller.who.overheard {
             let host = ask.caller.who.host;
-            tracing::warn!(?host, "a login in clear text is refused: the client has to connect with TLS");
+            tracing::warn!(
+                ?host,
+                "a login in clear text is refused: the client has to connect with TLS"
+            );
             return Err(Fault::Unsupported);
         }
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
         let desk = self.desk.get().ok_or(Fault::Unsupported)?;
         let answer = match call {
             // A token is renewed, and ends; it does not make others.
-            AuthCall::Attest { .. } if ask.caller.who.level.is_of_tokens() && ask.caller.who.token != 0 => {
+            AuthCall::Attest { .. }
+                if ask.caller.who.level.is_of_tokens() && ask.caller.who.token != 0 =>
+            {
                 return Err(Fault::NotPermitted);
             }
             AuthCall::Attest { client } => {
                 let who = self.principal_of(ask.caller)?;
                 let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
-                desk.token(ask, &principal.ok_or(Fault::NoPrincipal)?, AuthLevel::Attested, *client)?
+                desk.token(
+                    ask,
+                    &principal.ok_or(Fault::NoPrincipal)?,
+                    AuthLevel::Attested,
+                    *client,
+                )?
             }
-            AuthCall::Kerberos { request, client } => desk.with_ticket(ask, db, request.reveal(), *client)?,
+            AuthCall::Kerberos { request, client } => {
+                desk.with_ticket(ask, db, request.reveal(), *client)?
+            }
             AuthCall::Renew { token } => desk.renewed(ask, token.reveal())?,
             AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
                 let asker = match behalf {
                     Some(behalf) => Some(behalf),
                     None if ask.caller.is_superuser() => None,
-                    None => Some(Behalf { principal: self.vouched(ask.caller)?, host: ask.caller.who.host }),
+                    None => Some(Behalf {
+                        principal: self.vouched(ask.caller)?,
+                        host: ask.caller.who.host,
+                    }),
                 };
                 match db.access().auth_elsewhere(asker, call) {
                     Some(answer) => answer?,
@@ -77,7 +93,10 @@ impl Vice {
         let user = |name: &str| -> Result<Option<Principal>, Fault> {
             Ok(db.access().principal(&WhichPrincipal::Name(name.to_owned()))?.filter(is_user))
         };
-        let is_right = |who: Option<&Principal>, name: &str, password: &Secret| -> Result<bool, Fault> {
+        let is_right = |who: Option<&Principal>,
+                        name: &str,
+                        password: &Secret|
+         -> Result<bool, Fault> {
             let kept = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
             let host = asker.and_then(|asker| asker.host);
             let tried = desk.0.is_right(ask.now, (name, host), kept.as_deref(), password);
@@ -85,7 +104,8 @@ impl Vice {
                 tracing::warn!(
                     name,
                     ?host,
-                    cause = "many wrong passwords in a row, from hosts that the user never logged in from",
+                    cause = "many wrong passwords in a row, from hosts that the user never logged \
+                        in from",
                     consequence = "attempts from such hosts wait",
                     "somebody guesses a password"
                 );
@@ -110,7 +130,9 @@ impl Vice {
                 let may = match (asker, old) {
                     (None, _) => true,
                     (Some(asker), _) if self.is_administrator(db, asker)? => true,
-                    (Some(asker), Some(old)) if who.as_ref().is_some_and(|who| who.id == asker.principal) => {
+                    (Some(asker), Some(old))
+                        if who.as_ref().is_some_and(|who| who.id == asker.principal) =>
+                    {
                         is_right(who.as_ref(), name, old)?
                     }
                     _ => return Err(Fault::NotPermitted),
@@ -120,12 +142,15 @@ impl Vice {
                     return Err(Fault::AccessDenied);
                 }
                 let kept = desk.0.keep(new).ok_or(Fault::Invalid)?;
-                // A new password is the remedy of a user whose token was stolen, so it ends the old ones.
+                // A new password is the remedy of a user whose token was stolen, so it ends the old
+                // ones.
                 let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
                 db.access().set_secret(who.id, &kept, ends_tokens)?;
                 Ok(Answer::Done)
             }
-            AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => Err(Fault::Invalid),
+            AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => {
+                Err(Fault::Invalid)
+            }
         }
     }
 
@@ -163,7 +188,8 @@ impl AuthDesk {
         ends: Option<i64>,
     ) -> Result<Vec<u8>, Fault> {
         let (principal, name) = (who.id, who.name.clone());
-        let request = TokenRequest { principal, name, level, client, not_before: who.tokens_after, ends };
+        let request =
+            TokenRequest { principal, name, level, client, not_before: who.tokens_after, ends };
         self.0.issue(&request, ask.wall).ok_or(Fault::Unsupported)
     }
 
@@ -183,11 +209,17 @@ impl AuthDesk {
         })?;
         let named = WhichPrincipal::Name(vouched.name.clone());
         let who = match db.access().principal(&named)? {
-            None if self.0.makes_users() && !is_of_a_service(&vouched.name) => make_user(db, &vouched.name)?,
+            None if self.0.makes_users() && !is_of_a_service(&vouched.name) => {
+                make_user(db, &vouched.name)?
+            }
             found => found,
         };
         let Some(who) = who.filter(is_user) else {
-            tracing::info!(?host, name = vouched.name, "a Kerberos ticket names nobody of the cell");
+            tracing::info!(
+                ?host,
+                name = vouched.name,
+                "a Kerberos ticket names nobody of the cell"
+            );
             return Err(Fault::NoPrincipal);
         };
         if who.locked {
@@ -247,8 +279,14 @@ fn is_user(principal: &Principal) -> bool {
 /// A user of the cell whom a realm has vouched for. Another login may have been quicker. `None`:
 /// the user is one of another realm, to which the cell is not open.
 fn make_user(db: &dyn CellDb, name: &str) -> Result<Option<Principal>, Fault> {
-    let new =
-        NewPrincipal { kind: PrincipalKind::User, name: name.to_owned(), id: None, owner: None, uid: None, gid: None };
+    let new = NewPrincipal {
+        kind: PrincipalKind::User,
+        name: name.to_owned(),
+        id: None,
+        owner: None,
+        uid: None,
+        gid: None,
+    };
     let cps = Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Server, [PrincipalId::ADMINISTRATORS]);
     let superuser = PtsAsker { principal: PrincipalId::ANONYMOUS, cps };
     match db.access().pts(&superuser, &PtsCall::Create { new: Box::new(new) }) {
@@ -259,7 +297,8 @@ fn make_user(db: &dyn CellDb, name: &str) -> Result<Option<Principal>, Fault> {
                 name,
                 cause = "the cell has no group system:authuser@REALM for this user's realm",
                 consequence = "the login is refused",
-                remedy = "'rialto pts creategroup system:authuser@REALM' opens the cell to the realm",
+                remedy =
+                    "'rialto pts creategroup system:authuser@REALM' opens the cell to the realm",
                 "no user is made at a login with Kerberos"
             );
             return Ok(None);
@@ -285,8 +324,10 @@ mod tests {
 
     #[test]
     fn m12_services_are_no_users() {
-        let of_hosts = ["host/afs1.example.org", "host/afs1", "nfs/afs1.example.org", "HTTP/a.b@example.net"];
-        let others = ["HTTP/web", "imap/mail@x.org", "WELLKNOWN/ANONYMOUS", "PC7$", "PC7$@x.org", "a/b/c"];
+        let of_hosts =
+            ["host/afs1.example.org", "host/afs1", "nfs/afs1.example.org", "HTTP/a.b@example.net"];
+        let others =
+            ["HTTP/web", "imap/mail@x.org", "WELLKNOWN/ANONYMOUS", "PC7$", "PC7$@x.org", "a/b/c"];
         for service in of_hosts.into_iter().chain(others) {
             assert!(is_of_a_service(service), "{service}");
         }

@@ -1,8 +1,10 @@
-//! Bodies for kernels (docs/spec/passthrough.md): lending them, and bringing the records up to what kernels wrote.
+//! Bodies for kernels (docs/spec/passthrough.md): lending them, and bringing the records up to what
+//! kernels wrote.
 //!
-//! A lend is over when no session has the body and nobody has it open for writing (PT-2). Until then it is settled each second
-//! ([`Vice::tend`]), whether or not a session asks, so that others see what was written (docs/spec/semantics.md). Breaks that this
-//! sends are awaited by whoever settles next: to answer is to say that everybody knows (CB-1).
+//! A lend is over when no session has the body and nobody has it open for writing (PT-2). Until
+//! then it is settled each second ([`Vice::tend`]), whether or not a session asks, so that others
+//! see what was written (docs/spec/semantics.md). Breaks that this sends are awaited by whoever
+//! settles next: to answer is to say that everybody knows (CB-1).
 
 use std::collections::HashMap;
 
@@ -19,7 +21,8 @@ use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 use crate::{Effect, Vice};
 
-/// Room that the volume and the partition must have for a body to be lent for writing: the kernel knows no quota.
+/// Room that the volume and the partition must have for a body to be lent for writing: the kernel
+/// knows no quota.
 const LOAN_HEADROOM_BYTES: u64 = 1 << 30;
 /// No session has this number.
 const NOBODY: SessionId = SessionId(0);
@@ -69,7 +72,12 @@ impl Lends {
 }
 
 impl Vice {
-    pub(super) fn lend_body(&self, ask: &mut CallContext<'_>, fid: Fid, how: Lending) -> Result<CallOutcome, Fault> {
+    pub(super) fn lend_body(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        how: Lending,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         // A sealed body may be in one file with the head's, which kernels write into.
         if !volume.hands_out_bodies() || volume.need_writable().is_err() {
@@ -83,7 +91,9 @@ impl Vice {
         self.need_data(ask, &volume, &vnode, right)?;
         self.promise(ask, &volume, &[fid])?;
         match how {
-            Lending::Read if !matches!(vnode.place, BodyLocation::File { .. }) => return Err(Fault::Unsupported),
+            Lending::Read if !matches!(vnode.place, BodyLocation::File { .. }) => {
+                return Err(Fault::Unsupported);
+            }
             Lending::Write | Lending::Join if volume.need_delegations_allowed(ask.now).is_err() => {
                 return Err(Fault::Busy);
             }
@@ -95,7 +105,8 @@ impl Vice {
         }
         if let Err(fault) = Self::hand_out(&volume, vnode, how != Lending::Read) {
             self.core.lock().lends.remove(fid, ask.origin.session);
-            // A hold may have come between: what nobody has must not keep the volume from being moved.
+            // A hold may have come between: what nobody has must not keep the volume from being
+            // moved.
             if let Err(also) = self.end_lend(&volume, fid) {
                 tracing::warn!(%fid, %also, "what was lent to nobody stays lent");
             }
@@ -127,7 +138,12 @@ impl Vice {
         Ok(allowed && volume.partition.space()?.free_bytes >= LOAN_HEADROOM_BYTES)
     }
 
-    pub(super) fn settle_body(&self, ask: &mut CallContext<'_>, fid: Fid, back: bool) -> Result<CallOutcome, Fault> {
+    pub(super) fn settle_body(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        back: bool,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let held = self.stripes.write(&[fid]);
@@ -159,7 +175,8 @@ impl Vice {
         Ok(outcome)
     }
 
-    /// Settles all lent bodies, and ends the lends that are over; whether any ended. To be called each second.
+    /// Settles all lent bodies, and ends the lends that are over; whether any ended. To be called
+    /// each second.
     pub fn tend(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
         // Where something was in the way when a rule came, it comes into force here.
         let mut events = Vec::new();

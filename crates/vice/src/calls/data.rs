@@ -33,7 +33,8 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Data { data, end, status }))
     }
 
-    /// Packed chunks leave as they lie, with the sums of what is in them, if they are fewer bytes than were asked for.
+    /// Packed chunks leave as they lie, with the sums of what is in them, if they are fewer bytes
+    /// than were asked for.
     pub(super) fn read_packed(
         &self,
         ask: &mut CallContext<'_>,
@@ -75,14 +76,19 @@ impl Vice {
         found.map(|at| CallOutcome::Answer(Answer::Offset(at))).ok_or(Fault::NothingThere)
     }
 
-    pub(super) fn open_body(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn open_body(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         if volume.need_writable().is_err() {
             // As for kernels: see `lend_body`.
             return Err(Fault::Unsupported);
         }
-        let (status, body) =
-            self.with_body(ask, &volume, fid, |reader| Ok((volume.status_of(reader.vnode()), reader.open_body()?)))?;
+        let (status, body) = self.with_body(ask, &volume, fid, |reader| {
+            Ok((volume.status_of(reader.vnode()), reader.open_body()?))
+        })?;
         let body = body.ok_or(Fault::Unsupported)?;
         Ok(CallOutcome::Body(Answer::Body { status }, body))
     }
@@ -209,8 +215,9 @@ impl Vice {
         Answer::Written { count, offset, status: vnode.status, previous_version, verifier }
     }
 
-    /// All that was answered about this file before the call is on disk. The verifier is read first: if unstable changes
-    /// are lost meanwhile, the caller sees that it is not that of its writes.
+    /// All that was answered about this file before the call is on disk. The verifier is read
+    /// first: if unstable changes are lost meanwhile, the caller sees that it is not that of its
+    /// writes.
     pub(super) fn commit_file(&self, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let verifier = self.partitions.boot_verifier();

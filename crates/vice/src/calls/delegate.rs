@@ -1,4 +1,5 @@
-//! Delegations of directories, and the changes that were made under them (`docs/spec/delegation.md`).
+//! Delegations of directories, and the changes that were made under them
+//! (`docs/spec/delegation.md`).
 
 use std::time::Duration;
 
@@ -19,7 +20,11 @@ const RUNS_MAX: usize = 4096;
 const APART_MAX: Duration = Duration::from_secs(60);
 
 impl Vice {
-    pub(super) fn delegate(&self, ask: &mut CallContext<'_>, dir: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn delegate(
+        &self,
+        ask: &mut CallContext<'_>,
+        dir: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         volume.need_delegations_allowed(ask.now)?;
@@ -41,7 +46,8 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Delegation { status, slots: slots? }))
     }
 
-    /// Before a session has its first delegation, its durable record says so: after a restart only it knows what it has changed.
+    /// Before a session has its first delegation, its durable record says so: after a restart only
+    /// it knows what it has changed.
     fn mark(&self, ask: &CallContext<'_>) -> Result<(), Fault> {
         let _one_at_a_time = self.marking.lock();
         let session = ask.origin.session;
@@ -65,7 +71,10 @@ impl Vice {
         let given = core.given.entry((ask.origin.session, volume.store.id())).or_default();
         let runs = given.len();
         match given.last_mut() {
-            Some(last) if last.first + u64::from(last.count) == slots.first && last.count < u32::MAX - slots.count => {
+            Some(last)
+                if last.first + u64::from(last.count) == slots.first
+                    && last.count < u32::MAX - slots.count =>
+            {
                 last.count += slots.count;
             }
             _ if runs >= RUNS_MAX => return Err(Fault::Busy),
@@ -74,8 +83,14 @@ impl Vice {
         Ok(slots)
     }
 
-    /// A slot that the session was given and has not used. Which those of an earlier life were, is not known; that they were given is.
-    pub(super) fn given_slot(&self, ask: &CallContext<'_>, volume: &ViceVolume, slot: u64) -> Result<u64, Fault> {
+    /// A slot that the session was given and has not used. Which those of an earlier life were, is
+    /// not known; that they were given is.
+    pub(super) fn given_slot(
+        &self,
+        ask: &CallContext<'_>,
+        volume: &ViceVolume,
+        slot: u64,
+    ) -> Result<u64, Fault> {
         let core = self.core.lock();
         let session = ask.origin.session;
         let given = core.given.get(&(session, volume.store.id()));
@@ -85,13 +100,18 @@ impl Vice {
         if good && volume.store.is_given_slot(slot)? { Ok(slot) } else { Err(Fault::NotDelegated) }
     }
 
-    pub(super) fn give_back(&self, ask: &mut CallContext<'_>, dirs: &[Fid]) -> Result<CallOutcome, Fault> {
+    pub(super) fn give_back(
+        &self,
+        ask: &mut CallContext<'_>,
+        dirs: &[Fid],
+    ) -> Result<CallOutcome, Fault> {
         self.core.lock().leases.give_back(ask.now, ask.origin.session, dirs, &mut ask.events);
         Ok(CallOutcome::Answer(Answer::Done))
     }
 
-    /// A change that the session has answered itself: as any other, but at its own time, and only of what the session has to itself. Each file
-    /// that it touches is looked at for that when it is promised ([`Vice::promise`]).
+    /// A change that the session has answered itself: as any other, but at its own time, and only
+    /// of what the session has to itself. Each file that it touches is looked at for that when it
+    /// is promised ([`Vice::promise`]).
     pub(super) fn delegated(
         &self,
         ask: &mut CallContext<'_>,
@@ -103,7 +123,9 @@ impl Vice {
             return Err(Fault::Invalid);
         }
         let dirs = match call {
-            Call::Make { dir, .. } | Call::Remove { dir, .. } | Call::Link { dir, .. } => [Some(*dir), None],
+            Call::Make { dir, .. } | Call::Remove { dir, .. } | Call::Link { dir, .. } => {
+                [Some(*dir), None]
+            }
             Call::Rename { from_dir, to_dir, .. } => [Some(*from_dir), Some(*to_dir)],
             _ => [None, None],
         };
@@ -120,8 +142,14 @@ impl Vice {
             | Call::XattrRemove { fid, .. } => Some(*fid),
             _ => None,
         };
-        // What was made before a restart of the server, which has forgotten when it gave what, has none.
-        let given = dirs.into_iter().flatten().chain(file).filter_map(|fid| core.leases.delegated_since(fid)).max();
+        // What was made before a restart of the server, which has forgotten when it gave what, has
+        // none.
+        let given = dirs
+            .into_iter()
+            .flatten()
+            .chain(file)
+            .filter_map(|fid| core.leases.delegated_since(fid))
+            .max();
         drop(core);
         let ago = given.map(|given| ask.now.since(given).saturating_add(APART_MAX));
         let is_past = ago.is_some_and(|ago| at.later(ago) < ask.wall);
@@ -136,8 +164,9 @@ impl Vice {
     }
 }
 
-/// A directory is delegated for a caller that may change what is in it: the directory's status is the answer, and others
-/// wait for what is covered. Where mode bits decide, a believed host judges its users itself, as with data.
+/// A directory is delegated for a caller that may change what is in it: the directory's status is
+/// the answer, and others wait for what is covered. Where mode bits decide, a believed host judges
+/// its users itself, as with data.
 fn need_to_change(ask: &CallContext<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<(), Fault> {
     if !volume.lists.decide() && ask.caller.who.level.is_trusted() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Finding files: by the volume's name, by name, by fid, in lists.
 //!
-//! Each function registers the promises for what it answers with while it holds the stripe of what it read, or before it
-//! reads it (CB-2); and after the caller's right was checked.
+//! Each function registers the promises for what it answers with while it holds the stripe of what
+//! it read, or before it reads it (CB-2); and after the caller's right was checked.
 
 use lease::Listed;
 use store::StoreError;
@@ -13,7 +13,8 @@ use crate::access::{self, Right};
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
-/// What an entry takes of a message, beside its name: fid, kind, cookie and lengths. No less than of a kernel's listing, padding included.
+/// What an entry takes of a message, beside its name: fid, kind, cookie and lengths. No less than
+/// of a kernel's listing, padding included.
 const ENTRY_BYTES: usize = 36;
 /// What its status takes, here and there.
 const STATUS_BYTES: usize = 128;
@@ -23,12 +24,20 @@ const ENTRIES_AT_ONCE: usize = 256;
 const LISTING_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - (4 << 10);
 
 impl Vice {
-    pub(super) fn root(&self, ask: &mut CallContext<'_>, name: &Name) -> Result<CallOutcome, Fault> {
+    pub(super) fn root(
+        &self,
+        ask: &mut CallContext<'_>,
+        name: &Name,
+    ) -> Result<CallOutcome, Fault> {
         let id = self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?;
         self.get_status(ask, Fid::root(id))
     }
 
-    pub(super) fn get_status(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn get_status(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -38,7 +47,11 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Status(vnode.status)))
     }
 
-    pub(super) fn read_link(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn read_link(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -51,7 +64,12 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
     }
 
-    pub(super) fn lookup(&self, ask: &mut CallContext<'_>, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
+    pub(super) fn lookup(
+        &self,
+        ask: &mut CallContext<'_>,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let _seen = self.stripes.read(dir);
         self.need_back(ask, &volume, &[dir])?;
@@ -62,7 +80,11 @@ impl Vice {
         self.promise(ask, &volume, &[fid])?;
         let sole = self.core.lock().leases.found(ask.origin.session, dir, fid);
         let status = volume.vnode(fid)?.status;
-        Ok(CallOutcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole }))
+        Ok(CallOutcome::Answer(Answer::Entry {
+            status,
+            dir_version: parent.status.data_version,
+            sole,
+        }))
     }
 
     pub(super) fn read_dir(
@@ -83,18 +105,25 @@ impl Vice {
         self.promise(ask, &volume, &[dir])?;
         let plus = plus && searches;
         let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
-        let (mut entries, end) = list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
+        let (mut entries, end) =
+            list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
         if !searches && !ask.caller.who.level.is_trusted() {
-            // Names are all that the directory shows: with a fid the caller could reach the file past it.
+            // Names are all that the directory shows: with a fid the caller could reach the file
+            // past it.
             entries.iter_mut().for_each(|entry| entry.fid = entry.fid.masked());
         }
         if plus {
             self.add_status(ask, &volume, dir, &mut entries)?;
         }
-        Ok(CallOutcome::Answer(Answer::Entries { entries, end, dir_version: vnode.status.data_version }))
+        Ok(CallOutcome::Answer(Answer::Entries {
+            entries,
+            end,
+            dir_version: vnode.status.data_version,
+        }))
     }
 
-    /// Entries that others have to themselves are left without a status, instead of waiting for each of them.
+    /// Entries that others have to themselves are left without a status, instead of waiting for
+    /// each of them.
     fn add_status(
         &self,
         ask: &mut CallContext<'_>,
@@ -104,8 +133,10 @@ impl Vice {
     ) -> Result<(), Fault> {
         let mut core = self.core.lock();
         let session = ask.origin.session;
-        let listed: Vec<Listed> =
-            entries.iter().map(|entry| core.leases.list(ask.now, session, dir, entry.fid, &mut ask.events)).collect();
+        let listed: Vec<Listed> = entries
+            .iter()
+            .map(|entry| core.leases.list(ask.now, session, dir, entry.fid, &mut ask.events))
+            .collect();
         drop(core);
         let mut promised: Vec<(&mut DirEntry, bool)> = Vec::with_capacity(entries.len());
         for (entry, listed) in entries.iter_mut().zip(listed) {
@@ -121,7 +152,8 @@ impl Vice {
                     (entry.sole, entry.status) = (sole, Some(volume.status_of(&vnode)));
                     let listed = vnode.status.kind == Kind::Symlink
                         && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
-                    // Where it cannot be read, who asks for it hears why. What does not fit into the message any more is listed with the next one.
+                    // Where it cannot be read, who asks for it hears why. What does not fit into
+                    // the message any more is listed with the next one.
                     entry.target = if listed { volume.store.target(&vnode).ok() } else { None };
                 }
                 // The listing goes on; the file itself says so when asked.
@@ -151,7 +183,8 @@ fn list(
                 return Ok((entries, false));
             }
             cookie = entry.cookie;
-            let fid = Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique };
+            let fid =
+                Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique };
             entries.push(DirEntry {
                 name: entry.name,
                 fid,

@@ -13,18 +13,24 @@ use crate::volumes::ViceVolume;
 const DONE: CallOutcome = CallOutcome::Answer(Answer::Done);
 
 impl Vice {
-    pub(super) fn lock(&self, ask: &mut CallContext<'_>, call: &Call) -> Result<CallOutcome, Fault> {
+    pub(super) fn lock(
+        &self,
+        ask: &mut CallContext<'_>,
+        call: &Call,
+    ) -> Result<CallOutcome, Fault> {
         let Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } = *call else {
             return Err(Fault::Invalid);
         };
-        let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
+        let request =
+            LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
         self.check_lock(ask, fid, range, |volume| match (mode, family) {
             (LockMode::Shared, _) => Right::LockShared,
             // As Linux: `fcntl` wants a descriptor that writes, `flock` any.
             (LockMode::Exclusive, LockFamily::Flock) if !volume.lists.decide() => Right::LockShared,
             (LockMode::Exclusive, _) => Right::LockExclusive,
         })?;
-        // A volume that has just arrived takes claims; who was quicker has it, and the other is told.
+        // A volume that has just arrived takes claims; who was quicker has it, and the other is
+        // told.
         let mut core = self.core.lock();
         let claims = reclaim && self.moves.lock().takes_claims(fid.volume);
         let (wait, reclaim) = (wait && !claims, reclaim && !claims);
@@ -46,18 +52,33 @@ impl Vice {
         family: LockFamily,
         range: ByteRange,
     ) -> Result<CallOutcome, Fault> {
-        self.core.lock().leases.unlock(ask.origin.session, fid, owner, family, range, &mut ask.events);
+        self.core.lock().leases.unlock(
+            ask.origin.session,
+            fid,
+            owner,
+            family,
+            range,
+            &mut ask.events,
+        );
         Ok(DONE)
     }
 
-    pub(super) fn test_lock(&self, ask: &mut CallContext<'_>, call: &Call) -> Result<CallOutcome, Fault> {
-        let Call::TestLock { fid, owner, family, range, mode } = *call else { return Err(Fault::Invalid) };
+    pub(super) fn test_lock(
+        &self,
+        ask: &mut CallContext<'_>,
+        call: &Call,
+    ) -> Result<CallOutcome, Fault> {
+        let Call::TestLock { fid, owner, family, range, mode } = *call else {
+            return Err(Fault::Invalid);
+        };
         self.check_lock(ask, fid, range, |_| Right::See)?;
-        let request = LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
+        let request =
+            LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
         Ok(CallOutcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
     }
 
-    /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is to wait for that.
+    /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is
+    /// to wait for that.
     fn check_lock(
         &self,
         ask: &mut CallContext<'_>,
@@ -75,9 +96,13 @@ impl Vice {
         self.promise(ask, &volume, &[fid])
     }
 
-    /// Files that are gone, or that the caller may neither read nor write, cannot be held: whoever has them open finds out
-    /// when using them.
-    pub(super) fn hold(&self, ask: &mut CallContext<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
+    /// Files that are gone, or that the caller may neither read nor write, cannot be held: whoever
+    /// has them open finds out when using them.
+    pub(super) fn hold(
+        &self,
+        ask: &mut CallContext<'_>,
+        fids: &[Fid],
+    ) -> Result<CallOutcome, Fault> {
         for fid in fids {
             let Ok(volume) = self.volume(fid.volume) else { continue };
             let _seen = self.stripes.read(*fid);
@@ -91,7 +116,12 @@ impl Vice {
     }
 
     /// A session that was promised the file was let see it, and may have opened it then.
-    fn may_hold(&self, ask: &CallContext<'_>, volume: &ViceVolume, vnode: &Vnode) -> Result<bool, Fault> {
+    fn may_hold(
+        &self,
+        ask: &CallContext<'_>,
+        volume: &ViceVolume,
+        vnode: &Vnode,
+    ) -> Result<bool, Fault> {
         if self.core.lock().leases.is_promised(ask.origin.session, vnode.status.fid) {
             return Ok(true);
         }
@@ -105,7 +135,11 @@ impl Vice {
         Ok(false)
     }
 
-    pub(super) fn unhold(&self, ask: &mut CallContext<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
+    pub(super) fn unhold(
+        &self,
+        ask: &mut CallContext<'_>,
+        fids: &[Fid],
+    ) -> Result<CallOutcome, Fault> {
         for fid in fids {
             let mut core = self.core.lock();
             core.opened.forget(ask.origin.session, *fid);

@@ -33,7 +33,8 @@ impl Vice {
             return self.existing(ask, &volume, fid, &parent, kind, how);
         }
         volume.need_room(ask.asker(), &parent)?;
-        if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root() {
+        if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root()
+        {
             return Err(Fault::NotPermitted);
         }
         let is_directory = kind.kind() == Kind::Directory;
@@ -64,7 +65,12 @@ impl Vice {
     }
 
     /// A file that has no name and is held by the caller's session.
-    pub(super) fn make_unnamed(&self, ask: &mut CallContext<'_>, dir: Fid, mode: u16) -> Result<CallOutcome, Fault> {
+    pub(super) fn make_unnamed(
+        &self,
+        ask: &mut CallContext<'_>,
+        dir: Fid,
+        mode: u16,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[dir]);
@@ -138,10 +144,16 @@ impl Vice {
         self.commit(ask, change, answer)
     }
 
-    /// A file gets one more name from its owner, or from a caller that may read and write it, as Linux has it
-    /// (`protected_hardlinks`); believed hosts judge that themselves. One without any name gets the first likewise, judged
-    /// where it was: in another directory another list decides.
-    fn need_to_name(&self, ask: &CallContext<'_>, volume: &ViceVolume, vnode: &Vnode) -> Result<(), Fault> {
+    /// A file gets one more name from its owner, or from a caller that may read and write it, as
+    /// Linux has it (`protected_hardlinks`); believed hosts judge that themselves. One without any
+    /// name gets the first likewise, judged where it was: in another directory another list
+    /// decides.
+    fn need_to_name(
+        &self,
+        ask: &CallContext<'_>,
+        volume: &ViceVolume,
+        vnode: &Vnode,
+    ) -> Result<(), Fault> {
         let is_judged_there = !volume.lists.decide() && ask.caller.who.level.is_trusted();
         if is_judged_there || owns(ask.caller, &vnode.status) {
             return Ok(());
@@ -151,7 +163,8 @@ impl Vice {
         self.need_data(ask, volume, vnode, Right::WriteData)
     }
 
-    /// The entry is there: it is the answer if the caller does not mind, or if it was the caller who made it.
+    /// The entry is there: it is the answer if the caller does not mind, or if it was the caller
+    /// who made it.
     fn existing(
         &self,
         ask: &mut CallContext<'_>,
@@ -174,7 +187,11 @@ impl Vice {
         if !same {
             return Err(Fault::Exists);
         }
-        Ok(CallOutcome::Answer(Answer::Made { status: vnode.status, dir: parent.status, existed: true }))
+        Ok(CallOutcome::Answer(Answer::Made {
+            status: vnode.status,
+            dir: parent.status,
+            existed: true,
+        }))
     }
 
     /// Puts the new vnode into the change, under the quota.
@@ -208,7 +225,8 @@ impl Vice {
         let kind = new.kind();
         let (mut mode, gid) = inherit(ask, &parent.status, kind, mode)?;
         if !ask.caller.who.level.is_proved() && !volume.lists.decide() {
-            // The maker has proved nothing and owns nothing: the bits of others are those that it asks for itself.
+            // The maker has proved nothing and owns nothing: the bits of others are those that it
+            // asks for itself.
             mode |= mode >> 6 & 0o7;
         }
         if mode & SET_IDS != 0 && volume.lists.decide() && !ask.asker().is_administrator()? {
@@ -228,9 +246,15 @@ impl Vice {
     }
 }
 
-/// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
-/// bit on, and a program does not get to run as a group that its maker is not in.
-fn inherit(ask: &CallContext<'_>, dir: &Status, kind: Kind, mode: u16) -> Result<(u16, u32), Fault> {
+/// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new
+/// directory passes the bit on, and a program does not get to run as a group that its maker is not
+/// in.
+fn inherit(
+    ask: &CallContext<'_>,
+    dir: &Status,
+    kind: Kind,
+    mode: u16,
+) -> Result<(u16, u32), Fault> {
     let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {
         return Ok((mode, ask.caller.gid));

@@ -38,13 +38,21 @@ pub(crate) enum CallOutcome {
 }
 
 impl Vice {
-    pub(crate) fn execute(&self, ask: &mut CallContext<'_>, call: &Call) -> Result<CallOutcome, Fault> {
+    pub(crate) fn execute(
+        &self,
+        ask: &mut CallContext<'_>,
+        call: &Call,
+    ) -> Result<CallOutcome, Fault> {
         match call {
             Call::Root { volume } => self.root(ask, volume),
             Call::Lookup { dir, name } => self.lookup(ask, *dir, name),
-            Call::ReadDir { dir, cookie, bytes_max, plus } => self.read_dir(ask, *dir, *cookie, *bytes_max, *plus),
+            Call::ReadDir { dir, cookie, bytes_max, plus } => {
+                self.read_dir(ask, *dir, *cookie, *bytes_max, *plus)
+            }
             Call::ReadLink { fid } => self.read_link(ask, *fid),
-            Call::Make { dir, name, kind, mode, how } => self.make(ask, *dir, name, kind, *mode, *how),
+            Call::Make { dir, name, kind, mode, how } => {
+                self.make(ask, *dir, name, kind, *mode, *how)
+            }
             Call::MakeUnnamed { dir, mode } => self.make_unnamed(ask, *dir, *mode),
             Call::Link { fid, dir, name } => self.link(ask, *fid, *dir, name),
             Call::Remove { dir, name, what, hold } => self.remove(ask, *dir, name, *what, *hold),
@@ -55,16 +63,22 @@ impl Vice {
             Call::GetStatus { fid } => self.get_status(ask, *fid),
             Call::SetStatus { fid, change } => self.set_status(ask, *fid, change),
             Call::XattrGet { fid, name } => self.xattr_get(ask, *fid, name),
-            Call::XattrSet { fid, name, value, mode } => self.xattr_set(ask, *fid, name, value, *mode),
+            Call::XattrSet { fid, name, value, mode } => {
+                self.xattr_set(ask, *fid, name, value, *mode)
+            }
             Call::XattrList { fid } => self.xattr_list(ask, *fid),
             Call::XattrRemove { fid, name } => self.xattr_remove(ask, *fid, name),
 
             Call::Read { fid, offset, length } => self.read(ask, *fid, *offset, *length),
-            Call::ReadPacked { fid, offset, length } => self.read_packed(ask, *fid, *offset, *length),
+            Call::ReadPacked { fid, offset, length } => {
+                self.read_packed(ask, *fid, *offset, *length)
+            }
             Call::Write { fid, offset, data, stable, kill_privileges } => {
                 self.write(ask, *fid, *offset, data, *stable, *kill_privileges)
             }
-            Call::Allocate { fid, offset, length, mode } => self.allocate(ask, *fid, *offset, *length, *mode),
+            Call::Allocate { fid, offset, length, mode } => {
+                self.allocate(ask, *fid, *offset, *length, *mode)
+            }
             Call::Seek { fid, offset, what } => self.seek(ask, *fid, *offset, *what),
             Call::Commit { fid } => self.commit_file(*fid),
             Call::CommitVolume { fid } => self.commit_volume(*fid),
@@ -76,7 +90,9 @@ impl Vice {
             Call::AdoptBody { fid, blank } => self.adopt_body(ask, *fid, *blank),
 
             Call::Lock { .. } => self.lock(ask, call),
-            Call::Unlock { fid, owner, family, range } => self.unlock(ask, *fid, *owner, *family, *range),
+            Call::Unlock { fid, owner, family, range } => {
+                self.unlock(ask, *fid, *owner, *family, *range)
+            }
             Call::TestLock { .. } => self.test_lock(ask, call),
             Call::Hold { fids } => self.hold(ask, fids),
             Call::Unhold { fids } => self.unhold(ask, fids),
@@ -88,7 +104,9 @@ impl Vice {
 
             Call::VolumeStatus { fid } => self.volume_status(*fid),
             Call::GetAcl { fid } => self.get_acl(ask, *fid),
-            Call::SetAcl { fid, list, instead_of } => self.set_acl(ask, *fid, list.as_deref(), instead_of.as_ref()),
+            Call::SetAcl { fid, list, instead_of } => {
+                self.set_acl(ask, *fid, list.as_deref(), instead_of.as_ref())
+            }
             Call::Rights { fid } => self.tell_rights(ask, *fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::Volume(call) => self.administer(ask, call),

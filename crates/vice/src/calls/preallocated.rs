@@ -1,4 +1,5 @@
-//! Blank bodies (docs/spec/passthrough.md): a session's kernel writes new files into them, and they become bodies without a copy.
+//! Blank bodies (docs/spec/passthrough.md): a session's kernel writes new files into them, and they
+//! become bodies without a copy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +25,9 @@ pub(crate) struct Blanks {
 impl Blanks {
     /// Whether the session has it, on this partition.
     fn has(&self, on: PartitionNo, name: BlankName) -> bool {
-        self.sessions.get(&name.session).is_some_and(|numbers| numbers.get(&name.number) == Some(&on))
+        self.sessions
+            .get(&name.session)
+            .is_some_and(|numbers| numbers.get(&name.number) == Some(&on))
     }
 
     fn has_enough(&self, session: SessionId) -> bool {
@@ -50,7 +53,11 @@ impl Blanks {
 }
 
 impl Vice {
-    pub(super) fn lend_blank(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn lend_blank(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         volume.need_delegations_allowed(ask.now)?;
@@ -73,7 +80,12 @@ impl Vice {
         Ok(CallOutcome::Body(Answer::Blank(name.number), descriptor))
     }
 
-    pub(super) fn adopt_body(&self, ask: &mut CallContext<'_>, fid: Fid, number: u64) -> Result<CallOutcome, Fault> {
+    pub(super) fn adopt_body(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        number: u64,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         if volume.store.is_encrypted() {
@@ -88,11 +100,13 @@ impl Vice {
         let blank = BlankName { session: ask.origin.session, number };
         let core = self.core.lock();
         if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {
-            // Asked twice: by who was on it when the server restarted, and by who claims everything then.
+            // Asked twice: by who was on it when the server restarted, and by who claims everything
+            // then.
             return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
         }
         // Nobody else may have changed what it replaces.
-        let alone = core.leases.covers(blank.session, fid) || core.leases.reclaims_delegations(blank.session);
+        let alone = core.leases.covers(blank.session, fid)
+            || core.leases.reclaims_delegations(blank.session);
         match (core.blanks.has(volume.no, blank), alone) {
             (true, true) => drop(core),
             (true, false) => return Err(Fault::NotDelegated),
@@ -116,7 +130,8 @@ impl Vice {
 
     /// Removes a blank that nobody needs.
     pub(crate) fn drop_blank(&self, on: PartitionNo, blank: BlankName) {
-        let removed = self.partitions.get(on).and_then(|partition| Ok(partition.remove_blank(blank)?));
+        let removed =
+            self.partitions.get(on).and_then(|partition| Ok(partition.remove_blank(blank)?));
         if let Err(error) = removed {
             // The next start finds it.
             tracing::warn!(?blank, %error, "a blank stays");

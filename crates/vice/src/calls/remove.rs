@@ -35,7 +35,9 @@ impl Vice {
             (RemoveWhat::MountPoint, Kind::MountPoint) => {}
             (RemoveWhat::MountPoint, _) => return Err(Fault::Invalid),
             (_, Kind::MountPoint) => return Err(Fault::Busy),
-            (RemoveWhat::Directory, Kind::Directory) if victim.entries > 0 => return Err(Fault::NotEmpty),
+            (RemoveWhat::Directory, Kind::Directory) if victim.entries > 0 => {
+                return Err(Fault::NotEmpty);
+            }
             (RemoveWhat::Directory, Kind::Directory) => {}
             (RemoveWhat::Directory, _) => return Err(Fault::NotDirectory),
             (RemoveWhat::File, Kind::Directory) => return Err(Fault::IsDirectory),
@@ -52,8 +54,9 @@ impl Vice {
         self.commit(ask, change, Answer::Removed { status, dir: parent.status })
     }
 
-    /// Locks directories and what some of their entries name now, for writing, in one go. Entries are looked up before locking, and again
-    /// where a directory changed meanwhile, until both agree. A directory that is none has no entries.
+    /// Locks directories and what some of their entries name now, for writing, in one go. Entries
+    /// are looked up before locking, and again where a directory changed meanwhile, until both
+    /// agree. A directory that is none has no entries.
     pub(super) fn lock_entries<const N: usize>(
         &self,
         change: &mut Change<'_>,
@@ -79,7 +82,8 @@ impl Vice {
         };
         let before = versions()?;
         let mut expected = look()?;
-        let mut unchanged = |found| Ok::<_, Fault>(if versions()? == before { found } else { look()? });
+        let mut unchanged =
+            |found| Ok::<_, Fault>(if versions()? == before { found } else { look()? });
         loop {
             let fids: SmallVec<[Fid; 4]> =
                 names.iter().map(|(dir, _)| *dir).chain(expected.into_iter().flatten()).collect();

@@ -1,4 +1,5 @@
-//! Names move. The order of the checks is Linux's, so that of several reasons to refuse applications see the one that they know.
+//! Names move. The order of the checks is Linux's, so that of several reasons to refuse
+//! applications see the one that they know.
 
 use smallvec::SmallVec;
 use store::Vnode;
@@ -37,19 +38,23 @@ impl Vice {
         let (mut change, mut moves) = (Change::new(&volume), None);
         let (_held, [moved, target]) = loop {
             let (held, found) = self.lock_entries(&mut change, [from, to])?;
-            // A directory that changes its parent could come to lie in itself: one such move at a time.
-            let loops = from.0 != to.0 && found.iter().flatten().any(|fid| fid.vnode.is_directory());
+            // A directory that changes its parent could come to lie in itself: one such move at a
+            // time.
+            let loops =
+                from.0 != to.0 && found.iter().flatten().any(|fid| fid.vnode.is_directory());
             if !loops || moves.is_some() {
                 break (held, found);
             }
             drop(held);
             moves = Some(volume.moves.lock());
         };
-        let named: SmallVec<[Fid; 4]> = [from.0, to.0].into_iter().chain(moved).chain(target).collect();
+        let named: SmallVec<[Fid; 4]> =
+            [from.0, to.0].into_iter().chain(moved).chain(target).collect();
         self.need_back(ask, &volume, &named)?;
         let directory = named[2..].iter().any(|fid| fid.vnode.is_directory());
         if ask.delegated.is_some() && from.0 != to.0 && directory {
-            // Whether it would come to lie in itself depends on ancestors that may not be the session's alone.
+            // Whether it would come to lie in itself depends on ancestors that may not be the
+            // session's alone.
             return Err(Fault::NotDelegated);
         }
         let from_dir = searched(ask, &volume, from.0)?;
@@ -103,7 +108,8 @@ fn searched(ask: &CallContext<'_>, volume: &ViceVolume, dir: Fid) -> Result<Vnod
     Ok(vnode)
 }
 
-/// A directory must not come to lie in itself, nor replace one that it lies in. The caller holds `moves`.
+/// A directory must not come to lie in itself, nor replace one that it lies in. The caller holds
+/// `moves`.
 fn refuse_loops(
     volume: &ViceVolume,
     moved: Fid,
@@ -144,7 +150,12 @@ impl Scene {
         self.to_dir.as_ref().unwrap_or(&self.from_dir).status
     }
 
-    fn check(&self, ask: &CallContext<'_>, volume: &ViceVolume, mode: RenameMode) -> Result<(), Fault> {
+    fn check(
+        &self,
+        ask: &CallContext<'_>,
+        volume: &ViceVolume,
+        mode: RenameMode,
+    ) -> Result<(), Fault> {
         let asker = ask.asker();
         let is_directory = |vnode: &Vnode| vnode.status.kind == Kind::Directory;
         let moves_directory = is_directory(&self.moved);
@@ -182,13 +193,18 @@ impl Scene {
             }
         }
         match &self.target {
-            Some(target) if mode == RenameMode::Replace && target.entries > 0 => Err(Fault::NotEmpty),
-            None if moves_directory && to_dir.status.links >= limits::LINKS_MAX => Err(Fault::TooManyLinks),
+            Some(target) if mode == RenameMode::Replace && target.entries > 0 => {
+                Err(Fault::NotEmpty)
+            }
+            None if moves_directory && to_dir.status.links >= limits::LINKS_MAX => {
+                Err(Fault::TooManyLinks)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Where lists decide all names of a file are in one directory, whose list it has. Otherwise what keeps a name in one could have the list of another.
+    /// Where lists decide all names of a file are in one directory, whose list it has. Otherwise
+    /// what keeps a name in one could have the list of another.
     fn check_names(&self, mode: RenameMode) -> Result<(), Fault> {
         let linked = |vnode: &Vnode| vnode.status.kind != Kind::Directory && vnode.status.links > 1;
         let comes_back = mode == RenameMode::Exchange && self.target.as_ref().is_some_and(linked);
@@ -219,7 +235,9 @@ impl Scene {
         let store = &change.volume.store;
         let exchanged = self.target.clone().filter(|_| mode == RenameMode::Exchange);
         match &exchanged {
-            Some(other) => store.put_entry(&mut self.from_dir, from, other.target(), &mut change.update)?,
+            Some(other) => {
+                store.put_entry(&mut self.from_dir, from, other.target(), &mut change.update)?;
+            }
             None => {
                 store.remove_entry(&mut self.from_dir, from.as_bytes(), &mut change.update)?;
             }
@@ -248,7 +266,12 @@ impl Scene {
     ///
     /// # Errors
     /// `Damaged`.
-    fn settle(&mut self, ask: &CallContext<'_>, change: &mut Change<'_>, mode: RenameMode) -> Result<(), Fault> {
+    fn settle(
+        &mut self,
+        ask: &CallContext<'_>,
+        change: &mut Change<'_>,
+        mode: RenameMode,
+    ) -> Result<(), Fault> {
         touch_status(&mut self.moved, ask.wall);
         let links = |vnode: &Vnode| u32::from(vnode.status.kind == Kind::Directory);
         let comes = links(&self.moved);
@@ -267,7 +290,13 @@ impl Scene {
         Ok(())
     }
 
-    fn put_directories(&mut self, ask: &CallContext<'_>, change: &mut Change<'_>, from: &Name, to: &Name) {
+    fn put_directories(
+        &mut self,
+        ask: &CallContext<'_>,
+        change: &mut Change<'_>,
+        from: &Name,
+        to: &Name,
+    ) {
         touch_data(&mut self.from_dir, ask.wall);
         match &mut self.to_dir {
             None => change.put_directory(&self.from_dir, None),

@@ -5,7 +5,9 @@ use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, lim
 
 use super::CallOutcome;
 use crate::Vice;
-use crate::access::{self, CallerView, Right, SET_GID, SET_IDS, in_group, owns, without_privileges};
+use crate::access::{
+    self, CallerView, Right, SET_GID, SET_IDS, in_group, owns, without_privileges,
+};
 use crate::change::{Change, touch_data, touch_status};
 use crate::open_rights::ModeRights;
 use crate::quota_charge;
@@ -33,8 +35,10 @@ impl Vice {
             return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
         }
         self.check_change(ask, &volume, &vnode, wanted)?;
-        let mode =
-            wanted.mode.map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode)).transpose()?;
+        let mode = wanted
+            .mode
+            .map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode))
+            .transpose()?;
         self.promise(ask, &volume, &[fid])?;
         if wanted.hold && vnode.status.kind == Kind::File {
             // May be refused, so it comes before the body is cut.
@@ -107,8 +111,14 @@ fn is_nothing(wanted: &StatusChange) -> bool {
     StatusChange { through_handle: false, hold: false, ..*wanted } == StatusChange::default()
 }
 
-/// What lists want beside what mode bits do: who may not write the file changes nothing else of it, and owners are administrators' to change.
-fn check_listed(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
+/// What lists want beside what mode bits do: who may not write the file changes nothing else of it,
+/// and owners are administrators' to change.
+fn check_listed(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    wanted: &StatusChange,
+) -> Result<(), Fault> {
     if (wanted.uid.is_some() || wanted.gid.is_some()) && !asker.is_administrator()? {
         return Err(Fault::NotPermitted);
     }
@@ -141,7 +151,12 @@ fn check_owner(caller: &Caller, status: &Status, wanted: &StatusChange) -> Resul
     if wanted.mode.is_some() && !owner { Err(Fault::NotPermitted) } else { Ok(()) }
 }
 
-fn check_times(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
+fn check_times(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    wanted: &StatusChange,
+) -> Result<(), Fault> {
     let times = [wanted.accessed, wanted.modified];
     if owns(asker.caller, &vnode.status) || times == [None, None] {
         return Ok(());
@@ -182,9 +197,19 @@ fn kill_privileges(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fau
     drop_capabilities(vnode, change)
 }
 
-/// A body that somebody writes keeps no file capabilities, and set-id bits only if the superuser writes it and does not `kill` them.
-pub(super) fn written_by(caller: &Caller, kill: bool, vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
-    if kill || !caller.is_root() { kill_privileges(vnode, change) } else { drop_capabilities(vnode, change) }
+/// A body that somebody writes keeps no file capabilities, and set-id bits only if the superuser
+/// writes it and does not `kill` them.
+pub(super) fn written_by(
+    caller: &Caller,
+    kill: bool,
+    vnode: &mut Vnode,
+    change: &mut Change<'_>,
+) -> Result<(), Fault> {
+    if kill || !caller.is_root() {
+        kill_privileges(vnode, change)
+    } else {
+        drop_capabilities(vnode, change)
+    }
 }
 
 fn drop_capabilities(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {

@@ -1,5 +1,6 @@
-//! Extended attributes. `user.` follows the mode bits and only files and directories have them; `trusted.` and `security.` are the
-//! superuser's to change, and only the superuser sees `trusted.`; nothing of `system.` is kept.
+//! Extended attributes. `user.` follows the mode bits and only files and directories have them;
+//! `trusted.` and `security.` are the superuser's to change, and only the superuser sees
+//! `trusted.`; nothing of `system.` is kept.
 
 use bytes::Bytes;
 use store::Vnode;
@@ -24,7 +25,12 @@ const SPACES: [(&[u8], Space); 3] =
     [(b"user.", Space::User), (TRUSTED, Space::Trusted), (b"security.", Space::Security)];
 
 impl Vice {
-    pub(super) fn xattr_get(&self, ask: &mut CallContext<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
+    pub(super) fn xattr_get(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        name: &[u8],
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -68,8 +74,11 @@ impl Vice {
             _ => {}
         }
         let others = present.iter().filter(|(other, _)| other != name);
-        let total = others.map(|(name, bytes)| name.len() + bytes).sum::<usize>() + name.len() + value.len();
-        let names = present.iter().map(|(other, _)| other.len() + 1).sum::<usize>() + name.len() + 1;
+        let total = others.map(|(name, bytes)| name.len() + bytes).sum::<usize>()
+            + name.len()
+            + value.len();
+        let names =
+            present.iter().map(|(other, _)| other.len() + 1).sum::<usize>() + name.len() + 1;
         if total > limits::XATTR_TOTAL_BYTES_MAX || names > limits::XATTR_NAMES_BYTES_MAX {
             return Err(Fault::XattrTooBig);
         }
@@ -80,21 +89,31 @@ impl Vice {
         self.commit(ask, change, Answer::Status(vnode.status))
     }
 
-    pub(super) fn xattr_list(&self, ask: &mut CallContext<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
+    pub(super) fn xattr_list(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
         access::need(ask.asker(), &volume, &vnode, Right::See)?;
         self.promise(ask, &volume, &[fid])?;
-        let mut names: Vec<Bytes> = volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
+        let mut names: Vec<Bytes> =
+            volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
         names.retain(|name| *name != ATTRIBUTE);
         names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
         names.sort_unstable();
         Ok(CallOutcome::Answer(Answer::XattrNames(names)))
     }
 
-    pub(super) fn xattr_remove(&self, ask: &mut CallContext<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
+    pub(super) fn xattr_remove(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+        name: &[u8],
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
@@ -116,12 +135,19 @@ fn carries_user(status: &Status) -> bool {
     matches!(status.kind, Kind::File | Kind::Directory)
 }
 
-fn need_change(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, name: &[u8]) -> Result<(), Fault> {
+fn need_change(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    name: &[u8],
+) -> Result<(), Fault> {
     let (caller, status) = (asker.caller, &vnode.status);
     match space(name)? {
         Space::User if !carries_user(status) => Err(Fault::NotPermitted),
         // Otherwise anyone could use up the room for attributes of a shared directory.
-        Space::User if status.kind == Kind::Directory && is_sticky(status) && !owns(caller, status) => {
+        Space::User
+            if status.kind == Kind::Directory && is_sticky(status) && !owns(caller, status) =>
+        {
             Err(Fault::NotPermitted)
         }
         Space::User => access::need(asker, volume, vnode, Right::Write),

@@ -1,8 +1,8 @@
 //! What was learnt of principals, in bytes, for a start of this server while the database is away.
 //!
-//! The form: what it is, the revision of the database that it is true of, then uids, holders of tokens
-//! and CPSs, each list with its length in front. Numbers are little-endian. The driver adds when it was
-//! true and a checksum, and keeps the file.
+//! The form: what it is, the revision of the database that it is true of, then uids, holders of
+//! tokens and CPSs, each list with its length in front. Numbers are little-endian. The driver adds
+//! when it was true and a checksum, and keeps the file.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -46,8 +46,10 @@ fn encode(remembered: &Remembered) -> Vec<u8> {
         to.u32(*uid);
         to.id(*id);
     }
-    // That nobody has a number may change with the next principal that is made: it is asked for again.
-    let holders = || remembered.holders.iter().filter_map(|(id, holder)| Some((id, holder.as_ref()?)));
+    // That nobody has a number may change with the next principal that is made: it is asked for
+    // again.
+    let holders =
+        || remembered.holders.iter().filter_map(|(id, holder)| Some((id, holder.as_ref()?)));
     to.count(holders().count());
     for (id, holder) in holders().take(KEPT_MAX) {
         to.id(*id);
@@ -89,7 +91,8 @@ fn decode(bytes: &[u8]) -> Option<Remembered> {
         kept.holders.insert(id, Some(Arc::new(holder)));
     }
     for _ in 0..from.count()? {
-        let (principal, level, superuser) = (from.id()?, AuthLevel::from_wire(from.u8()?)?, from.u8()? != 0);
+        let (principal, level, superuser) =
+            (from.id()?, AuthLevel::from_wire(from.u8()?)?, from.u8()? != 0);
         let length = usize::from(from.u8()?);
         let host = std::str::from_utf8(from.take(length)?).ok()?;
         let host = if host.is_empty() { None } else { Some(host.parse::<IpAddr>().ok()?) };
@@ -196,10 +199,20 @@ mod tests {
         let all = remembered();
         let bytes = encode(&all);
         let kept = decode(&bytes).unwrap();
-        assert_eq!((kept.known, &kept.uids, &kept.subdomains), (all.known, &all.uids, &all.subdomains));
+        assert_eq!(
+            (kept.known, &kept.uids, &kept.subdomains),
+            (all.known, &all.uids, &all.subdomains)
+        );
         let holder = |of: &Remembered| {
             let found = of.holders.get(&PrincipalId(1)).cloned().flatten().unwrap();
-            (found.uid, found.gid, found.groups.to_vec(), found.all.clone(), found.tokens_after, found.locked)
+            (
+                found.uid,
+                found.gid,
+                found.groups.to_vec(),
+                found.all.clone(),
+                found.tokens_after,
+                found.locked,
+            )
         };
         assert_eq!(holder(&kept), holder(&all));
         assert!(!kept.holders.contains_key(&PrincipalId(9)), "who is not there may come to be");

@@ -1,15 +1,17 @@
 //! What administrators ask of volumes, one function for each call.
 //!
-//! A volume that is to be sealed, taken off or removed is *brought in* first: all that sessions have of it to themselves comes back, and nobody
-//! gets more of it for a while. The call waits for that like any other that meets a delegation, and is executed anew. Then the store
-//! does it in one batch, and where what clients know of the volume is not true any more, the answer waits until they have forgotten it (CB-1).
+//! A volume that is to be sealed, taken off or removed is *brought in* first: all that sessions
+//! have of it to themselves comes back, and nobody gets more of it for a while. The call waits for
+//! that like any other that meets a delegation, and is executed anew. Then the store does it in one
+//! batch, and where what clients know of the volume is not true any more, the answer waits until
+//! they have forgotten it (CB-1).
 
 use std::time::Duration;
 
 use store::{NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota};
 use types::{
-    Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
-    WhichVolume, is_volume_name,
+    Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, WhichVolume, is_volume_name,
 };
 
 use super::ViceVolume;
@@ -17,7 +19,8 @@ use crate::Vice;
 use crate::calls::CallOutcome;
 use crate::service::CallContext;
 
-/// How long a volume that is brought in gives nothing away: longer than clients take to hand in, and over by itself if the call never comes back.
+/// How long a volume that is brought in gives nothing away: longer than clients take to hand in,
+/// and over by itself if the call never comes back.
 const HUSH: Duration = Duration::from_secs(5);
 /// Mode bits of a new volume's root.
 const ROOT_MODE: u16 = 0o755;
@@ -25,11 +28,24 @@ const ROOT_MODE: u16 = 0o755;
 const LISTED_MAX: u32 = 3000;
 
 impl Vice {
-    pub(crate) fn administer(&self, ask: &mut CallContext<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
+    pub(crate) fn administer(
+        &self,
+        ask: &mut CallContext<'_>,
+        call: &VolumeCall,
+    ) -> Result<CallOutcome, Fault> {
         let answer = match call {
-            VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner, encrypt } => {
+            VolumeCall::Create {
+                id,
+                partition,
+                name,
+                quota_bytes,
+                quota_files,
+                owner,
+                encrypt,
+            } => {
                 let quota = VolumeQuota { bytes: *quota_bytes, files: *quota_files };
-                let root = NewRoot { mode: ROOT_MODE, uid: owner.0, gid: owner.1, now: ask.wall, quota };
+                let root =
+                    NewRoot { mode: ROOT_MODE, uid: owner.0, gid: owner.1, now: ask.wall, quota };
                 self.create_volume(*id, *partition, (name, *encrypt), &root)?
             }
             VolumeCall::Remove { id } => return self.remove_volume(ask, *id),
@@ -37,8 +53,12 @@ impl Vice {
             VolumeCall::Clone { id, of, name, kind, replace } => {
                 return self.clone_volume(ask, *id, *of, (name, *kind), *replace);
             }
-            VolumeCall::SetFields { id, change } => return self.set_volume_fields(ask, *id, change),
-            VolumeCall::List { partition, after, max } => self.list_volumes(*partition, *after, *max)?,
+            VolumeCall::SetFields { id, change } => {
+                return self.set_volume_fields(ask, *id, change);
+            }
+            VolumeCall::List { partition, after, max } => {
+                self.list_volumes(*partition, *after, *max)?
+            }
             VolumeCall::Examine { volume } => self.examine(volume)?,
             VolumeCall::Partitions => Answer::Partitions(self.partitions.infos()?),
             VolumeCall::Changes { .. }
@@ -49,7 +69,9 @@ impl Vice {
             | VolumeCall::Tasks => return self.transfer(ask, call),
             VolumeCall::Hold { id, millis } => return self.hold_volume(ask, *id, *millis),
             VolumeCall::Serve { id } => return self.serve_volume(ask, *id),
-            VolumeCall::Beside { id, partition, what } => return self.beside(ask, *id, *partition, *what),
+            VolumeCall::Beside { id, partition, what } => {
+                return self.beside(ask, *id, *partition, *what);
+            }
         };
         Ok(CallOutcome::Answer(answer))
     }
@@ -110,7 +132,9 @@ impl Vice {
         }
         let (id, name, now) = (Some(id), name.clone(), ask.wall);
         let cloned = match kind {
-            VolumeKind::ReadWrite => volume.partition.fork_volume(of, &NewFork { id, name, quota: None, now }),
+            VolumeKind::ReadWrite => {
+                volume.partition.fork_volume(of, &NewFork { id, name, quota: None, now })
+            }
             _ => volume.partition.clone_volume(of, &NewClone { id, name, kind, now, replaces }),
         };
         drop(naming);
@@ -136,7 +160,12 @@ impl Vice {
         if replace && same { Ok(Some(id)) } else { Err(Fault::Exists) }
     }
 
-    fn rename_volume(&self, ask: &CallContext<'_>, id: VolumeId, name: &Name) -> Result<Answer, Fault> {
+    fn rename_volume(
+        &self,
+        ask: &CallContext<'_>,
+        id: VolumeId,
+        name: &Name,
+    ) -> Result<Answer, Fault> {
         let volume = self.any_volume(id)?;
         let _naming = self.naming.lock();
         if volume.store.name() != *name {
@@ -165,10 +194,18 @@ impl Vice {
             // Who has something to himself may count on room, and on being served.
             self.bring_in(ask, &volume)?;
         }
-        volume.partition.set_fields(id, VolumeFields { quota, offline, arriving: None }, ask.wall)?;
+        volume.partition.set_fields(
+            id,
+            VolumeFields { quota, offline, arriving: None },
+            ask.wall,
+        )?;
         volume.set_offline(offline.unwrap_or(volume.is_offline()));
         volume.block_delegations(Time::ZERO);
-        if goes_off { Ok(self.break_volume(ask, id, Answer::Done)) } else { Ok(CallOutcome::Answer(Answer::Done)) }
+        if goes_off {
+            Ok(self.break_volume(ask, id, Answer::Done))
+        } else {
+            Ok(CallOutcome::Answer(Answer::Done))
+        }
     }
 
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
@@ -177,29 +214,40 @@ impl Vice {
         let mut found = self.partitions.get(on)?.list(after, max + 1)?;
         let end = found.len() <= max;
         found.truncate(max);
-        Ok(Answer::Volumes { volumes: found.into_iter().map(|volume| info(on, volume)).collect(), end })
+        Ok(Answer::Volumes {
+            volumes: found.into_iter().map(|volume| info(on, volume)).collect(),
+            end,
+        })
     }
 
     pub(super) fn examine(&self, which: &WhichVolume) -> Result<Answer, Fault> {
         let id = match which {
             WhichVolume::Id(id) => *id,
-            WhichVolume::Name(name) => self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?,
+            WhichVolume::Name(name) => {
+                self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?
+            }
         };
         let volume = self.any_volume(id)?;
         let group = volume.partition.group(id)?;
         let (asked, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.id == id);
-        let mut volumes: Vec<_> = asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
+        let mut volumes: Vec<_> =
+            asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
         if let Some(asked) = volumes.first_mut() {
             asked.state = serving(asked.state, volume.serves());
         }
         Ok(Answer::Volumes { volumes, end: true })
     }
 
-    /// All that sessions have of the volume to themselves is back, and nobody gets more of it for a while.
+    /// All that sessions have of the volume to themselves is back, and nobody gets more of it for a
+    /// while.
     ///
     /// # Errors
     /// `Busy`, which only says that the call waits.
-    pub(crate) fn bring_in(&self, ask: &mut CallContext<'_>, volume: &ViceVolume) -> Result<(), Fault> {
+    pub(crate) fn bring_in(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &ViceVolume,
+    ) -> Result<(), Fault> {
         volume.block_delegations(ask.now + HUSH);
         self.need_all_back(ask, volume.store.id())
     }
@@ -225,7 +273,8 @@ impl Vice {
     }
 }
 
-/// What a volume is said to be whose header says this. It changes before the volume serves, as whoever is told that it is online must find it: a claim is put once.
+/// What a volume is said to be whose header says this. It changes before the volume serves, as
+/// whoever is told that it is online must find it: a claim is put once.
 fn serving(state: VolumeState, serves: bool) -> VolumeState {
     if state == VolumeState::Online && !serves { VolumeState::Held } else { state }
 }

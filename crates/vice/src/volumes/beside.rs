@@ -1,16 +1,20 @@
 //! A tree on two partitions of one server: while a volume goes from one to the other.
 //!
-//! Model. The copy comes in under the same number of the tree, and each of its volumes is a *twin* of one that it was read from: the same number, name and epoch. Its tree
-//! is marked as arriving from its first part on, so numbers and names mean the volumes of the other partition as long as these are there ([`store::IncomingState`]), and nobody is
-//! served from the copy. Which of the two goes is for the cell's database to say: what it says that a group is on never leaves. When the read-write volume has left, its number
-//! means the one that arrived, which is told to serve, or finds out that it is to (`freeze.rs`).
+//! Model. The copy comes in under the same number of the tree, and each of its volumes is a *twin*
+//! of one that it was read from: the same number, name and epoch. Its tree is marked as arriving
+//! from its first part on, so numbers and names mean the volumes of the other partition as long as
+//! these are there ([`store::IncomingState`]), and nobody is served from the copy. Which of the two
+//! goes is for the cell's database to say: what it says that a group is on never leaves. When the
+//! read-write volume has left, its number means the one that arrived, which is told to serve, or
+//! finds out that it is to (`freeze.rs`).
 //!
-//! It is read as a stream is that comes from another server, part by part; only nothing of it goes over a network, and nobody is asked.
+//! It is read as a stream is that comes from another server, part by part; only nothing of it goes
+//! over a network, and nobody is asked.
 
 use store::{FinishAs, IncomingState, NewClone, Partition, VolumeQuota};
 use types::{
-    Answer, Beside, Fault, Finish, Name, PartitionNo, Pull, SiteKind, TaskInfo, TaskState, Timestamp, VolumeCall,
-    VolumeId, VolumeKind,
+    Answer, Beside, Fault, Finish, Name, PartitionNo, Pull, SiteKind, TaskInfo, TaskState,
+    Timestamp, VolumeCall, VolumeId, VolumeKind,
 };
 
 use crate::Vice;
@@ -71,7 +75,8 @@ impl Vice {
             Finish::View { id: Some(id), name, kind, replace: true }
         };
         self.note_puller(ask.caller, tree)?;
-        let task = errands.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
+        let task =
+            errands.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
         Ok(CallOutcome::Answer(Answer::Tasks(vec![task])))
     }
 
@@ -89,7 +94,8 @@ impl Vice {
         }
     }
 
-    /// Where the copy comes in, with the epochs of the tree that are there, newest first. What arrived at an attempt that was stopped is not what it would be now.
+    /// Where the copy comes in, with the epochs of the tree that are there, newest first. What
+    /// arrived at an attempt that was stopped is not what it would be now.
     pub(super) fn place_beside(
         &self,
         tree: VolumeId,
@@ -108,11 +114,17 @@ impl Vice {
         Ok((no, partition, epochs))
     }
 
-    /// What came in becomes the twin of the volume that it was read from, or the volume that arrives. `shown`: nothing came in, since this view there shows it.
+    /// What came in becomes the twin of the volume that it was read from, or the volume that
+    /// arrives. `shown`: nothing came in, since this view there shows it.
     ///
     /// # Errors
     /// As `Finish`.
-    pub(super) fn finish_beside(&self, pull: &Pull, shown: Option<VolumeId>, wall: Timestamp) -> Result<(), Fault> {
+    pub(super) fn finish_beside(
+        &self,
+        pull: &Pull,
+        shown: Option<VolumeId>,
+        wall: Timestamp,
+    ) -> Result<(), Fault> {
         let no = pull.partition.ok_or(Fault::Invalid)?;
         let partition = self.partitions.get(no)?;
         let source = self.any_volume(pull.id)?;
@@ -122,7 +134,9 @@ impl Vice {
         let (name, kind, epoch) = (source.store.name(), source.store.kind(), source.store.epoch());
         let twin = Twin { tree: pull.tree, id: pull.id, name: &name, kind, epoch };
         let _naming = self.naming.lock();
-        let Finish::ReadWrite { name, quota_bytes, quota_files, created, updated, .. } = &pull.finish else {
+        let Finish::ReadWrite { name, quota_bytes, quota_files, created, updated, .. } =
+            &pull.finish
+        else {
             return make_twin(partition, &twin, shown, wall);
         };
         let quota = VolumeQuota { bytes: *quota_bytes, files: *quota_files };
@@ -134,7 +148,12 @@ impl Vice {
         make_twin(partition, &twin, Some(pull.tree), wall)
     }
 
-    fn leave_beside(&self, ask: &mut CallContext<'_>, tree: VolumeId, no: PartitionNo) -> Result<CallOutcome, Fault> {
+    fn leave_beside(
+        &self,
+        ask: &mut CallContext<'_>,
+        tree: VolumeId,
+        no: PartitionNo,
+    ) -> Result<CallOutcome, Fault> {
         let partition = self.partitions.get(no)?;
         if partition.tree_standing(tree)?.is_none() {
             return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
@@ -163,7 +182,12 @@ impl Vice {
         }
     }
 
-    fn leave_head(&self, ask: &mut CallContext<'_>, tree: VolumeId, no: PartitionNo) -> Result<(), Fault> {
+    fn leave_head(
+        &self,
+        ask: &mut CallContext<'_>,
+        tree: VolumeId,
+        no: PartitionNo,
+    ) -> Result<(), Fault> {
         let volume = self.any_volume(tree)?;
         let partition = self.partitions.get(no)?;
         if volume.no == no {
@@ -179,7 +203,8 @@ impl Vice {
         }
     }
 
-    /// The cell's database says that the group is not on this partition, and what it says that is on another one of this server is there.
+    /// The cell's database says that the group is not on this partition, and what it says that is
+    /// on another one of this server is there.
     ///
     /// # Errors
     /// `Conflict`; `CellAway`.
@@ -188,7 +213,11 @@ impl Vice {
         let group = db.group_of(tree)?.ok_or(Fault::Conflict)?.record;
         let me = self.me().id;
         for site in group.sites.iter().filter(|site| site.server == me) {
-            let there = self.partitions.called(&site.partition).filter(|there| *there != no).ok_or(Fault::Conflict)?;
+            let there = self
+                .partitions
+                .called(&site.partition)
+                .filter(|there| *there != no)
+                .ok_or(Fault::Conflict)?;
             let partition = self.partitions.get(there)?;
             let is_there = match site.kind {
                 SiteKind::ReadWrite => partition.volume(tree)?.is_some(),
@@ -203,7 +232,12 @@ impl Vice {
 }
 
 /// `of`: what it is sealed of, or shows it already; none: what came in.
-fn make_twin(partition: &Partition, twin: &Twin<'_>, of: Option<VolumeId>, wall: Timestamp) -> Result<(), Fault> {
+fn make_twin(
+    partition: &Partition,
+    twin: &Twin<'_>,
+    of: Option<VolumeId>,
+    wall: Timestamp,
+) -> Result<(), Fault> {
     let known = partition.volume_named(twin.name.as_bytes())?;
     if let Some(known) = &known {
         let same = (known.id(), known.tree_id(), known.kind()) == (twin.id, twin.tree, twin.kind);
@@ -215,7 +249,13 @@ fn make_twin(partition: &Partition, twin: &Twin<'_>, of: Option<VolumeId>, wall:
         }
     }
     let replaces = known.map(|known| known.id());
-    let new = NewClone { id: Some(twin.id), name: twin.name.clone(), kind: twin.kind, now: wall, replaces };
+    let new = NewClone {
+        id: Some(twin.id),
+        name: twin.name.clone(),
+        kind: twin.kind,
+        now: wall,
+        replaces,
+    };
     match of {
         Some(of) => partition.clone_volume(of, &new)?,
         None => partition.finish_incoming(twin.tree, &FinishAs::View(new))?,

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use celldb::{CellDb, CellError};
 use guard::PtsAsker;
 use types::{
-    Answer, AuthLevel, Caller, CellCall, Fault, Name, PrincipalId, PtsCall, RequestIdentity, Revised, Revision,
-    ServerId, ServerInfo, VolumeId, WhichVolume,
+    Answer, AuthLevel, Caller, CellCall, Fault, Name, PrincipalId, PtsCall, RequestIdentity,
+    Revised, Revision, ServerId, ServerInfo, VolumeId, WhichVolume,
 };
 
 use crate::Vice;
@@ -20,7 +20,8 @@ const RECORDS_MAX: usize = 1000;
 const NUMBERS_MAX: u32 = 1 << 20;
 
 impl Vice {
-    /// There is a database of the cell, although it may not be there yet: until it is, what needs it is refused. Before anybody asks.
+    /// There is a database of the cell, although it may not be there yet: until it is, what needs
+    /// it is refused. Before anybody asks.
     pub fn expects_cell(&self) {
         self.expects_cell.store(true, Ordering::Relaxed);
     }
@@ -85,13 +86,19 @@ impl Vice {
         Ok(self.partitions.name_of(volume.no).map(|partition| (id, partition.to_owned())))
     }
 
-    pub(crate) fn ask_cell(&self, ask: &CallContext<'_>, call: &CellCall) -> Result<CallOutcome, Fault> {
+    pub(crate) fn ask_cell(
+        &self,
+        ask: &CallContext<'_>,
+        call: &CellCall,
+    ) -> Result<CallOutcome, Fault> {
         if *call == CellCall::Me {
             let me = Revised { record: self.me(), revision: Revision(0) };
             return Ok(CallOutcome::Answer(Answer::Servers(vec![me])));
         }
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
-        if let (AuthLevel::Enrolling, CellCall::PutServer { server, expected }) = (ask.caller.who.level, call) {
+        if let (AuthLevel::Enrolling, CellCall::PutServer { server, expected }) =
+            (ask.caller.who.level, call)
+        {
             need_enrolment(db, ask.caller, server, *expected)?;
         }
         answer(db, call).map(CallOutcome::Answer)
@@ -101,8 +108,14 @@ impl Vice {
 /// A new server enters its key. Only the server that has the database may be asked: another one
 /// would ask there as itself. The record that is judged is the one that is replaced, since a change
 /// from another revision is refused.
-fn need_enrolment(db: &dyn CellDb, caller: &Caller, record: &ServerInfo, expected: Revision) -> Result<(), Fault> {
-    let shown = caller.who.server.filter(|_| !db.access().is_elsewhere()).ok_or(Fault::NotPermitted)?;
+fn need_enrolment(
+    db: &dyn CellDb,
+    caller: &Caller,
+    record: &ServerInfo,
+    expected: Revision,
+) -> Result<(), Fault> {
+    let shown =
+        caller.who.server.filter(|_| !db.access().is_elsewhere()).ok_or(Fault::NotPermitted)?;
     let known = db.servers()?.into_iter().find(|seen| seen.record.id == record.id);
     guard::may_enrol(shown, record, known.as_ref().map(|seen| &seen.record))?;
     if db.access().was_listed(&shown)? {
@@ -127,7 +140,11 @@ impl Vice {
         };
         let asker = PtsAsker { principal: self.vouched(&caller)?, cps: self.cps(&caller)? };
         let answer = db.access().pts(&asker, call)?;
-        Ok(if call.changes() { self.break_rights(ask, answer) } else { CallOutcome::Answer(answer) })
+        Ok(if call.changes() {
+            self.break_rights(ask, answer)
+        } else {
+            CallOutcome::Answer(answer)
+        })
     }
 }
 
@@ -135,7 +152,9 @@ impl Vice {
 fn behalf_of(principal: PrincipalId) -> Caller {
     let who = match principal {
         PrincipalId::ANONYMOUS => RequestIdentity::NOBODY,
-        principal => RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY },
+        principal => {
+            RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY }
+        }
     };
     Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who }
 }
@@ -158,7 +177,9 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
             Answer::Groups { groups, end }
         }
         CellCall::PutGroup { group, expected } => Answer::Revision(db.put_group(group, *expected)?),
-        CellCall::RemoveGroup { read_write, expected } => Answer::Revision(db.remove_group(*read_write, *expected)?),
+        CellCall::RemoveGroup { read_write, expected } => {
+            Answer::Revision(db.remove_group(*read_write, *expected)?)
+        }
         CellCall::TakeNumbers { above, count } if (1..=NUMBERS_MAX).contains(count) => {
             Answer::Number(db.take_numbers(*above, *count)?)
         }
@@ -166,8 +187,12 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
         // Who is asked answers for itself.
         CellCall::Me => return Err(Fault::Invalid),
         CellCall::Servers => Answer::Servers(db.servers()?),
-        CellCall::PutServer { server, expected } => Answer::Revision(db.put_server(server, *expected)?),
-        CellCall::RemoveServer { id, expected } => Answer::Revision(db.remove_server(*id, *expected)?),
+        CellCall::PutServer { server, expected } => {
+            Answer::Revision(db.put_server(server, *expected)?)
+        }
+        CellCall::RemoveServer { id, expected } => {
+            Answer::Revision(db.remove_server(*id, *expected)?)
+        }
         CellCall::Changes { since, max } => {
             let at = db.revision()?;
             match db.changes(*since, page(*max)) {

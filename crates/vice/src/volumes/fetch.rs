@@ -1,9 +1,13 @@
-//! One pull, without threads, sessions or clocks: what the other server is asked next, and what is done with its answers.
+//! One pull, without threads, sessions or clocks: what the other server is asked next, and what is
+//! done with its answers.
 //!
-//! Model. A pull *looks* what the volume at the other server shows; finds the *place* where that comes in here; asks for the *first* part, since the newest epoch that
-//! is here if both have it, or for all of it; *begins* the stream, or goes on with what came in of it before; takes *parts* until the end; and *finishes*: it makes the volume
-//! that was ordered. Asking and working are apart, so that a driver with threads has the next part on its way while it applies one; a question is
-//! answered before the next is put. It may stop anywhere: what came in stays, and the same pull goes on where it was.
+//! Model. A pull *looks* what the volume at the other server shows; finds the *place* where that
+//! comes in here; asks for the *first* part, since the newest epoch that is here if both have it,
+//! or for all of it; *begins* the stream, or goes on with what came in of it before; takes *parts*
+//! until the end; and *finishes*: it makes the volume that was ordered. Asking and working are
+//! apart, so that a driver with threads has the next part on its way while it applies one; a
+//! question is answered before the next is put. It may stop anywhere: what came in stays, and the
+//! same pull goes on where it was.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,8 +16,8 @@ use bytes::Bytes;
 use store::{IncomingInfo, PART_BYTES_MIN, Partition, StoreError, StreamPart};
 use types::limits::{PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
 use types::{
-    Answer, Fault, Name, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, Time, Timestamp, VolumeCall, VolumeId,
-    VolumeInfo, WhichVolume,
+    Answer, Fault, Name, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, Time, Timestamp,
+    VolumeCall, VolumeId, VolumeInfo, WhichVolume,
 };
 
 use crate::{Effect, Vice};
@@ -125,7 +129,16 @@ impl Fetch {
     /// A pull that nothing was done for; `task`: what it is called.
     pub fn new(pull: Pull, task: TaskInfo) -> Self {
         let part_bytes = PAYLOAD_BYTES_MAX as u32;
-        Fetch { pull, task, stage: Stage::Look, named: None, blocked: None, asked: false, part_bytes, packed: true }
+        Fetch {
+            pull,
+            task,
+            stage: Stage::Look,
+            named: None,
+            blocked: None,
+            asked: false,
+            part_bytes,
+            packed: true,
+        }
     }
 
     /// Whether the other server knows parts with packed bodies; if nothing is said, it does.
@@ -160,7 +173,8 @@ impl Fetch {
         }
     }
 
-    /// What the other server is asked now; `None` while an answer is awaited, or enough is here to be worked on.
+    /// What the other server is asked now; `None` while an answer is awaited, or enough is here to
+    /// be worked on.
     pub fn question(&mut self) -> Option<VolumeCall> {
         if self.asked {
             return None;
@@ -171,7 +185,9 @@ impl Fetch {
                 return Some(VolumeCall::Examine { volume: WhichVolume::Id(self.pull.id) });
             }
             Stage::First { since, .. } => (since.last().copied().unwrap_or(0), StreamCursor::START),
-            Stage::Parts { since, next: Some(next), fetched, .. } if fetched.len() < AHEAD => (*since, *next),
+            Stage::Parts { since, next: Some(next), fetched, .. } if fetched.len() < AHEAD => {
+                (*since, *next)
+            }
             _ => return None,
         };
         self.asked = true;
@@ -200,7 +216,9 @@ impl Fetch {
                 self.stage = Stage::Place(Box::new(volume));
             }
             // It does not show that epoch.
-            Stage::First { since, .. } if !since.is_empty() && answer == Err(Unanswered::Refused(Fault::Invalid)) => {
+            Stage::First { since, .. }
+                if !since.is_empty() && answer == Err(Unanswered::Refused(Fault::Invalid)) =>
+            {
                 since.pop();
             }
             Stage::First { place, used_bytes, .. } => {
@@ -239,14 +257,22 @@ impl Fetch {
         }
     }
 
-    fn next(&mut self, vice: &Vice, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> Result<Work> {
+    fn next(
+        &mut self,
+        vice: &Vice,
+        now: Time,
+        wall: Timestamp,
+        out: &mut Vec<Effect>,
+    ) -> Result<Work> {
         let tree = self.pull.tree;
         self.stage = match &mut self.stage {
             Stage::Look | Stage::First { .. } => return Ok(Work::Waits),
             Stage::Over => return Ok(Work::Over),
             Stage::Place(volume) => {
                 if !self.named.as_ref().is_some_and(|name| vice.may_pull(tree, name)) {
-                    return Err(Failure("who asks for it does not administer that volume".to_owned()));
+                    return Err(Failure(
+                        "who asks for it does not administer that volume".to_owned(),
+                    ));
                 }
                 place(vice, &self.pull, volume)?
             }
@@ -287,7 +313,14 @@ impl Fetch {
                 let finished = if place.beside {
                     vice.finish_beside(&self.pull, *shown, wall)
                 } else {
-                    vice.finish_incoming((now, wall), (place.no, tree), &self.pull.finish, *shown, out).map(drop)
+                    vice.finish_incoming(
+                        (now, wall),
+                        (place.no, tree),
+                        &self.pull.finish,
+                        *shown,
+                        out,
+                    )
+                    .map(drop)
                 };
                 match finished {
                     Err(Fault::Busy) => return Ok(Work::Pause(PAUSE)),
@@ -309,13 +342,19 @@ fn place(vice: &Vice, pull: &Pull, volume: &VolumeInfo) -> Result<Stage> {
         None => vice.place_of_pull(pull),
     };
     let (no, partition, epochs) = found.map_err(here("looking for the tree"))?;
-    let shown = if epochs.contains(&volume.epoch) { partition.view_of(pull.tree, volume.epoch)? } else { None };
+    let shown = if epochs.contains(&volume.epoch) {
+        partition.view_of(pull.tree, volume.epoch)?
+    } else {
+        None
+    };
     let place = Place { no, partition, beside };
     if shown.is_some() {
         return Ok(Stage::Finish { place, shown });
     }
-    // A stream that starts from an epoch says what changed since, as far as its source knows: what came and went in between, in epochs that the source never had,
-    // it does not. So the head must be as that epoch is: the newest one here, with nothing on top but what came in of the very epoch that is wanted.
+    // A stream that starts from an epoch says what changed since, as far as its source knows: what
+    // came and went in between, in epochs that the source never had, it does not. So the head must
+    // be as that epoch is: the newest one here, with nothing on top but what came in of the very
+    // epoch that is wanted.
     let newest = epochs.first().copied();
     let other = |info: &IncomingInfo| info.tree == pull.tree && info.head.epoch != volume.epoch;
     if newest.is_some() && place.partition.incomings()?.iter().any(other) {

@@ -1,15 +1,20 @@
 //! Volumes that move from one server to another: the one that holds, and the one where it arrives.
 //!
-//! Model. *Held*: everything that clients had to themselves is back, what they change waits, what they read is answered; so what is sealed
-//! now is all that there is. A hold ends when it is let go, or when the volume is removed because it is elsewhere; calls that waited are executed
-//! anew, and find the volume or not. When the time of a hold is over nobody is answered any more, and promises are broken, until the cell's database
-//! says whose the volume is. *Arriving*: the volume serves nobody until it is told to ([`types::VolumeCall::Serve`]).
+//! Model. *Held*: everything that clients had to themselves is back, what they change waits, what
+//! they read is answered; so what is sealed now is all that there is. A hold ends when it is let
+//! go, or when the volume is removed because it is elsewhere; calls that waited are executed anew,
+//! and find the volume or not. When the time of a hold is over nobody is answered any more, and
+//! promises are broken, until the cell's database says whose the volume is. *Arriving*: the volume
+//! serves nobody until it is told to ([`types::VolumeCall::Serve`]).
 //!
-//! Both stand in the volume's header, so after a restart the volume is *in doubt* before it is anything else: the database is asked. It says of
-//! a held volume that it is here, then it serves; or that it is elsewhere, then it stays away and waits to be removed. Of an arriving
-//! volume it may say that it is here: then it serves when the other server, whatever became of it, serves no more (`ALONE_AFTER`).
+//! Both stand in the volume's header, so after a restart the volume is *in doubt* before it is
+//! anything else: the database is asked. It says of a held volume that it is here, then it serves;
+//! or that it is elsewhere, then it stays away and waits to be removed. Of an arriving volume it
+//! may say that it is here: then it serves when the other server, whatever became of it, serves no
+//! more (`ALONE_AFTER`).
 //!
-//! When a volume has arrived, its clients claim what they had: files without names stay for the time of a lease, and claims of locks are taken.
+//! When a volume has arrived, its clients claim what they had: files without names stay for the
+//! time of a lease, and claims of locks are taken.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -25,7 +30,8 @@ use crate::{Effect, Vice};
 
 /// How long a volume is held at most, before the database is asked.
 const HOLD_MAX: Duration = Duration::from_secs(10);
-/// How long after an arrival the server that held the volume may yet answer for it, beyond a hold and a lease.
+/// How long after an arrival the server that held the volume may yet answer for it, beyond a hold
+/// and a lease.
 const MARGIN: Duration = Duration::from_secs(5);
 /// Between two questions to the database.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -89,7 +95,8 @@ impl Vice {
         let until = ask.now + HOLD_MAX.min(Duration::from_millis(millis.into()));
         self.bring_in(ask, &volume)?;
         self.end_idle_lends(&volume)?;
-        // Nobody waits for a kernel, which cannot be stopped. What is given back is not lent anew for a while, so who asks again comes through.
+        // Nobody waits for a kernel, which cannot be stopped. What is given back is not lent anew
+        // for a while, so who asks again comes through.
         need_no_lends(&volume)?;
         volume.block_delegations(until + MARGIN);
         self.moves.lock().held.insert(id, until);
@@ -108,7 +115,8 @@ impl Vice {
         volume.partition.hold_volume(id, false)?;
         volume.block_delegations(Time::ZERO);
         let mut moves = self.moves.lock();
-        // With the doubt, or its time could be over in between: nobody would ask, and it would be away for ever.
+        // With the doubt, or its time could be over in between: nobody would ask, and it would be
+        // away for ever.
         volume.set_away(false);
         self.end_hold_of(&mut moves, id, events);
         Ok(())
@@ -133,7 +141,11 @@ impl Vice {
         self.moves.lock().holds(volume).then(|| Fid::root(volume))
     }
 
-    pub(super) fn serve_volume(&self, ask: &mut CallContext<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
+    pub(super) fn serve_volume(
+        &self,
+        ask: &mut CallContext<'_>,
+        id: VolumeId,
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         if !volume.store.is_writable() {
             // A read-only site that came from another partition.
@@ -154,13 +166,15 @@ impl Vice {
         moves.arrived.insert(id, now + self.config.lease.lease);
         moves.doubts.remove(&id);
         drop(moves);
-        let fields = store::VolumeFields { arriving: Some(false), ..store::VolumeFields::default() };
+        let fields =
+            store::VolumeFields { arriving: Some(false), ..store::VolumeFields::default() };
         volume.partition.set_fields(id, fields, wall)?;
         volume.set_away(false);
         Ok(())
     }
 
-    /// The volume was just loaded: if its header says that it is held or arriving, nobody is served before the database was asked.
+    /// The volume was just loaded: if its header says that it is held or arriving, nobody is served
+    /// before the database was asked.
     pub(crate) fn note_doubt(&self, volume: &ViceVolume) {
         let id = volume.store.id();
         let mut moves = self.moves.lock();
@@ -260,7 +274,10 @@ impl Vice {
         let is_alone = now.since(since) >= HOLD_MAX + self.config.lease.lease + MARGIN;
         match whose {
             Whose::Ours if volume.store.is_arriving() && is_alone => {
-                tracing::warn!(volume = id.0, "a volume that arrived was not told to serve, and is here; it serves");
+                tracing::warn!(
+                    volume = id.0,
+                    "a volume that arrived was not told to serve, and is here; it serves"
+                );
                 self.arrive(now, wall, &volume)
             }
             Whose::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
@@ -273,7 +290,8 @@ impl Vice {
         }
     }
 
-    /// The one that arrived on another partition takes the place of this one. Nobody trusts anything of it any more.
+    /// The one that arrived on another partition takes the place of this one. Nobody trusts
+    /// anything of it any more.
     fn serve_beside(
         &self,
         now: Time,
@@ -282,7 +300,10 @@ impl Vice {
         events: &mut Vec<Output>,
     ) -> Result<(), Fault> {
         let id = volume.store.id();
-        tracing::warn!(volume = id.0, "a volume is on another partition now, and was not told so; it serves there");
+        tracing::warn!(
+            volume = id.0,
+            "a volume is on another partition now, and was not told so; it serves there"
+        );
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
         self.end_hold(id, events);
@@ -290,8 +311,9 @@ impl Vice {
         self.arrive(now, wall, &*self.any_volume(id)?)
     }
 
-    /// Before a volume serves again after a hold that nobody ended, its record is written once more: whoever leads the move read it before, and
-    /// can say no longer that the volume is elsewhere, which would lose what is changed here from now on.
+    /// Before a volume serves again after a hold that nobody ended, its record is written once
+    /// more: whoever leads the move read it before, and can say no longer that the volume is
+    /// elsewhere, which would lose what is changed here from now on.
     ///
     /// # Errors
     /// `Conflict`, `CellAway`: the database is asked again.
@@ -299,7 +321,11 @@ impl Vice {
         let Some(db) = self.cell()? else { return Ok(()) };
         let Some(group) = db.group_of(volume.store.id())? else { return Ok(()) };
         let is_here = matches!(self.whose_in(&group.record, volume)?, Whose::Ours | Whose::Nobodys);
-        if is_here { Ok(db.put_group(&group.record, group.revision).map(drop)?) } else { Err(Fault::Conflict) }
+        if is_here {
+            Ok(db.put_group(&group.record, group.revision).map(drop)?)
+        } else {
+            Err(Fault::Conflict)
+        }
     }
 
     /// # Errors

@@ -1,4 +1,5 @@
-//! Volumes: the partitions that they are on, which of them are in use, and what administrators do with them (`docs/spec/volumes.md`).
+//! Volumes: the partitions that they are on, which of them are in use, and what administrators do
+//! with them (`docs/spec/volumes.md`).
 
 mod admin;
 mod beside;

@@ -1,14 +1,16 @@
 //! The partitions of a server.
 //!
-//! Each has its log, its sweeper and its volumes, and nothing spans two of them. What belongs to the server as a whole, its sessions and
-//! the incarnations of its clients, is on the first, its *home*. A reply record is on the partition that was changed.
+//! Each has its log, its sweeper and its volumes, and nothing spans two of them. What belongs to
+//! the server as a whole, its sessions and the incarnations of its clients, is on the first, its
+//! *home*. A reply record is on the partition that was changed.
 
 use std::sync::Arc;
 
 use store::{IncomingState, Partition, StoreError, StoredReply};
 use types::{BootVerifier, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
 
-/// The partitions of a server, in the order of their numbers; at least one. Clones are handles to the same ones.
+/// The partitions of a server, in the order of their numbers; at least one. Clones are handles to
+/// the same ones.
 #[derive(Clone)]
 pub struct Partitions(Arc<[Named]>);
 
@@ -68,7 +70,10 @@ impl Partitions {
 
     /// The one that is called so.
     pub(crate) fn called(&self, name: &str) -> Option<PartitionNo> {
-        (0..).zip(self.0.iter()).find(|(_, named)| named.name == name).map(|(no, _)| PartitionNo(no))
+        (0..)
+            .zip(self.0.iter())
+            .find(|(_, named)| named.name == name)
+            .map(|(no, _)| PartitionNo(no))
     }
 
     /// What they are called, and their room.
@@ -90,8 +95,12 @@ impl Partitions {
         Ok(best.expect("a server has a partition").no)
     }
 
-    /// The volume with this number, and where it is: of twins, the one whose tree is asked (`beside.rs`).
-    pub(crate) fn volume(&self, id: VolumeId) -> Result<Option<(PartitionNo, Arc<store::Volume>)>, Fault> {
+    /// The volume with this number, and where it is: of twins, the one whose tree is asked
+    /// (`beside.rs`).
+    pub(crate) fn volume(
+        &self,
+        id: VolumeId,
+    ) -> Result<Option<(PartitionNo, Arc<store::Volume>)>, Fault> {
         let mut best: Option<(PartitionNo, Arc<store::Volume>)> = None;
         for (no, partition) in self.numbered() {
             let Some(volume) = partition.volume(id)? else { continue };
@@ -136,7 +145,11 @@ impl Partitions {
         let mut verifiers = self.iter().map(|partition| partition.boot_verifier().0);
         let first = verifiers.next().unwrap_or_default();
         // Of one it is its own. Multiplied, so that two that change alike do not cancel out.
-        BootVerifier(verifiers.fold(first, |all, one| all.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ one))
+        BootVerifier(
+            verifiers.fold(first, |all, one| {
+                all.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ one
+            }),
+        )
     }
 
     /// The last reply of each slot of a session, wherever it was recorded (EO-1).
@@ -168,7 +181,8 @@ impl Partitions {
         Ok(highest)
     }
 
-    /// None of them gives this number to another session, whichever is the home one day: replies name sessions by number. Syncs one in many times.
+    /// None of them gives this number to another session, whichever is the home one day: replies
+    /// name sessions by number. Syncs one in many times.
     pub(crate) fn use_up_session(&self, session: SessionId) -> Result<(), StoreError> {
         for partition in self.iter() {
             while partition.allocate_session()? < session {}

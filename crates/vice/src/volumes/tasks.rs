@@ -25,7 +25,9 @@ impl Tasks {
             return Ok((task.clone(), false));
         }
         let running = self.all.iter().filter(|(_, task)| runs(task)).count();
-        if running >= RUNNING_MAX || self.all.iter().any(|(of, task)| of.tree == pull.tree && runs(task)) {
+        if running >= RUNNING_MAX
+            || self.all.iter().any(|(of, task)| of.tree == pull.tree && runs(task))
+        {
             return Err(Fault::Busy);
         }
         while self.all.len() - running >= ENDED_MAX {

@@ -1,15 +1,20 @@
-//! Volumes on their way: what is sealed here is read in parts, and what comes in is applied and becomes a volume (`store::stream`).
+//! Volumes on their way: what is sealed here is read in parts, and what comes in is applied and
+//! becomes a volume (`store::stream`).
 //!
-//! Parts go and come without a look at rights, so all of this is the superuser's. A server that fetches from another one does so in threads of its
-//! own, which the driver has ([`TransferAgent`]).
+//! Parts go and come without a look at rights, so all of this is the superuser's. A server that
+//! fetches from another one does so in threads of its own, which the driver has
+//! ([`TransferAgent`]).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{FinishAs, IncomingState, NewClone, PART_BYTES_MIN, Partition, StreamHead, StreamPart, VolumeQuota};
+use store::{
+    FinishAs, IncomingState, NewClone, PART_BYTES_MIN, Partition, StreamHead, StreamPart,
+    VolumeQuota,
+};
 use types::{
-    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time, Timestamp, VolumeCall,
-    VolumeId, VolumeInfo, VolumeKind, is_volume_name, limits,
+    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time,
+    Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind, is_volume_name, limits,
 };
 
 use super::admin::info;
@@ -38,7 +43,11 @@ impl Vice {
     }
 
     /// The calls of this file.
-    pub(super) fn transfer(&self, ask: &mut CallContext<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
+    pub(super) fn transfer(
+        &self,
+        ask: &mut CallContext<'_>,
+        call: &VolumeCall,
+    ) -> Result<CallOutcome, Fault> {
         let errands = || self.errands.get().ok_or(Fault::Unsupported);
         Ok(CallOutcome::Answer(match call {
             VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
@@ -49,7 +58,8 @@ impl Vice {
             }
             VolumeCall::Incoming { tree } => self.incoming_trees(*tree)?,
             VolumeCall::Finish { partition, tree, finish } => {
-                let (made, replaced) = self.finish_stored(*partition, *tree, finish, None, ask.wall)?;
+                let (made, replaced) =
+                    self.finish_stored(*partition, *tree, finish, None, ask.wall)?;
                 let answer = Answer::Volumes { volumes: made.into_iter().collect(), end: true };
                 return match replaced {
                     Some(replaced) => Ok(self.break_volume(ask, replaced, answer)),
@@ -109,7 +119,12 @@ impl Vice {
     }
 
     /// Everything that clients have of the volume to themselves comes back before it is frozen.
-    fn begin_over(&self, ask: &mut CallContext<'_>, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor, Fault> {
+    fn begin_over(
+        &self,
+        ask: &mut CallContext<'_>,
+        tree: VolumeId,
+        head: &StreamHead,
+    ) -> Result<StreamCursor, Fault> {
         let volume = self.any_volume(tree)?;
         if volume.store.is_arriving() || volume.is_away() {
             return Err(Fault::Offline);
@@ -127,7 +142,10 @@ impl Vice {
     fn incoming_trees(&self, wanted: Option<VolumeId>) -> Result<Answer, Fault> {
         let (mut trees, mut base) = (Vec::new(), None);
         for (partition, store) in self.partitions.numbered() {
-            let found = store.incomings()?.into_iter().filter(|one| wanted.is_none_or(|wanted| one.tree == wanted));
+            let found = store
+                .incomings()?
+                .into_iter()
+                .filter(|one| wanted.is_none_or(|wanted| one.tree == wanted));
             trees.extend(found.map(|one| IncomingTree {
                 partition,
                 tree: one.tree,
@@ -153,14 +171,18 @@ impl Vice {
         }
     }
 
-    /// What a pull brings, and where: the partition, and the epochs of the tree that are there, newest first.
+    /// What a pull brings, and where: the partition, and the epochs of the tree that are there,
+    /// newest first.
     ///
     /// # Errors
     /// `Exists` if another partition has the tree; `Invalid` if there is no such partition.
     pub fn place_of_pull(&self, pull: &Pull) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let there = match self.partitions.of_tree(pull.tree)? {
             // Nobody asks that one: it was to come from another partition, and was forgotten.
-            Some(there) if self.partitions.get(there)?.tree_standing(pull.tree)? == Some(IncomingState::Arrives) => {
+            Some(there)
+                if self.partitions.get(there)?.tree_standing(pull.tree)?
+                    == Some(IncomingState::Arrives) =>
+            {
                 None
             }
             there => there,
@@ -176,8 +198,8 @@ impl Vice {
         Ok((no, partition, epochs))
     }
 
-    /// As the call [`VolumeCall::Finish`], for who has no session: breaks go out, and nobody waits for them. `of`: nothing came in, since this view shows the
-    /// epoch already.
+    /// As the call [`VolumeCall::Finish`], for who has no session: breaks go out, and nobody waits
+    /// for them. `of`: nothing came in, since this view shows the epoch already.
     ///
     /// # Errors
     /// As that call.
@@ -198,7 +220,8 @@ impl Vice {
         Ok(made)
     }
 
-    /// Says what was made of what came in (or of a view that shows the epoch already), and which volume shows something else since.
+    /// Says what was made of what came in (or of a view that shows the epoch already), and which
+    /// volume shows something else since.
     fn finish_stored(
         &self,
         no: PartitionNo,
@@ -223,7 +246,13 @@ impl Vice {
                 }
                 let known = self.replaced_view(tree, name, *kind, *replace)?;
                 let id = id.or(known).map_or_else(|| self.new_number(), Ok)?;
-                let new = NewClone { id: Some(id), name: name.clone(), kind: *kind, now: wall, replaces: known };
+                let new = NewClone {
+                    id: Some(id),
+                    name: name.clone(),
+                    kind: *kind,
+                    now: wall,
+                    replaces: known,
+                };
                 (FinishAs::View(new), known)
             }
             Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving, updated } => {

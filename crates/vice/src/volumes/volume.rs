@@ -18,15 +18,18 @@ pub(crate) struct ViceVolume {
     pub no: PartitionNo,
     /// Its access lists, if they decide.
     pub lists: VolumeAcls,
-    /// Held by moves of directories between directories: nobody else moves the ancestors while one looks for a loop.
+    /// Held by moves of directories between directories: nobody else moves the ancestors while one
+    /// looks for a loop.
     pub moves: Mutex<()>,
-    /// Held from the look at the usage to the commit, by everything that grows a volume that has a quota. Makes the quota exact.
+    /// Held from the look at the usage to the commit, by everything that grows a volume that has a
+    /// quota. Makes the quota exact.
     pub growth: Mutex<()>,
     /// An administrator took it off.
     offline: AtomicBool,
     /// Whose it is is in doubt, or it has not arrived: nobody is served.
     away: AtomicBool,
-    /// Until then nobody gets anything of the volume to himself: it is to be sealed, taken off or removed, and all must come back.
+    /// Until then nobody gets anything of the volume to himself: it is to be sealed, taken off or
+    /// removed, and all must come back.
     hushed: Mutex<Time>,
 }
 
@@ -36,7 +39,11 @@ pub(crate) type QuotaReservation<'a> = Option<MutexGuard<'a, ()>>;
 impl ViceVolume {
     /// # Errors
     /// The store's.
-    pub fn new(store: Arc<store::Volume>, no: PartitionNo, partition: Partition) -> Result<Self, StoreError> {
+    pub fn new(
+        store: Arc<store::Volume>,
+        no: PartitionNo,
+        partition: Partition,
+    ) -> Result<Self, StoreError> {
         let offline = store.is_offline();
         let lists = VolumeAcls::of(&store)?;
         Ok(ViceVolume {
@@ -57,7 +64,11 @@ impl ViceVolume {
     /// # Errors
     /// `ReadOnly`; also while something comes in over it.
     pub fn need_writable(&self) -> Result<(), Fault> {
-        if self.store.is_writable() && !self.store.is_frozen() { Ok(()) } else { Err(Fault::ReadOnly) }
+        if self.store.is_writable() && !self.store.is_frozen() {
+            Ok(())
+        } else {
+            Err(Fault::ReadOnly)
+        }
     }
 
     /// Whether kernels on this machine may be given its bodies.
@@ -144,16 +155,30 @@ impl ViceVolume {
     /// The store's.
     pub fn entry(&self, dir: Fid, name: &Name) -> Result<Option<Fid>, Fault> {
         let entry = self.store.lookup(dir.vnode, name.as_bytes())?;
-        Ok(entry.map(|entry| Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique }))
+        Ok(entry.map(|entry| Fid {
+            volume: dir.volume,
+            vnode: entry.target.vnode,
+            unique: entry.target.unique,
+        }))
     }
 
-    /// As `entry`, for a change of it: the caller has the directory's stripe, or will look again when it has.
+    /// As `entry`, for a change of it: the caller has the directory's stripe, or will look again
+    /// when it has.
     ///
     /// # Errors
     /// The store's.
-    pub fn entry_to_change(&self, dir: Fid, name: &Name, update: &mut Update) -> Result<Option<Fid>, Fault> {
+    pub fn entry_to_change(
+        &self,
+        dir: Fid,
+        name: &Name,
+        update: &mut Update,
+    ) -> Result<Option<Fid>, Fault> {
         let entry = self.store.look(dir.vnode, name.as_bytes(), update)?;
-        Ok(entry.map(|entry| Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique }))
+        Ok(entry.map(|entry| Fid {
+            volume: dir.volume,
+            vnode: entry.target.vnode,
+            unique: entry.target.unique,
+        }))
     }
 
     /// Whether the caller may make an entry in this directory, which must have a name itself.

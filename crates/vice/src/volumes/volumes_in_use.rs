@@ -1,4 +1,5 @@
-//! The volumes that calls use: each has one [`ViceVolume`] as long as anybody uses it, since its locks must be the same for all.
+//! The volumes that calls use: each has one [`ViceVolume`] as long as anybody uses it, since its
+//! locks must be the same for all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,8 +44,9 @@ impl VolumesInUse {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Changes after a volume was forgotten, and before its promises are broken. Who had one before, and registers a promise after that, would answer with
-    /// what nobody breaks any more (CB-2): it sees this change, and looks again.
+    /// Changes after a volume was forgotten, and before its promises are broken. Who had one
+    /// before, and registers a promise after that, would answer with what nobody breaks any more
+    /// (CB-2): it sees this change, and looks again.
     pub fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::SeqCst)
     }

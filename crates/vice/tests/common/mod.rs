@@ -1,4 +1,5 @@
-//! A service with clients that can be stopped between any two steps. One thread, no clock but the test's.
+//! A service with clients that can be stopped between any two steps. One thread, no clock but the
+//! test's.
 #![allow(dead_code)] // each test program uses its part
 
 use std::collections::BTreeSet;
@@ -6,8 +7,8 @@ use std::time::Duration;
 
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
-    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, ReplyAddress,
-    SessionId, Status, Time, Timestamp,
+    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind,
+    RemoveWhat, ReplyAddress, SessionId, Status, Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -30,7 +31,9 @@ impl Ground {
         let (config, options) = (PartitionConfig { server: "test".to_owned() }, options());
         match self {
             Ground::Memory(machine) => Partition::open_memory(machine, options).unwrap(),
-            Ground::Disk(dir) => Partition::create(&dir.path().join("vicep"), &config, options).unwrap(),
+            Ground::Disk(dir) => {
+                Partition::create(&dir.path().join("vicep"), &config, options).unwrap()
+            }
         }
     }
 
@@ -141,7 +144,10 @@ impl Rig {
             client.unacknowledged.clear();
         }
         let all = std::iter::once(&self.ground).chain(&self.others);
-        let partitions = ["/vicepa", "/vicepb", "/vicepc"].map(str::to_owned).into_iter().zip(all.map(Ground::open));
+        let partitions = ["/vicepa", "/vicepb", "/vicepc"]
+            .map(str::to_owned)
+            .into_iter()
+            .zip(all.map(Ground::open));
         let partitions = vice::Partitions::new(partitions.collect());
         self.vice = Some(Vice::open(partitions, self.config, self.now).unwrap());
     }
@@ -171,7 +177,8 @@ impl Rig {
     pub fn resume(&mut self, who: usize) -> Result<vice::Attached, Fault> {
         let client = &self.clients[who];
         let mut out = Vec::new();
-        let resumed = self.vice().resume(self.now, client.session, client.id, client.incarnation, &mut out);
+        let resumed =
+            self.vice().resume(self.now, client.session, client.id, client.incarnation, &mut out);
         self.deliver(out);
         resumed
     }
@@ -244,7 +251,13 @@ impl Rig {
     }
 
     /// As `call`, over another slot than 0.
-    pub fn call_in(&mut self, who: usize, slot: u32, caller: &Caller, call: Call) -> Result<Answer, Fault> {
+    pub fn call_in(
+        &mut self,
+        who: usize,
+        slot: u32,
+        caller: &Caller,
+        call: Call,
+    ) -> Result<Answer, Fault> {
         let origin = self.start_in(who, slot, caller, call);
         self.reply(origin).expect("answered at once")
     }
@@ -253,7 +266,8 @@ impl Rig {
     pub fn acknowledge(&mut self, who: usize) {
         for (id, items) in std::mem::take(&mut self.clients[who].unacknowledged) {
             let client = &self.clients[who];
-            let held: Vec<Fid> = items.iter().map(|item| item.fid).filter(|fid| client.open.contains(fid)).collect();
+            let held: Vec<Fid> =
+                items.iter().map(|item| item.fid).filter(|fid| client.open.contains(fid)).collect();
             let mut out = Vec::new();
             self.vice().ack(self.now, self.clients[who].session, id, &held, &mut out);
             self.deliver(out);
@@ -263,7 +277,9 @@ impl Rig {
     pub fn deliver(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Reply { origin, result, body } => self.replies.push((origin, result, body.is_some())),
+                Effect::Reply { origin, result, body } => {
+                    self.replies.push((origin, result, body.is_some()));
+                }
                 Effect::Break { to, id, items } => {
                     let who = self.clients.iter().position(|client| client.session == to).unwrap();
                     let client = &mut self.clients[who];
@@ -274,7 +290,8 @@ impl Rig {
                     }
                 }
                 Effect::SessionEnded(session) => {
-                    for client in self.clients.iter_mut().filter(|client| client.session == session) {
+                    for client in self.clients.iter_mut().filter(|client| client.session == session)
+                    {
                         client.ended = true;
                     }
                 }
@@ -310,7 +327,15 @@ impl Rig {
         }
     }
 
-    pub fn make(&mut self, who: usize, caller: &Caller, dir: Fid, at: &str, kind: NewKind, mode: u16) -> Fid {
+    pub fn make(
+        &mut self,
+        who: usize,
+        caller: &Caller,
+        dir: Fid,
+        at: &str,
+        kind: NewKind,
+        mode: u16,
+    ) -> Fid {
         let how = CreateHow::Guarded;
         match self.call(who, caller, Call::Make { dir, name: name(at), kind, mode, how }) {
             Ok(Answer::Made { status, .. }) => status.fid,

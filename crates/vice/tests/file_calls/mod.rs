@@ -5,8 +5,9 @@
 use bytes::Bytes;
 use guard::{Acl, Rights};
 use types::{
-    AllocateMode, Answer, ByteRange, Call, Caller, CreateHow, Fid, Lending, LockFamily, LockMode, LockOwner, NewKind,
-    PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
+    AllocateMode, Answer, ByteRange, Call, Caller, CreateHow, Fid, Lending, LockFamily, LockMode,
+    LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange,
+    Timestamp, XattrMode,
 };
 
 use crate::common::{Rig, VOLUME, name};
@@ -30,10 +31,20 @@ pub fn set_list(rig: &mut Rig, fid: Fid, given: &[(PrincipalId, Rights)]) {
 }
 
 /// A directory and a file of the user, in the root; both are in the group `gid`.
-pub fn place(rig: &mut Rig, root: Fid, called: &str, (uid, gid): (u32, u32), [dir_mode, file_mode]: [u16; 2]) -> Place {
+pub fn place(
+    rig: &mut Rig,
+    root: Fid,
+    called: &str,
+    (uid, gid): (u32, u32),
+    [dir_mode, file_mode]: [u16; 2],
+) -> Place {
     let mut make = |dir, called: &str, kind: NewKind, mode| {
         let how = CreateHow::Guarded;
-        let made = rig.call(0, &Caller::ROOT, Call::Make { dir, name: name(called.as_bytes()), kind, mode, how });
+        let made = rig.call(
+            0,
+            &Caller::ROOT,
+            Call::Make { dir, name: name(called.as_bytes()), kind, mode, how },
+        );
         let Ok(Answer::Made { status, .. }) = made else { panic!("{made:?}") };
         let change = StatusChange { uid: Some(uid), gid: Some(gid), ..StatusChange::default() };
         rig.call(0, &Caller::ROOT, Call::SetStatus { fid: status.fid, change }).unwrap();
@@ -43,10 +54,12 @@ pub fn place(rig: &mut Rig, root: Fid, called: &str, (uid, gid): (u32, u32), [di
     let file = make(dir, "file", NewKind::File, file_mode);
     let link = make(dir, "link", NewKind::Symlink(Bytes::from_static(b"target")), 0o777);
     let data = Bytes::from_static(&[7; 1000]);
-    let write = Call::Write { fid: file, offset: Some(0), data, stable: false, kill_privileges: false };
+    let write =
+        Call::Write { fid: file, offset: Some(0), data, stable: false, kill_privileges: false };
     rig.call(0, &Caller::ROOT, write).unwrap();
     for attribute in [&b"user.a"[..], b"trusted.a"] {
-        let (name, value, mode) = (Bytes::from_static(attribute), Bytes::from_static(b"v"), XattrMode::Either);
+        let (name, value, mode) =
+            (Bytes::from_static(attribute), Bytes::from_static(b"v"), XattrMode::Either);
         rig.call(0, &Caller::ROOT, Call::XattrSet { fid: file, name, value, mode }).unwrap();
     }
     Place { dir, file, link }
@@ -61,8 +74,23 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
     let (user, trusted) = (Bytes::from_static(b"user.a"), Bytes::from_static(b"trusted.a"));
     let value = Bytes::from_static(b"w");
     let (owner, range, pid) = (LockOwner(1), ByteRange::ALL, 1);
-    let lock = |family, mode| Call::Lock { fid, owner, pid, family, range, mode, wait: false, reclaim: false };
-    let write = Call::Write { fid, offset: Some(0), data: value.clone(), stable: false, kill_privileges: false };
+    let lock = |family, mode| Call::Lock {
+        fid,
+        owner,
+        pid,
+        family,
+        range,
+        mode,
+        wait: false,
+        reclaim: false,
+    };
+    let write = Call::Write {
+        fid,
+        offset: Some(0),
+        data: value.clone(),
+        stable: false,
+        kill_privileges: false,
+    };
     let remove = Call::Remove { dir, name: named("file"), what: RemoveWhat::File, hold: true };
     let (from, to, mode) = (named("file"), named("to"), RenameMode::Replace);
     let rename = Call::Rename { from_dir: dir, from, to_dir: dir, to, mode, hold: false };
@@ -81,16 +109,25 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
         ("GetStatus", Call::GetStatus { fid }),
         ("SetStatus nothing", set(none)),
         ("SetStatus mode", set(StatusChange { mode: Some(0o777), ..none })),
-        ("SetStatus given times", set(StatusChange { modified: Some(SetTime::To(Timestamp::new(5, 0))), ..none })),
+        (
+            "SetStatus given times",
+            set(StatusChange { modified: Some(SetTime::To(Timestamp::new(5, 0))), ..none }),
+        ),
         ("SetStatus owner", set(StatusChange { uid: Some(SOMEBODY), ..none })),
         ("SetStatus size by name", set(StatusChange { size: Some(0), ..none })),
         ("SetStatus times to now", set(StatusChange { modified: Some(SetTime::Now), ..none })),
-        ("SetStatus size through a handle", set(StatusChange { size: Some(0), through_handle: true, ..none })),
+        (
+            "SetStatus size through a handle",
+            set(StatusChange { size: Some(0), through_handle: true, ..none }),
+        ),
         ("SetStatus set-id bits", set(StatusChange { kill_privileges: true, ..none })),
         ("XattrGet user", Call::XattrGet { fid, name: user.clone() }),
         ("XattrGet trusted", Call::XattrGet { fid, name: trusted.clone() }),
         ("XattrList", Call::XattrList { fid }),
-        ("XattrSet user", Call::XattrSet { fid, name: user.clone(), value: value.clone(), mode: either }),
+        (
+            "XattrSet user",
+            Call::XattrSet { fid, name: user.clone(), value: value.clone(), mode: either },
+        ),
         ("XattrSet trusted", Call::XattrSet { fid, name: trusted.clone(), value, mode: either }),
         ("XattrRemove user", Call::XattrRemove { fid, name: user }),
         ("XattrRemove trusted", Call::XattrRemove { fid, name: trusted }),
@@ -116,7 +153,16 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
         ("Lock shared", lock(LockFamily::Posix, LockMode::Shared)),
         ("Lock exclusive", lock(LockFamily::Posix, LockMode::Exclusive)),
         ("Lock flock", lock(LockFamily::Flock, LockMode::Exclusive)),
-        ("TestLock", Call::TestLock { fid, owner, family: LockFamily::Posix, range, mode: LockMode::Exclusive }),
+        (
+            "TestLock",
+            Call::TestLock {
+                fid,
+                owner,
+                family: LockFamily::Posix,
+                range,
+                mode: LockMode::Exclusive,
+            },
+        ),
         ("Unlock", Call::Unlock { fid, owner, family: LockFamily::Posix, range }),
         ("Hold", Call::Hold { fids: vec![fid] }),
         ("Unhold", Call::Unhold { fids: vec![fid] }),

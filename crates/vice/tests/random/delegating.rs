@@ -1,9 +1,11 @@
-//! Several clients with delegations beside one model: what a client answers itself is done in the model at that moment, and on the service when
-//! the client sends it; every call that the service answers must see all that any client has answered before (DE-1, DE-2), and
-//! what the service says to a delegated change must be what the client said (DE-5).
+//! Several clients with delegations beside one model: what a client answers itself is done in the
+//! model at that moment, and on the service when the client sends it; every call that the service
+//! answers must see all that any client has answered before (DE-1, DE-2), and what the service says
+//! to a delegated change must be what the client said (DE-5).
 //!
-//! The clients know what they have by the rules of `docs/spec/delegation.md` alone, from answers and their own calls. What names mean and files are like
-//! they read off the model: nobody else can have changed what they have to themselves.
+//! The clients know what they have by the rules of `docs/spec/delegation.md` alone, from answers
+//! and their own calls. What names mean and files are like they read off the model: nobody else can
+//! have changed what they have to themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +48,8 @@ impl Delegating {
     pub fn step(&mut self, op: &Op) {
         let [what, _, _, _, other, _, more, flags] = op.0;
         if let Some((uid, group)) = self.world.people.as_ref().and_then(|_| op.regroups()) {
-            // What has not been sent by then may be refused: nobody asks clients before somebody leaves a group.
+            // What has not been sent by then may be refused: nobody asks clients before somebody
+            // leaves a group.
             (0..self.clients.len()).for_each(|who| self.send(who));
             return self.world.regroup(uid, group);
         }
@@ -54,7 +57,8 @@ impl Delegating {
         let who = if other % 8 == 7 { 2 } else { who };
         let ours = self.world.translate_call(&call);
         // Mostly he acts who has the place to himself.
-        let owner = ours.clone().fids_mut().iter().find_map(|fid| (0..3).find(|who| self.has(*who, **fid)));
+        let owner =
+            ours.clone().fids_mut().iter().find_map(|fid| (0..3).find(|who| self.has(*who, **fid)));
         let who = owner.filter(|_| other / 8 % 8 < 7).unwrap_or(who);
         match what / 64 % 16 {
             0..=7 => self.delegate(who, &ours),
@@ -85,8 +89,9 @@ impl Delegating {
         self.clients[who].dirs.contains(&fid) || self.clients[who].children.contains_key(&fid)
     }
 
-    /// Whether the client cannot know of a file: another has made it and not told anybody. To claim that a file is open stops nobody who has it to
-    /// himself from removing it, since it only keeps the file longer: the model knows no such thing.
+    /// Whether the client cannot know of a file: another has made it and not told anybody. To claim
+    /// that a file is open stops nobody who has it to himself from removing it, since it only keeps
+    /// the file longer: the model knows no such thing.
     fn is_unheard_of(&self, who: usize, call: &Call) -> bool {
         let mut call = call.clone();
         let claims = matches!(call, Call::Hold { .. });
@@ -122,7 +127,10 @@ impl Delegating {
                 let found = [self.named(*from_dir, from), self.named(*to_dir, to)];
                 let directory = found.iter().flatten().any(|fid| fid.vnode.is_directory());
                 let across = from_dir != to_dir;
-                dirs.contains(from_dir) && dirs.contains(to_dir) && all(&found) && !(across && directory)
+                dirs.contains(from_dir)
+                    && dirs.contains(to_dir)
+                    && all(&found)
+                    && !(across && directory)
             }
             Call::SetStatus { fid, .. } | Call::Write { fid, .. } => self.has(who, *fid),
             Call::XattrSet { fid, .. } | Call::XattrRemove { fid, .. } => self.has(who, *fid),
@@ -198,15 +206,23 @@ impl Delegating {
                 let sole = entries.iter().filter(|entry| entry.sole);
                 client.children.extend(sole.map(|entry| (entry.fid, *dir)));
             }
-            (Call::Make { dir, .. }, Ok(Answer::Made { status, existed: false, .. })) if client.dirs.contains(dir) => {
+            (Call::Make { dir, .. }, Ok(Answer::Made { status, existed: false, .. }))
+                if client.dirs.contains(dir) =>
+            {
                 client.children.insert(status.fid, *dir);
             }
             _ => {}
         }
     }
 
-    /// A call that may have to wait for what others have; and the time that its files get: the steady clock stands still meanwhile.
-    fn ask_patiently(&mut self, who: usize, caller: &Caller, call: &Call) -> (Result<Answer, Fault>, Timestamp) {
+    /// A call that may have to wait for what others have; and the time that its files get: the
+    /// steady clock stands still meanwhile.
+    fn ask_patiently(
+        &mut self,
+        who: usize,
+        caller: &Caller,
+        call: &Call,
+    ) -> (Result<Answer, Fault>, Timestamp) {
         let origin = self.world.rig.start(who, caller, call.clone());
         let wall = self.world.rig.clock();
         for _ in 0..100 {
@@ -224,9 +240,13 @@ impl Delegating {
         let mut any = false;
         for who in 0..self.clients.len() {
             let broken = std::mem::take(&mut self.world.rig.clients[who].broken);
-            let recalled = broken.iter().filter(|item| item.reason == BreakReason::Recall).map(|item| item.fid);
+            let recalled = broken
+                .iter()
+                .filter(|item| item.reason == BreakReason::Recall)
+                .map(|item| item.fid);
             self.clients[who].recalled.extend(recalled);
-            let recalled: Vec<Fid> = std::mem::take(&mut self.clients[who].recalled).into_iter().collect();
+            let recalled: Vec<Fid> =
+                std::mem::take(&mut self.clients[who].recalled).into_iter().collect();
             if recalled.is_empty() {
                 continue;
             }
@@ -239,7 +259,11 @@ impl Delegating {
 
     fn delegate(&mut self, who: usize, near: &Call) {
         let mut near = near.clone();
-        let Some(fid) = near.fids_mut().first().map(|fid| **fid).filter(|fid| fid.vnode.is_directory()) else { return };
+        let Some(fid) =
+            near.fids_mut().first().map(|fid| **fid).filter(|fid| fid.vnode.is_directory())
+        else {
+            return;
+        };
         match self.world.rig.call_in(who, 2, &Caller::ROOT, Call::Delegate { fid }) {
             Ok(Answer::Delegation { status, slots }) => {
                 self.count("delegated");
@@ -249,7 +273,8 @@ impl Delegating {
                 client.slots = slots;
                 let theirs = self.theirs(fid).unwrap();
                 if client_is_in_step(&self.clients[who], fid) {
-                    let expected = types::Status { fid, ..self.world.model.nodes()[&theirs].status };
+                    let expected =
+                        types::Status { fid, ..self.world.model.nodes()[&theirs].status };
                     assert_eq!(types::Status { used: 0, ..status }, expected);
                 }
             }
@@ -264,7 +289,8 @@ impl Delegating {
             let found = self.world.rig.call_in(who, 1, &caller, call.clone());
             let plainly = found.as_ref().map(plain);
             if plainly != Ok(expected.clone()) {
-                self.world.fail(&format!("DE-5: {call:?}\n said  {expected:?}\n found {plainly:?}"));
+                self.world
+                    .fail(&format!("DE-5: {call:?}\n said  {expected:?}\n found {plainly:?}"));
             }
             self.count("sent");
         }
@@ -277,7 +303,10 @@ impl Delegating {
             client.dirs.remove(fid);
             client.children.retain(|_, dir| dir != fid);
         }
-        assert_eq!(self.world.rig.call_in(who, 1, &Caller::ROOT, Call::Return { fids }), Ok(Answer::Done));
+        assert_eq!(
+            self.world.rig.call_in(who, 1, &Caller::ROOT, Call::Return { fids }),
+            Ok(Answer::Done)
+        );
         self.count("gave back");
     }
 
@@ -286,7 +315,8 @@ impl Delegating {
         self.give_back(who, fids);
     }
 
-    /// The service dies and comes back; the clients tell it what they have answered, in any order of clients.
+    /// The service dies and comes back; the clients tell it what they have answered, in any order
+    /// of clients.
     pub fn restart(&mut self) {
         self.world.restart_service();
         for who in 0..self.clients.len() {
@@ -297,18 +327,30 @@ impl Delegating {
             let held = self.world.rig.clients[who].open.iter().copied().collect();
             self.send(who);
             self.clients[who] = Delegated::default();
-            assert_eq!(self.world.rig.call_in(who, 1, &Caller::ROOT, Call::Hold { fids: held }), Ok(Answer::Done));
-            assert_eq!(self.world.rig.call_in(who, 1, &Caller::ROOT, Call::ReclaimDone), Ok(Answer::Done));
+            assert_eq!(
+                self.world.rig.call_in(who, 1, &Caller::ROOT, Call::Hold { fids: held }),
+                Ok(Answer::Done)
+            );
+            assert_eq!(
+                self.world.rig.call_in(who, 1, &Caller::ROOT, Call::ReclaimDone),
+                Ok(Answer::Done)
+            );
         }
         self.count("restarted");
     }
 
     /// A listing may be cut, and leave out the status of what others have; what it says must be so.
-    fn compare_some(&mut self, dir: Fid, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
+    fn compare_some(
+        &mut self,
+        dir: Fid,
+        expected: &Result<Answer, Fault>,
+        found: &Result<Answer, Fault>,
+    ) {
         let (hidden, entries) = match (expected, found) {
-            (Ok(Answer::Entries { entries: expected, .. }), Ok(Answer::Entries { entries, .. })) => {
-                (expected.iter().any(|entry| entry.fid.is_masked()), entries.clone())
-            }
+            (
+                Ok(Answer::Entries { entries: expected, .. }),
+                Ok(Answer::Entries { entries, .. }),
+            ) => (expected.iter().any(|entry| entry.fid.is_masked()), entries.clone()),
             (Err(expected), Err(found)) if expected == found => return,
             _ => self.world.fail(&format!("expected {expected:?}\nfound {found:?}")),
         };
@@ -320,7 +362,8 @@ impl Delegating {
             }
             let Some(status) = entry.status else { continue };
             let theirs = self.theirs(entry.fid).unwrap();
-            let expected = types::Status { fid: entry.fid, ..self.world.model.nodes()[&theirs].status };
+            let expected =
+                types::Status { fid: entry.fid, ..self.world.model.nodes()[&theirs].status };
             if (types::Status { used: 0, ..status }) != expected {
                 self.world.fail(&format!("listed\n expected {expected:?}\n found    {status:?}"));
             }

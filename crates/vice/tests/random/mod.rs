@@ -1,7 +1,8 @@
 //! Random calls on the service and on the model, and what has to be equal afterwards.
 //!
-//! The two number their files differently: `World` keeps the pairs, and translates the model's answers before it compares. Not compared:
-//! `used` (the model has no medium; instead the sum is compared with the volume's usage), cookies, verifiers, what is sole.
+//! The two number their files differently: `World` keeps the pairs, and translates the model's
+//! answers before it compares. Not compared: `used` (the model has no medium; instead the sum is
+//! compared with the volume's usage), cookies, verifiers, what is sole.
 
 #![allow(dead_code)] // each test program uses its part
 
@@ -14,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use guard::Cps;
 use model::{Content, ModelTree};
 use types::{
-    Answer, Call, Caller, DirEntry, Fault, Fid, Kind, PrincipalId, RequestIdentity, SeekWhat, Status, StatusChange,
-    VolumeCall, VolumeId, VolumeKind,
+    Answer, Call, Caller, DirEntry, Fault, Fid, Kind, PrincipalId, RequestIdentity, SeekWhat,
+    Status, StatusChange, VolumeCall, VolumeId, VolumeKind,
 };
 
 pub use op::Op;
@@ -26,7 +27,8 @@ use crate::common::{Ground, Rig, VOLUME, name};
 pub struct World {
     pub rig: Rig,
     pub model: ModelTree,
-    /// Files of the model and of the service, in the order in which they were made; those that are gone too.
+    /// Files of the model and of the service, in the order in which they were made; those that are
+    /// gone too.
     pairs: Vec<(Fid, Fid)>,
     ours: BTreeMap<Fid, Fid>,
     clones: Vec<Clone>,
@@ -91,7 +93,11 @@ impl World {
         world.rig.vice().set_principals(world.people.clone().unwrap());
         op::UIDS.into_iter().for_each(|uid| world.tell_model(uid));
         let list = Some(op::everything_to_anybody());
-        world.both(0, &Caller::ROOT, &Call::SetAcl { fid: world.model.root(), list, instead_of: None });
+        world.both(
+            0,
+            &Caller::ROOT,
+            &Call::SetAcl { fid: world.model.root(), list, instead_of: None },
+        );
         world
     }
 
@@ -130,7 +136,11 @@ impl World {
             return self.regroup(uid, group);
         }
         let (who, caller, call) = self.resolved(op);
-        let shown = if op.hides_groups() { Caller { groups: None, ..caller.clone() } } else { caller.clone() };
+        let shown = if op.hides_groups() {
+            Caller { groups: None, ..caller.clone() }
+        } else {
+            caller.clone()
+        };
         self.both_shown(who, &caller, &shown, &call);
     }
 
@@ -139,7 +149,8 @@ impl World {
         if self.people.is_none() {
             return op.resolve(&self.pairs);
         }
-        let (who, caller, call) = op.about_lists(&self.pairs).unwrap_or_else(|| op.resolve(&self.pairs));
+        let (who, caller, call) =
+            op.about_lists(&self.pairs).unwrap_or_else(|| op.resolve(&self.pairs));
         // Where lists decide the model knows people by uid alone.
         (who, Caller { who: RequestIdentity::NAMED, ..caller }, call)
     }
@@ -198,10 +209,14 @@ impl World {
             {
                 open.insert(status.fid);
             }
-            (Call::Remove { hold: true, .. }, Answer::Removed { status, .. }) if status.links == 0 => {
+            (Call::Remove { hold: true, .. }, Answer::Removed { status, .. })
+                if status.links == 0 =>
+            {
                 open.insert(status.fid);
             }
-            (Call::Rename { hold: true, .. }, Answer::Renamed { other: Some(status), .. }) if status.links == 0 => {
+            (Call::Rename { hold: true, .. }, Answer::Renamed { other: Some(status), .. })
+                if status.links == 0 =>
+            {
                 open.insert(status.fid);
             }
             _ => {}
@@ -217,19 +232,32 @@ impl World {
     }
 
     fn fail(&self, what: &str) -> ! {
-        let shown = self.history.iter().rev().take(12).rev().cloned().collect::<Vec<_>>().join("\n");
+        let shown =
+            self.history.iter().rev().take(12).rev().cloned().collect::<Vec<_>>().join("\n");
         panic!("{what}\nafter {} calls, the last of them:\n{shown}", self.history.len());
     }
 
-    fn compare(&mut self, call: &Call, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
+    fn compare(
+        &mut self,
+        call: &Call,
+        expected: &Result<Answer, Fault>,
+        found: &Result<Answer, Fault>,
+    ) {
         match (call, expected, found) {
             (Call::Seek { .. }, Err(Fault::AccessDenied), Err(Fault::AccessDenied)) => {}
-            (Call::Seek { fid, offset, what }, ..) => self.compare_seek(*fid, *offset, *what, found),
-            (Call::ReadDir { dir, .. }, Ok(expected), Ok(_)) => self.compare_listing(*dir, expected),
+            (Call::Seek { fid, offset, what }, ..) => {
+                self.compare_seek(*fid, *offset, *what, found);
+            }
+            (Call::ReadDir { dir, .. }, Ok(expected), Ok(_)) => {
+                self.compare_listing(*dir, expected);
+            }
             (_, Ok(expected), Ok(found)) => {
                 let expected = self.translate(expected);
                 if expected != plain(found) {
-                    self.fail(&format!("answers differ\n expected {expected:?}\n found    {:?}", plain(found)));
+                    self.fail(&format!(
+                        "answers differ\n expected {expected:?}\n found    {:?}",
+                        plain(found)
+                    ));
                 }
             }
             (_, expected, found) if expected.as_ref().err() == found.as_ref().err() => {}
@@ -264,12 +292,16 @@ impl World {
             (SeekWhat::Hole, Ok(Answer::Offset(at))) => {
                 offset < body.size()
                     && *at >= offset
-                    && (*at == body.size() || (*at < body.size() && body.next_nonzero(*at) != Some(*at)))
+                    && (*at == body.size()
+                        || (*at < body.size() && body.next_nonzero(*at) != Some(*at)))
             }
             _ => false,
         };
         if !fits {
-            self.fail(&format!("seek {what:?} from {offset}: found {found:?}, data at {data:?}, size {}", body.size()));
+            self.fail(&format!(
+                "seek {what:?} from {offset}: found {found:?}, data at {data:?}, size {}",
+                body.size()
+            ));
         }
     }
 
@@ -278,7 +310,8 @@ impl World {
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
             let call = Call::ReadDir { dir, cookie, bytes_max, plus: true };
-            let Ok(Answer::Entries { entries, end, .. }) = self.rig.call(0, &Caller::ROOT, call) else {
+            let Ok(Answer::Entries { entries, end, .. }) = self.rig.call(0, &Caller::ROOT, call)
+            else {
                 self.fail("a listing broke off")
             };
             for entry in entries {
@@ -295,13 +328,19 @@ impl World {
     }
 
     fn compare_listing(&mut self, dir: Fid, expected: &Answer) {
-        let Answer::Entries { entries, dir_version, .. } = expected else { self.fail("no listing expected") };
+        let Answer::Entries { entries, dir_version, .. } = expected else {
+            self.fail("no listing expected")
+        };
         let ours = self.ours[&dir];
         let found = self.listing(ours, 900);
-        let names: BTreeMap<_, _> = found.iter().map(|entry| (entry.name.clone(), (entry.fid, entry.kind))).collect();
-        let Content::Directory(wanted) = &self.model.nodes()[&dir].content else { self.fail("no directory expected") };
+        let names: BTreeMap<_, _> =
+            found.iter().map(|entry| (entry.name.clone(), (entry.fid, entry.kind))).collect();
+        let Content::Directory(wanted) = &self.model.nodes()[&dir].content else {
+            self.fail("no directory expected")
+        };
         let entry = |fid: &Fid| (self.ours[fid], self.model.nodes()[fid].status.kind);
-        let wanted: BTreeMap<_, _> = wanted.iter().map(|(name, fid)| (name.clone(), entry(fid))).collect();
+        let wanted: BTreeMap<_, _> =
+            wanted.iter().map(|(name, fid)| (name.clone(), entry(fid))).collect();
         if names.len() != found.len() || names != wanted || entries.len() > wanted.len() {
             self.fail(&format!("listings differ\n expected {wanted:?}\n found    {names:?}"));
         }
@@ -344,7 +383,8 @@ impl World {
             Content::File(body) => {
                 for at in op::windows(body.size()) {
                     let read = Call::Read { fid: ours, offset: at, length: op::WINDOW };
-                    let Ok(Answer::Data { data, .. }) = self.rig.call(1, &Caller::ROOT, read) else {
+                    let Ok(Answer::Data { data, .. }) = self.rig.call(1, &Caller::ROOT, read)
+                    else {
                         self.fail("cannot read")
                     };
                     if data[..] != body.read(at, u64::from(op::WINDOW))[..] {
@@ -353,8 +393,11 @@ impl World {
                 }
             }
             Content::Directory(_) => {
-                let expected =
-                    Answer::Entries { entries: Vec::new(), end: true, dir_version: node.status.data_version };
+                let expected = Answer::Entries {
+                    entries: Vec::new(),
+                    end: true,
+                    dir_version: node.status.data_version,
+                };
                 self.compare_listing(model, &expected);
             }
             Content::Target(target) => {
@@ -364,7 +407,8 @@ impl World {
             Content::Nothing => {}
         }
         for (name, value) in &node.xattrs {
-            let found = self.rig.call(1, &Caller::ROOT, Call::XattrGet { fid: ours, name: name.clone() });
+            let found =
+                self.rig.call(1, &Caller::ROOT, Call::XattrGet { fid: ours, name: name.clone() });
             assert_eq!(found, Ok(Answer::Xattr(value.clone())));
         }
         let names = Answer::XattrNames(node.xattrs.keys().cloned().collect());
@@ -376,11 +420,23 @@ impl World {
         let of = self.model.root().volume;
         let called = format!("clone.{}", self.history.len());
         self.history.push(called.clone());
-        let call = VolumeCall::Clone { id: None, of, name: name(&called), kind: VolumeKind::Snapshot, replace: false };
-        let Ok(Answer::Volumes { volumes, .. }) = self.rig.call(0, &Caller::ROOT, Call::Volume(call)) else {
+        let call = VolumeCall::Clone {
+            id: None,
+            of,
+            name: name(&called),
+            kind: VolumeKind::Snapshot,
+            replace: false,
+        };
+        let Ok(Answer::Volumes { volumes, .. }) =
+            self.rig.call(0, &Caller::ROOT, Call::Volume(call))
+        else {
             self.fail("not cloned")
         };
-        self.clones.push(Clone { id: volumes[0].id, model: self.model.clone(), pairs: self.pairs.clone() });
+        self.clones.push(Clone {
+            id: volumes[0].id,
+            model: self.model.clone(),
+            pairs: self.pairs.clone(),
+        });
         if self.clones.len() > CLONES_MAX {
             let id = self.clones.remove(0).id;
             let removed = self.rig.call(0, &Caller::ROOT, Call::Volume(VolumeCall::Remove { id }));
@@ -420,7 +476,9 @@ fn plain(answer: &Answer) -> Answer {
     let mut answer = answer.clone();
     each_status(&mut answer, |status| status.used = 0);
     match &mut answer {
-        Answer::Written { verifier, .. } | Answer::Committed { verifier } => *verifier = Default::default(),
+        Answer::Written { verifier, .. } | Answer::Committed { verifier } => {
+            *verifier = Default::default();
+        }
         Answer::Entry { sole, .. } => *sole = false,
         Answer::Volume(volume) => {
             *volume = types::VolumeStatus { used_files: volume.used_files, ..Default::default() };

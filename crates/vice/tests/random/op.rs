@@ -5,8 +5,8 @@ use guard::{Acl, Rights};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    AllocateMode, AuthLevel, Call, Caller, CreateHow, Fid, Name, NewKind, PrincipalId, RemoveWhat, RenameMode,
-    RequestIdentity, SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
+    AllocateMode, AuthLevel, Call, Caller, CreateHow, Fid, Name, NewKind, PrincipalId, RemoveWhat,
+    RenameMode, RequestIdentity, SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
 };
 
 /// See the head of the file.
@@ -18,11 +18,13 @@ pub const WINDOW: u32 = 40_000;
 
 const KIB: u64 = 1024;
 /// Where bodies have their joints: the largest inline body, blocks, a page of sums, and far away.
-const JOINTS: [u64; 9] = [0, 1, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 1024 * KIB, (1024 + 16) * KIB, 1 << 40];
+const JOINTS: [u64; 9] =
+    [0, 1, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 1024 * KIB, (1024 + 16) * KIB, 1 << 40];
 
 /// Callers other than the superuser.
 pub const UIDS: [u32; 3] = [10, 11, 12];
-const GROUPS: [PrincipalId; 3] = [PrincipalId(-300), PrincipalId(-301), PrincipalId::ADMINISTRATORS];
+const GROUPS: [PrincipalId; 3] =
+    [PrincipalId(-300), PrincipalId(-301), PrincipalId::ADMINISTRATORS];
 
 /// The list that a world with lists begins with.
 pub fn everything_to_anybody() -> Bytes {
@@ -41,7 +43,8 @@ impl Op {
     /// Who joins or leaves which group.
     pub fn regroups(&self) -> Option<(u32, PrincipalId)> {
         let [what, who, group, ..] = self.0;
-        (what / 64 % 32 == 0).then(|| (UIDS[usize::from(who % 3)], GROUPS[usize::from(group % 8).min(2)]))
+        (what / 64 % 32 == 0)
+            .then(|| (UIDS[usize::from(who % 3)], GROUPS[usize::from(group % 8).min(2)]))
     }
 
     /// A call about lists, instead of [`Op::resolve`]'s.
@@ -57,7 +60,8 @@ impl Op {
                 // Much is given, or nobody would do anything any more.
                 let many = Rights(u32::from(rights | more) % 128).with(Rights::LOOKUP);
                 let few = Rights(1 << (second / 7 % 7));
-                let given = [(who(first), many), (who(second), Rights(1 << (value % 7)).with(many))];
+                let given =
+                    [(who(first), many), (who(second), Rights(1 << (value % 7)).with(many))];
                 let denied = [(who(value), few)];
                 let list = list(&given, if value.is_multiple_of(3) { &denied } else { &[] });
                 let away = more % 4 == 3 && fid != Fid::root(fid.volume);
@@ -124,13 +128,18 @@ impl Op {
                 Call::Rename { from_dir: dir, from: name, to_dir, to: other, mode, hold }
             }
             28..=29 => Call::Lookup { dir, name },
-            30..=31 => Call::ReadDir { dir, cookie: 0, bytes_max: 500, plus: value.is_multiple_of(2) },
+            30..=31 => {
+                Call::ReadDir { dir, cookie: 0, bytes_max: 500, plus: value.is_multiple_of(2) }
+            }
             32 => Call::ReadLink { fid },
             33 => Call::GetStatus { fid },
             34..=39 => Call::SetStatus { fid, change: status_change(value, more, flags, second) },
-            40..=41 => {
-                Call::XattrSet { fid, name: attribute(first_name), value: text(value, 100), mode: xattr_mode(more) }
-            }
+            40..=41 => Call::XattrSet {
+                fid,
+                name: attribute(first_name),
+                value: text(value, 100),
+                mode: xattr_mode(more),
+            },
             42 => Call::XattrGet { fid, name: attribute(first_name) },
             43 => Call::XattrList { fid },
             44 => Call::XattrRemove { fid, name: attribute(first_name) },
@@ -144,7 +153,9 @@ impl Op {
                     kill_privileges: flags % 8 == 1,
                 }
             }
-            52..=54 => Call::Read { fid, offset: place(value, second), length: u32::from(more % 30_000) },
+            52..=54 => {
+                Call::Read { fid, offset: place(value, second), length: u32::from(more % 30_000) }
+            }
             55..=56 => {
                 let modes = [
                     AllocateMode::Extend,
@@ -175,8 +186,8 @@ impl Op {
 
 /// Of a machine that is believed, with a token, or without anything.
 fn caller_of_any_level(number: u16) -> Caller {
-    let level =
-        [AuthLevel::Named, AuthLevel::Password, AuthLevel::Named, AuthLevel::Nobody][usize::from(number / 8 % 4)];
+    let level = [AuthLevel::Named, AuthLevel::Password, AuthLevel::Named, AuthLevel::Nobody]
+        [usize::from(number / 8 % 4)];
     let caller = caller(number);
     Caller { who: RequestIdentity { level, ..RequestIdentity::NOBODY }, ..caller }
 }
@@ -229,7 +240,9 @@ fn how(number: u16) -> CreateHow {
 
 fn status_change(value: u16, more: u16, flags: u16, second: u16) -> StatusChange {
     let given = |bit: u16| value & (1 << bit) != 0 && value & (8 << bit) != 0;
-    let time = |number: u16| if number.is_multiple_of(3) { SetTime::Now } else { SetTime::To(Timestamp::new(-5, 7)) };
+    let time = |number: u16| {
+        if number.is_multiple_of(3) { SetTime::Now } else { SetTime::To(Timestamp::new(-5, 7)) }
+    };
     StatusChange {
         mode: given(0).then(|| mode(more) | if more.is_multiple_of(7) { 0o70000 } else { 0 }),
         uid: given(1).then(|| [0, 10, 11, 12][usize::from(more / 16 % 4)]),
@@ -286,6 +299,7 @@ fn place(number: u16, off: u16) -> u64 {
 pub fn windows(size: u64) -> Vec<u64> {
     let window = u64::from(WINDOW);
     let all = (0..size.div_ceil(window).min(8)).map(|at| at * window);
-    let joints = JOINTS.iter().map(|joint| joint.saturating_sub(window / 2)).filter(|at| *at < size);
+    let joints =
+        JOINTS.iter().map(|joint| joint.saturating_sub(window / 2)).filter(|at| *at < size);
     all.chain(joints).chain([size.saturating_sub(window / 2)]).collect()
 }

@@ -10,8 +10,8 @@ use server::{CellPlace, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revised, Revision, ServerId, ServerInfo, VolumeCall,
-    VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revised, Revision, ServerId,
+    ServerInfo, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Job, JobEvent, JobLeader, NewVolume, ServerConnections, Servers, VosError};
 
@@ -60,12 +60,19 @@ impl Cell {
             }
             servers.push((dir, config, Some(server)));
         }
-        let ids = servers.iter().map(|(_, _, server)| server.as_ref().unwrap().vice().me().id).collect::<Vec<_>>();
+        let ids = servers
+            .iter()
+            .map(|(_, _, server)| server.as_ref().unwrap().vice().me().id)
+            .collect::<Vec<_>>();
         let db = RemoteCellDb::at(database.unwrap(), ClientOptions::default());
         while db.servers().unwrap().len() < count {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        Cell { servers, ids, reach: ServerConnections::new(std::sync::Arc::new(db), [], ClientOptions::default()) }
+        Cell {
+            servers,
+            ids,
+            reach: ServerConnections::new(std::sync::Arc::new(db), [], ClientOptions::default()),
+        }
     }
 
     /// As a crash looks to others.
@@ -115,7 +122,9 @@ impl Cell {
     }
 
     pub fn make(&self, called: &str, number: usize) -> VolumeInfo {
-        lead(&self.reach, |job| vos::create(job, &self.new_volume(called, number))).unwrap().unwrap()
+        lead(&self.reach, |job| vos::create(job, &self.new_volume(called, number)))
+            .unwrap()
+            .unwrap()
     }
 }
 
@@ -139,7 +148,10 @@ pub fn by_name(text: &str) -> WhichVolume {
 }
 
 /// Leads an operation; whoever began the same one before is gone.
-pub fn lead<T>(servers: &dyn Servers, act: impl FnOnce(&Job<'_>) -> Result<T, VosError>) -> Result<T, VosError> {
+pub fn lead<T>(
+    servers: &dyn Servers,
+    act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
+) -> Result<T, VosError> {
     lead_as(servers, true, false, &|_| {}, act)
 }
 
@@ -155,7 +167,8 @@ pub fn lead_as<T>(
     act(&Job { servers, who, dry_run, tell })
 }
 
-/// Servers whose leader is stopped at the `after`th change: before it was done, or when it was and the answer is lost.
+/// Servers whose leader is stopped at the `after`th change: before it was done, or when it was and
+/// the answer is lost.
 pub struct Stopped<'c> {
     inner: &'c ServerConnections,
     left: AtomicI64,
@@ -172,7 +185,11 @@ impl<'c> Stopped<'c> {
         self.left.load(Ordering::Relaxed) < 0
     }
 
-    fn change<T, E>(&self, act: impl FnOnce() -> Result<T, E>, stop: impl Fn() -> E) -> Result<T, E> {
+    fn change<T, E>(
+        &self,
+        act: impl FnOnce() -> Result<T, E>,
+        stop: impl Fn() -> E,
+    ) -> Result<T, E> {
         match self.left.fetch_sub(1, Ordering::Relaxed) {
             left if left > 0 => act(),
             0 if self.answer_lost => act().and_then(|_| Err(stop())),
@@ -180,7 +197,10 @@ impl<'c> Stopped<'c> {
         }
     }
 
-    fn change_db<T>(&self, act: impl FnOnce(&dyn CellDb) -> Result<T, CellError>) -> Result<T, CellError> {
+    fn change_db<T>(
+        &self,
+        act: impl FnOnce(&dyn CellDb) -> Result<T, CellError>,
+    ) -> Result<T, CellError> {
         self.change(|| act(self.inner.db()), || CellError::Away(types::Fault::CellAway))
     }
 }
@@ -216,7 +236,11 @@ impl CellDb for Stopped<'_> {
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
         self.change_db(|db| db.put_group(group, expected))
     }
-    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError> {
+    fn remove_group(
+        &self,
+        read_write: VolumeId,
+        expected: Revision,
+    ) -> Result<Revision, CellError> {
         self.change_db(|db| db.remove_group(read_write, expected))
     }
     fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {
@@ -242,7 +266,8 @@ impl CellDb for Stopped<'_> {
     }
 }
 
-/// Does it on a new cell for every step at which it can be stopped, both ways: `prepare`, `act` until it is stopped, then whatever `then` does.
+/// Does it on a new cell for every step at which it can be stopped, both ways: `prepare`, `act`
+/// until it is stopped, then whatever `then` does.
 pub fn stop_everywhere(
     count: usize,
     prepare: impl Fn(&mut Cell),
@@ -282,7 +307,8 @@ pub type Files = std::collections::BTreeMap<String, Vec<u8>>;
 impl Cell {
     fn session(&self, number: usize) -> Session {
         let socket = self.servers[number].1.unix_socket.clone().unwrap();
-        Session::connect(SessionConfig::new(Endpoint::Unix(socket), ClientIdentity::fleeting())).unwrap()
+        Session::connect(SessionConfig::new(Endpoint::Unix(socket), ClientIdentity::fleeting()))
+            .unwrap()
     }
 
     /// Writes a file into the root of a volume, from its beginning.
@@ -291,20 +317,34 @@ impl Cell {
         let ask = |call: Call| session.call(&Caller::ROOT, call, None).unwrap().answer;
         let Answer::Status(root) = ask(Call::Root { volume: name(volume) }) else { panic!() };
         let how = CreateHow::Unchecked;
-        let make = Call::Make { dir: root.fid, name: name(file), kind: NewKind::File, mode: 0o644, how };
+        let make =
+            Call::Make { dir: root.fid, name: name(file), kind: NewKind::File, mode: 0o644, how };
         let Answer::Made { status, .. } = ask(make) else { panic!() };
         let data = bytes.to_vec().into();
-        ask(Call::Write { fid: status.fid, offset: Some(0), data, stable: true, kill_privileges: false });
+        ask(Call::Write {
+            fid: status.fid,
+            offset: Some(0),
+            data,
+            stable: true,
+            kill_privileges: false,
+        });
     }
 
-    /// What a volume shows at a server; `None` where it shows nothing, be it from one question to the next.
+    /// What a volume shows at a server; `None` where it shows nothing, be it from one question to
+    /// the next.
     pub fn files(&self, number: usize, volume: &str) -> Option<Files> {
         let session = self.session(number);
         let ask = |call: Call| session.call(&Caller::ROOT, call, None).map(|reply| reply.answer);
-        let Ok(Answer::Status(root)) = ask(Call::Root { volume: name(volume) }) else { return None };
+        let Ok(Answer::Status(root)) = ask(Call::Root { volume: name(volume) }) else {
+            return None;
+        };
         let list = Call::ReadDir { dir: root.fid, cookie: 0, bytes_max: 100_000, plus: false };
         let Ok(Answer::Entries { entries, .. }) = ask(list) else { return None };
-        let read = |entry: types::DirEntry| match ask(Call::Read { fid: entry.fid, offset: 0, length: 1 << 20 }) {
+        let read = |entry: types::DirEntry| match ask(Call::Read {
+            fid: entry.fid,
+            offset: 0,
+            length: 1 << 20,
+        }) {
             Ok(Answer::Data { data, .. }) => Some((text(&entry.name), data.to_vec())),
             _ => None,
         };
@@ -316,7 +356,8 @@ impl Cell {
         self.make(called, 0);
         for number in 1..self.ids.len() {
             let group = self.group(called).unwrap();
-            lead(&self.reach, |job| vos::add_site(job, group, self.ids[number], PARTITION)).unwrap();
+            lead(&self.reach, |job| vos::add_site(job, group, self.ids[number], PARTITION))
+                .unwrap();
         }
     }
 }

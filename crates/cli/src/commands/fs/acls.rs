@@ -76,7 +76,8 @@ EXAMPLES
 pub struct Listacl {
     #[command(flatten)]
     paths: Paths,
-    /// The list that new directories begin with: they copy that of the directory that they are made in.
+    /// The list that new directories begin with: they copy that of the directory that they are made
+    /// in.
     #[arg(long)]
     id: bool,
     /// The list that new files begin with: they have none of their own.
@@ -100,10 +101,12 @@ pub struct Setacl {
     /// What is denied, instead of what is given.
     #[arg(long)]
     negative: bool,
-    /// The list is taken away: what it has is that of its directory, or of the directory above, from now on.
+    /// The list is taken away: what it has is that of its directory, or of the directory above,
+    /// from now on.
     #[arg(long, conflicts_with_all = ["acl", "clear", "negative"])]
     inherit: bool,
-    /// The list that new directories begin with: they copy that of the directory that they are made in.
+    /// The list that new directories begin with: they copy that of the directory that they are made
+    /// in.
     #[arg(long)]
     id: bool,
     /// The list that new files begin with: they have none of their own.
@@ -156,7 +159,8 @@ fn refused(path: &Path, what: String, error: Errno) -> Failure {
                 .mend("'rialto vos setfields VOLUME -model acl' changes that")
         }
         Errno::ACCESS => Failure::new(what, std::io::Error::from(error)).mend(
-            "who lists the directory (l) may see its list, and who administers it (a) may change it: 'rialto fs getcalleraccess' says what you may do",
+            "who lists the directory (l) may see its list, and who administers it (a) may change \
+                it: 'rialto fs getcalleraccess' says what you may do",
         ),
         _ => tree::refusal(path, what, error),
     }
@@ -172,7 +176,8 @@ fn read(path: &Path) -> Result<Acl, Failure> {
 fn is_own(path: &Path) -> Result<bool, Failure> {
     let what = || format!("reading the access list of {}", path.display());
     let [of, fid] = [OF, FID].map(|name| tree::get(path, name));
-    Ok(of.map_err(|error| refused(path, what(), error))? == fid.map_err(|error| refused(path, what(), error))?)
+    Ok(of.map_err(|error| refused(path, what(), error))?
+        == fid.map_err(|error| refused(path, what(), error))?)
 }
 
 /// Behind its name, where the list is another's.
@@ -184,8 +189,12 @@ fn whose(path: &Path, own: bool) -> &'static str {
     }
 }
 
-/// Gives it the list that `change` makes of the one that decides; anew, if somebody else changed that meanwhile. `None`: there is nothing to change.
-fn change(path: &Path, mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failure>) -> Result<Option<Acl>, Failure> {
+/// Gives it the list that `change` makes of the one that decides; anew, if somebody else changed
+/// that meanwhile. `None`: there is nothing to change.
+fn change(
+    path: &Path,
+    mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failure>,
+) -> Result<Option<Acl>, Failure> {
     let what = || format!("changing the access list of {}", path.display());
     for _ in 0..ATTEMPTS {
         let seen = read(path)?;
@@ -201,18 +210,28 @@ fn change(path: &Path, mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failur
 }
 
 /// Puts entries into a list.
-fn put(path: &Path, mut list: Acl, entries: impl Iterator<Item = (AclEntry, bool)>) -> Result<Acl, Failure> {
+fn put(
+    path: &Path,
+    mut list: Acl,
+    entries: impl Iterator<Item = (AclEntry, bool)>,
+) -> Result<Acl, Failure> {
     for (entry, negative) in entries {
         if !list.set(entry.who, entry.rights, negative) {
             let what = format!("changing the access list of {}", path.display());
-            return Err(Failure::new(what, "it has no room for one more").mend("put some of those in it into a group"));
+            return Err(Failure::new(what, "it has no room for one more")
+                .mend("put some of those in it into a group"));
         }
     }
     Ok(list)
 }
 
-/// Puts entries into its list; `clear`: which has nothing else from then on, whatever others put into it.
-fn give(path: &Path, clear: bool, entries: impl Iterator<Item = (AclEntry, bool)> + Clone) -> Result<(), Failure> {
+/// Puts entries into its list; `clear`: which has nothing else from then on, whatever others put
+/// into it.
+fn give(
+    path: &Path,
+    clear: bool,
+    entries: impl Iterator<Item = (AclEntry, bool)> + Clone,
+) -> Result<(), Failure> {
     if !clear {
         return change(path, |seen| put(path, seen, entries.clone()).map(Some)).map(drop);
     }
@@ -226,8 +245,11 @@ fn inherit(path: &Path) -> Result<(), Failure> {
     let what = || format!("taking the access list of {} away", path.display());
     let fid = tree::get(path, FID).map_err(|error| refused(path, what(), error))?;
     if fid.parse().is_ok_and(|fid: Fid| fid == Fid::root(fid.volume)) {
-        return Err(Failure::new(what(), "it is the root of a volume, above which there is no other directory of it")
-            .mend("'rialto vos setfields VOLUME -model posix' makes mode bits decide in the volume"));
+        return Err(Failure::new(
+            what(),
+            "it is the root of a volume, above which there is no other directory of it",
+        )
+        .mend("'rialto vos setfields VOLUME -model posix' makes mode bits decide in the volume"));
     }
     tree::remove(path, ATTRIBUTE).map_err(|error| refused(path, what(), error))
 }
@@ -237,8 +259,8 @@ fn no_initial(id: bool, files: bool) -> Result<(), Failure> {
     if !id && !files {
         return Ok(());
     }
-    let why =
-        "there are no initial lists: a new directory copies that of its directory, and a new file has its directory's";
+    let why = "there are no initial lists: a new directory copies that of its directory, and a \
+        new file has its directory's";
     Err(Failure::new("looking for an initial access list", why).mend("leave -id and -if out"))
 }
 
@@ -292,25 +314,32 @@ impl Setacl {
         }
         let mut pairs = self.acl;
         pairs.extend(words);
-        if dirs.is_empty() || pairs.is_empty() && !self.clear && !self.inherit || pairs.len() % 2 == 1 {
+        if dirs.is_empty()
+            || pairs.is_empty() && !self.clear && !self.inherit
+            || pairs.len() % 2 == 1
+        {
             let why = "it is a directory or file, then names, each with its rights";
-            return Err(Failure::new("reading the access list", why).mend("'rialto fs setacl --help' has examples"));
+            return Err(Failure::new("reading the access list", why)
+                .mend("'rialto fs setacl --help' has examples"));
         }
         if self.inherit {
             if !pairs.is_empty() {
                 let why = "with -inherit it has no entries of its own";
-                return Err(Failure::new("reading the access list", why).mend("leave the names and rights out"));
+                return Err(Failure::new("reading the access list", why)
+                    .mend("leave the names and rights out"));
             }
             return Paths { path: dirs, words: Vec::new() }.each(inherit);
         }
         let place = dirs.first().cloned().unwrap_or_default();
         let mut entries = Vec::new();
         for pair in pairs.chunks_exact(2) {
-            let rights: Rights =
-                pair[1].parse().map_err(|error| Failure::new(format!("reading the rights of {}", pair[0]), error))?;
+            let rights: Rights = pair[1].parse().map_err(|error| {
+                Failure::new(format!("reading the rights of {}", pair[0]), error)
+            })?;
             entries.push((AclEntry { who: number_of(&place, &pair[0])?, rights }, self.negative));
         }
-        Paths { path: dirs, words: Vec::new() }.each(|path| give(path, self.clear, entries.iter().copied()))
+        Paths { path: dirs, words: Vec::new() }
+            .each(|path| give(path, self.clear, entries.iter().copied()))
     }
 }
 
@@ -332,7 +361,9 @@ impl Copyacl {
         }
         let copied = read(&from)?;
         let parts = [(copied.positive(), false), (copied.negative(), true)];
-        let all = parts.into_iter().flat_map(|(entries, negative)| entries.iter().map(move |one| (*one, negative)));
+        let all = parts
+            .into_iter()
+            .flat_map(|(entries, negative)| entries.iter().map(move |one| (*one, negative)));
         Paths { path: to, words: Vec::new() }.each(|path| give(path, self.clear, all.clone()))
     }
 }
@@ -354,7 +385,10 @@ impl Cleanacl {
         self.paths.each(|path| {
             if !is_own(path)? {
                 // Cleaned it would be its own from then on.
-                println!("Access list for {} is another directory's: clean that one.", path.display());
+                println!(
+                    "Access list for {} is another directory's: clean that one.",
+                    path.display()
+                );
                 return Ok(());
             }
             let Some(list) = change(path, |seen| clean(path, seen))? else {
@@ -372,7 +406,8 @@ impl Getcalleraccess {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let what = || format!("asking for your rights to {}", path.display());
-            let rights = tree::get(path, "system.rialto.rights").map_err(|error| refused(path, what(), error))?;
+            let rights = tree::get(path, "system.rialto.rights")
+                .map_err(|error| refused(path, what(), error))?;
             if json {
                 show::json(&json!({ "path": path, "rights": rights }));
             } else {

@@ -1,4 +1,5 @@
-//! What this client keeps: `fs flush`, `flushvolume`, `flushmount`, `checkvolumes` and `getcacheparms`.
+//! What this client keeps: `fs flush`, `flushvolume`, `flushmount`, `checkvolumes` and
+//! `getcacheparms`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -128,7 +129,9 @@ impl Flushmount {
                     Err(Failure::new(what, "it is no mount point")
                         .mend("'rialto fs flush' forgets files and directories"))
                 }
-                said => said.map(|_| done(path, json)).map_err(|error| tree::refusal(&dir, what, error)),
+                said => {
+                    said.map(|_| done(path, json)).map_err(|error| tree::refusal(&dir, what, error))
+                }
             }
         })
     }
@@ -158,9 +161,12 @@ struct Cache {
 impl Getcacheparms {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
-        let Cache { used_bytes, bytes_max } = ask_json(&place, "rialto.cache", "asking for the disk cache")?;
+        let Cache { used_bytes, bytes_max } =
+            ask_json(&place, "rialto.cache", "asking for the disk cache")?;
         match (used_bytes, bytes_max) {
-            _ if json => show::json(&json!({ "path": place, "used_bytes": used_bytes, "bytes_max": bytes_max })),
+            _ if json => show::json(
+                &json!({ "path": place, "used_bytes": used_bytes, "bytes_max": bytes_max }),
+            ),
             (Some(used), Some(most)) => println!(
                 "Rialto using {} of the cache's available {} 1K byte blocks.",
                 used.div_ceil(1024),

@@ -71,7 +71,8 @@ fn cell(path: &Path) -> Result<String, Failure> {
     let what = || format!("asking for the cell of {}", path.display());
     match tree::get(path, "rialto.cell") {
         Err(Errno::NODATA) if tree::get(path, "rialto.fid").is_ok() => {
-            Err(Failure::new(what(), "its server does not say").mend("see whether it has the same version"))
+            Err(Failure::new(what(), "its server does not say")
+                .mend("see whether it has the same version"))
         }
         said => said.map_err(|error| tree::refusal(path, what(), error)),
     }
@@ -122,7 +123,9 @@ impl Wscell {
 impl Getfid {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
-            let fid = tree::ask(path, "rialto.fid", || format!("asking for the fid of {}", path.display()))?;
+            let fid = tree::ask(path, "rialto.fid", || {
+                format!("asking for the fid of {}", path.display())
+            })?;
             let cell = cell(path).ok();
             if json {
                 show::json(&json!({ "path": path, "fid": fid, "cell": cell }));

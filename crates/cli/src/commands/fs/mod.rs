@@ -1,6 +1,7 @@
-//! `rialto fs`: a mounted tree as its users handle it, with the verbs, options and answers that they know from OpenAFS. A binary that is called as
-//! `fs` is this command. It asks the mount alone, through the attributes `rialto.*` of files and directories (`tree.rs`), so it needs neither the cell's directory nor
-//! rights of its own: whoever may do it there may do it here.
+//! `rialto fs`: a mounted tree as its users handle it, with the verbs, options and answers that
+//! they know from OpenAFS. A binary that is called as `fs` is this command. It asks the mount
+//! alone, through the attributes `rialto.*` of files and directories (`tree.rs`), so it needs
+//! neither the cell's directory nor rights of its own: whoever may do it there may do it here.
 
 mod acls;
 mod cache;
@@ -91,8 +92,12 @@ struct Paths {
 }
 
 impl Paths {
-    /// Does `one` for each. One that fails is told at once, and does not keep the others from being done.
-    fn each(self, mut one: impl FnMut(&std::path::Path) -> Result<(), Failure>) -> Result<ExitCode, Failure> {
+    /// Does `one` for each. One that fails is told at once, and does not keep the others from being
+    /// done.
+    fn each(
+        self,
+        mut one: impl FnMut(&std::path::Path) -> Result<(), Failure>,
+    ) -> Result<ExitCode, Failure> {
         let paths = if self.path.is_empty() { self.words } else { self.path };
         let mut failed = false;
         for path in &paths {
@@ -186,9 +191,14 @@ mod tests {
             ("sys --newsys a b", "sysname"),
             ("setserverprefs --servers a 5", "setserverprefs"),
         ] {
-            let typed = Cli::command().try_get_matches_from(["rialto", "fs"].into_iter().chain(line.split(' ')));
+            let typed = Cli::command()
+                .try_get_matches_from(["rialto", "fs"].into_iter().chain(line.split(' ')));
             let typed = typed.unwrap_or_else(|error| panic!("{line}: {error}"));
-            assert_eq!(typed.subcommand_matches("fs").unwrap().subcommand_name(), Some(verb), "{line}");
+            assert_eq!(
+                typed.subcommand_matches("fs").unwrap().subcommand_name(),
+                Some(verb),
+                "{line}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Mount points themselves: `fs mkmount`, `rmmount`, `lsmount` and `mvmount`. What they lead to is not touched by any of these.
+//! Mount points themselves: `fs mkmount`, `rmmount`, `lsmount` and `mvmount`. What they lead to is
+//! not touched by any of these.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -123,7 +124,9 @@ fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
             };
             Failure::new(what, why).mend("'rialto fs lsmount' looks at a mount point itself")
         }
-        Errno::EXIST => Failure::new(what, "there is something with that name").mend("choose another name"),
+        Errno::EXIST => {
+            Failure::new(what, "there is something with that name").mend("choose another name")
+        }
         Errno::XDEV => Failure::new(what, "the two places lie in different volumes")
             .mend("remove it with 'rialto fs rmmount', and make it anew with 'rialto fs mkmount'"),
         _ => refusal(dir, what, error),
@@ -134,21 +137,28 @@ impl Mkmount {
     /// The path, and what the mount point says.
     fn wanted(&self) -> Result<(PathBuf, MountPoint), Failure> {
         let mut words = self.words.iter();
-        let missing = |what: &str| Failure::new("reading the command", format!("{what} is missing"));
-        let path = self.dir.clone().or_else(|| words.next().map(PathBuf::from)).ok_or_else(|| missing("a path"))?;
-        let volume = self.vol.as_ref().or_else(|| words.next()).ok_or_else(|| missing("a volume"))?;
+        let missing =
+            |what: &str| Failure::new("reading the command", format!("{what} is missing"));
+        let path = self
+            .dir
+            .clone()
+            .or_else(|| words.next().map(PathBuf::from))
+            .ok_or_else(|| missing("a path"))?;
+        let volume =
+            self.vol.as_ref().or_else(|| words.next()).ok_or_else(|| missing("a volume"))?;
         let cell = self.cell.as_ref().or_else(|| words.next());
         if let Some(word) = words.next() {
-            return Err(
-                Failure::new("reading the command", format!("{word:?} is too much")).mend("'--help' shows the order")
-            );
+            return Err(Failure::new("reading the command", format!("{word:?} is too much"))
+                .mend("'--help' shows the order"));
         }
         let mark = if self.rw { '%' } else { '#' };
         let cell = cell.map(|cell| format!("{cell}:")).unwrap_or_default();
         let target = format!("{mark}{cell}{volume}");
         match MountPoint::parse(target.as_bytes()) {
             Ok(point) => Ok((path, point)),
-            Err(error) => Err(Failure::new(format!("making the mount point {}", path.display()), error)),
+            Err(error) => {
+                Err(Failure::new(format!("making the mount point {}", path.display()), error))
+            }
         }
     }
 
@@ -157,9 +167,13 @@ impl Mkmount {
         let (dir, name) = split(&path)?;
         let what = format!("making the mount point {}", path.display());
         if !self.fast && tree::get(&dir, &format!("rialto.find:{point}")) == Err(Errno::NODEV) {
-            eprintln!("rialto fs: there is no volume {} yet that the mount point could lead to", shown(&point));
+            eprintln!(
+                "rialto fs: there is no volume {} yet that the mount point could lead to",
+                shown(&point)
+            );
         }
-        tree::set(&dir, &attribute(&name), &point.to_string()).map_err(|error| refused(&dir, &name, what, error))?;
+        tree::set(&dir, &attribute(&name), &point.to_string())
+            .map_err(|error| refused(&dir, &name, what, error))?;
         if json {
             local::show::json(&json!({ "path": path, "target": point.to_string() }));
         }
@@ -178,7 +192,8 @@ impl Rmmount {
             let (dir, name) = split(path)?;
             let what = format!("removing the mount point {}", path.display());
             // The service says of everything else that it is not what is to be removed.
-            let said = tree::get(&dir, &attribute(&name)).and_then(|_| tree::remove(&dir, &attribute(&name)));
+            let said = tree::get(&dir, &attribute(&name))
+                .and_then(|_| tree::remove(&dir, &attribute(&name)));
             said.map_err(|error| refused(&dir, &name, what, error))?;
             if json {
                 local::show::json(&json!({ "path": path }));
@@ -194,12 +209,19 @@ impl Lsmount {
             let (dir, name) = split(path)?;
             let (target, through) = match tree::get(&dir, &attribute(&name)) {
                 Ok(target) => (target, false),
-                Err(error) => (behind_link(path).ok_or_else(|| refused_look(&dir, &name, path, error))?, true),
+                Err(error) => {
+                    (behind_link(path).ok_or_else(|| refused_look(&dir, &name, path, error))?, true)
+                }
             };
             if json {
-                local::show::json(&json!({ "path": path, "target": target, "through_link": through }));
+                local::show::json(
+                    &json!({ "path": path, "target": target, "through_link": through }),
+                );
             } else if through {
-                println!("'{}' is a symbolic link, leading to a mount point for volume '{target}'", path.display());
+                println!(
+                    "'{}' is a symbolic link, leading to a mount point for volume '{target}'",
+                    path.display()
+                );
             } else {
                 println!("'{}' is a mount point for volume '{target}'", path.display());
             }

@@ -1,4 +1,5 @@
-//! Names of users and groups, which access lists have as numbers: the mount asks the cell (`system.rialto.who:NAME`, `system.rialto.who:NUMBER`).
+//! Names of users and groups, which access lists have as numbers: the mount asks the cell
+//! (`system.rialto.who:NAME`, `system.rialto.who:NUMBER`).
 
 use std::path::Path;
 

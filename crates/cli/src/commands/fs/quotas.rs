@@ -164,7 +164,8 @@ impl VolumeAbout {
 
     /// Of the partition that it is written on, used and total bytes.
     fn partition(&self) -> (u64, u64) {
-        let numbers = self.sites.first().and_then(|site| Some((site.free_bytes?, site.total_bytes?)));
+        let numbers =
+            self.sites.first().and_then(|site| Some((site.free_bytes?, site.total_bytes?)));
         numbers.map_or((0, 0), |(free, total)| (total.saturating_sub(free), total))
     }
 }
@@ -186,7 +187,11 @@ impl FsExamine {
             }
             println!("Current blocks used are {}", kib(about.used_bytes));
             let (used, total) = about.partition();
-            println!("The partition has {} blocks available out of {}", kib(total - used), kib(total));
+            println!(
+                "The partition has {} blocks available out of {}",
+                kib(total - used),
+                kib(total)
+            );
             println!();
             Ok(())
         })
@@ -211,7 +216,10 @@ impl Listquota {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Listquota { paths, human } = self;
         if !json {
-            println!("{:<30} {:>12} {:>12} {:>6} {:>10}", "Volume Name", "Quota", "Used", "%Used", "Partition");
+            println!(
+                "{:<30} {:>12} {:>12} {:>6} {:>10}",
+                "Volume Name", "Quota", "Used", "%Used", "Partition"
+            );
         }
         paths.each(|path| {
             let about = about(path)?;
@@ -231,21 +239,31 @@ impl Listquota {
 
 impl Setquota {
     pub fn run(mut self, json: bool) -> Result<ExitCode, Failure> {
-        let sizes = usize::from(self.max.is_none() && (self.files.is_none() || self.words.len() > 1));
+        let sizes =
+            usize::from(self.max.is_none() && (self.files.is_none() || self.words.len() > 1));
         if let Some(word) = self.words.pop_if(|_| sizes > 0) {
-            self.max = Some(quota(&word).map_err(|why| Failure::new(format!("the quota {word}"), why))?);
+            self.max =
+                Some(quota(&word).map_err(|why| Failure::new(format!("the quota {word}"), why))?);
         }
-        let path = self.path.take().or_else(|| self.words.pop().map(PathBuf::from)).unwrap_or_else(|| ".".into());
+        let path = self
+            .path
+            .take()
+            .or_else(|| self.words.pop().map(PathBuf::from))
+            .unwrap_or_else(|| ".".into());
         let what = || format!("limiting the volume of {}", path.display());
         if !self.words.is_empty() || self.max.is_none() && self.files.is_none() {
-            return Err(Failure::new(what(), "a limit is wanted, -max or -files").mend("'--help' shows how"));
+            return Err(Failure::new(what(), "a limit is wanted, -max or -files")
+                .mend("'--help' shows how"));
         }
         let about = about(&path)?;
-        let (bytes, files) = (self.max.unwrap_or(about.quota_bytes), self.files.unwrap_or(about.quota_files));
+        let (bytes, files) =
+            (self.max.unwrap_or(about.quota_bytes), self.files.unwrap_or(about.quota_files));
         let said = tree::set(&path, "rialto.quota", &format!("{bytes} {files}"));
         said.map_err(|error| match error {
             // The mode of the directory forbids it before anybody looks who asks.
-            Errno::ACCESS => Failure::new(what(), std::io::Error::from(error)).mend("only root may"),
+            Errno::ACCESS => {
+                Failure::new(what(), std::io::Error::from(error)).mend("only root may")
+            }
             _ => refusal(&path, what(), error),
         })?;
         if json {
@@ -259,7 +277,10 @@ impl Diskfree {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Diskfree { paths, human } = self;
         if !json {
-            println!("{:<30} {:>14} {:>14} {:>14} {:>6}", "Volume Name", "total", "used", "avail", "%used");
+            println!(
+                "{:<30} {:>14} {:>14} {:>14} {:>6}",
+                "Volume Name", "total", "used", "avail", "%used"
+            );
         }
         paths.each(|path| {
             let about = about(path)?;
@@ -268,8 +289,13 @@ impl Diskfree {
                 return Ok(());
             }
             let (used, total) = about.partition();
-            let (all, taken, left) = (size(total, human), size(used, human), size(total - used, human));
-            println!("{:<30} {all:>14} {taken:>14} {left:>14} {:>5}%", about.name, percent(used, total));
+            let (all, taken, left) =
+                (size(total, human), size(used, human), size(total - used, human));
+            println!(
+                "{:<30} {all:>14} {taken:>14} {left:>14} {:>5}%",
+                about.name,
+                percent(used, total)
+            );
             Ok(())
         })
     }
@@ -281,7 +307,10 @@ mod tests {
 
     #[test]
     fn shares_are_whole_percents_and_no_limit_is_not_used_up() {
-        assert_eq!((percent(1, 3), percent(3, 3), percent(5, 0), percent(u64::MAX, u64::MAX)), (33, 100, 0, 100));
+        assert_eq!(
+            (percent(1, 3), percent(3, 3), percent(5, 0), percent(u64::MAX, u64::MAX)),
+            (33, 100, 0, 100)
+        );
         assert_eq!((kib(0), kib(1), kib(1024), kib(1025)), (0, 1, 1, 2));
     }
 }

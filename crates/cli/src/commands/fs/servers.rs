@@ -1,4 +1,5 @@
-//! The cell's servers as this client sees them: `fs checkservers`, `getserverprefs` and `setserverprefs`.
+//! The cell's servers as this client sees them: `fs checkservers`, `getserverprefs` and
+//! `setserverprefs`.
 
 use std::process::ExitCode;
 
@@ -99,7 +100,9 @@ impl Known {
     }
 
     fn is(&self, text: &str) -> bool {
-        let at = |address: &String| address == text || address.rsplit_once(':').is_some_and(|(host, _)| host == text);
+        let at = |address: &String| {
+            address == text || address.rsplit_once(':').is_some_and(|(host, _)| host == text)
+        };
         self.server == text || self.host == text || self.addresses.iter().any(at)
     }
 }
@@ -114,13 +117,17 @@ impl Place {
 impl Checkservers {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let servers = self.place.servers("rialto.servers:check")?;
-        let down: Vec<String> = servers.iter().filter(|known| known.up != Some(true)).map(Known::machine).collect();
+        let down: Vec<String> =
+            servers.iter().filter(|known| known.up != Some(true)).map(Known::machine).collect();
         if json {
             show::json(&json!({ "answers": down.is_empty(), "servers": servers }));
         } else if down.is_empty() {
             println!("All servers are running.");
         } else {
-            println!("These servers unavailable due to network or server problems: {}.", down.join(" "));
+            println!(
+                "These servers unavailable due to network or server problems: {}.",
+                down.join(" ")
+            );
         }
         Ok(if down.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
     }
@@ -146,13 +153,16 @@ impl Setserverprefs {
         let known = self.place.servers("rialto.servers")?;
         let words = if self.servers.is_empty() { &self.words } else { &self.servers };
         // All of them are checked before one is set.
-        let orders = words.chunks(2).map(|pair| order(&known, pair)).collect::<Result<Vec<_>, _>>()?;
+        let orders =
+            words.chunks(2).map(|pair| order(&known, pair)).collect::<Result<Vec<_>, _>>()?;
         for (attribute, what) in &orders {
             match tree::get(&place, attribute) {
                 Err(Errno::PERM) => {
                     return Err(Failure::new(what.clone(), "only root may").mend("run it as root"));
                 }
-                said => said.map(drop).map_err(|error| tree::refusal(&place, what.clone(), error))?,
+                said => {
+                    said.map(drop).map_err(|error| tree::refusal(&place, what.clone(), error))?;
+                }
             }
         }
         if json {
@@ -172,7 +182,8 @@ fn order(known: &[Known], pair: &[String]) -> Result<(String, String), Failure> 
     let mut found = known.iter().filter(|known| known.is(server));
     match (found.next(), found.next()) {
         (Some(only), None) => Ok((format!("rialto.do:rank:{}:{number}", only.server), what())),
-        (None, _) => Err(Failure::new(what(), "the cell has no such server").mend("see 'rialto fs getserverprefs'")),
+        (None, _) => Err(Failure::new(what(), "the cell has no such server")
+            .mend("see 'rialto fs getserverprefs'")),
         (Some(_), Some(_)) => Err(Failure::new(what(), "several servers are called so")
             .mend("write its address or id, as 'rialto fs getserverprefs --json' shows them")),
     }
@@ -184,12 +195,23 @@ mod tests {
 
     fn known(id: &str, host: &str, address: &str) -> Known {
         let addresses = vec![address.to_owned()];
-        Known { server: id.into(), host: host.into(), addresses, up: None, rank: 7, round_trip_us: None }
+        Known {
+            server: id.into(),
+            host: host.into(),
+            addresses,
+            up: None,
+            rank: 7,
+            round_trip_us: None,
+        }
     }
 
     #[test]
     fn servers_are_named_by_name_address_or_id() {
-        let all = [known("01", "near", "10.0.0.1:7620"), known("02", "far", "10.0.0.2:7620"), known("03", "far", "")];
+        let all = [
+            known("01", "near", "10.0.0.1:7620"),
+            known("02", "far", "10.0.0.2:7620"),
+            known("03", "far", ""),
+        ];
         let of = |server: &str, rank: &str| {
             order(&all, &[server.to_owned(), rank.to_owned()])
                 .map(|(order, _)| order)

@@ -1,4 +1,5 @@
-//! What a mount says and is told through the attributes of its files and directories (`docs/spec/volumes.md`), with refusals that say what to do.
+//! What a mount says and is told through the attributes of its files and directories
+//! (`docs/spec/volumes.md`), with refusals that say what to do.
 
 use std::path::{Path, PathBuf};
 
@@ -50,22 +51,29 @@ fn is_ours(path: &Path) -> bool {
 
 /// The failure of something that was asked of `path`.
 pub fn refusal(path: &Path, what: String, error: Errno) -> Failure {
-    let elsewhere = matches!(error, Errno::OPNOTSUPP | Errno::NODATA | Errno::PERM | Errno::INVAL) && !is_ours(path);
+    let elsewhere = matches!(error, Errno::OPNOTSUPP | Errno::NODATA | Errno::PERM | Errno::INVAL)
+        && !is_ours(path);
     if elsewhere {
         return Failure::new(what, format!("{} is not in Rialto's tree", path.display())).mend(
-            "name a file or directory of a mounted tree; 'rialto status' and 'findmnt -t fuse.rialto' show where",
+            "name a file or directory of a mounted tree; 'rialto status' and 'findmnt -t \
+                fuse.rialto' show where",
         );
     }
     let failure = Failure::new(what, std::io::Error::from(error));
     match error {
-        Errno::NOTCONN | Errno::CONNABORTED => {
-            failure.mend("the mount's process died: 'rialto umount' takes it away, then mount again")
-        }
+        Errno::NOTCONN | Errno::CONNABORTED => failure
+            .mend("the mount's process died: 'rialto umount' takes it away, then mount again"),
         Errno::PERM => failure.mend("only root may"),
         Errno::ACCESS => failure.mend("the mode of the directory does not let you"),
-        Errno::ROFS => failure.mend("go to the read-write volume: 'rialto fs mkmount -rw' makes a way there"),
-        Errno::NODEV => failure.mend("'rialto vos listvldb' on a server of the cell shows its volumes"),
-        Errno::NOMEDIUM => failure.mend("an administrator took the volume off: 'rialto vos online' brings it back"),
+        Errno::ROFS => {
+            failure.mend("go to the read-write volume: 'rialto fs mkmount -rw' makes a way there")
+        }
+        Errno::NODEV => {
+            failure.mend("'rialto vos listvldb' on a server of the cell shows its volumes")
+        }
+        Errno::NOMEDIUM => {
+            failure.mend("an administrator took the volume off: 'rialto vos online' brings it back")
+        }
         Errno::BUSY => failure.mend("somebody is at work on the volume: try again"),
         _ => failure,
     }
@@ -81,14 +89,17 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), Failure> {
     let plain = !text.ends_with("/.") && path.file_name().is_some();
     let whole = if plain { path.to_owned() } else { std::fs::canonicalize(path).doing(what)? };
     let Some(name) = whole.file_name() else {
-        return Err(Failure::new(what(), "that is the root of everything").mend("name a directory below it"));
+        return Err(Failure::new(what(), "that is the root of everything")
+            .mend("name a directory below it"));
     };
     let name = name.to_str().ok_or_else(|| Failure::new(what(), "its name is no text"))?;
-    let parent = whole.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        whole.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((parent.to_owned(), name.to_owned()))
 }
 
-/// A place in a mounted tree for what is about the whole client: `path` if it was given, else the current directory if it is in one, else the first mount that there is.
+/// A place in a mounted tree for what is about the whole client: `path` if it was given, else the
+/// current directory if it is in one, else the first mount that there is.
 ///
 /// # Errors
 /// If nothing is mounted.
@@ -100,11 +111,13 @@ pub fn some_place(path: Option<&Path>) -> Result<PathBuf, Failure> {
         return Ok(PathBuf::from("."));
     }
     let mounted = mounts::all().doing(|| "reading what is mounted".to_owned())?;
-    mounted.into_iter().find(|mounted| mounted.is_rialto()).map(|mounted| mounted.at).ok_or_else(|| {
-        Failure::new("looking for a mounted tree", "there is none")
-            .mend("'rialto up' or 'rialto mount' makes one")
-            .nothing_there()
-    })
+    mounted.into_iter().find(|mounted| mounted.is_rialto()).map(|mounted| mounted.at).ok_or_else(
+        || {
+            Failure::new("looking for a mounted tree", "there is none")
+                .mend("'rialto up' or 'rialto mount' makes one")
+                .nothing_there()
+        },
+    )
 }
 
 #[cfg(test)]
@@ -113,7 +126,9 @@ mod tests {
 
     #[test]
     fn the_last_name_of_a_path_is_not_followed() {
-        let of = |text: &str| split(Path::new(text)).map(|(dir, name)| (dir.to_str().unwrap().to_owned(), name)).ok();
+        let of = |text: &str| {
+            split(Path::new(text)).map(|(dir, name)| (dir.to_str().unwrap().to_owned(), name)).ok()
+        };
         let some = |dir: &str, name: &str| Some((dir.to_owned(), name.to_owned()));
         assert_eq!(of("a/b"), some("a", "b"));
         assert_eq!(of("a/b/"), some("a", "b"));
@@ -131,7 +146,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let said = ask(dir.path(), "rialto.fid", || "asking".to_owned()).unwrap_err().to_string();
         assert!(said.contains("is not in Rialto's tree"), "{said}");
-        let said = ask(&dir.path().join("absent"), "rialto.fid", || "asking".to_owned()).unwrap_err().to_string();
+        let said = ask(&dir.path().join("absent"), "rialto.fid", || "asking".to_owned())
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("No such file"), "{said}");
     }
 }

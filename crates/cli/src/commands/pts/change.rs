@@ -139,7 +139,8 @@ pub struct PtsSetfields {
     /// Five letters: S or s, O, M or m, A or a, r; - for none.
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     access: Option<String>,
-    /// How many groups the user may still make; of system:authuser@REALM, how many users of the realm may be made.
+    /// How many groups the user may still make; of system:authuser@REALM, how many users of the
+    /// realm may be made.
     #[arg(long, value_name = "COUNT")]
     groupquota: Option<u32>,
     /// The uid on machines that are trusted; -1: none.
@@ -169,7 +170,12 @@ pub struct PtsSetfields {
 #[command(after_help = SETMAX_HELP)]
 pub struct Setmax {
     /// Of groups.
-    #[arg(long, value_name = "ID", allow_negative_numbers = true, required_unless_present = "user")]
+    #[arg(
+        long,
+        value_name = "ID",
+        allow_negative_numbers = true,
+        required_unless_present = "user"
+    )]
     group: Option<i32>,
     /// Of users.
     #[arg(long, value_name = "ID")]
@@ -179,7 +185,8 @@ pub struct Setmax {
 /// What options or words name.
 fn two(first: Option<String>, second: Option<String>, words: Vec<String>) -> (String, String) {
     let mut words = words.into_iter();
-    let mut one = |option: Option<String>| option.or_else(|| words.next()).expect("the parser saw to it");
+    let mut one =
+        |option: Option<String>| option.or_else(|| words.next()).expect("the parser saw to it");
     (one(first), one(second))
 }
 
@@ -189,7 +196,10 @@ impl Whom {
         if let [user, group] = &self.words[..] {
             return vec![(user.clone(), group.clone())];
         }
-        self.user.iter().flat_map(|user| self.group.iter().map(|group| (user.clone(), group.clone()))).collect()
+        self.user
+            .iter()
+            .flat_map(|user| self.group.iter().map(|group| (user.clone(), group.clone())))
+            .collect()
     }
 }
 
@@ -215,7 +225,9 @@ impl Delete {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
         client.each(names, |name| {
-            client.ask(&format!("removing {name}"), PtsCall::Delete { id: client.id(&name)? }).map(drop)
+            client
+                .ask(&format!("removing {name}"), PtsCall::Delete { id: client.id(&name)? })
+                .map(drop)
         })
     }
 }
@@ -240,7 +252,8 @@ impl Chown {
 fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
     let read = |typed| match typed {
         -1 => Ok(u32::MAX),
-        typed => u32::try_from(typed).map_err(|error| Failure::new(format!("reading the number {typed}"), error)),
+        typed => u32::try_from(typed)
+            .map_err(|error| Failure::new(format!("reading the number {typed}"), error)),
     };
     typed.map(read).transpose()
 }
@@ -249,7 +262,10 @@ impl PtsSetfields {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let privacy = self.access.map(|text| text.parse::<Privacy>()).transpose();
         let privacy = privacy.map_err(|error| Failure::new("reading -access", error))?;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         let change = PrincipalChange {
             privacy,
             group_quota: self.groupquota,
@@ -259,11 +275,17 @@ impl PtsSetfields {
             locked: self.locked.map(|whether| whether == "yes"),
         };
         if change == PrincipalChange::default() {
-            return Err(Failure::new("reading the command", "nothing is to be set").mend("see 'pts setfields --help'"));
+            return Err(Failure::new("reading the command", "nothing is to be set")
+                .mend("see 'pts setfields --help'"));
         }
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
         client.each(names, |name| {
-            client.ask(&format!("changing {name}"), PtsCall::SetFields { id: client.id(&name)?, change }).map(drop)
+            client
+                .ask(
+                    &format!("changing {name}"),
+                    PtsCall::SetFields { id: client.id(&name)?, change },
+                )
+                .map(drop)
         })
     }
 }

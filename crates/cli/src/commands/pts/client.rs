@@ -1,4 +1,5 @@
-//! Where the verbs ask: the server of the cell's directory, which has the database or asks who has it.
+//! Where the verbs ask: the server of the cell's directory, which has the database or asks who has
+//! it.
 
 use std::collections::HashMap;
 
@@ -31,7 +32,11 @@ impl PtsClient {
     }
 
     /// Does it for each; with `-force` for those behind one that was refused too.
-    pub fn each<T>(&self, all: Vec<T>, mut act: impl FnMut(T) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub fn each<T>(
+        &self,
+        all: Vec<T>,
+        mut act: impl FnMut(T) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let mut first = None;
         for one in all {
             match act(one) {
@@ -52,8 +57,13 @@ impl PtsClient {
     }
 
     /// What numbers are called; a number that nobody has is its own name.
-    pub fn names(&self, ids: impl IntoIterator<Item = PrincipalId>) -> Result<HashMap<PrincipalId, String>, Failure> {
-        let called = |(id, name): (PrincipalId, String)| (id, if name.is_empty() { id.to_string() } else { name });
+    pub fn names(
+        &self,
+        ids: impl IntoIterator<Item = PrincipalId>,
+    ) -> Result<HashMap<PrincipalId, String>, Failure> {
+        let called = |(id, name): (PrincipalId, String)| {
+            (id, if name.is_empty() { id.to_string() } else { name })
+        };
         Ok(self.cell.names(ids.into_iter().collect())?.into_iter().map(called).collect())
     }
 
@@ -61,7 +71,9 @@ impl PtsClient {
     pub fn examine(&self, name: &str) -> Result<(Principal, u32), Failure> {
         let doing = format!("examining {name}");
         match self.ask(&doing, PtsCall::Examine { id: self.id(name)? })? {
-            Answer::Principals { mut principals, .. } => principals.pop().ok_or_else(|| odd(&doing)),
+            Answer::Principals { mut principals, .. } => {
+                principals.pop().ok_or_else(|| odd(&doing))
+            }
             _ => Err(odd(&doing)),
         }
     }
@@ -75,7 +87,9 @@ impl PtsClient {
         let mut all: Vec<(PrincipalId, String)> = Vec::new();
         loop {
             let after = all.last().map_or(FIRST, |(id, _)| *id);
-            let Answer::Names { names, end } = self.ask(doing, part(after, AT_ONCE))? else { return Err(odd(doing)) };
+            let Answer::Names { names, end } = self.ask(doing, part(after, AT_ONCE))? else {
+                return Err(odd(doing));
+            };
             let empty = names.is_empty();
             all.extend(names);
             if end || empty {
@@ -90,7 +104,8 @@ impl PtsClient {
         let mut all: Vec<Principal> = Vec::new();
         loop {
             let after = all.last().map_or(FIRST, |one| one.id);
-            let Answer::Principals { principals, end } = self.ask(doing, PtsCall::Entries { after, max: AT_ONCE })?
+            let Answer::Principals { principals, end } =
+                self.ask(doing, PtsCall::Entries { after, max: AT_ONCE })?
             else {
                 return Err(odd(doing));
             };
@@ -106,16 +121,22 @@ impl PtsClient {
 fn refused(doing: &str, error: &CallError) -> Failure {
     let failure = Failure::new(doing, error);
     match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend("its owner may, and members of system:administrators"),
-        Some(Fault::NoPrincipal) => failure.mend("'pts listentries -users -groups' has all of them; a new user NAME@REALM needs the group system:authuser@REALM"),
-        Some(Fault::QuotaExceeded) => failure.mend("an administrator gives more with 'pts setfields -groupquota'"),
-        Some(Fault::Exists) => failure.mend("'pts examine' says who has it, 'pts membership' who is in it"),
+        Some(Fault::NotPermitted) => failure.mend("its owner may, and members of \
+            system:administrators"),
+        Some(Fault::NoPrincipal) => failure.mend("'pts listentries -users -groups' has all of \
+            them; a new user NAME@REALM needs the group system:authuser@REALM"),
+        Some(Fault::QuotaExceeded) => failure.mend("an administrator gives more with 'pts \
+            setfields -groupquota'"),
+        Some(Fault::Exists) => failure.mend("'pts examine' says who has it, 'pts membership' who \
+            is in it"),
         Some(Fault::Invalid) => failure.mend(
             "users have names without a colon, groups of users OWNER:NAME, and no name is a number; numbers of users are above 0, of groups below; \
-             the realm in NAME@REALM and system:authuser@REALM has small letters, and that group has the users of the realm alone",
+             the realm in NAME@REALM and system:authuser@REALM has small letters, and that group \
+             has the users of the realm alone",
         ),
         Some(Fault::CellAway) => {
-            failure.mend("see whether the server that has the database runs: 'database' in cell.toml names it")
+            failure.mend("see whether the server that has the database runs: 'database' in \
+                cell.toml names it")
         }
         _ => failure,
     }

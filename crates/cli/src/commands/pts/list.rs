@@ -144,7 +144,8 @@ impl PtsExamine {
 
 fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<PrincipalId, String>) {
     if client.json {
-        let all: Vec<Value> = names.iter().map(|(id, name)| json!({ "name": name, "id": id.0 })).collect();
+        let all: Vec<Value> =
+            names.iter().map(|(id, name)| json!({ "name": name, "id": id.0 })).collect();
         local::show::json(&json!({ "of": of.name, "id": of.id.0, "list": all }));
         return;
     }
@@ -162,7 +163,9 @@ impl Membership {
             let mut ask = VecDeque::from([one.id]);
             while let Some(id) = ask.pop_front() {
                 let part = |after, max| PtsCall::Membership { id, groups: !members, after, max };
-                for (id, name) in client.listed(&format!("listing the membership of {name}"), part)? {
+                for (id, name) in
+                    client.listed(&format!("listing the membership of {name}"), part)?
+                {
                     if found.insert(id, name).is_none() && all && id.is_group() {
                         ask.push_back(id);
                     }
@@ -172,7 +175,9 @@ impl Membership {
                 (true, false) => format!("Members of {} (id: {}) are:", one.name, one.id),
                 (true, true) => format!("Expanded Members of {} (id: {}) are:", one.name, one.id),
                 (false, false) => format!("Groups {} (id: {}) is a member of:", one.name, one.id),
-                (false, true) => format!("Expanded Groups {} (id: {}) is a member of:", one.name, one.id),
+                (false, true) => {
+                    format!("Expanded Groups {} (id: {}) is a member of:", one.name, one.id)
+                }
             };
             print(client, &heading, &one, &found);
             Ok(())
@@ -185,14 +190,22 @@ impl Listowned {
         client.each(self.which.names(), |name| {
             let id = client.id(&name)?;
             let part = |after, max| PtsCall::Owned { owner: id, after, max };
-            let owned = client.listed(&format!("listing what {name} owns"), part)?.into_iter().collect();
+            let owned =
+                client.listed(&format!("listing what {name} owns"), part)?.into_iter().collect();
             if id != PrincipalId::NONE {
                 let (one, _) = client.examine(&name)?;
-                print(client, &format!("Groups owned by {} (id: {}) are:", one.name, one.id), &one, &owned);
+                print(
+                    client,
+                    &format!("Groups owned by {} (id: {}) are:", one.name, one.id),
+                    &one,
+                    &owned,
+                );
                 return Ok(());
             }
             if client.json {
-                owned.iter().for_each(|(id, name)| local::show::json(&json!({ "name": name, "id": id.0 })));
+                owned
+                    .iter()
+                    .for_each(|(id, name)| local::show::json(&json!({ "name": name, "id": id.0 })));
             } else {
                 println!("Orphaned groups are:");
                 owned.values().for_each(|name| println!("  {name}"));
@@ -205,7 +218,8 @@ impl Listowned {
 impl Listentries {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let users = self.users || !self.groups;
-        let wanted = |one: &Principal| if one.kind == PrincipalKind::User { users } else { self.groups };
+        let wanted =
+            |one: &Principal| if one.kind == PrincipalKind::User { users } else { self.groups };
         let all: Vec<Principal> = client.entries()?.into_iter().filter(wanted).collect();
         if !client.json {
             println!("{:<25} {:>6} {:>6} {:>7}", "Name", "ID", "Owner", "Creator");
@@ -227,7 +241,9 @@ impl Listentries {
 impl Listmax {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let doing = "asking for the numbers given last";
-        let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else { return Err(odd(doing)) };
+        let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else {
+            return Err(odd(doing));
+        };
         let [(user, _), (group, _)] = &names[..] else { return Err(odd(doing)) };
         if client.json {
             local::show::json(&json!({ "user": user.0, "group": group.0 }));

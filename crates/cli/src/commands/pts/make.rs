@@ -71,7 +71,9 @@ pub struct Creategroup {
 fn make(client: &PtsClient, new: NewPrincipal) -> Result<Principal, Failure> {
     let doing = format!("making {}", new.name);
     match client.ask(&doing, PtsCall::Create { new: Box::new(new) })? {
-        Answer::Principals { mut principals, .. } => principals.pop().map(|(one, _)| one).ok_or_else(|| odd(&doing)),
+        Answer::Principals { mut principals, .. } => {
+            principals.pop().map(|(one, _)| one).ok_or_else(|| odd(&doing))
+        }
         _ => Err(odd(&doing)),
     }
 }
@@ -85,10 +87,14 @@ fn say(client: &PtsClient, what: &str, one: &Principal) {
 }
 
 /// As many numbers as names, or none.
-fn numbered(names: Vec<String>, ids: &[i32]) -> Result<Vec<(String, Option<PrincipalId>)>, Failure> {
+fn numbered(
+    names: Vec<String>,
+    ids: &[i32],
+) -> Result<Vec<(String, Option<PrincipalId>)>, Failure> {
     if !ids.is_empty() && ids.len() != names.len() {
         let why = format!("{} names and {} numbers", names.len(), ids.len());
-        return Err(Failure::new("reading the command", why).mend("give each name its number, or none of them"));
+        return Err(Failure::new("reading the command", why)
+            .mend("give each name its number, or none of them"));
     }
     let ids = ids.iter().map(|id| Some(PrincipalId(*id))).chain(std::iter::repeat(None));
     Ok(names.into_iter().zip(ids).collect())
@@ -98,12 +104,16 @@ impl Createuser {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         if names.len() > 1 && (self.uid.is_some() || self.gid.is_some()) {
-            return Err(Failure::new("reading the command", "one uid for several users").mend("make them one by one"));
+            return Err(Failure::new("reading the command", "one uid for several users")
+                .mend("make them one by one"));
         }
         client.each(numbered(names, &self.id)?, |(name, id)| {
             let is_network = name.parse::<guard::Network>().is_ok();
             let kind = if is_network { PrincipalKind::Hosts } else { PrincipalKind::User };
-            let made = make(client, NewPrincipal { kind, name, id, owner: None, uid: self.uid, gid: self.gid })?;
+            let made = make(
+                client,
+                NewPrincipal { kind, name, id, owner: None, uid: self.uid, gid: self.gid },
+            )?;
             say(client, if is_network { "Set of hosts" } else { "User" }, &made);
             Ok(())
         })

@@ -1,5 +1,6 @@
-//! `rialto pts`: users and groups, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `pts` is
-//! this command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+//! `rialto pts`: users and groups, with the verbs, options and answers that administrators know
+//! from OpenAFS. A binary that is called as `pts` is this command. Options may have one dash or two
+//! (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
 
 mod change;
 mod client;
@@ -109,9 +110,15 @@ mod tests {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
         }
-        for line in ["pts mem --nameorid joe", "pts adduser joe staff", "pts adduser --user a b --group c d"] {
+        for line in [
+            "pts mem --nameorid joe",
+            "pts adduser joe staff",
+            "pts adduser --user a b --group c d",
+        ] {
             assert!(
-                Cli::command().try_get_matches_from(["rialto"].into_iter().chain(line.split(' '))).is_ok(),
+                Cli::command()
+                    .try_get_matches_from(["rialto"].into_iter().chain(line.split(' ')))
+                    .is_ok(),
                 "{line}"
             );
         }

@@ -1,4 +1,5 @@
-//! `rialto admin`: who administers a part of the cell: volumes by their names, a server, a partition.
+//! `rialto admin`: who administers a part of the cell: volumes by their names, a server, a
+//! partition.
 
 use std::process::ExitCode;
 
@@ -49,7 +50,8 @@ enum Verb {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(
-    after_help = "EXAMPLES\n    rialto admin add joe --volume 'home.*'\n    rialto admin add ops --partition one /vicepa"
+    after_help = "EXAMPLES\n    rialto admin add joe --volume 'home.*'\n    rialto admin add ops \
+        --partition one /vicepa"
 )]
 struct Add {
     /// The user or group.
@@ -94,7 +96,9 @@ impl Adds for Add {
         let realm = match (&self.volume, &self.server, &self.partition[..]) {
             (Some(pattern), ..) => Realm::Volumes(pattern.clone()),
             (_, Some(server), _) => Realm::Server(client.server(server)?),
-            (.., [server, partition]) => Realm::Partition(client.server(server)?, partition.clone()),
+            (.., [server, partition]) => {
+                Realm::Partition(client.server(server)?, partition.clone())
+            }
             _ => return Err(Failure::new("reading the command", "nothing is to be administered")),
         };
         let (principal, what) = (client.principal(&self.name)?, called(client, &realm));
@@ -108,7 +112,9 @@ fn called(client: &RulesClient, realm: &Realm) -> String {
     match realm {
         Realm::Volumes(pattern) => format!("volume {pattern}"),
         Realm::Server(server) => format!("server {}", client.server_name(*server)),
-        Realm::Partition(server, name) => format!("partition {} {name}", client.server_name(*server)),
+        Realm::Partition(server, name) => {
+            format!("partition {} {name}", client.server_name(*server))
+        }
     }
 }
 

@@ -37,7 +37,9 @@ impl RulesClient {
 
     /// Changes something: says which number it has, and fails if a server did not confirm.
     pub fn change(&self, doing: &str, done: &str, call: GuardCall) -> Result<ExitCode, Failure> {
-        let Answer::Enforced { number, missing } = self.ask(doing, call)? else { return Err(odd(doing)) };
+        let Answer::Enforced { number, missing } = self.ask(doing, call)? else {
+            return Err(odd(doing));
+        };
         let names = self.server_names(&missing);
         if self.json {
             local::show::json(&serde_json::json!({ "number": number, "missing": names }));
@@ -64,7 +66,10 @@ impl RulesClient {
     }
 
     pub fn server_name(&self, id: ServerId) -> String {
-        self.servers.iter().find(|one| one.id == id).map_or_else(|| id.to_string(), |one| one.name.clone())
+        self.servers
+            .iter()
+            .find(|one| one.id == id)
+            .map_or_else(|| id.to_string(), |one| one.name.clone())
     }
 
     /// The server that was typed: its name, its id, or `localhost`.
@@ -75,8 +80,11 @@ impl RulesClient {
         let is = |one: &&ServerInfo| one.name == text || one.id.to_string() == text;
         self.servers.iter().find(is).map(|one| one.id).ok_or_else(|| {
             let all: Vec<_> = self.servers.iter().map(|one| one.name.as_str()).collect();
-            Failure::new(format!("finding the server {text}"), format!("the cell has {}", all.join(", ")))
-                .mend("name one of these")
+            Failure::new(
+                format!("finding the server {text}"),
+                format!("the cell has {}", all.join(", ")),
+            )
+            .mend("name one of these")
         })
     }
 }
@@ -90,20 +98,28 @@ pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let why = format!("it stands, but {} did not confirm", missing.join(", "));
-    Err(Failure::new(doing, why)
-        .mend("it is in force there once that server hears the database; until then stop it, or the network to it"))
+    Err(Failure::new(doing, why).mend(
+        "it is in force there once that server hears the database; until then stop it, or \
+            the network to it",
+    ))
 }
 
 fn refused(doing: &str, error: &CallError) -> Failure {
     let failure = Failure::new(doing, error);
     match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend("members of system:administrators may, and nobody else"),
-        Some(Fault::NoPrincipal) => failure.mend("'rialto pts listentries -users -groups' has all of them"),
-        Some(Fault::NotFound) => failure.mend("'list' has the numbers of all there are"),
-        Some(Fault::NoSpace) => failure.mend("a cell has 4096 at most: remove what is not needed any more"),
-        Some(Fault::CellAway) => {
-            failure.mend("see whether the server that has the database runs: 'database' in cell.toml names it")
+        Some(Fault::NotPermitted) => {
+            failure.mend("members of system:administrators may, and nobody else")
         }
+        Some(Fault::NoPrincipal) => {
+            failure.mend("'rialto pts listentries -users -groups' has all of them")
+        }
+        Some(Fault::NotFound) => failure.mend("'list' has the numbers of all there are"),
+        Some(Fault::NoSpace) => {
+            failure.mend("a cell has 4096 at most: remove what is not needed any more")
+        }
+        Some(Fault::CellAway) => failure.mend(
+            "see whether the server that has the database runs: 'database' in cell.toml names it",
+        ),
         _ => failure,
     }
 }

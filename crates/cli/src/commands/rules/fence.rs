@@ -51,7 +51,8 @@ enum Verb {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("whom").required(true))]
 #[command(
-    after_help = "EXAMPLES\n    rialto fence add --user joe --for 2h --why 'laptop stolen'\n    rialto fence add --host 2001:db8::/32"
+    after_help = "EXAMPLES\n    rialto fence add --user joe --for 2h --why 'laptop stolen'\n    \
+        rialto fence add --host 2001:db8::/32"
 )]
 struct Add {
     /// Who asks as this user, with whatever token or by a trusted machine's word.
@@ -60,7 +61,8 @@ struct Add {
     /// Who asks from this address, or from one that begins with so many of its bits.
     #[arg(long, value_name = "ADDRESS[/PREFIX]", group = "whom", value_parser = network)]
     host: Option<Network>,
-    /// The client of a session of the server that is asked, in whatever session it comes back: 'rialto status --json | jq .report.who' lists them.
+    /// The client of a session of the server that is asked, in whatever session it comes back:
+    /// 'rialto status --json | jq .report.who' lists them.
     #[arg(long, value_name = "ID", group = "whom")]
     session: Option<u64>,
     /// The token with this number, 32 hexadecimal digits: the same list has them.
@@ -88,7 +90,8 @@ struct Remove {
 }
 
 fn network(text: &str) -> Result<Network, String> {
-    text.parse().map_err(|_| "write an address, or ADDRESS/PREFIX with zeros behind the prefix".to_owned())
+    text.parse()
+        .map_err(|_| "write an address, or ADDRESS/PREFIX with zeros behind the prefix".to_owned())
 }
 
 fn token(text: &str) -> Result<u128, String> {
@@ -132,7 +135,8 @@ impl Adds for Add {
             (_, _, Some(session), _) => Whom::Session(SessionId(session)),
             (.., token) => Whom::Token(token.unwrap_or(0)),
         };
-        let who = self.user.as_ref().map_or_else(|| whom.to_string(), |user| format!("user {user}"));
+        let who =
+            self.user.as_ref().map_or_else(|| whom.to_string(), |user| format!("user {user}"));
         let call = GuardCall::AddFence { whom, seconds: self.time.unwrap_or(0), why: self.why };
         client.change(&format!("fencing {who} off"), &format!("{who} is fenced off"), call)
     }

@@ -58,14 +58,19 @@ pub trait Numbered: Sized {
 }
 
 /// Does it to rules of the kind `R`.
-pub fn run<R: Numbered, A: Adds>(options: &CellOptions, verb: Verb<A>) -> Result<ExitCode, Failure> {
+pub fn run<R: Numbered, A: Adds>(
+    options: &CellOptions,
+    verb: Verb<A>,
+) -> Result<ExitCode, Failure> {
     let client = RulesClient::open(options)?;
     match verb {
         Verb::Add(add) => add.add(&client),
         Verb::List => list::<R>(&client),
-        Verb::Remove(number) => {
-            client.change(&format!("removing the {} {number}", R::CALLED), "removed", R::removal(number))
-        }
+        Verb::Remove(number) => client.change(
+            &format!("removing the {} {number}", R::CALLED),
+            "removed",
+            R::removal(number),
+        ),
     }
 }
 
@@ -87,7 +92,8 @@ fn list<R: Numbered>(client: &RulesClient) -> Result<ExitCode, Failure> {
     if client.json {
         all.iter().for_each(|rule| show::json(&rule.json(client, &names, now)));
     } else {
-        let row = |rule: &R| [vec![rule.number().to_string()], rule.row(client, &names, now)].concat();
+        let row =
+            |rule: &R| [vec![rule.number().to_string()], rule.row(client, &names, now)].concat();
         println!("{}", show::table(R::COLUMNS, &[0], all.iter().map(row).collect()));
     }
     Ok(ExitCode::SUCCESS)

@@ -57,7 +57,8 @@ impl Abandon {
             let is_here = |one: &&types::IncomingTree| {
                 spots.iter().any(|spot| (spot.server, spot.partition.no) == (server, one.partition))
             };
-            let meant = |one: &&types::IncomingTree| wanted.as_ref().is_none_or(|(id, _)| *id == one.tree);
+            let meant =
+                |one: &&types::IncomingTree| wanted.as_ref().is_none_or(|(id, _)| *id == one.tree);
             for one in trees.iter().filter(is_here).filter(meant) {
                 found += 1;
                 let name = context.server_name(server);
@@ -83,7 +84,8 @@ impl Abandon {
             }
             _ if failed > 0 => {
                 let why = format!("{failed} of {found} stay");
-                Err(Failure::new("giving up what is unfinished", why).mend("the lines above say why"))
+                Err(Failure::new("giving up what is unfinished", why)
+                    .mend("the lines above say why"))
             }
             _ => Ok(()),
         }

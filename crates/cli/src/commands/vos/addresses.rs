@@ -57,7 +57,8 @@ pub struct Changeaddr {
 impl Listaddrs {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let only = self.host.as_ref().map(|host| context.server(host)).transpose()?;
-        let chosen: Vec<_> = context.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
+        let chosen: Vec<_> =
+            context.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
         show::write(|put| {
             let mut lines = chosen.iter().map(|server| self.shown(context, server));
             lines.try_for_each(|line| show::ignore_leaving(put(&line)))
@@ -69,14 +70,20 @@ impl Listaddrs {
         if context.json {
             let keys: Vec<_> = server.keys.iter().map(ToString::to_string).collect();
             let id = server.id.to_string();
-            return json!({ "id": id, "name": server.name, "addresses": addresses, "keys": keys }).to_string();
+            return json!({ "id": id, "name": server.name, "addresses": addresses, "keys": keys })
+                .to_string();
         }
-        let reached = if addresses.is_empty() { "only from its own machine".to_owned() } else { addresses.join(" ") };
+        let reached = if addresses.is_empty() {
+            "only from its own machine".to_owned()
+        } else {
+            addresses.join(" ")
+        };
         let line = format!("{:<24} {reached}", server.name);
         if !self.printuuid {
             return line;
         }
-        let keys: String = server.keys.iter().map(|key| format!("\n{:<24} {key}", "  key")).collect();
+        let keys: String =
+            server.keys.iter().map(|key| format!("\n{:<24} {key}", "  key")).collect();
         format!("UUID: {}\n{line}{keys}", server.id)
     }
 }
@@ -84,7 +91,8 @@ impl Listaddrs {
 impl Changeaddr {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
-        let missing = |what: &str| Failure::new("reading the command", format!("{what} is missing"));
+        let missing =
+            |what: &str| Failure::new("reading the command", format!("{what} is missing"));
         let old = self.oldaddr.or_else(|| words.next()).ok_or_else(|| missing("the address"))?;
         let what = format!("changing the server at {old}");
         let id = context.server(&old)?;
@@ -94,12 +102,21 @@ impl Changeaddr {
         if self.remove {
             return remove(context, &what, &seen);
         }
-        let new = self.newaddr.or_else(|| words.next()).ok_or_else(|| missing("the new address, or -remove,"))?;
+        let new = self
+            .newaddr
+            .or_else(|| words.next())
+            .ok_or_else(|| missing("the new address, or -remove,"))?;
         change(context, &what, seen, &old, &new)
     }
 }
 
-fn change(context: &VosContext, what: &str, seen: Revised<ServerInfo>, old: &str, new: &str) -> Result<(), Failure> {
+fn change(
+    context: &VosContext,
+    what: &str,
+    seen: Revised<ServerInfo>,
+    old: &str,
+    new: &str,
+) -> Result<(), Failure> {
     let Revised { record: mut server, revision } = seen;
     let mut changed = 0;
     for address in &mut server.addresses {
@@ -109,7 +126,9 @@ fn change(context: &VosContext, what: &str, seen: Revised<ServerInfo>, old: &str
         }
     }
     if changed == 0 {
-        return Err(Failure::new(what, "it has no such address").mend("'rialto vos listaddrs' shows them"));
+        return Err(
+            Failure::new(what, "it has no such address").mend("'rialto vos listaddrs' shows them")
+        );
     }
     if context.dry_run {
         eprintln!("would be done: {what} to {new}");
@@ -129,12 +148,17 @@ fn remove(context: &VosContext, what: &str, seen: &Revised<ServerInfo>) -> Resul
     let id = seen.record.id;
     let mut sites = 0;
     context.each_group(&mut |groups| {
-        sites += groups.iter().flat_map(|group| &group.record.sites).filter(|site| site.server == id).count();
+        sites += groups
+            .iter()
+            .flat_map(|group| &group.record.sites)
+            .filter(|site| site.server == id)
+            .count();
         Ok(())
     })?;
     if sites > 0 {
         let why = format!("the database has {sites} sites there");
-        return Err(Failure::new(what, why).mend("move or remove those volumes first, or let 'vos syncserv' look"));
+        return Err(Failure::new(what, why)
+            .mend("move or remove those volumes first, or let 'vos syncserv' look"));
     }
     if context.dry_run {
         eprintln!("would be done: remove the server {}", seen.record.name);

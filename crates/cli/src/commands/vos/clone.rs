@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
-use super::context::{TypedSite, There, VosContext, name, text};
+use super::context::{There, TypedSite, VosContext, name, text};
 use super::create::last_word;
 use super::show;
 
@@ -93,7 +93,9 @@ impl Clone {
         }
         let volume = context.volume(&wanted, &self.site)?;
         let to = self.toname.unwrap_or_else(|| format!("{}.clone", text(&volume.name)));
-        let Some(made) = clone(context, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
+        let Some(made) = clone(context, &volume, &to, VolumeKind::Snapshot, false)? else {
+            return Ok(());
+        };
         if context.json {
             local::show::json(&show::volume_json(context, &made));
         } else {
@@ -114,11 +116,14 @@ impl Backupsys {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let spots = context.spots(&self.site)?;
         let is_here = |site: &types::Site| {
-            spots.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
+            spots
+                .iter()
+                .any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
         };
         let chosen = |seen: &Revised<VolumeGroup>| {
             let name = text(&seen.record.name);
-            let named = self.prefix.is_empty() || self.prefix.iter().any(|prefix| name.starts_with(prefix));
+            let named =
+                self.prefix.is_empty() || self.prefix.iter().any(|prefix| name.starts_with(prefix));
             seen.record.read_write_site().is_some_and(is_here) && named != self.exclude
         };
         let (mut done, mut failed) = (0, 0);
@@ -138,7 +143,11 @@ impl Backupsys {
             println!("Total volumes backed up: {done}; failed to backup: {failed}");
         }
         let why = || format!("{failed} of {} volumes failed", done + failed);
-        if failed == 0 { Ok(()) } else { Err(Failure::new("backing up", why()).mend("the lines above say why")) }
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(Failure::new("backing up", why()).mend("the lines above say why"))
+        }
     }
 }
 
@@ -155,21 +164,33 @@ fn backup(context: &VosContext, group: Revised<VolumeGroup>) -> Result<(), Failu
     Ok(())
 }
 
-fn clone_writable(context: &VosContext, wanted: &str, site: &TypedSite, to: &str) -> Result<(), Failure> {
+fn clone_writable(
+    context: &VosContext,
+    wanted: &str,
+    site: &TypedSite,
+    to: &str,
+) -> Result<(), Failure> {
     let what = format!("cloning the volume {wanted} to {to}");
     let called = name(to)?;
     if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
         return Err(Failure::new(what, "a volume cannot be called so").mend(
-            "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
+            "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
+                .readonly or .snapshot at the end",
         ));
     }
     let found = context.found(wanted, site)?;
-    let Some(info) = context.lead(&what, |job| vos::clone_writable(job, &found, &called))? else { return Ok(()) };
+    let Some(info) = context.lead(&what, |job| vos::clone_writable(job, &found, &called))? else {
+        return Ok(());
+    };
     let made = There { server: found.server, info };
     if context.json {
         local::show::json(&show::volume_json(context, &made));
     } else {
-        println!("Created read-write clone {to} ({}) for {}", made.id.0, text(&found.volume().name));
+        println!(
+            "Created read-write clone {to} ({}) for {}",
+            made.id.0,
+            text(&found.volume().name)
+        );
     }
     Ok(())
 }

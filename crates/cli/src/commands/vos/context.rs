@@ -1,7 +1,8 @@
-//! Where verbs do their work: the servers of the cell, and what was typed turned into them, their partitions and volumes.
+//! Where verbs do their work: the servers of the cell, and what was typed turned into them, their
+//! partitions and volumes.
 //!
-//! The way in is the server of the cell's directory: it answers for itself, and asks the cell's database for us. If the database cannot be asked, that server
-//! alone is there.
+//! The way in is the server of the cell's directory: it answers for itself, and asks the cell's
+//! database for us. If the database cannot be asked, that server alone is there.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,8 +17,8 @@ use local::daemon::Process;
 use local::failure::Failure;
 use local::show::Fetching;
 use types::{
-    Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo, VolumeCall,
-    VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+    Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo,
+    VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
@@ -91,14 +92,27 @@ impl VosContext {
             Ok(servers) if servers.iter().any(|seen| seen.record.id == me.id) => {
                 servers.into_iter().map(|seen| seen.record).collect()
             }
-            Ok(mut servers) => servers.drain(..).map(|seen| seen.record).chain([me.clone()]).collect(),
+            Ok(mut servers) => {
+                servers.drain(..).map(|seen| seen.record).chain([me.clone()]).collect()
+            }
             Err(error) => {
                 eprintln!("rialto vos: only {} can be seen: {error}", me.name);
                 vec![me.clone()]
             }
         };
-        let reach = ServerConnections::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
-        Ok(VosContext { json, dry_run, verbose, cell, me, servers, db, reach, partitions: RefCell::default() })
+        let reach =
+            ServerConnections::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
+        Ok(VosContext {
+            json,
+            dry_run,
+            verbose,
+            cell,
+            me,
+            servers,
+            db,
+            reach,
+            partitions: RefCell::default(),
+        })
     }
 
     /// The cell's database.
@@ -128,7 +142,8 @@ impl VosContext {
             return Ok(known.clone());
         }
         let what = format!("asking {} for its partitions", self.server_name(server));
-        let Answer::Partitions(partitions) = self.ask(&what, server, VolumeCall::Partitions)? else {
+        let Answer::Partitions(partitions) = self.ask(&what, server, VolumeCall::Partitions)?
+        else {
             return Err(odd(&what));
         };
         self.partitions.borrow_mut().insert(server, partitions.clone());
@@ -138,7 +153,10 @@ impl VosContext {
     /// What a partition is called.
     pub fn name_of(&self, server: ServerId, no: PartitionNo) -> String {
         let partitions = self.partitions(server).unwrap_or_default();
-        partitions.into_iter().find(|partition| partition.no == no).map_or_else(|| "?".to_owned(), |one| one.name)
+        partitions
+            .into_iter()
+            .find(|partition| partition.no == no)
+            .map_or_else(|| "?".to_owned(), |one| one.name)
     }
 
     /// A question to a server.
@@ -158,7 +176,12 @@ impl VosContext {
     ///
     /// # Errors
     /// The server's refusal, with what to do about it.
-    pub fn change(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Option<Answer>, Failure> {
+    pub fn change(
+        &self,
+        what: &str,
+        server: ServerId,
+        call: VolumeCall,
+    ) -> Result<Option<Answer>, Failure> {
         if self.dry_run {
             eprintln!("would be done: {what}");
             return Ok(None);
@@ -167,7 +190,12 @@ impl VosContext {
     }
 
     /// As [`VosContext::change`], of calls that answer with a volume.
-    pub fn change_one(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Option<There>, Failure> {
+    pub fn change_one(
+        &self,
+        what: &str,
+        server: ServerId,
+        call: VolumeCall,
+    ) -> Result<Option<There>, Failure> {
         match self.change(what, server, call)? {
             None => Ok(None),
             Some(Answer::Volumes { mut volumes, .. }) if !volumes.is_empty() => {
@@ -181,18 +209,25 @@ impl VosContext {
     ///
     /// # Errors
     /// What stopped it, with what to do about it.
-    pub fn lead<T>(&self, what: &str, act: impl FnOnce(&Job<'_>) -> Result<T, VosError>) -> Result<T, Failure> {
+    pub fn lead<T>(
+        &self,
+        what: &str,
+        act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
+    ) -> Result<T, Failure> {
         let (dry_run, verbose) = (self.dry_run, self.verbose);
         let shown = Fetching::new();
         let tell = |told: JobEvent<'_>| match told {
             JobEvent::Step(step) if dry_run => eprintln!("would be done: {step}"),
             JobEvent::Step(step) if verbose => eprintln!("{step}"),
             JobEvent::Step(_) => {}
-            JobEvent::Progress { server, bytes, total_bytes } => shown.tell(server, bytes, total_bytes),
+            JobEvent::Progress { server, bytes, total_bytes } => {
+                shown.tell(server, bytes, total_bytes);
+            }
             JobEvent::Note(note) => eprintln!("rialto vos: {note}"),
         };
         let who = JobLeader { by: by(), now_secs: &now_secs, is_over: &is_over };
-        act(&Job { servers: &self.reach, who, dry_run, tell: &tell }).map_err(|error| refusal(what, &error))
+        act(&Job { servers: &self.reach, who, dry_run, tell: &tell })
+            .map_err(|error| refusal(what, &error))
     }
 
     /// The server that was typed: its name, the first part of that, its id, or an address.
@@ -209,7 +244,11 @@ impl VosContext {
         }
         let like = |one: &&ServerInfo| {
             let short = one.name.split('.').next() == Some(text);
-            short || one.addresses.iter().any(|at| at.to_string() == text || at.ip().to_string() == text)
+            short
+                || one
+                    .addresses
+                    .iter()
+                    .any(|at| at.to_string() == text || at.ip().to_string() == text)
         };
         let found: Vec<_> = self.servers.iter().filter(like).collect();
         let what = format!("finding the server {text}");
@@ -222,7 +261,8 @@ impl VosContext {
             }
             [..] => {
                 let all: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
-                Err(Failure::new(what, format!("{} are there", all.join(", "))).mend("name one of these"))
+                Err(Failure::new(what, format!("{} are there", all.join(", ")))
+                    .mend("name one of these"))
             }
         }
     }
@@ -235,7 +275,8 @@ impl VosContext {
         }
     }
 
-    /// The partitions that were meant. Of several servers those that do not answer are told of and left out.
+    /// The partitions that were meant. Of several servers those that do not answer are told of and
+    /// left out.
     pub fn spots(&self, site: &TypedSite) -> Result<Vec<Spot>, Failure> {
         let chosen = self.chosen(site)?;
         let mut spots = Vec::new();
@@ -247,13 +288,22 @@ impl VosContext {
                 }
                 partitions => partitions?,
             };
-            let meant = |one: &PartitionInfo| site.partition.as_ref().is_none_or(|text| is_called(one, text));
-            spots.extend(partitions.into_iter().filter(meant).map(|partition| Spot { server: *server, partition }));
+            let meant = |one: &PartitionInfo| {
+                site.partition.as_ref().is_none_or(|text| is_called(one, text))
+            };
+            spots.extend(
+                partitions
+                    .into_iter()
+                    .filter(meant)
+                    .map(|partition| Spot { server: *server, partition }),
+            );
         }
         match &site.partition {
             Some(text) if spots.is_empty() => {
-                let all: Vec<_> =
-                    chosen.iter().flat_map(|server| self.partitions(*server).unwrap_or_default()).collect();
+                let all: Vec<_> = chosen
+                    .iter()
+                    .flat_map(|server| self.partitions(*server).unwrap_or_default())
+                    .collect();
                 let names: Vec<_> = all.iter().map(|one| one.name.as_str()).collect();
                 let why = format!("there are {}", names.join(", "));
                 Err(Failure::new(format!("finding the partition {text}"), why)
@@ -268,7 +318,8 @@ impl VosContext {
         let spots = self.spots(site)?;
         let best = spots.into_iter().max_by_key(|spot| spot.partition.free_bytes);
         best.ok_or_else(|| {
-            Failure::new("finding a partition", "no server answers").mend("'rialto vos listaddrs' shows them")
+            Failure::new("finding a partition", "no server answers")
+                .mend("'rialto vos listaddrs' shows them")
         })
     }
 
@@ -285,10 +336,12 @@ impl VosContext {
     pub fn found(&self, text: &str, site: &TypedSite) -> Result<vos::FoundVolume, Failure> {
         let what = format!("finding the volume {text}");
         let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
-        let found = vos::find(&self.reach, &which(text)?, at).map_err(|error| refusal(&what, &error))?;
+        let found =
+            vos::find(&self.reach, &which(text)?, at).map_err(|error| refusal(&what, &error))?;
         let on = self.name_of(found.server, found.volume().partition);
         let partitions = self.partitions(found.server)?;
-        let is_there = |text: &String| partitions.iter().any(|one| one.name == on && is_called(one, text));
+        let is_there =
+            |text: &String| partitions.iter().any(|one| one.name == on && is_called(one, text));
         if site.partition.as_ref().is_none_or(is_there) {
             return Ok(found);
         }
@@ -316,8 +369,10 @@ impl VosContext {
         };
         let found = asked.map_err(|error| refusal(&what, &error.into()))?;
         found.ok_or_else(|| {
-            Failure::new(what, "no such volume")
-                .mend("'rialto vos listvldb' shows which there are, 'rialto vos syncvldb' enters what servers have")
+            Failure::new(what, "no such volume").mend(
+                "'rialto vos listvldb' shows which there are, 'rialto vos syncvldb' enters \
+                    what servers have",
+            )
         })
     }
 
@@ -345,7 +400,8 @@ impl VosContext {
         let mut after = VolumeId(0);
         let what = format!("listing volumes of {}", self.server_name(spot.server));
         loop {
-            let call = VolumeCall::List { partition: spot.partition.no, after, max: LISTED_AT_ONCE };
+            let call =
+                VolumeCall::List { partition: spot.partition.no, after, max: LISTED_AT_ONCE };
             let Answer::Volumes { volumes, end } = self.ask(&what, spot.server, call)? else {
                 return Err(odd(&what));
             };
@@ -398,7 +454,8 @@ fn host() -> String {
 
 /// Who leads, in words that [`is_over`] understands.
 fn by() -> String {
-    let process = Process::this().map_or_else(|_| std::process::id().to_string(), |process| process.label());
+    let process =
+        Process::this().map_or_else(|_| std::process::id().to_string(), |process| process.label());
     format!("process {process} of {}", host())
 }
 
@@ -410,20 +467,25 @@ fn is_over(busy: &Busy) -> bool {
 }
 
 fn odd(what: &str) -> Failure {
-    Failure::new(what, "the server answered something else").mend("see whether it has the same version")
+    Failure::new(what, "the server answered something else")
+        .mend("see whether it has the same version")
 }
 
 pub fn refusal(what: &str, error: &VosError) -> Failure {
     let failure = Failure::new(what, error);
     match error {
         VosError::NoVolume => {
-            return failure.mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are");
+            return failure
+                .mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are");
         }
         VosError::Away { .. } => {
-            return failure.mend("see whether it runs; what was begun goes on when the command is given again");
+            return failure.mend(
+                "see whether it runs; what was begun goes on when the command is given again",
+            );
         }
         VosError::Busy { .. } => {
-            return failure.mend("wait for that; if nobody is at it any more, 'rialto vos unlock' frees it");
+            return failure
+                .mend("wait for that; if nobody is at it any more, 'rialto vos unlock' frees it");
         }
         VosError::Unfit(_) | VosError::Odd(_) => return failure,
         VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
@@ -431,15 +493,35 @@ pub fn refusal(what: &str, error: &VosError) -> Failure {
     }
     match error.fault() {
         Some(Fault::NoVolume) => failure.mend("'rialto vos listvol' shows which there are"),
-        Some(Fault::Exists) => Failure::new(what, "a volume of this cell has that name").mend("choose another name"),
+        Some(Fault::Exists) => Failure::new(
+            what,
+            "a volume of this cell has that \
+            name",
+        )
+        .mend("choose another name"),
         Some(Fault::ReadOnly) => failure.mend("name the read-write volume of its group"),
         Some(Fault::Offline) => failure.mend("'rialto vos online' brings it back"),
-        Some(Fault::NoSpace) => failure.mend("remove something from that partition, or name another"),
-        Some(Fault::Busy) => failure.mend("somebody has files of it open for writing, or is at work on it: try again"),
-        Some(Fault::NotPermitted) => failure.mend("only the server's user and root may: run it as one of them"),
-        Some(Fault::CellAway) => failure.mend("see whether the server that has the database runs: 'database' in cell.toml names it"),
+        Some(Fault::NoSpace) => failure.mend(
+            "remove something from that partition, or name \
+            another",
+        ),
+        Some(Fault::Busy) => failure.mend(
+            "somebody has files of it open for writing, or is at \
+            work on it: try again",
+        ),
+        Some(Fault::NotPermitted) => failure.mend(
+            "only the server's user and root may: run it as \
+            one of them",
+        ),
+        Some(Fault::CellAway) => failure.mend(
+            "see whether the server that has the database runs: \
+            'database' in cell.toml names it",
+        ),
         Some(Fault::Invalid) => Failure::new(what, "the server does not take these arguments")
-            .mend("names have letters, digits, dots, hyphens and underscores, and end in .backup or .readonly only where they must"),
+            .mend(
+                "names have letters, digits, dots, hyphens and underscores, and end in .backup \
+                or .readonly only where they must",
+            ),
         _ => failure.mend("'rialto status' and 'rialto doctor' look for causes"),
     }
 }

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{VolumeKind, is_volume_name};
 use vos::NewVolume;
 
-use super::context::{TypedSite, There, VosContext, name};
+use super::context::{There, TypedSite, VosContext, name};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -46,16 +46,19 @@ pub struct Copy {
 
 impl Copy {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = super::create::last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+        let wanted =
+            super::create::last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let to = name(&self.toname)?;
         let what = format!("copying the volume {wanted} to {}", self.toname);
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
             return Err(Failure::new(what, "a volume cannot be called so").mend(
-                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
+                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
+                    .readonly or .snapshot at the end",
             ));
         }
         let of = context.known(&wanted)?;
-        let spot = context.roomiest(&TypedSite { server: self.toserver, partition: self.topartition })?;
+        let spot =
+            context.roomiest(&TypedSite { server: self.toserver, partition: self.topartition })?;
         let new = NewVolume {
             name: to,
             id: None,
@@ -65,13 +68,18 @@ impl Copy {
             owner: (0, 0),
             encrypt: None,
         };
-        let Some(info) = context.lead(&what, |job| vos::copy(job, &of, &new))? else { return Ok(()) };
+        let Some(info) = context.lead(&what, |job| vos::copy(job, &of, &new))? else {
+            return Ok(());
+        };
         let made = There { server: spot.server, info };
         if context.json {
             local::show::json(&show::volume_json(context, &made));
         } else {
             let server = context.server_name(made.server);
-            println!("Volume {wanted} copied to {} on {server} {}", self.toname, spot.partition.name);
+            println!(
+                "Volume {wanted} copied to {} on {server} {}",
+                self.toname, spot.partition.name
+            );
         }
         Ok(())
     }

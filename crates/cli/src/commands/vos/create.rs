@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{Fault, VolumeId, VolumeKind, is_volume_name};
 use vos::{Job, NewVolume};
 
-use super::context::{TypedSite, There, VosContext, name};
+use super::context::{There, TypedSite, VosContext, name};
 use super::model::{AccessModel, decide_by, first_list};
 use super::show;
 
@@ -56,14 +56,16 @@ impl Create {
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let size = self.words.pop().unwrap_or_default();
-            self.maxquota = Some(quota(&size).map_err(|why| Failure::new(format!("the quota {size}"), why))?);
+            self.maxquota =
+                Some(quota(&size).map_err(|why| Failure::new(format!("the quota {size}"), why))?);
         }
         let wanted = last_word(&mut self.site, self.words, self.name, "a name")?;
         let what = format!("making the volume {wanted}");
         let valid = name(&wanted)?;
         if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
             return Err(Failure::new(what, "a volume cannot be called so").mend(
-                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
+                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
+                    .readonly or .snapshot at the end",
             ));
         }
         let spot = context.roomiest(&self.site)?;
@@ -78,8 +80,10 @@ impl Create {
         };
         let list = first_list(context, spot.server, self.model, &self.acl)?;
         let mut no_keys = false;
-        let make =
-            |job: &Job<'_>| vos::create(job, &new).inspect_err(|error| no_keys = error.fault() == Some(Fault::Offline));
+        let make = |job: &Job<'_>| {
+            vos::create(job, &new)
+                .inspect_err(|error| no_keys = error.fault() == Some(Fault::Offline))
+        };
         let made = context.lead(&what, make).map_err(|failure| match no_keys {
             true => Failure::new(&what, "its server gets no key to encrypt it with")
                 .mend("the server's log says why, and 'rialto keys list' there which keys it has"),
@@ -95,13 +99,17 @@ impl Create {
             local::show::json(&show::volume_json(context, &made));
         } else {
             let server = context.server_name(made.server);
-            println!("Volume {} created on partition {} of {server}", made.id.0, spot.partition.name);
+            println!(
+                "Volume {} created on partition {} of {server}",
+                made.id.0, spot.partition.name
+            );
         }
         Ok(())
     }
 }
 
-/// Sorts words that were typed without options: the last is what the verb is about, before it the partition and the server.
+/// Sorts words that were typed without options: the last is what the verb is about, before it the
+/// partition and the server.
 pub fn last_word(
     site: &mut TypedSite,
     mut words: Vec<String>,
@@ -115,7 +123,9 @@ pub fn last_word(
             words.push(word);
             option
         }
-        (None, None) => return Err(Failure::new("reading the command", format!("{what} is missing"))),
+        (None, None) => {
+            return Err(Failure::new("reading the command", format!("{what} is missing")));
+        }
     };
     if let Some(partition) = words.pop() {
         site.partition.get_or_insert(partition);
@@ -126,7 +136,8 @@ pub fn last_word(
     if words.is_empty() {
         Ok(last)
     } else {
-        Err(Failure::new("reading the command", format!("{words:?} is too much")).mend("'--help' shows the order"))
+        Err(Failure::new("reading the command", format!("{words:?} is too much"))
+            .mend("'--help' shows the order"))
     }
 }
 
@@ -141,7 +152,8 @@ pub fn quota(text: &str) -> Result<u64, String> {
         "T" | "TiB" => 40,
         _ => return Err("write KiB, or a number with K, M, G or T".to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| "write KiB, or a number with K, M, G or T".to_owned())?;
+    let number: u64 =
+        number.parse().map_err(|_| "write KiB, or a number with K, M, G or T".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
@@ -167,7 +179,9 @@ mod tests {
             let last = last_word(&mut site, words, option.map(str::to_owned), "a name").ok()?;
             Some((site.server.unwrap_or_default(), site.partition.unwrap_or_default(), last))
         };
-        let owned = |server: &str, partition: &str, last: &str| Some((server.into(), partition.into(), last.into()));
+        let owned = |server: &str, partition: &str, last: &str| {
+            Some((server.into(), partition.into(), last.into()))
+        };
         assert_eq!(sorted("home", None), owned("", "", "home"));
         assert_eq!(sorted("a home", None), owned("", "a", "home"));
         assert_eq!(sorted("afs1 a home", None), owned("afs1", "a", "home"));

@@ -13,7 +13,7 @@ use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
 use vos::{Dumped, NewVolume, Next, Sink};
 
-use super::context::{TypedSite, There, VosContext, name, text};
+use super::context::{There, TypedSite, VosContext, name, text};
 use super::create::last_word;
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
 use super::show;
@@ -92,14 +92,17 @@ pub struct Dump {
 
 impl Dump {
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        if let (true, Some(file)) = (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last()) {
+        if let (true, Some(file)) =
+            (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last())
+        {
             self.file.get_or_insert(file.into());
             self.words.pop();
         }
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let what = format!("dumping the volume {wanted}");
         if self.file.is_none() && !context.dry_run && io::stdout().is_terminal() {
-            return Err(Failure::new(what, "the dump would go to the terminal").mend("name a file with -file"));
+            return Err(Failure::new(what, "the dump would go to the terminal")
+                .mend("name a file with -file"));
         }
         let group = context.group(&wanted, &self.site)?;
         let since = match (&self.since, self.time.as_deref()) {
@@ -124,16 +127,21 @@ impl Dump {
             used_bytes: 0,
             used_files: 0,
         };
-        let file = NewFile::open(self.file.as_deref()).map_err(|error| Failure::new(what.clone(), error))?;
+        let file = NewFile::open(self.file.as_deref())
+            .map_err(|error| Failure::new(what.clone(), error))?;
         let mut dumping = Dumping { header, file: Some(file), writer: None };
         let volume = &group[0];
-        context.lead(&what, |job| vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping))?;
+        context.lead(&what, |job| {
+            vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping)
+        })?;
         let Some(writer) = dumping.writer.take() else { return Ok(()) };
         let (file, count) = writer.end().map_err(|error| Failure::new(what.clone(), error))?;
         file.keep().map_err(|error| Failure::new(what, error))?;
         let done = format!("Dumped volume {}: {}", text(&volume.name), readable(count));
         match (&self.file, context.json) {
-            (Some(_), true) => local::show::json(&json!({ "name": text(&volume.name), "bytes": count })),
+            (Some(_), true) => {
+                local::show::json(&json!({ "name": text(&volume.name), "bytes": count }));
+            }
             (Some(file), false) => println!("{done} in file {}", file.display()),
             (None, _) => eprintln!("{done}"),
         }
@@ -146,24 +154,35 @@ fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g Ther
     let is_it = |one: &&There| text(&one.name) == wanted || one.id.0.to_string() == wanted;
     let found = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite).find(is_it);
     found.ok_or_else(|| {
-        Failure::new(what.to_owned(), format!("{wanted} is no snapshot of it"))
-            .mend(format!("'rialto vos snapshot list {}' shows which there are", text(&group[0].name)))
+        Failure::new(what.to_owned(), format!("{wanted} is no snapshot of it")).mend(format!(
+            "'rialto vos snapshot list {}' shows which there are",
+            text(&group[0].name)
+        ))
     })
 }
 
-/// What a dump starts from that has all that was changed since a time: the newest sealed epoch of then. `None`: there is none, which is said.
+/// What a dump starts from that has all that was changed since a time: the newest sealed epoch of
+/// then. `None`: there is none, which is said.
 fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g There>, Failure> {
     let Some(then) = show::typed(time) else {
         let why = format!("{time} is no time");
-        return Err(
-            Failure::new(what.to_owned(), why).mend("write it as '2026-11-22 03:00' (UTC), or 0 for everything")
-        );
+        return Err(Failure::new(what.to_owned(), why)
+            .mend("write it as '2026-11-22 03:00' (UTC), or 0 for everything"));
     };
-    let sealed = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite && one.created.secs <= then.secs);
+    let sealed = group
+        .iter()
+        .filter(|one| one.kind != VolumeKind::ReadWrite && one.created.secs <= then.secs);
     let found = sealed.filter(|one| one.epoch < group[0].epoch).max_by_key(|one| one.epoch);
     match found {
-        Some(one) => eprintln!("rialto vos: it starts from {}, of {}", text(&one.name), show::date(one.created)),
-        None => eprintln!("rialto vos: no snapshot was made by {}, so everything is dumped", show::date(then)),
+        Some(one) => eprintln!(
+            "rialto vos: it starts from {}, of {}",
+            text(&one.name),
+            show::date(one.created)
+        ),
+        None => eprintln!(
+            "rialto vos: no snapshot was made by {}, so everything is dumped",
+            show::date(then)
+        ),
     }
     Ok(found)
 }
@@ -301,13 +320,16 @@ pub struct Restore {
     /// Its number, which nobody else may have [default: the cell's next]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     id: Option<u64>,
-    /// What is done about a volume that has the name: abort, full, incremental. See below [default: abort]
+    /// What is done about a volume that has the name: abort, full, incremental. See below [default:
+    /// abort]
     #[arg(long, value_name = "HOW", ignore_case = true)]
     overwrite: Option<Overwrite>,
-    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is overwritten keeps its date: keep.)
+    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is
+    /// overwritten keeps its date: keep.)
     #[arg(long, value_name = "DATE", ignore_case = true)]
     creation: Option<Creation>,
-    /// When it was last updated: now, when that of the dump was, or, of one that is overwritten, when it was: now, dump, keep [default: now]
+    /// When it was last updated: now, when that of the dump was, or, of one that is overwritten,
+    /// when it was: now, dump, keep [default: now]
     #[arg(long, value_name = "DATE", ignore_case = true)]
     lastupdate: Option<LastUpdate>,
     /// A read-only volume, with none behind it that is written.
@@ -325,35 +347,48 @@ impl Restore {
             self.file.get_or_insert(file.into());
         }
         if !self.words.is_empty() {
-            self.name = Some(last_word(&mut self.site, std::mem::take(&mut self.words), self.name.take(), "a name")?);
+            self.name = Some(last_word(
+                &mut self.site,
+                std::mem::take(&mut self.words),
+                self.name.take(),
+                "a name",
+            )?);
         }
-        let shown = self.file.as_ref().map_or("the standard input".to_owned(), |file| file.display().to_string());
+        let shown = self
+            .file
+            .as_ref()
+            .map_or("the standard input".to_owned(), |file| file.display().to_string());
         let what = format!("restoring {shown}");
         let failed = |error: DumpError| Failure::new(what.clone(), error);
         let mut dump = input(self.file.as_deref()).map_err(|error| failed(error.into()))?;
-        let (header, total_bytes) =
-            DumpReader::new(BufReader::new(&mut dump)).and_then(DumpReader::verify).map_err(failed)?;
+        let (header, total_bytes) = DumpReader::new(BufReader::new(&mut dump))
+            .and_then(DumpReader::verify)
+            .map_err(failed)?;
         let wanted = self.name.clone().unwrap_or_else(|| header.name.clone());
         let valid = name(&wanted)?;
         if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(
-                Failure::new(what, format!("a volume cannot be called {wanted}")).mend("choose another with -name")
-            );
+            return Err(Failure::new(what, format!("a volume cannot be called {wanted}"))
+                .mend("choose another with -name"));
         }
         dump.seek(SeekFrom::Start(0)).map_err(|error| failed(error.into()))?;
         let mut reader = DumpReader::new(BufReader::new(dump)).map_err(failed)?;
         let mut next = || reader.next().map_err(unfit);
         let dumped = self.dumped(&header, total_bytes);
         let made = match self.overwrite {
-            how if self.readonly => self.make_read_only(context, &what, (valid, how), &dumped, &mut next)?,
-            None | Some(Overwrite::Abort) => self.make(context, &what, (&header, valid), &dumped, &mut next)?,
+            how if self.readonly => {
+                self.make_read_only(context, &what, (valid, how), &dumped, &mut next)?
+            }
+            None | Some(Overwrite::Abort) => {
+                self.make(context, &what, (&header, valid), &dumped, &mut next)?
+            }
             Some(how) => self.overwrite(context, &what, (&wanted, how), &dumped, &mut next)?,
         };
         let Some(made) = made else { return Ok(()) };
         if context.json {
             local::show::json(&show::volume_json(context, &made));
         } else {
-            let (server, sealed) = (context.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
+            let (server, sealed) =
+                (context.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
             println!(
                 "Restored volume {wanted} ({}) on partition {} of {server}, as {} was on {sealed}",
                 made.id.0,
@@ -388,8 +423,9 @@ impl Restore {
     ) -> Result<Option<There>, Failure> {
         if dumped.since != 0 {
             let why = format!("it has only what was changed since {}", dumped.since_name);
-            return Err(Failure::new(what.to_owned(), why)
-                .mend("restore a full dump first, then this one over it with '-overwrite incremental'"));
+            return Err(Failure::new(what.to_owned(), why).mend(
+                "restore a full dump first, then this one over it with '-overwrite incremental'",
+            ));
         }
         let spot = context.roomiest(&self.site)?;
         let new = NewVolume {
@@ -415,8 +451,11 @@ impl Restore {
         next: &mut Next<'_>,
     ) -> Result<Option<There>, Failure> {
         if self.creation.is_some() || self.lastupdate.is_some() {
-            return Err(Failure::new(what.to_owned(), "a read-only volume has the date at which it came")
-                .mend("leave -creation and -lastupdate out"));
+            return Err(Failure::new(
+                what.to_owned(),
+                "a read-only volume has the date at which it came",
+            )
+            .mend("leave -creation and -lastupdate out"));
         }
         let over = !matches!(how, None | Some(Overwrite::Abort));
         let known = context
@@ -428,7 +467,9 @@ impl Restore {
         let known = known.as_ref().and_then(|seen| seen.record.sites.first());
         let (server, partition) = match known {
             Some(site) => (site.server, site.partition.clone()),
-            None => context.roomiest(&self.site).map(|spot| (spot.server, spot.partition.name.clone()))?,
+            None => context
+                .roomiest(&self.site)
+                .map(|spot| (spot.server, spot.partition.name.clone()))?,
         };
         let new = NewVolume {
             name,
@@ -439,7 +480,8 @@ impl Restore {
             owner: (0, 0),
             encrypt: None,
         };
-        let made = context.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
+        let made =
+            context.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
         Ok(made.map(|info| There { server, info }))
     }
 
@@ -454,10 +496,16 @@ impl Restore {
         let refused = |why: &str, mend: &str| Err(Failure::new(what.to_owned(), why).mend(mend));
         match (how, dumped.since) {
             (Overwrite::Incremental, 0) => {
-                return refused("it is a full dump", "'-overwrite full' replaces all that the volume has");
+                return refused(
+                    "it is a full dump",
+                    "'-overwrite full' replaces all that the volume has",
+                );
             }
             (Overwrite::Full, since) if since != 0 => {
-                return refused("it has only what was changed since another one", "use '-overwrite incremental'");
+                return refused(
+                    "it has only what was changed since another one",
+                    "use '-overwrite incremental'",
+                );
             }
             _ => {}
         }
@@ -466,7 +514,10 @@ impl Restore {
         }
         let there = context.volume(wanted, &self.site)?;
         if self.id.is_some_and(|id| id != there.id.0) {
-            return refused("the volume of that name has another number", "leave -id out, or -name");
+            return refused(
+                "the volume of that name has another number",
+                "leave -id out, or -name",
+            );
         }
         let group = context.known(wanted)?;
         let kept = (self.lastupdate == Some(LastUpdate::Keep)).then_some(there.info.updated);

@@ -1,8 +1,11 @@
-//! The form of a dump: a line that says what it is, a header, the parts of a stream, and an end that says that it is whole.
+//! The form of a dump: a line that says what it is, a header, the parts of a stream, and an end
+//! that says that it is whole.
 //!
-//! Each of them is a *frame*: what it is, its length, its bytes, and the crc32c of all that. Header and end are JSON, so that people can read them and later
-//! programs can say more; parts have a form, and a checksum, of their own (`store::stream`). What is read is believed frame by frame, and a dump
-//! only when its end was seen: parts follow each other without a gap, and are as many as it says.
+//! Each of them is a *frame*: what it is, its length, its bytes, and the crc32c of all that. Header
+//! and end are JSON, so that people can read them and later programs can say more; parts have a
+//! form, and a checksum, of their own (`store::stream`). What is read is believed frame by frame,
+//! and a dump only when its end was seen: parts follow each other without a gap, and are as many as
+//! it says.
 
 use std::io::{Read, Write};
 
@@ -66,7 +69,10 @@ pub enum DumpError {
     Io(#[from] std::io::Error),
     #[error("it is {0}, no dump of this program")]
     Foreign(&'static str),
-    #[error("it has a form that this program does not know; use the program that wrote it, or a newer one")]
+    #[error(
+        "it has a form that this program does not know; use the program that wrote it, or a newer \
+            one"
+    )]
     Newer,
     #[error("it is cut off: its end is missing")]
     CutOff,
@@ -145,7 +151,8 @@ impl<R: Read> DumpReader<R> {
         if kind != HEADER {
             return Err(DumpError::Damaged("its header is missing"));
         }
-        let header = serde_json::from_slice(&bytes).map_err(|_| DumpError::Damaged("its header cannot be read"))?;
+        let header = serde_json::from_slice(&bytes)
+            .map_err(|_| DumpError::Damaged("its header cannot be read"))?;
         Ok(DumpReader { from, header, parts: 0, bytes: 0, next: StreamCursor::START, head: None })
     }
 
@@ -164,7 +171,8 @@ impl<R: Read> DumpReader<R> {
         let part = part.map_err(|_| DumpError::Damaged("a part of it cannot be read"))?;
         let head = *self.head.get_or_insert(part.head);
         let header = &self.header;
-        let fits = (head.tree.0, head.epoch, head.since) == (header.tree, header.epoch, header.since);
+        let fits =
+            (head.tree.0, head.epoch, head.since) == (header.tree, header.epoch, header.since);
         if !fits || head.usage != part.head.usage || head.hash_key != part.head.hash_key {
             return Err(DumpError::Damaged("its parts are of different volumes"));
         }
@@ -178,7 +186,8 @@ impl<R: Read> DumpReader<R> {
     }
 
     fn end(&mut self, bytes: &[u8]) -> Result<()> {
-        let end: End = serde_json::from_slice(bytes).map_err(|_| DumpError::Damaged("its end cannot be read"))?;
+        let end: End = serde_json::from_slice(bytes)
+            .map_err(|_| DumpError::Damaged("its end cannot be read"))?;
         if (end.parts, end.bytes) != (self.parts, self.bytes) || self.next != StreamCursor::END {
             return Err(DumpError::Damaged("a part of it is missing"));
         }
@@ -278,7 +287,8 @@ mod tests {
         let now = Timestamp::new(1, 0);
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: VolumeQuota::default() };
         let volume = partition.create_volume(&name("v"), &root).unwrap();
-        let new = NewClone { id: None, name: name("s"), kind: VolumeKind::Snapshot, now, replaces: None };
+        let new =
+            NewClone { id: None, name: name("s"), kind: VolumeKind::Snapshot, now, replaces: None };
         let sealed = partition.clone_volume(volume.id(), &new).unwrap();
         let header = Header {
             cell: "example.org".into(),

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
-use super::context::{TypedSite, There, VosContext, text};
+use super::context::{There, TypedSite, VosContext, text};
 use super::create::last_word;
 use super::model::{self, AccessModel};
 use super::{show, sites};
@@ -36,10 +36,12 @@ impl VosExamine {
         let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
         let found = context.found(&wanted, &site)?;
         let known = found.group.map(|seen| seen.record);
-        let group: Vec<There> = found.volumes.into_iter().map(|info| There { server: found.server, info }).collect();
+        let group: Vec<There> =
+            found.volumes.into_iter().map(|info| There { server: found.server, info }).collect();
         if context.json {
             let mut shown = show::volume_json(context, &group[0]);
-            shown["group"] = group[1..].iter().map(|other| show::volume_json(context, other)).collect();
+            shown["group"] =
+                group[1..].iter().map(|other| show::volume_json(context, other)).collect();
             shown["access"] = model::of(context, &group[0]).ok().map(AccessModel::word).into();
             shown["database"] = known.map_or(Value::Null, |known| sites::json(context, &known));
             local::show::json(&shown);
@@ -62,9 +64,14 @@ fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
             VolumeKind::Snapshot => None,
         }
     };
-    let number = |kind| of(kind).map(|one| one.id).or_else(|| in_database(kind)).map_or(0, |id| id.0);
+    let number =
+        |kind| of(kind).map(|one| one.id).or_else(|| in_database(kind)).map_or(0, |id| id.0);
     println!("{}", show::line(volume));
-    println!("    {} {}", context.server_name(volume.server), context.name_of(volume.server, volume.partition));
+    println!(
+        "    {} {}",
+        context.server_name(volume.server),
+        context.name_of(volume.server, volume.partition)
+    );
     println!(
         "    RWrite {:>10} ROnly {:>10} Backup {:>10}",
         number(VolumeKind::ReadWrite),
@@ -79,15 +86,22 @@ fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);
     println!("    Creation    {}", show::date(volume.created));
-    let backup = of(VolumeKind::Backup).map_or("Never".to_owned(), |backup| show::date(backup.created));
+    let backup =
+        of(VolumeKind::Backup).map_or("Never".to_owned(), |backup| show::date(backup.created));
     println!("    Backup      {backup}");
     println!("    Last Update {}", show::date(volume.updated));
-    let snapshots: Vec<_> = group[1..].iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
+    let snapshots: Vec<_> =
+        group[1..].iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
     if !snapshots.is_empty() {
         println!("    Snapshots");
     }
     for snapshot in snapshots {
-        println!("       {:<32} {:>10} {}", text(&snapshot.name), snapshot.id.0, show::date(snapshot.created));
+        println!(
+            "       {:<32} {:>10} {}",
+            text(&snapshot.name),
+            snapshot.id.0,
+            show::date(snapshot.created)
+        );
     }
     println!();
     match known {

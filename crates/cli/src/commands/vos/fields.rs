@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
-use super::context::{TypedSite, There, VosContext, text};
+use super::context::{There, TypedSite, VosContext, text};
 use super::create::{last_word, quota};
 use super::model::{AccessModel, set_model};
 
@@ -127,7 +127,8 @@ impl VosSetfields {
                 return Ok(());
             }
         }
-        let change = VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
+        let change =
+            VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
         self.which.change(context, "changing the limits of the volume", change)
     }
 }

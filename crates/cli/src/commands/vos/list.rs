@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeGroup, VolumeState};
 
-use super::context::{TypedSite, Spot, There, VosContext, text};
+use super::context::{Spot, There, TypedSite, VosContext, text};
 use super::create::last_word;
 use super::{show, sites};
 
@@ -39,7 +39,8 @@ pub struct Listvol {
     /// Without the lines that count.
     #[arg(long)]
     quiet: bool,
-    /// [SERVER] PARTITION, instead of the options; one word alone is a server, or a partition if it begins with a slash.
+    /// [SERVER] PARTITION, instead of the options; one word alone is a server, or a partition if it
+    /// begins with a slash.
     #[arg(value_name = "SERVER", num_args = 0..=2)]
     words: Vec<String>,
 }
@@ -84,21 +85,33 @@ impl Listvol {
         let (mut online, mut offline) = (0_u64, 0_u64);
         let mut lines = Vec::new();
         context.each(spot, &mut |volumes| {
-            let off = volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
+            let off =
+                volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
             offline += off;
             online += volumes.len() as u64 - off;
-            // The first line counts all of them, as OpenAFS's does; without it nothing needs to be kept.
-            lines.extend(volumes.into_iter().map(|info| self.shown(context, &There { server: spot.server, info })));
+            // The first line counts all of them, as OpenAFS's does; without it nothing needs to be
+            // kept.
+            lines.extend(
+                volumes
+                    .into_iter()
+                    .map(|info| self.shown(context, &There { server: spot.server, info })),
+            );
             if bare {
                 return lines.drain(..).try_for_each(|line| show::ignore_leaving(put(&line)));
             }
             Ok(())
         })?;
         if !bare {
-            let (server, partition, all) = (context.server_name(spot.server), &spot.partition.name, online + offline);
-            lines.insert(0, format!("Total number of volumes on server {server} partition {partition}: {all}"));
+            let (server, partition, all) =
+                (context.server_name(spot.server), &spot.partition.name, online + offline);
+            lines.insert(
+                0,
+                format!("Total number of volumes on server {server} partition {partition}: {all}"),
+            );
             lines.push(String::new());
-            lines.push(format!("Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"));
+            lines.push(format!(
+                "Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"
+            ));
             lines.push(String::new());
         }
         lines.into_iter().try_for_each(|line| show::ignore_leaving(put(&line)))
@@ -139,7 +152,8 @@ impl Listvldb {
             None => self.chosen(context)?,
         };
         if !self.nosort {
-            groups.sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
+            groups
+                .sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
         }
         show::write(|put| {
             for Revised { record: group, .. } in &groups {
@@ -163,7 +177,13 @@ impl Listvldb {
     fn chosen(&self, context: &VosContext) -> Result<Vec<Revised<VolumeGroup>>, Failure> {
         let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
         let partition = match &self.site.partition {
-            Some(_) => Some(context.spots(&self.site)?.into_iter().map(|spot| spot.partition.name).collect::<Vec<_>>()),
+            Some(_) => Some(
+                context
+                    .spots(&self.site)?
+                    .into_iter()
+                    .map(|spot| spot.partition.name)
+                    .collect::<Vec<_>>(),
+            ),
             None => None,
         };
         let is_at = |site: &types::Site| {

@@ -87,7 +87,9 @@ impl Unlockvldb {
         let everywhere = self.site.server.is_none() && self.site.partition.is_none();
         let is_meant = |seen: &Revised<VolumeGroup>| {
             let here = |site: &types::Site| {
-                spots.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
+                spots.iter().any(|spot| {
+                    (spot.server, &spot.partition.name) == (site.server, &site.partition)
+                })
             };
             seen.record.busy.is_some() && (everywhere || seen.record.sites.iter().any(here))
         };
@@ -107,7 +109,8 @@ impl Unlockvldb {
 
 fn unlock(context: &VosContext, group: Revised<VolumeGroup>) -> Result<bool, Failure> {
     let name = text(&group.record.name);
-    let unlocked = context.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
+    let unlocked =
+        context.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
     told(context, if unlocked { "Unlocked" } else { "Nobody has locked" }, &name);
     Ok(unlocked && !context.dry_run)
 }

@@ -1,5 +1,6 @@
-//! `rialto vos`: volumes, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `vos` is this
-//! command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+//! `rialto vos`: volumes, with the verbs, options and answers that administrators know from
+//! OpenAFS. A binary that is called as `vos` is this command. Options may have one dash or two
+//! (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
 
 mod abandon;
 mod addresses;
@@ -59,8 +60,8 @@ EXIT CODES
     3  no cell there, or its server does not run";
 
 /// The other servers of the cell are shown the keys of this one.
-const AS_UID: &str =
-    "Ask as the user with this uid, as somebody who has the server's socket and keys may, and not as the superuser";
+const AS_UID: &str = "Ask as the user with this uid, as somebody who has the server's socket and \
+    keys may, and not as the superuser";
 
 /// Volumes: make, list, change, snapshot and remove them.
 #[derive(Args, Debug)]
@@ -189,6 +190,9 @@ mod tests {
             assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
         }
         let taken = Cli::command().try_get_matches_from(["rialto", "vos", "exa", "--id", "home"]);
-        assert_eq!(taken.unwrap().subcommand_matches("vos").unwrap().subcommand_name(), Some("examine"));
+        assert_eq!(
+            taken.unwrap().subcommand_matches("vos").unwrap().subcommand_name(),
+            Some("examine")
+        );
     }
 }

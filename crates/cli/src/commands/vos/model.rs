@@ -62,7 +62,12 @@ pub fn of(context: &VosContext, volume: &There) -> Result<AccessModel, Failure> 
 ///
 /// # Errors
 /// The server's refusal.
-pub fn set_model(context: &VosContext, volume: &There, model: AccessModel, given: &[String]) -> Result<(), Failure> {
+pub fn set_model(
+    context: &VosContext,
+    volume: &There,
+    model: AccessModel,
+    given: &[String],
+) -> Result<(), Failure> {
     let what = format!("changing what decides in {}", text(&volume.name));
     let list = first_list(context, volume.server, Some(model), given)?;
     if of(context, volume)? == model {
@@ -78,7 +83,9 @@ pub fn set_model(context: &VosContext, volume: &There, model: AccessModel, given
     }
     decide_by(context, &what, volume, (model == AccessModel::Acl).then_some(&list[..]))?;
     if context.json {
-        local::show::json(&json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }));
+        local::show::json(
+            &json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }),
+        );
     }
     Ok(())
 }
@@ -87,14 +94,25 @@ pub fn set_model(context: &VosContext, volume: &There, model: AccessModel, given
 ///
 /// # Errors
 /// The server's refusal.
-pub fn decide_by(context: &VosContext, what: &str, volume: &There, list: Option<&[First]>) -> Result<(), Failure> {
+pub fn decide_by(
+    context: &VosContext,
+    what: &str,
+    volume: &There,
+    list: Option<&[First]>,
+) -> Result<(), Failure> {
     let list = list.map(|list| {
         let mut all = Acl::new();
         let fits = list.iter().all(|entry| all.set(entry.who, entry.rights, false));
         debug_assert!(fits, "what a command line holds");
         all.encode().into()
     });
-    context.ask_files(what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None }).map(drop)
+    context
+        .ask_files(
+            what,
+            volume.server,
+            Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None },
+        )
+        .map(drop)
 }
 
 /// Somebody in the root's first list.
@@ -116,18 +134,21 @@ pub fn first_list(
 ) -> Result<Vec<First>, Failure> {
     let what = "reading the first access list";
     if model != Some(AccessModel::Acl) && !given.is_empty() {
-        return Err(
-            Failure::new(what, "where mode bits decide there is none").mend("leave -acl out, or say -model acl")
-        );
+        return Err(Failure::new(what, "where mode bits decide there is none")
+            .mend("leave -acl out, or say -model acl"));
     }
-    let odd =
-        || Failure::new(what, "it is names, each with its rights").mend("'rialto vos setfields --help' has examples");
+    let odd = || {
+        Failure::new(what, "it is names, each with its rights")
+            .mend("'rialto vos setfields --help' has examples")
+    };
     let administrators = "system:administrators".to_owned();
-    let mut list = vec![First { name: administrators, who: PrincipalId::ADMINISTRATORS, rights: Rights::ALL }];
+    let mut list =
+        vec![First { name: administrators, who: PrincipalId::ADMINISTRATORS, rights: Rights::ALL }];
     for pair in given.chunks(2) {
         let [name, rights] = pair else { return Err(odd()) };
-        let rights: Rights =
-            rights.parse().map_err(|error| Failure::new(format!("reading the rights of {name}"), error))?;
+        let rights: Rights = rights
+            .parse()
+            .map_err(|error| Failure::new(format!("reading the rights of {name}"), error))?;
         let who = number_of(context, server, name)?;
         list.retain(|entry| entry.who != who);
         if rights != Rights::NONE {
@@ -138,34 +159,47 @@ pub fn first_list(
 }
 
 fn number_of(context: &VosContext, server: ServerId, name: &str) -> Result<PrincipalId, Failure> {
-    if let Some(number) = principals::fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
+    if let Some(number) =
+        principals::fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId))
+    {
         return Ok(number);
     }
     let what = format!("looking for {name}");
     let numbers = PtsCall::Numbers { names: vec![name.to_owned()] };
     let call = Call::Pts { on_behalf: None, call: Box::new(numbers) };
     let found = match context.ask_files(&what, server, call)? {
-        Answer::Names { names, .. } => names.first().map(|(id, _)| *id).filter(|id| *id != PrincipalId::NONE),
+        Answer::Names { names, .. } => {
+            names.first().map(|(id, _)| *id).filter(|id| *id != PrincipalId::NONE)
+        }
         _ => return Err(Failure::new(what, "the server answered something else")),
     };
     found.ok_or_else(|| principals::nobody(name))
 }
 
 /// Files and directories by owner: all, and those that groups or others may use by their mode bits.
-fn tell(context: &VosContext, what: &str, volume: &There, model: AccessModel, list: &[First]) -> Result<(), Failure> {
+fn tell(
+    context: &VosContext,
+    what: &str,
+    volume: &There,
+    model: AccessModel,
+    list: &[First],
+) -> Result<(), Failure> {
     let mut owners: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut dirs = vec![Fid::root(volume.id)];
     while let Some(dir) = dirs.pop() {
         let (mut cookie, mut more) = (0, true);
         while more {
             let call = Call::ReadDir { dir, cookie, bytes_max: LISTING_BYTES, plus: true };
-            let Answer::Entries { entries, end, .. } = context.ask_files(what, volume.server, call)? else {
+            let Answer::Entries { entries, end, .. } =
+                context.ask_files(what, volume.server, call)?
+            else {
                 return Err(Failure::new(what, "the server answered something else"));
             };
             for entry in entries {
                 cookie = entry.cookie;
                 // One that a client has to itself comes without a status.
-                let status = entry.status.map_or_else(|| status(context, what, volume, entry.fid), Ok)?;
+                let status =
+                    entry.status.map_or_else(|| status(context, what, volume, entry.fid), Ok)?;
                 if status.kind == Kind::Directory {
                     dirs.push(status.fid);
                 }
@@ -177,8 +211,12 @@ fn tell(context: &VosContext, what: &str, volume: &There, model: AccessModel, li
         }
     }
     if context.json {
-        let owners = owners.iter().map(|(uid, (all, open))| json!({ "uid": uid, "files": all, "open_by_mode": open }));
-        let list = list.iter().map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
+        let owners = owners
+            .iter()
+            .map(|(uid, (all, open))| json!({ "uid": uid, "files": all, "open_by_mode": open }));
+        let list = list
+            .iter()
+            .map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
         let list = (model == AccessModel::Acl).then(|| list.collect::<Vec<_>>());
         local::show::json(&json!({
             "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(), "list": list,
@@ -187,20 +225,27 @@ fn tell(context: &VosContext, what: &str, volume: &There, model: AccessModel, li
     }
     println!("In {} {} would decide.", text(&volume.name), model.told());
     for (uid, (all, open)) in owners {
-        println!("    uid {uid}: {all} files and directories, {open} of which mode bits open to groups or others");
+        println!(
+            "    uid {uid}: {all} files and directories, {open} of which mode bits open to groups \
+                or others"
+        );
     }
     match model {
         AccessModel::Acl => {
             println!("All but what has a list from an earlier time would have this one:");
             list.iter().for_each(|entry| println!("    {} {}", entry.name, entry.rights));
             if list.iter().all(|entry| entry.who == PrincipalId::ADMINISTRATORS) {
-                println!("Nobody but administrators would get at them before the root's list says so.");
+                println!(
+                    "Nobody but administrators would get at them before the root's list says so."
+                );
             } else {
                 println!("Whoever is not in it would get at nothing, owners of files too.");
             }
             println!("Owners of directories may always list them, and change their lists.");
         }
-        AccessModel::Posix => println!("Those that mode bits open would be open again, whatever lists say."),
+        AccessModel::Posix => {
+            println!("Those that mode bits open would be open again, whatever lists say.");
+        }
     }
     Ok(())
 }

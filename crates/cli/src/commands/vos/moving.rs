@@ -6,7 +6,7 @@ use local::show::bytes;
 use serde_json::json;
 use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
 
-use super::context::{TypedSite, Spot, VosContext, text};
+use super::context::{Spot, TypedSite, VosContext, text};
 use super::create::last_word;
 
 const MOVE_HELP: &str = "\
@@ -84,17 +84,24 @@ impl Move {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
         if self.fromserver.is_some() || self.frompartition.is_some() {
-            context.found(&wanted, &TypedSite { server: self.fromserver, partition: self.frompartition })?;
+            context.found(
+                &wanted,
+                &TypedSite { server: self.fromserver, partition: self.frompartition },
+            )?;
         }
         let is_named = self.topartition.is_some();
         let to = TypedSite { server: Some(self.toserver), partition: self.topartition };
         let is_there = |spot: &Spot| {
-            group.record.read_write_site().is_some_and(|site| is_at(site, spot.server, &spot.partition.name))
+            group
+                .record
+                .read_write_site()
+                .is_some_and(|site| is_at(site, spot.server, &spot.partition.name))
         };
         let spot = if is_named {
             context.roomiest(&to)?
         } else {
-            roomiest_but(context, &to, &|spot| !is_there(spot)).or_else(|_| context.roomiest(&to))?
+            roomiest_but(context, &to, &|spot| !is_there(spot))
+                .or_else(|_| context.roomiest(&to))?
         };
         move_one(context, group, &spot, self.withgroup)
     }
@@ -103,10 +110,13 @@ impl Move {
 impl Evacuate {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if self.site.server.is_none() {
-            return Err(Failure::new("reading the command", "the server is missing").mend("name it with -server"));
+            return Err(Failure::new("reading the command", "the server is missing")
+                .mend("name it with -server"));
         }
         let from = context.spots(&self.site)?;
-        let is_here = |site: &types::Site| from.iter().any(|spot| is_at(site, spot.server, &spot.partition.name));
+        let is_here = |site: &types::Site| {
+            from.iter().any(|spot| is_at(site, spot.server, &spot.partition.name))
+        };
         let mut groups = Vec::new();
         context.each_group(&mut |some| {
             groups.extend(some.into_iter().filter(|seen| seen.record.sites.iter().any(is_here)));
@@ -130,7 +140,8 @@ impl Evacuate {
                 let sites = &group.record.sites;
                 let from = group.record.read_write_site().map(|site| site.server);
                 let has_room = |spot: &Spot| {
-                    away(spot) && (from == Some(spot.server) || sites.iter().all(|site| fits(site, spot)))
+                    away(spot)
+                        && (from == Some(spot.server) || sites.iter().all(|site| fits(site, spot)))
                 };
                 let spot = roomiest_but(context, &to, &has_room);
                 count(spot.and_then(|spot| move_one(context, group, &spot, self.withgroup)));
@@ -138,13 +149,22 @@ impl Evacuate {
             // As the move left it.
             let group = context.known(&name)?;
             let sites = group.record.sites.clone();
-            for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site)) {
+            for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site))
+            {
                 let has_none = |spot: &Spot| {
-                    let read_only = |one: &types::Site| one.server == spot.server && one.kind == SiteKind::ReadOnly;
+                    let read_only = |one: &types::Site| {
+                        one.server == spot.server && one.kind == SiteKind::ReadOnly
+                    };
                     let same = spot.server == site.server;
-                    away(spot) && (same || !sites.iter().any(read_only) && sites.iter().all(|one| fits(one, spot)))
+                    away(spot)
+                        && (same
+                            || !sites.iter().any(read_only)
+                                && sites.iter().all(|one| fits(one, spot)))
                 };
-                count(roomiest_but(context, &to, &has_none).and_then(|spot| move_site(context, &name, site, &spot)));
+                count(
+                    roomiest_but(context, &to, &has_none)
+                        .and_then(|spot| move_site(context, &name, site, &spot)),
+                );
             }
         }
         if !context.dry_run {
@@ -154,7 +174,11 @@ impl Evacuate {
             println!("Total volumes moved: {moved}; failed to move: {failed}");
         }
         let why = || format!("{failed} of {} volumes failed", moved + failed);
-        if failed == 0 { Ok(()) } else { Err(Failure::new("evacuating", why()).mend("the lines above say why")) }
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(Failure::new("evacuating", why()).mend("the lines above say why"))
+        }
     }
 }
 
@@ -162,7 +186,8 @@ fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
     (site.server, &*site.partition) == (server, partition)
 }
 
-/// Whether the site does not keep others of its group from there: it is there, or at another server.
+/// Whether the site does not keep others of its group from there: it is there, or at another
+/// server.
 fn fits(site: &types::Site, spot: &Spot) -> bool {
     site.server != spot.server || site.partition == spot.partition.name
 }
@@ -171,7 +196,9 @@ fn fits(site: &types::Site, spot: &Spot) -> bool {
 fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure> {
     for spot in from {
         let what = format!("listing what is left on {}", spot.partition.name);
-        for one in context.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))? {
+        for one in
+            context.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))?
+        {
             let why = match one.kind {
                 VolumeKind::ReadWrite => "a read-write volume",
                 VolumeKind::ReadOnly => "a read-only volume",
@@ -184,21 +211,34 @@ fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure>
     Ok(())
 }
 
-fn move_site(context: &VosContext, name: &str, site: &types::Site, spot: &Spot) -> Result<(), Failure> {
+fn move_site(
+    context: &VosContext,
+    name: &str,
+    site: &types::Site,
+    spot: &Spot,
+) -> Result<(), Failure> {
     let (from, to) = (context.server_name(site.server), context.server_name(spot.server));
     let what = format!("moving the read-only site of {name} from {from} to {to}");
     // Its record has changed since it was listed.
     let group = context.known(name)?;
-    context.lead(&what, |job| vos::move_site(job, group, site.server, spot.server, &spot.partition.name))?;
+    context.lead(&what, |job| {
+        vos::move_site(job, group, site.server, spot.server, &spot.partition.name)
+    })?;
     match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "site": name, "from": from, "server": to })),
-        (false, false) => println!("Read-only site of {name} moved from {from} to {to} {}", spot.partition.name),
+        (false, false) => {
+            println!("Read-only site of {name} moved from {from} to {to} {}", spot.partition.name);
+        }
     }
     Ok(())
 }
 
-fn roomiest_but(context: &VosContext, to: &TypedSite, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
+fn roomiest_but(
+    context: &VosContext,
+    to: &TypedSite,
+    is_good: &dyn Fn(&Spot) -> bool,
+) -> Result<Spot, Failure> {
     let good = context.spots(to)?.into_iter().filter(|spot| is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
         Failure::new("finding a partition", "no other server or partition of the cell can take it")
@@ -206,7 +246,12 @@ fn roomiest_but(context: &VosContext, to: &TypedSite, is_good: &dyn Fn(&Spot) ->
     })
 }
 
-fn move_one(context: &VosContext, group: Revised<VolumeGroup>, spot: &Spot, with_group: bool) -> Result<(), Failure> {
+fn move_one(
+    context: &VosContext,
+    group: Revised<VolumeGroup>,
+    spot: &Spot,
+    with_group: bool,
+) -> Result<(), Failure> {
     let name = text(&group.record.name);
     let (to, partition) = (context.server_name(spot.server), &spot.partition.name);
     let what = format!("moving the volume {name} to {to}");
@@ -221,7 +266,8 @@ fn move_one(context: &VosContext, group: Revised<VolumeGroup>, spot: &Spot, with
             "held_bytes": moved.held_bytes, "held_millis": moved.held.as_millis(),
         })),
         (false, false) => println!(
-            "Volume {name} moved to {to} {partition}: {} in {} rounds, the last {} while changes waited ({} ms)",
+            "Volume {name} moved to {to} {partition}: {} in {} rounds, the last {} while changes \
+                waited ({} ms)",
             bytes(moved.bytes),
             moved.rounds,
             bytes(moved.held_bytes),

@@ -6,7 +6,7 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
-use super::context::{TypedSite, Spot, VosContext};
+use super::context::{Spot, TypedSite, VosContext};
 use super::list::place;
 
 const PARTINFO_HELP: &str = "\
@@ -55,7 +55,8 @@ impl Partinfo {
         let several = spots.iter().any(|spot| spot.server != spots[0].server);
         for Spot { server, partition } in &spots {
             let server = context.server_name(*server);
-            let (name, free, total) = (&partition.name, partition.free_bytes, partition.total_bytes);
+            let (name, free, total) =
+                (&partition.name, partition.free_bytes, partition.total_bytes);
             if context.json {
                 local::show::json(&json!({
                     "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
@@ -105,17 +106,23 @@ impl VosStatus {
             let Answer::Tasks(tasks) = context.ask(&what, server, VolumeCall::Tasks)? else {
                 return Err(Failure::new(what, "the server answered something else"));
             };
-            let active: Vec<_> = tasks.iter().filter(|task| self.all || task.state == TaskState::Runs).collect();
-            let runs = |tree| tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs);
-            let Answer::Incoming { mut trees, .. } = context.ask(&what, server, VolumeCall::Incoming { tree: None })?
+            let active: Vec<_> =
+                tasks.iter().filter(|task| self.all || task.state == TaskState::Runs).collect();
+            let runs =
+                |tree| tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs);
+            let Answer::Incoming { mut trees, .. } =
+                context.ask(&what, server, VolumeCall::Incoming { tree: None })?
             else {
                 return Err(Failure::new(what, "the server answered something else"));
             };
             trees.retain(|one| !runs(one.tree));
             if context.json {
                 let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
-                let unfinished: Vec<_> = trees.iter().map(|one| unfinished_json(context, server, one)).collect();
-                local::show::json(&json!({ "server": name, "transactions": transactions, "unfinished": unfinished }));
+                let unfinished: Vec<_> =
+                    trees.iter().map(|one| unfinished_json(context, server, one)).collect();
+                local::show::json(
+                    &json!({ "server": name, "transactions": transactions, "unfinished": unfinished }),
+                );
                 continue;
             }
             match active[..] {
@@ -123,15 +130,27 @@ impl VosStatus {
                 _ => println!("Total transactions: {} on {name}", active.len()),
             }
             for task in active {
-                let of = if task.total_bytes == 0 { String::new() } else { format!(" of {}", bytes(task.total_bytes)) };
+                let of = if task.total_bytes == 0 {
+                    String::new()
+                } else {
+                    format!(" of {}", bytes(task.total_bytes))
+                };
                 let (number, tree, text) = (task.number, task.tree.0, &task.text);
-                println!("{number:>6}  volume {tree}  {}  {}{of}  {text}", state(task.state), bytes(task.bytes));
+                println!(
+                    "{number:>6}  volume {tree}  {}  {}{of}  {text}",
+                    state(task.state),
+                    bytes(task.bytes)
+                );
             }
             if !trees.is_empty() {
                 println!("Unfinished: {} on {name}", trees.len());
             }
             for one in trees {
-                let since = if one.since == 0 { String::new() } else { format!(" since epoch {}", one.since) };
+                let since = if one.since == 0 {
+                    String::new()
+                } else {
+                    format!(" since epoch {}", one.since)
+                };
                 let over = if one.over { ", over the volume" } else { "" };
                 let (partition, came) = (context.name_of(server, one.partition), bytes(one.bytes));
                 println!(

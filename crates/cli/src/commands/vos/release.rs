@@ -65,6 +65,7 @@ impl Release {
         if lagging == 0 {
             return Ok(());
         }
-        Err(Failure::new(what, format!("{lagging} of its sites lag")).mend("release it again when they are back"))
+        Err(Failure::new(what, format!("{lagging} of its sites lag"))
+            .mend("release it again when they are back"))
     }
 }

@@ -81,7 +81,8 @@ impl Zap {
         let of_it = others.iter().filter(|other| backup && other.kind == types::VolumeKind::Backup);
         for volume in of_it.chain([volume]) {
             let what = need_meant(volume, force)?;
-            if context.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some() {
+            if context.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some()
+            {
                 told(context, volume, volume.server);
             }
         }
@@ -91,9 +92,13 @@ impl Zap {
 
 /// What is done, in words; not to the root of the tree unless that is meant.
 fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
-    let (name, what) = (text(&volume.name), format!("removing the volume {} ({})", text(&volume.name), volume.id.0));
+    let (name, what) = (
+        text(&volume.name),
+        format!("removing the volume {} ({})", text(&volume.name), volume.id.0),
+    );
     if name == VOLUME && !force {
-        return Err(Failure::new(what, "it is the root of the cell's tree").mend("if you mean it, add -force"));
+        return Err(Failure::new(what, "it is the root of the cell's tree")
+            .mend("if you mean it, add -force"));
     }
     Ok(what)
 }

@@ -33,14 +33,19 @@ pub struct VosRename {
 impl VosRename {
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
-        let missing = || Failure::new("reading the command", "a name is missing").mend("name the old and the new one");
+        let missing = || {
+            Failure::new("reading the command", "a name is missing")
+                .mend("name the old and the new one")
+        };
         let old = self.oldname.or_else(|| words.next()).ok_or_else(missing)?;
         let new = self.newname.or_else(|| words.next()).ok_or_else(missing)?;
         let (from, to) = (name(&old)?, name(&new)?);
         let what = format!("renaming the volume {old} to {new}");
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "a volume cannot be called so")
-                .mend("use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end"));
+            return Err(Failure::new(what, "a volume cannot be called so").mend(
+                "use letters, digits, dots, hyphens and underscores; not only digits, no \
+                    .backup, .readonly or .snapshot at the end",
+            ));
         }
         let from = match which(&old)? {
             WhichVolume::Id(_) => context.known(&old)?.record.name,
@@ -48,9 +53,16 @@ impl VosRename {
         };
         match context.lead(&what, |job| vos::rename(job, &from, &to)) {
             // A snapshot, or a volume that the database does not know.
-            Err(_) if context.db().group_named(&from).is_ok_and(|known| known.is_none()) && !context.dry_run => {
+            Err(_)
+                if context.db().group_named(&from).is_ok_and(|known| known.is_none())
+                    && !context.dry_run =>
+            {
                 let found = context.volume(&old, &TypedSite::default())?;
-                context.change(&what, found.server, VolumeCall::Rename { id: found.id, name: to })?;
+                context.change(
+                    &what,
+                    found.server,
+                    VolumeCall::Rename { id: found.id, name: to },
+                )?;
             }
             done => done?,
         }

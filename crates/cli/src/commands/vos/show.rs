@@ -31,7 +31,11 @@ pub fn state(state: VolumeState) -> &'static str {
 /// One line for a volume.
 pub fn line(volume: &VolumeInfo) -> String {
     let (name, kind, state) = (text(&volume.name), kind(volume.kind), state(volume.state));
-    format!("{name:<32} {:>10} {kind} {:>10} K {state}", volume.id.0, volume.used_bytes.div_ceil(1024))
+    format!(
+        "{name:<32} {:>10} {kind} {:>10} K {state}",
+        volume.id.0,
+        volume.used_bytes.div_ceil(1024)
+    )
 }
 
 pub fn volume_json(context: &VosContext, volume: &There) -> Value {
@@ -55,7 +59,9 @@ pub fn at_rest(volume: &VolumeInfo) -> String {
 }
 
 /// Writes to the standard output, which may be a million lines; who reads may leave.
-pub fn write(put: impl FnOnce(&mut dyn FnMut(&str) -> io::Result<()>) -> Result<(), Failure>) -> Result<(), Failure> {
+pub fn write(
+    put: impl FnOnce(&mut dyn FnMut(&str) -> io::Result<()>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     put(&mut |text| writeln!(out, "{text}"))?;
     ignore_leaving(out.flush())
@@ -64,7 +70,9 @@ pub fn write(put: impl FnOnce(&mut dyn FnMut(&str) -> io::Result<()>) -> Result<
 /// The reader of a pipe that has seen enough is no failure of ours.
 pub fn ignore_leaving(written: io::Result<()>) -> Result<(), Failure> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new("writing the answer", error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("writing the answer", error))
+        }
         _ => Ok(()),
     }
 }
@@ -72,7 +80,8 @@ pub fn ignore_leaving(written: io::Result<()>) -> Result<(), Failure> {
 /// A time as `Sun Nov 22 10:05:01 2026`, in UTC.
 pub fn date(time: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let Civil { days, year, month, day, hour, minute, second } = civil(time);
     let (weekday, month) = (DAYS[days.rem_euclid(7) as usize], MONTHS[month as usize - 1]);
     format!("{weekday} {month} {day:>2} {hour:02}:{minute:02}:{second:02} {year}")
@@ -89,8 +98,9 @@ pub fn stamp(time: Timestamp) -> String {
     iso(time).replace(['-', ':'], "")
 }
 
-/// The time that somebody typed: seconds since 1970, `2026-11-22`, `2026-11-22 10:05`, with seconds or a `T` or a `Z`, or as `vos` of OpenAFS takes it,
-/// `11/22/2026 10:05`. UTC, as all times that are shown.
+/// The time that somebody typed: seconds since 1970, `2026-11-22`, `2026-11-22 10:05`, with seconds
+/// or a `T` or a `Z`, or as `vos` of OpenAFS takes it, `11/22/2026 10:05`. UTC, as all times that
+/// are shown.
 pub fn typed(text: &str) -> Option<Timestamp> {
     if let Ok(secs) = text.parse() {
         return Some(Timestamp::new(secs, 0));
@@ -99,20 +109,26 @@ pub fn typed(text: &str) -> Option<Timestamp> {
     let (date, clock) = text.split_once(['T', 't', ' ']).unwrap_or((text, "0:0"));
     let number = |text: &str| text.trim().parse::<i64>().ok().filter(|number| *number >= 0);
     let numbers = |text: &str, by: char| text.split(by).map(number).collect::<Option<Vec<i64>>>();
-    let (year, month, day) =
-        match (date.contains('/'), numbers(date, if date.contains('/') { '/' } else { '-' })?.as_slice()) {
-            (true, [month, day, year]) | (false, [year, month, day]) => (*year, *month, *day),
-            _ => return None,
-        };
+    let (year, month, day) = match (
+        date.contains('/'),
+        numbers(date, if date.contains('/') { '/' } else { '-' })?.as_slice(),
+    ) {
+        (true, [month, day, year]) | (false, [year, month, day]) => (*year, *month, *day),
+        _ => return None,
+    };
     let (hour, minute, second) = match numbers(clock, ':')?.as_slice() {
         [hour, minute] => (*hour, *minute, 0),
         [hour, minute, second] => (*hour, *minute, *second),
         _ => return None,
     };
-    let time = Timestamp::new(days_of(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second, 0);
+    let time =
+        Timestamp::new(days_of(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second, 0);
     let back = civil(time);
     // Or it is no day of the calendar, or no time of the day.
-    let is_it = (back.year, back.month, back.day) == (year, month, day) && hour < 24 && minute < 60 && second < 60;
+    let is_it = (back.year, back.month, back.day) == (year, month, day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
     is_it.then_some(time)
 }
 
@@ -135,7 +151,8 @@ struct Civil {
     second: i64,
 }
 
-/// The Gregorian calendar. Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+/// The Gregorian calendar. Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms",
+/// `civil_from_days`.
 fn civil(time: Timestamp) -> Civil {
     let (days, rest) = (time.secs.div_euclid(86_400), time.secs.rem_euclid(86_400));
     let shifted = days + 719_468;
@@ -156,11 +173,22 @@ mod tests {
     #[test]
     fn times_are_taken_as_people_type_them() {
         let at = |text: &str| typed(text).map(iso);
-        for text in ["2026-11-22 10:05", "2026-11-22T10:05:00", "11/22/2026 10:05", "11/22/2026 10:05:00"] {
+        for text in
+            ["2026-11-22 10:05", "2026-11-22T10:05:00", "11/22/2026 10:05", "11/22/2026 10:05:00"]
+        {
             assert_eq!(at(text).as_deref(), Some("2026-11-22T10:05:00Z"), "{text}");
         }
         assert_eq!(at("2026-11-22").as_deref(), Some("2026-11-22T00:00:00Z"));
-        for text in ["", "today", "2026-02-30", "2026-13-01", "2026-11-22 24:00", "22/11/2026", "1-2", "2026-11-22 1"] {
+        for text in [
+            "",
+            "today",
+            "2026-02-30",
+            "2026-13-01",
+            "2026-11-22 24:00",
+            "22/11/2026",
+            "1-2",
+            "2026-11-22 1",
+        ] {
             assert_eq!(at(text), None, "{text}");
         }
     }

@@ -79,9 +79,12 @@ impl Remsite {
         let (name, server) = (text(&group.record.name), context.server_name(id));
         let what = format!("taking {server} off the sites of {name}");
         let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
-        tell(context, removed, &format!("Removed replication site {server} for volume {name}"), || {
-            format!("{server} is no read-only site of {name}")
-        });
+        tell(
+            context,
+            removed,
+            &format!("Removed replication site {server} for volume {name}"),
+            || format!("{server} is no read-only site of {name}"),
+        );
         Ok(())
     }
 }
@@ -90,7 +93,8 @@ fn need_server(site: &TypedSite) -> Result<(), Failure> {
     if site.server.is_some() {
         return Ok(());
     }
-    Err(Failure::new("reading the command", "the server is missing").mend("name it with -server, before the volume"))
+    Err(Failure::new("reading the command", "the server is missing")
+        .mend("name it with -server, before the volume"))
 }
 
 fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
@@ -104,14 +108,21 @@ fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce(
 
 /// Where a group is, as OpenAFS shows its location database.
 pub fn lines(context: &VosContext, group: &VolumeGroup, put: &mut dyn FnMut(&str)) {
-    let names = [("RWrite", Some(group.read_write)), ("ROnly", group.read_only), ("Backup", group.backup)];
-    let numbers = names.iter().filter_map(|(name, id)| id.map(|id| format!("{name}: {:<10}", id.0)));
+    let names =
+        [("RWrite", Some(group.read_write)), ("ROnly", group.read_only), ("Backup", group.backup)];
+    let numbers =
+        names.iter().filter_map(|(name, id)| id.map(|id| format!("{name}: {:<10}", id.0)));
     put(format!("    {}", numbers.collect::<Vec<_>>().join("    ")).trim_end());
     put(&format!("    number of sites -> {}", group.sites.len()));
     for site in &group.sites {
         let server = context.server_name(site.server);
-        let state = release_state(group, site).map_or_else(String::new, |state| format!(" -- {state}"));
-        put(&format!("       server {server} partition {} {} Site{state}", site.partition, kind(site)));
+        let state =
+            release_state(group, site).map_or_else(String::new, |state| format!(" -- {state}"));
+        put(&format!(
+            "       server {server} partition {} {} Site{state}",
+            site.partition,
+            kind(site)
+        ));
     }
     if let Some(busy) = &group.busy {
         put(&format!(

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::context::{TypedSite, There, VosContext, now_secs, text};
+use super::context::{There, TypedSite, VosContext, now_secs, text};
 use super::{clone, show};
 
 const AFTER_HELP: &str = "\
@@ -62,7 +62,9 @@ impl SnapshotCommand {
 fn create(context: &VosContext, wanted: &str, name: Option<String>) -> Result<(), Failure> {
     let volume = context.volume(wanted, &TypedSite::default())?;
     let to = full(&volume, &name.unwrap_or_else(now));
-    let Some(made) = clone::clone(context, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
+    let Some(made) = clone::clone(context, &volume, &to, VolumeKind::Snapshot, false)? else {
+        return Ok(());
+    };
     if context.json {
         local::show::json(&show::volume_json(context, &made));
     } else {
@@ -73,7 +75,8 @@ fn create(context: &VosContext, wanted: &str, name: Option<String>) -> Result<()
 
 fn list(context: &VosContext, wanted: &str) -> Result<(), Failure> {
     let group = context.group(wanted, &TypedSite::default())?;
-    let mut snapshots: Vec<_> = group.iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
+    let mut snapshots: Vec<_> =
+        group.iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
     snapshots.sort_by_key(|one| (one.created, one.id));
     for snapshot in snapshots {
         if context.json {
@@ -88,14 +91,20 @@ fn list(context: &VosContext, wanted: &str) -> Result<(), Failure> {
 fn remove(context: &VosContext, wanted: &str, name: &str) -> Result<(), Failure> {
     let group = context.group(wanted, &TypedSite::default())?;
     let called = full(&group[0], name);
-    let found = group.iter().find(|one| one.kind == VolumeKind::Snapshot && text(&one.name) == called);
+    let found =
+        group.iter().find(|one| one.kind == VolumeKind::Snapshot && text(&one.name) == called);
     let found = found.ok_or_else(|| {
-        Failure::new(format!("finding the snapshot {name} of {wanted}"), "there is none with that name")
-            .mend(format!("'rialto vos snapshot list {wanted}' shows which there are"))
+        Failure::new(
+            format!("finding the snapshot {name} of {wanted}"),
+            "there is none with that name",
+        )
+        .mend(format!("'rialto vos snapshot list {wanted}' shows which there are"))
     })?;
     let what = format!("removing the snapshot {called}");
     match context.change(&what, found.server, VolumeCall::Remove { id: found.id })? {
-        Some(_) if context.json => local::show::json(&json!({ "removed": found.id.0, "name": called })),
+        Some(_) if context.json => {
+            local::show::json(&json!({ "removed": found.id.0, "name": called }));
+        }
         Some(_) => println!("Removed snapshot {called}"),
         None => {}
     }

@@ -51,8 +51,14 @@ impl Syncvldb {
         place(&mut self.site, self.words);
         let mut all = Mended::default();
         for spot in context.spots(&self.site)? {
-            let what = format!("entering what {} has on {}", context.server_name(spot.server), spot.partition.name);
-            let sync = |job: &vos::Job<'_>| vos::sync_database(job, spot.server, Some(&spot.partition.name));
+            let what = format!(
+                "entering what {} has on {}",
+                context.server_name(spot.server),
+                spot.partition.name
+            );
+            let sync = |job: &vos::Job<'_>| {
+                vos::sync_database(job, spot.server, Some(&spot.partition.name))
+            };
             let mended = context.lead(&what, sync)?;
             all.looked_at += mended.looked_at;
             all.changed += mended.changed;
@@ -67,7 +73,9 @@ impl Syncserv {
         place(&mut self.site, self.words);
         let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
         let partition = match &self.site.partition {
-            Some(_) => context.spots(&self.site)?.into_iter().next().map(|spot| spot.partition.name),
+            Some(_) => {
+                context.spots(&self.site)?.into_iter().next().map(|spot| spot.partition.name)
+            }
             None => None,
         };
         let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
@@ -76,12 +84,20 @@ impl Syncserv {
     }
 }
 
-fn told(context: &VosContext, done: &str, Mended { looked_at, changed, left }: Mended) -> Result<(), Failure> {
+fn told(
+    context: &VosContext,
+    done: &str,
+    Mended { looked_at, changed, left }: Mended,
+) -> Result<(), Failure> {
     if context.json {
         local::show::json(&json!({ "looked_at": looked_at, "changed": changed, "left": left }));
     } else {
         println!("{done}: {looked_at} looked at, {changed} changed, {left} left");
     }
     let why = || format!("{left} of {looked_at} do not agree");
-    if left == 0 { Ok(()) } else { Err(Failure::new("synchronizing", why()).mend("the lines above say why")) }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(Failure::new("synchronizing", why()).mend("the lines above say why"))
+    }
 }

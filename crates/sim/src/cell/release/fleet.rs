@@ -1,7 +1,9 @@
 //! Servers of a cell in memory, and the time that bytes take between them.
 //!
-//! Model. What a server sends goes out through its line, one answer behind the other, at [`LINE_BYTES_A_SECOND`]; a way takes [`WAY`]. Working takes no time. A pull asks and works by
-//! itself; a call of the leader is done at one moment. Who dies loses what was not on disk, answers that are under way, and its pulls.
+//! Model. What a server sends goes out through its line, one answer behind the other, at
+//! [`LINE_BYTES_A_SECOND`]; a way takes [`WAY`]. Working takes no time. A pull asks and works by
+//! itself; a call of the leader is done at one moment. Who dies loses what was not on disk, answers
+//! that are under way, and its pulls.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -12,7 +14,8 @@ use celldb::CellDb;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, Call, Caller, ClientId, Fault, Pull, ReplyAddress, Revision, ServerId, TaskState, Time, VolumeCall,
+    Answer, Call, Caller, ClientId, Fault, Pull, ReplyAddress, Revision, ServerId, TaskState, Time,
+    VolumeCall,
 };
 use vice::{Effect, Fetch, Unanswered, Work};
 
@@ -25,7 +28,8 @@ use crate::server::wall;
 const LINE_BYTES_A_SECOND: u64 = 10_000_000;
 /// From one machine to another.
 pub(super) const WAY: Duration = Duration::from_millis(1);
-/// What an answer has beside its payload, at most: frame, message, and what TCP and IP put around the packets of 64 KiB.
+/// What an answer has beside its payload, at most: frame, message, and what TCP and IP put around
+/// the packets of 64 KiB.
 const AROUND_BYTES: u64 = 256;
 const TICK: Duration = Duration::from_millis(500);
 const SWEPT_AT_ONCE: usize = 16;
@@ -128,7 +132,10 @@ impl Fleet {
     }
 
     pub(super) fn number_of(&self, id: ServerId) -> usize {
-        self.houses.iter().position(|house| house.info.id == id).expect("only servers of the cell are named")
+        self.houses
+            .iter()
+            .position(|house| house.info.id == id)
+            .expect("only servers of the cell are named")
     }
 
     /// From now on bytes and depths are counted anew.
@@ -165,16 +172,21 @@ impl Fleet {
             let (vice, now) = (Arc::clone(&life.vice), self.houses[no].clock.read(self.now));
             vice.tick(now, &mut Vec::new());
             for partition in vice.partitions().iter() {
-                partition.sweep(SWEPT_AT_ONCE).and_then(|_| partition.sync_all()).expect("a disk without faults");
+                partition
+                    .sweep(SWEPT_AT_ONCE)
+                    .and_then(|_| partition.sync_all())
+                    .expect("a disk without faults");
             }
         }
         self.at(self.now + TICK, Event::Tick);
     }
 
-    /// A call, done at this moment; `None` if nobody answers. Nobody here has promises, so nothing that is asked has to wait.
+    /// A call, done at this moment; `None` if nobody answers. Nobody here has promises, so nothing
+    /// that is asked has to wait.
     pub(super) fn perform(&mut self, no: usize, call: &Call) -> Option<Result<Answer, Fault>> {
         let life = self.houses[no].up.as_ref()?;
-        let (vice, now, wall) = (Arc::clone(&life.vice), self.houses[no].clock.read(self.now), wall(self.now));
+        let (vice, now, wall) =
+            (Arc::clone(&life.vice), self.houses[no].clock.read(self.now), wall(self.now));
         self.clients += 1;
         let mut effects = Vec::new();
         let attached = vice.attach(now, ClientId(u128::from(self.clients)), 1, &mut effects);
@@ -213,7 +225,10 @@ impl Fleet {
         if self.houses[no].life != life {
             return;
         }
-        let Some(mut fetch) = self.houses[no].up.as_mut().and_then(|up| up.fetches.remove(&task)) else { return };
+        let Some(mut fetch) = self.houses[no].up.as_mut().and_then(|up| up.fetches.remove(&task))
+        else {
+            return;
+        };
         let mut over = false;
         loop {
             if let Some(call) = fetch.question() {
@@ -256,7 +271,11 @@ impl Fleet {
     /// A pull asks the other server, whose answer takes its time.
     fn ask(&mut self, running: Running, call: VolumeCall) {
         let lost = Err(Unanswered::Lost("it does not answer".to_owned()));
-        let from = self.pulls.get(&running).and_then(|pull| self.source_of(pull)).expect("pulls name servers");
+        let from = self
+            .pulls
+            .get(&running)
+            .and_then(|pull| self.source_of(pull))
+            .expect("pulls name servers");
         let answer = match self.perform(from, &Call::Volume(call)) {
             Some(answer) => answer.map_err(Unanswered::Refused),
             None => lost,
@@ -264,7 +283,8 @@ impl Fleet {
         let payload = if let Ok(Answer::Part(part)) = &answer { part.len() as u64 } else { 0 };
         let bytes = payload + AROUND_BYTES * (1 + payload / 65_536);
         let begins = self.free[from].max(self.now + WAY);
-        self.free[from] = begins + Duration::from_nanos(bytes * 1_000_000_000 / LINE_BYTES_A_SECOND);
+        self.free[from] =
+            begins + Duration::from_nanos(bytes * 1_000_000_000 / LINE_BYTES_A_SECOND);
         self.sent[from] += bytes;
         self.numbered += 1;
         let parcel = self.numbered;
@@ -284,7 +304,10 @@ impl Fleet {
         if self.houses[no].life != life {
             return;
         }
-        let Some(fetch) = self.houses[no].up.as_mut().and_then(|up| up.fetches.get_mut(&task)) else { return };
+        let Some(fetch) = self.houses[no].up.as_mut().and_then(|up| up.fetches.get_mut(&task))
+        else {
+            return;
+        };
         if let Ok(Answer::Part(part)) = &answer {
             self.arrived[no] += part.len() as u64;
         }

@@ -1,10 +1,14 @@
-//! A release to many sites: who sends how many bytes, how long it takes, and what becomes of sites that are down or die in the middle.
+//! A release to many sites: who sends how many bytes, how long it takes, and what becomes of sites
+//! that are down or die in the middle.
 //!
-//! What runs is the code that ships: `vos::release`, `vice` over `store` in memory, pulls. What is made up is the network, whose lines are as fast as [`fleet`] says, and who dies.
-//! Each run makes a volume and releases it; then four releases of changes of [`CHANGED`] files: one where nothing happens; one with sites that are down, and others that die in the
-//! middle; the same again when all are back; and one whose leader is stopped somewhere, with the next that ends it.
+//! What runs is the code that ships: `vos::release`, `vice` over `store` in memory, pulls. What is
+//! made up is the network, whose lines are as fast as [`fleet`] says, and who dies. Each run makes
+//! a volume and releases it; then four releases of changes of [`CHANGED`] files: one where nothing
+//! happens; one with sites that are down, and others that die in the middle; the same again when
+//! all are back; and one whose leader is stopped somewhere, with the next that ends it.
 //!
-//! After each, a site shows what was released, byte for byte, or lags, is named as such, and shows what it did before.
+//! After each, a site shows what was released, byte for byte, or lags, is named as such, and shows
+//! what it did before.
 
 mod fleet;
 mod turns;
@@ -18,8 +22,8 @@ use celldb::CellDb;
 use parking_lot::Mutex;
 use rand::Rng;
 use types::{
-    Answer, Busy, Call, CreateHow, Fid, Name, NewKind, Revision, Site, SiteKind, Time, VolumeCall, VolumeGroup,
-    VolumeId,
+    Answer, Busy, Call, CreateHow, Fid, Name, NewKind, Revision, Site, SiteKind, Time, VolumeCall,
+    VolumeGroup, VolumeId,
 };
 use vos::{Job, JobLeader, Released, VosError};
 
@@ -70,7 +74,8 @@ impl fmt::Display for ReleaseFigures {
         let millis = took.as_millis();
         write!(
             f,
-            "{source_out:.2} times the change out of the source, {site_out:.2} out of a site, depth {depth}, {millis} ms, {lagging} lag"
+            "{source_out:.2} times the change out of the source, {site_out:.2} out of a site, \
+                depth {depth}, {millis} ms, {lagging} lag"
         )
     }
 }
@@ -134,7 +139,8 @@ impl Run<'_> {
         let mut files = Vec::new();
         for number in 0..FILES {
             let (dir, name) = (Fid::root(id), self::name(&format!("f{number}")));
-            let make = Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded };
+            let make =
+                Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded };
             match self.call(&make)? {
                 Answer::Made { status, .. } => files.push(status.fid),
                 other => return Err(format!("{other:?}")),
@@ -143,8 +149,12 @@ impl Run<'_> {
             self.write(files[number as usize], length)?;
         }
         let fleet = self.fleet.lock();
-        let site =
-            |no: usize, kind| Site { server: fleet.houses[no].info.id, partition: partition_name(0), kind, epoch: 0 };
+        let site = |no: usize, kind| Site {
+            server: fleet.houses[no].info.id,
+            partition: partition_name(0),
+            kind,
+            epoch: 0,
+        };
         let mut group = VolumeGroup::new(name, id, site(0, SiteKind::ReadWrite));
         group.read_only = Some(fleet.database.take_numbers(id, 1).map_err(say)?);
         group.sites.extend((1..=self.sites).map(|no| site(no, SiteKind::ReadOnly)));
@@ -156,7 +166,14 @@ impl Run<'_> {
         let mut data = vec![0; length];
         self.fleet.lock().rng.fill(&mut data[..]);
         let data = Bytes::from(data);
-        self.call(&Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false }).map(drop)
+        self.call(&Call::Write {
+            fid,
+            offset: Some(0),
+            data,
+            stable: false,
+            kill_privileges: false,
+        })
+        .map(drop)
     }
 
     fn change(&self, files: &mut [Fid]) -> Result<(), String> {
@@ -211,7 +228,8 @@ impl Run<'_> {
                 bad.insert(no);
             }
             for _ in 0..some {
-                let (no, millis) = (fleet.rng.random_range(1..=self.sites), fleet.rng.random_range(0..400));
+                let (no, millis) =
+                    (fleet.rng.random_range(1..=self.sites), fleet.rng.random_range(0..400));
                 fleet.dies_in(Duration::from_millis(millis), no);
                 bad.insert(no);
             }
@@ -228,7 +246,12 @@ impl Run<'_> {
         let mut has = BTreeSet::new();
         {
             let mut fleet = self.fleet.lock();
-            let group = fleet.database.group_of(VolumeId(1)).map_err(say)?.ok_or("the group is gone")?.record;
+            let group = fleet
+                .database
+                .group_of(VolumeId(1))
+                .map_err(say)?
+                .ok_or("the group is gone")?
+                .record;
             has.extend(group.readable_sites().map(|site| fleet.number_of(site.server)));
             // What is to happen has happened.
             let later = fleet.now + Duration::from_secs(1);
@@ -256,7 +279,8 @@ impl Run<'_> {
         let begun = self.now();
         let calls = self.fleet.lock().rng.random_range(1..self.sites * CALLS_A_SITE);
         let stopped = self.lead(calls);
-        let released = self.release(UNSTOPPED).map_err(|error| format!("{error}, after {stopped:?}"))?;
+        let released =
+            self.release(UNSTOPPED).map_err(|error| format!("{error}, after {stopped:?}"))?;
         let measured = self.measured(&released, begun)?;
         self.judge(&released, &BTreeSet::new())?;
         Ok(measured)
@@ -277,25 +301,35 @@ impl Run<'_> {
             let most = if *no == 0 { SOURCE_OUT_MAX } else { SITE_OUT_MAX };
             of_change(fleet.sent[*no]) > most
         }) {
-            return Err(format!("server {no} sent {} bytes of {CHANGE} that changed", fleet.sent[no]));
+            return Err(format!(
+                "server {no} sent {} bytes of {CHANGE} that changed",
+                fleet.sent[no]
+            ));
         }
         let twice = |no: &usize| of_change(fleet.arrived[*no]) > IN_MAX && !fleet.died.contains(no);
         if let Some(no) = (1..=self.sites).find(twice) {
-            return Err(format!("server {no} was sent {} bytes of {CHANGE} that changed", fleet.arrived[no]));
+            return Err(format!(
+                "server {no} was sent {} bytes of {CHANGE} that changed",
+                fleet.arrived[no]
+            ));
         }
         Ok(measured)
     }
 
-    /// Who is said to have it shows it; who is said to lag is not offered to readers; nobody else lags than who may.
+    /// Who is said to have it shows it; who is said to lag is not offered to readers; nobody else
+    /// lags than who may.
     fn judge(&self, released: &Released, may_lag: &BTreeSet<usize>) -> Result<(), String> {
         let fleet = self.fleet.lock();
         let wanted = image_of(&fleet, 0, "home")?.ok_or("the volume is gone")?;
-        let group = fleet.database.group_of(VolumeId(1)).map_err(say)?.ok_or("the group is gone")?.record;
+        let group =
+            fleet.database.group_of(VolumeId(1)).map_err(say)?.ok_or("the group is gone")?.record;
         if group.busy.is_some() || group.released_epoch != released.epoch {
             return Err(format!("the database says {group:?} of {released:?}"));
         }
-        let readable: BTreeSet<usize> = group.readable_sites().map(|site| fleet.number_of(site.server)).collect();
-        let lagging: BTreeSet<usize> = released.lagging.iter().map(|(server, _)| fleet.number_of(*server)).collect();
+        let readable: BTreeSet<usize> =
+            group.readable_sites().map(|site| fleet.number_of(site.server)).collect();
+        let lagging: BTreeSet<usize> =
+            released.lagging.iter().map(|(server, _)| fleet.number_of(*server)).collect();
         let all: BTreeSet<usize> = (1..=self.sites).collect();
         if readable.intersection(&lagging).next().is_some() || &readable | &lagging != all {
             return Err(format!("{readable:?} are readable, and {lagging:?} lag"));

@@ -1,7 +1,9 @@
-//! Who leads a release: the threads that `vos` makes, of which one runs at a time, in an order that is the same each time.
+//! Who leads a release: the threads that `vos` makes, of which one runs at a time, in an order that
+//! is the same each time.
 //!
-//! Model. A thread runs until it lets time pass; then the one whose time comes first goes on, and the fleet's clock with it. So a seed replays, and what takes time is what the leader waits
-//! for and what the fleet's lines need.
+//! Model. A thread runs until it lets time pass; then the one whose time comes first goes on, and
+//! the fleet's clock with it. So a seed replays, and what takes time is what the leader waits for
+//! and what the fleet's lines need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,7 +101,8 @@ impl Servers for Turns<'_> {
 
     fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         let no = self.fleet.lock().number_of(server);
-        let away = |why: &str| VosError::Away { server: format!("server{no}"), why: why.to_owned() };
+        let away =
+            |why: &str| VosError::Away { server: format!("server{no}"), why: why.to_owned() };
         if self.is_stopped() {
             return Err(away("stopped"));
         }

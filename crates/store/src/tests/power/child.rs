@@ -73,7 +73,9 @@ impl Worker {
     fn open(&self, turn: u8) -> World<()> {
         let path = Path::new(&self.path);
         let partition = match &self.careless {
-            Some(careless) => Partition::open_through(path, &options(), |below| careless.between(below)),
+            Some(careless) => {
+                Partition::open_through(path, &options(), |below| careless.between(below))
+            }
             None => Partition::open(path, options()),
         };
         World::of(partition.unwrap(), turn)
@@ -95,7 +97,11 @@ impl Worker {
             if self.has_scopes && rng.random_ratio(1, 4) {
                 scope = if scope.is_none() { Some(world.partition.gather()) } else { None };
             }
-            let made = if matches!(op, Op::Create(_)) { world.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+            let made = if matches!(op, Op::Create(_)) {
+                world.volume.allocate(false).unwrap().0
+            } else {
+                VnodeNo(0)
+            };
             say(&format!("begin {number} {}", made.0));
             if matches!(op, Op::Kill) {
                 scope = None;
@@ -156,7 +162,10 @@ impl Worker {
             }
             _ => {
                 self.is_in(match op {
-                    Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. } | Op::Range { .. } => Phase::Changing,
+                    Op::Write { .. }
+                    | Op::Append { .. }
+                    | Op::Truncate { .. }
+                    | Op::Range { .. } => Phase::Changing,
                     Op::Sweep => Phase::Sweeping,
                     _ => Phase::Other,
                 });
@@ -194,11 +203,15 @@ fn write_back(dir: &Path, rng: &mut SmallRng) -> std::io::Result<()> {
 
 /// Each run of equal bytes: how many, and which.
 fn runs(bytes: &[u8]) -> String {
-    let all: Vec<_> = bytes.chunk_by(|a, b| a == b).map(|run| format!("{}*{}", run.len(), run[0])).collect();
+    let all: Vec<_> =
+        bytes.chunk_by(|a, b| a == b).map(|run| format!("{}*{}", run.len(), run[0])).collect();
     all.join(",")
 }
 
 pub(super) fn parse_runs(text: &str) -> Vec<u8> {
     let runs = text.split(',').filter_map(|run| run.split_once('*'));
-    runs.flat_map(|(count, byte)| std::iter::repeat_n(byte.parse().unwrap(), count.parse().unwrap())).collect()
+    runs.flat_map(|(count, byte)| {
+        std::iter::repeat_n(byte.parse().unwrap(), count.parse().unwrap())
+    })
+    .collect()
 }

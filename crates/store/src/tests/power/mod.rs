@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use powercut::{Cut, Drive, DriveImage, Flushes, DrivenMachine, isolated};
+use powercut::{Cut, Drive, DriveImage, DrivenMachine, Flushes, isolated};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Name, VnodeNo};
@@ -158,7 +158,8 @@ impl Trial {
     }
 
     fn spawn(&self, path: &Path, seed: u64, Habits { syncs, busy, .. }: Habits) -> Child {
-        let mistake = self.mistake.and_then(|mistake| Mistake::ALL.iter().position(|one| *one == mistake));
+        let mistake =
+            self.mistake.and_then(|mistake| Mistake::ALL.iter().position(|one| *one == mistake));
         let mistake = mistake.unwrap_or(Mistake::ALL.len());
         let (path, turn, has_scopes) = (path.display(), self.turn, self.has_scopes);
         let told = format!("{path} {seed} {turn} {mistake} {has_scopes} {syncs} {busy}");
@@ -191,7 +192,10 @@ impl Trial {
             let image = drive.after_loss(rng.random());
             let model = self.check(image.clone(), &told).map_err(|error| {
                 let (commands, last) = (drive.commands(), lines.last());
-                format!("{habits:?}, image {number} of the cut after {commands} commands and {last:?}: {error}")
+                format!(
+                    "{habits:?}, image {number} of the cut after {commands} commands and \
+                    {last:?}: {error}"
+                )
             })?;
             (self.image, self.model) = (image, model);
             count.images += 1;
@@ -200,8 +204,14 @@ impl Trial {
     }
 
     /// A child works until the power goes: what it said, and the drive.
-    fn history(&self, seed: u64, habits: Habits, when: When) -> Result<(Vec<String>, Arc<Drive>), String> {
-        let machine = DrivenMachine::boot(self.dir.path(), self.image.clone(), Flushes::Obeyed).unwrap();
+    fn history(
+        &self,
+        seed: u64,
+        habits: Habits,
+        when: When,
+    ) -> Result<(Vec<String>, Arc<Drive>), String> {
+        let machine =
+            DrivenMachine::boot(self.dir.path(), self.image.clone(), Flushes::Obeyed).unwrap();
         let drive = machine.drive().clone();
         let child = self.spawn(&machine.root().join("p"), seed, habits);
         let lines = until_off(child, when, &drive)?;
@@ -219,7 +229,8 @@ impl Trial {
         }));
         looked.map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
-            text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+            text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_default()
         })?
     }
 }
@@ -322,7 +333,12 @@ fn until_off(mut child: Child, when: When, drive: &Arc<Drive>) -> Result<Vec<Str
 
 /// What the child says, until it is dead. One that dies by itself while there is power has found a
 /// fault.
-fn listen(pipe: ChildStdout, mut go: ChildStdin, when: When, drive: &Drive) -> Result<Vec<String>, String> {
+fn listen(
+    pipe: ChildStdout,
+    mut go: ChildStdin,
+    when: When,
+    drive: &Drive,
+) -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
     for line in BufReader::new(pipe).lines().map_while(Result::ok) {
         let Some(line) = line.strip_prefix(SAYS) else { continue };
@@ -347,13 +363,18 @@ fn listen(pipe: ChildStdout, mut go: ChildStdin, when: When, drive: &Drive) -> R
 
 /// Opens the partition and checks all of it; what it holds.
 fn look(path: &Path, told: &Told) -> Result<Model, String> {
-    let partition = Partition::open(path, options()).map_err(|error| format!("it does not open: {error}"))?;
+    let partition =
+        Partition::open(path, options()).map_err(|error| format!("it does not open: {error}"))?;
     if partition.boot_verifier().0 == told.verifier {
         return Err("the boot verifier is the same".to_owned());
     }
     let world = World::of(partition, told.turn);
     if !told.history.explains(&world.model, &|no| world.is_inline(no)) {
-        return Err(format!("found {:?}\nbut knew {:?}", brief(&world.model), told.history.brief()));
+        return Err(format!(
+            "found {:?}\nbut knew {:?}",
+            brief(&world.model),
+            told.history.brief()
+        ));
     }
     let is_clean = |when: &str, findings: Vec<ScrubFinding>| match &findings[..] {
         [] => Ok(()),
@@ -381,7 +402,8 @@ fn cuts(first: u64, count: u64, mistake: Option<Mistake>) -> Option<String> {
         let mut trial = Trial::new(start / CHAIN_CUTS, mistake);
         for seed in start..(start + CHAIN_CUTS).min(first + count) {
             if let Err(error) = trial.cut(seed, &mut tried) {
-                let said = std::fs::read_to_string(trial.dir.path().join("child")).unwrap_or_default();
+                let said =
+                    std::fs::read_to_string(trial.dir.path().join("child")).unwrap_or_default();
                 let again = format!("POWER_SEED={start} POWER_CUTS={}", seed + 1 - start);
                 return Some(format!("{again}: {error}\n{said}"));
             }
@@ -403,7 +425,8 @@ fn du1_power_cuts_lose_nothing_that_was_stable() {
 fn du1_power_cuts_find_syncs_that_are_missing() {
     isolated(|| {
         for mistake in Mistake::ALL {
-            let fault = cuts(number_of("POWER_SEED", MISTAKE_SEED), MISTAKE_CUTS_MAX, Some(mistake));
+            let fault =
+                cuts(number_of("POWER_SEED", MISTAKE_SEED), MISTAKE_CUTS_MAX, Some(mistake));
             println!("{mistake:?}: {fault:?}");
             assert!(fault.is_some(), "no cut shows {mistake:?}");
         }
@@ -413,7 +436,9 @@ fn du1_power_cuts_find_syncs_that_are_missing() {
 /// A new partition with a volume.
 fn make(path: &Path, is_encrypted: bool) -> Partition {
     let partition = Partition::create(path, &PartitionConfig::default(), options()).unwrap();
-    partition.create_volume_as(None, &Name::new(b"root").unwrap(), &new_root(), is_encrypted).unwrap();
+    partition
+        .create_volume_as(None, &Name::new(b"root").unwrap(), &new_root(), is_encrypted)
+        .unwrap();
     partition
 }
 
@@ -424,7 +449,11 @@ fn is_made(path: &Path, is_told: bool) -> Result<bool, String> {
             let volume = partition.volume_named(b"root").unwrap();
             let findings = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
             let is_right = findings.is_empty() && (volume.is_some() || !is_told);
-            if is_right { Ok(true) } else { Err(format!("{findings:?}, volume {}", volume.is_some())) }
+            if is_right {
+                Ok(true)
+            } else {
+                Err(format!("{findings:?}, volume {}", volume.is_some()))
+            }
         }
         Err(OpenError::NotAPartition { .. }) if !is_told => Ok(false),
         Err(error) => Err(error.to_string()),
@@ -442,14 +471,18 @@ fn du1_a_partition_is_made_whole_or_not_at_all() {
             let machine = DrivenMachine::boot(dir.path(), empty.clone(), Flushes::Obeyed).unwrap();
             let drive = machine.drive().clone();
             let path = machine.root().join("p");
-            let child = spawn(dir.path(), "tests::power::child::maker", MAKER, &path.display().to_string());
+            let child =
+                spawn(dir.path(), "tests::power::child::maker", MAKER, &path.display().to_string());
             let from = if rng.random() { 1 } else { MAKING_LAST };
             let cut = Cut::AtCommand(rng.random_range(from..=MAKING));
             let lines = until_off(child, When::Working(cut), &drive).unwrap();
             machine.lose_power(0).unwrap();
             let is_told = lines.len() > 1;
-            let machine = DrivenMachine::boot(dir.path(), drive.after_loss(rng.random()), Flushes::Obeyed).unwrap();
-            let is_there = is_made(&path, is_told).unwrap_or_else(|error| panic!("seed {seed}, {cut:?}: {error}"));
+            let machine =
+                DrivenMachine::boot(dir.path(), drive.after_loss(rng.random()), Flushes::Obeyed)
+                    .unwrap();
+            let is_there = is_made(&path, is_told)
+                .unwrap_or_else(|error| panic!("seed {seed}, {cut:?}: {error}"));
             found[usize::from(is_there)] += 1;
             drop(machine);
         }
