@@ -1,6 +1,6 @@
 //! A vnode as the store keeps it: its status, and what only servers see.
 
-use types::{Fid, Kind, Status, Timestamp, VnodeNo};
+use types::{Fid, Kind, Status, Timestamp, VnodeNo, posix};
 
 /// Where a body's bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,26 +70,7 @@ impl Vnode {
         parent: VnodeNo,
         now: Timestamp,
     ) -> Vnode {
-        let directory = kind == Kind::Directory;
-        let status = Status {
-            fid,
-            kind,
-            mode,
-            by_list: false,
-            own_list: false,
-            uid,
-            gid,
-            links: if directory { 2 } else { 1 },
-            size: if directory { DIRECTORY_BYTES } else { 0 },
-            used: initial_used(kind),
-            device: 0,
-            accessed: now,
-            modified: now,
-            changed: now,
-            created: now,
-            data_version: 1,
-            status_version: 1,
-        };
+        let status = posix::new_status(fid, kind, mode, (uid, gid), now);
         Vnode {
             status,
             exclusive: 0,
@@ -118,8 +99,7 @@ impl Vnode {
     }
 }
 
-/// What a directory shows as its size and is charged for, whatever its entries.
-pub const DIRECTORY_BYTES: u64 = 4096;
+pub use types::posix::DIRECTORY_BYTES;
 
 /// What a vnode is charged for before it has a body.
 pub(crate) fn initial_used(kind: Kind) -> u64 {

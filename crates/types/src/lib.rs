@@ -20,6 +20,7 @@ mod lock;
 mod mountpoint;
 mod name;
 mod packed;
+pub mod posix;
 mod principal;
 mod print;
 mod pts;

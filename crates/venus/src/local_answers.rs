@@ -15,6 +15,11 @@
 use std::borrow::Cow;
 
 use guard::Rights;
+use types::posix::{
+    self, EXECUTE, SET_GID, SET_IDS, WRITE, in_group, inherit, kills_privileges, lose_name, may,
+    may_make, new_status, removable_as, settable_mode, touch_data, touch_status,
+    without_privileges,
+};
 use types::{
     Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime,
     Status, StatusChange, Timestamp, limits,
@@ -23,25 +28,12 @@ use types::{
 use crate::dir_names::CachedName;
 use crate::node_tables::Tables;
 
-const OWNER_SHIFT: u16 = 6;
-const GROUP_SHIFT: u16 = 3;
-const WRITE: u16 = 2;
-const EXECUTE: u16 = 1;
-const SET_UID: u16 = 0o4000;
-const SET_GID: u16 = 0o2000;
-const STICKY: u16 = 0o1000;
-const SET_IDS: u16 = SET_UID | SET_GID;
-const GROUP_EXECUTE: u16 = 0o010;
-
 /// Who has proved nothing owns nothing by lists. Source: docs/spec/access.md.
 const NOBODY_ID: u32 = 65534;
 
 /// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source:
 /// docs/spec/store.md.
 const BLOCK_BYTES: u64 = 16 << 10;
-/// What a directory is charged. Source: docs/spec/semantics.md.
-const DIRECTORY_BYTES: u64 = 4096;
-
 /// An answer that was found here.
 pub(crate) struct Local {
     pub answer: Answer,
@@ -111,7 +103,7 @@ impl Tables {
         self.delegation(dir)?;
         let allowed = match status.by_list {
             true => self.rights.of(dir, asker.uid)?.has(needed),
-            false => may(&asker.caller, &status, WRITE | EXECUTE)?,
+            false => may(&asker.caller, &status, WRITE | EXECUTE).ok()?,
         };
         (allowed && node.names.as_ref()?.valid).then_some(status)
     }
@@ -143,19 +135,20 @@ impl Tables {
         let caller = &*asker.caller;
         let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::INSERT))?;
         if self.known(dir, name) != CachedName::Absent
-            || !can_make(caller, new)
+            || !may_make(caller, new)
+            || new.check_target().is_err()
             || parent.links >= limits::LINKS_MAX
         {
             return None;
         }
         let kind = new.kind();
-        let (mode, gid) = inherit(caller, &parent, kind, mode)?;
+        let (mode, gid) = inherit(caller, &parent, kind, mode).ok()?;
         if parent.by_list && mode & SET_IDS != 0 && !caller.is_root() {
             // Administrators', and who is one is not known here.
             return None;
         }
         let (slot, fid) = self.take_slot(dir.volume, kind == Kind::Directory)?;
-        let mut status = new_status(fid, kind, mode, caller.uid, gid, at);
+        let mut status = new_status(fid, kind, mode, (caller.uid, gid), at);
         if parent.by_list {
             status.by_list = true;
             self.rights.made_in(dir, &status, asker.uid);
@@ -192,7 +185,7 @@ impl Tables {
                 .and_then(|node| node.names.as_ref())
                 .is_some_and(|names| names.is_empty())
         };
-        if stuck(&asker.caller, &parent, &victim)
+        if is_stuck(&asker.caller, &parent, &victim)
             || what != removable_as(victim.kind)
             || what == RemoveWhat::Directory && !empty()
             || victim.links == 0
@@ -247,9 +240,9 @@ impl Tables {
             directory
                 || other.kind == Kind::Directory
                 || other.fid == moved.fid
-                || stuck(caller, &to_dir, other)
+                || is_stuck(caller, &to_dir, other)
         };
-        if stuck(caller, &from_dir, &moved)
+        if is_stuck(caller, &from_dir, &moved)
             || directory && from.0 != to.0
             || other.as_ref().is_some_and(unfit)
         {
@@ -298,20 +291,20 @@ impl Tables {
             }
         }
         if let Some(gid) = wanted.gid
-            && !(caller.is_root() || gid == status.gid || in_group(caller, gid)?)
+            && !(caller.is_root() || gid == status.gid || in_group(caller, gid).ok()?)
         {
             return None;
         }
         if let Some(size) = wanted.size {
-            let allowed = wanted.through_handle || status.by_list || may(caller, &status, WRITE)?;
+            let allowed =
+                wanted.through_handle || status.by_list || may(caller, &status, WRITE).ok()?;
             if size != 0 || status.kind != Kind::File || !allowed {
                 return None;
             }
         }
-        let mode = match wanted.mode.map(|mode| mode & 0o7777) {
-            Some(mode) if mode & SET_GID == 0 || caller.is_root() => Some(mode),
-            Some(mode) if in_group(caller, wanted.gid.unwrap_or(status.gid))? => Some(mode),
-            Some(mode) => Some(mode & !SET_GID),
+        let gid = wanted.gid.unwrap_or(status.gid);
+        let mode = match wanted.mode {
+            Some(mode) => Some(settable_mode(caller, gid, mode).ok()?),
             None => None,
         };
         if kills_privileges(caller, wanted) {
@@ -355,7 +348,11 @@ impl Tables {
         // The server judges each write of a machine that it does not believe, and knows what the
         // file allowed at the open.
         let owns = asker.caller.is_root() || asker.caller.uid == status.uid;
-        if asker.is_doubted && !status.by_list && !owns && !may(&asker.caller, &status, WRITE)? {
+        if asker.is_doubted
+            && !status.by_list
+            && !owns
+            && !may(&asker.caller, &status, WRITE).ok()?
+        {
             return None;
         }
         let previous_version = status.data_version;
@@ -420,116 +417,7 @@ fn dense(status: &Status, size: u64) -> Option<u64> {
     }
 }
 
-fn new_status(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, at: Timestamp) -> Status {
-    let directory = kind == Kind::Directory;
-    let bytes = if directory { DIRECTORY_BYTES } else { 0 };
-    Status {
-        fid,
-        kind,
-        mode,
-        by_list: false,
-        own_list: false,
-        uid,
-        gid,
-        links: if directory { 2 } else { 1 },
-        size: bytes,
-        used: bytes,
-        device: 0,
-        accessed: at,
-        modified: at,
-        changed: at,
-        created: at,
-        data_version: 1,
-        status_version: 1,
-    }
-}
-
-fn touch_status(status: &mut Status, at: Timestamp) {
-    status.changed = at;
-    status.status_version += 1;
-}
-
-fn touch_data(status: &mut Status, at: Timestamp) {
-    touch_status(status, at);
-    status.modified = at;
-    status.data_version += 1;
-}
-
-fn lose_name(status: &mut Status, at: Timestamp) {
-    status.links = if status.kind == Kind::Directory { 0 } else { status.links - 1 };
-    touch_status(status, at);
-}
-
-fn can_make(caller: &Caller, new: &NewKind) -> bool {
-    match new {
-        NewKind::CharDevice(_) | NewKind::BlockDevice(_) => caller.is_root(),
-        NewKind::File
-        | NewKind::Directory
-        | NewKind::Fifo
-        | NewKind::Socket
-        | NewKind::Symlink(_)
-        | NewKind::MountPoint(_) => new.check_target().is_ok(),
-    }
-}
-
-/// What a call must name to remove a file of this kind.
-fn removable_as(kind: Kind) -> RemoveWhat {
-    match kind {
-        Kind::Directory => RemoveWhat::Directory,
-        Kind::MountPoint => RemoveWhat::MountPoint,
-        _ => RemoveWhat::File,
-    }
-}
-
-/// Mode and group of a new file; nothing if groups decide that are not shown.
-fn inherit(caller: &Caller, dir: &Status, kind: Kind, mode: u16) -> Option<(u16, u32)> {
-    let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
-    if dir.mode & SET_GID == 0 {
-        return Some((mode, caller.gid));
-    }
-    let runs_as_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
-    if kind == Kind::Directory {
-        mode |= SET_GID;
-    } else if runs_as_group && !caller.is_root() && !in_group(caller, dir.gid)? {
-        mode &= !SET_GID;
-    }
-    Some((mode, dir.gid))
-}
-
-/// Whether mode bits allow what is `wanted`; nothing if groups decide that are not shown.
-fn may(caller: &Caller, status: &Status, wanted: u16) -> Option<bool> {
-    let class = |shift: u16| (status.mode >> shift) & wanted == wanted;
-    Some(match () {
-        () if caller.is_root() => true,
-        () if caller.uid == status.uid => class(OWNER_SHIFT),
-        () if class(GROUP_SHIFT) == class(0) => class(0),
-        () => class(if in_group(caller, status.gid)? { GROUP_SHIFT } else { 0 }),
-    })
-}
-
-fn in_group(caller: &Caller, gid: u32) -> Option<bool> {
-    match &caller.groups {
-        _ if caller.gid == gid => Some(true),
-        Some(groups) => Some(groups.contains(&gid)),
-        None => None,
-    }
-}
-
-/// Whether a sticky directory keeps this caller from taking the name away.
-fn stuck(caller: &Caller, dir: &Status, victim: &Status) -> bool {
-    let owns = |status: &Status| caller.is_root() || caller.uid == status.uid;
-    !dir.by_list && dir.mode & STICKY != 0 && !owns(dir) && !owns(victim)
-}
-
-fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {
-    let gains_owner = wanted.uid.is_some() || wanted.gid.is_some();
-    gains_owner || wanted.kill_privileges || wanted.size.is_some() && !caller.is_root()
-}
-
-fn without_privileges(status: &Status) -> u16 {
-    match status.kind {
-        Kind::Directory => status.mode,
-        _ if status.mode & GROUP_EXECUTE != 0 => status.mode & !(SET_UID | SET_GID),
-        _ => status.mode & !SET_UID,
-    }
+/// Whether a sticky directory keeps the caller from taking the name away. Lists replace the bit.
+fn is_stuck(caller: &Caller, dir: &Status, victim: &Status) -> bool {
+    !dir.by_list && posix::is_stuck(caller, dir, victim)
 }

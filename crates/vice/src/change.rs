@@ -20,7 +20,7 @@ use bytes::Bytes;
 use lease::Promised;
 use smallvec::SmallVec;
 use store::{Update, Vnode};
-use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId, Timestamp, VolumeId};
+use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId, VolumeId};
 
 use crate::Vice;
 use crate::access::{self, Right};
@@ -373,17 +373,4 @@ impl Vice {
             }
         }
     }
-}
-
-/// Anything of the vnode changes.
-pub(crate) fn touch_status(vnode: &mut Vnode, wall: Timestamp) {
-    vnode.status.changed = wall;
-    vnode.status.status_version += 1;
-}
-
-/// Data or entries of the vnode change.
-pub(crate) fn touch_data(vnode: &mut Vnode, wall: Timestamp) {
-    touch_status(vnode, wall);
-    vnode.status.modified = wall;
-    vnode.status.data_version += 1;
 }

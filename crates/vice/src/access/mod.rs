@@ -11,11 +11,7 @@ use types::{Caller, Fault, Status};
 use crate::volumes::ViceVolume;
 
 pub(crate) use acl::{ATTRIBUTE, VolumeAcls};
-pub(crate) use posix::{GROUP_EXECUTE, SET_GID, in_group, is_sticky, owns, without_privileges};
 pub use principals::Principals;
-
-/// Set-user-id and set-group-id.
-pub(crate) const SET_IDS: u16 = 0o6000;
 
 /// What somebody wants of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

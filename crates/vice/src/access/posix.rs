@@ -15,18 +15,10 @@
 //! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn
 //! who may search the directory that it is in ([`types::RunKey`]).
 
-use types::{Caller, Fault, Kind, Status};
+use types::posix::{EXECUTE, READ, WRITE, has_bits, is_stuck, may, owns};
+use types::{Caller, Fault, Status};
 
 use super::Right;
-
-const READ: u16 = 4;
-const WRITE: u16 = 2;
-const EXECUTE: u16 = 1;
-
-const SET_UID: u16 = 0o4000;
-pub(crate) const SET_GID: u16 = 0o2000;
-const STICKY: u16 = 0o1000;
-pub(crate) const GROUP_EXECUTE: u16 = 0o010;
 
 pub(super) fn need(caller: &Caller, status: &Status, right: Right) -> Result<(), Fault> {
     let wanted = match right {
@@ -41,11 +33,7 @@ pub(super) fn need(caller: &Caller, status: &Status, right: Right) -> Result<(),
         Right::Administer if owns(caller, status) => return Ok(()),
         Right::Administer => return Err(Fault::AccessDenied),
     };
-    if caller.is_root() || has_bits(caller, status, wanted)? {
-        Ok(())
-    } else {
-        Err(Fault::AccessDenied)
-    }
+    if may(caller, status, wanted)? { Ok(()) } else { Err(Fault::AccessDenied) }
 }
 
 /// One of these bits is enough to use what the file holds; its owner and believed hosts need none.
@@ -61,62 +49,14 @@ fn need_data(caller: &Caller, status: &Status, enough: &[u16]) -> Result<(), Fau
     Err(Fault::AccessDenied)
 }
 
-/// Whether the bits of the caller's class have all of `wanted`.
-fn has_bits(caller: &Caller, status: &Status, wanted: u16) -> Result<bool, Fault> {
-    let class = |shift: u16| (status.mode >> shift) & wanted == wanted;
-    Ok(if !caller.who.level.is_proved() {
-        class(0)
-    } else if caller.uid == status.uid {
-        class(6)
-    } else if class(3) == class(0) {
-        class(0)
-    } else {
-        class(if in_group(caller, status.gid)? { 3 } else { 0 })
-    })
-}
-
 pub(super) fn need_unstuck(caller: &Caller, dir: &Status, victim: &Status) -> Result<(), Fault> {
-    let stuck = dir.mode & STICKY != 0 && !owns(caller, dir) && !owns(caller, victim);
-    if stuck { Err(Fault::NotPermitted) } else { Ok(()) }
-}
-
-/// Whether the caller is in the group.
-///
-/// # Errors
-/// `GroupsNeeded` if the caller did not say.
-pub(crate) fn in_group(caller: &Caller, gid: u32) -> Result<bool, Fault> {
-    match &caller.groups {
-        _ if !caller.who.level.is_proved() => Ok(false),
-        _ if caller.gid == gid => Ok(true),
-        Some(groups) => Ok(groups.contains(&gid)),
-        None => Err(Fault::GroupsNeeded),
-    }
-}
-
-/// Whether the caller may do what owners may.
-pub(crate) fn owns(caller: &Caller, status: &Status) -> bool {
-    caller.is_root() || caller.uid == status.uid && caller.who.level.is_proved()
-}
-
-/// In a sticky directory only the owner changes what hangs on the directory itself.
-pub(crate) fn is_sticky(status: &Status) -> bool {
-    status.mode & STICKY != 0
-}
-
-/// What a change by somebody without privileges leaves of the mode: a program that somebody else
-/// wrote into does not run as its owner or, where the group may execute, as its group.
-pub(crate) fn without_privileges(status: &Status) -> u16 {
-    match status.kind {
-        Kind::Directory => status.mode,
-        _ if status.mode & GROUP_EXECUTE != 0 => status.mode & !(SET_UID | SET_GID),
-        _ => status.mode & !SET_UID,
-    }
+    if is_stuck(caller, dir, victim) { Err(Fault::NotPermitted) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{AuthLevel, Fid, Timestamp, VnodeNo};
+    use types::{AuthLevel, Fid, Kind, Timestamp, VnodeNo};
 
     fn file(mode: u16) -> Status {
         store::Vnode::new(
@@ -198,11 +138,5 @@ mod tests {
         for (name, mode, caller, right, result) in rows {
             assert_eq!(need(caller, &file(*mode), *right), *result, "{name}");
         }
-    }
-
-    #[test]
-    fn set_id_bits_go_but_a_locking_mark_stays() {
-        assert_eq!(without_privileges(&file(0o6755)), 0o755);
-        assert_eq!(without_privileges(&file(0o6745)), 0o2745);
     }
 }

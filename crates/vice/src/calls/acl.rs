@@ -2,12 +2,13 @@
 
 use guard::Acl;
 use store::Vnode;
+use types::posix::touch_status;
 use types::{Answer, Fault, Fid, VnodeNo};
 
 use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, ATTRIBUTE, Right};
-use crate::change::{Change, touch_status};
+use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
@@ -144,7 +145,7 @@ fn put_list<'v>(
             volume.store.remove_xattr(&mut vnode, ATTRIBUTE, &mut change.update)?;
         }
     }
-    touch_status(&mut vnode, ask.wall);
+    touch_status(&mut vnode.status, ask.wall);
     change.put_status(&vnode);
     Ok(change)
 }

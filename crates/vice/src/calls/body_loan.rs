@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use lease::{BreakTicket, Output};
 use smallvec::SmallVec;
 use store::{BodyLocation, Update, Vnode};
+use types::posix::touch_data;
 use types::{Answer, BreakItem, BreakReason, Fault, Fid, Lending, SessionId, Time, Timestamp};
 
 use super::CallOutcome;
 use super::data::need_file;
 use crate::access::Right;
-use crate::change::{Change, touch_data};
+use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 use crate::{Effect, Vice};
@@ -159,7 +160,7 @@ impl Vice {
         let changed = volume.store.settle_lent(&mut vnode, &mut change.update)?;
         let outcome = if changed || self.core.lock().lends.breaking.contains_key(&fid) {
             if changed {
-                touch_data(&mut vnode, ask.wall);
+                touch_data(&mut vnode.status, ask.wall);
             }
             change.put_data(&vnode);
             self.commit(ask, change, Answer::Status(vnode.status))?
@@ -231,7 +232,7 @@ impl Vice {
         let mut vnode = volume.vnode(fid)?;
         let mut update = Update::new();
         if volume.store.settle_lent(&mut vnode, &mut update)? {
-            touch_data(&mut vnode, wall);
+            touch_data(&mut vnode.status, wall);
             update.put_vnode(&vnode);
             volume.store.commit(update)?;
             let item = BreakItem { fid, reason: BreakReason::Data, name: None };

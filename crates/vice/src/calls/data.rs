@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use store::Vnode;
+use types::posix::touch_data;
 use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
 
 use super::CallOutcome;
 use super::status::written_by;
 use crate::Vice;
 use crate::access::Right;
-use crate::change::{Change, touch_data};
+use crate::change::Change;
 use crate::quota_charge;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
@@ -165,7 +166,7 @@ impl Vice {
         } else {
             volume.store.write(&mut vnode, offset, data, &mut change.update)?;
         }
-        touch_data(&mut vnode, ask.wall);
+        touch_data(&mut vnode.status, ask.wall);
         change.put_data(&vnode);
         if stable {
             change.sync(&vnode);
@@ -204,7 +205,7 @@ impl Vice {
         }
         written_by(ask.caller, false, &mut vnode, &mut change)?;
         volume.store.allocate_range(&mut vnode, offset, length, mode, &mut change.update)?;
-        touch_data(&mut vnode, ask.wall);
+        touch_data(&mut vnode.status, ask.wall);
         change.put_data(&vnode);
         let answer = self.written(&vnode, 0, offset, previous_version);
         self.commit(ask, change, answer)

@@ -2,12 +2,13 @@
 
 use smallvec::SmallVec;
 use store::Vnode;
-use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status, limits};
+use types::posix::{SET_IDS, inherit, may_make, owns, touch_data, touch_status};
+use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, limits};
 
 use super::CallOutcome;
 use crate::Vice;
-use crate::access::{self, ATTRIBUTE, GROUP_EXECUTE, Right, SET_GID, SET_IDS, in_group, owns};
-use crate::change::{Change, touch_data, touch_status};
+use crate::access::{self, ATTRIBUTE, Right};
+use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
@@ -33,8 +34,7 @@ impl Vice {
             return self.existing(ask, &volume, fid, &parent, kind, how);
         }
         volume.need_room(ask.asker(), &parent)?;
-        if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root()
-        {
+        if !may_make(ask.caller, kind) {
             return Err(Fault::NotPermitted);
         }
         let is_directory = kind.kind() == Kind::Directory;
@@ -55,7 +55,7 @@ impl Vice {
         }
         change.make(dir, vnode.status.fid);
         volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
-        touch_data(&mut parent, ask.wall);
+        touch_data(&mut parent.status, ask.wall);
         if is_directory {
             parent.status.links += 1;
         }
@@ -135,10 +135,10 @@ impl Vice {
             vnode.parent = parent.no();
         }
         vnode.status.links += 1;
-        touch_status(&mut vnode, ask.wall);
+        touch_status(&mut vnode.status, ask.wall);
         change.put_status(&vnode);
         volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
-        touch_data(&mut parent, ask.wall);
+        touch_data(&mut parent.status, ask.wall);
         change.put_directory(&parent, Some(name));
         let answer = Answer::Made { status: vnode.status, dir: parent.status, existed: false };
         self.commit(ask, change, answer)
@@ -223,7 +223,7 @@ impl Vice {
         mode: u16,
     ) -> Result<Vnode, Fault> {
         let kind = new.kind();
-        let (mut mode, gid) = inherit(ask, &parent.status, kind, mode)?;
+        let (mut mode, gid) = inherit(ask.caller, &parent.status, kind, mode)?;
         if !ask.caller.who.level.is_proved() && !volume.lists.decide() {
             // The maker has proved nothing and owns nothing: the bits of others are those that it
             // asks for itself.
@@ -244,26 +244,4 @@ impl Vice {
         }
         Ok(vnode)
     }
-}
-
-/// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new
-/// directory passes the bit on, and a program does not get to run as a group that its maker is not
-/// in.
-fn inherit(
-    ask: &CallContext<'_>,
-    dir: &Status,
-    kind: Kind,
-    mode: u16,
-) -> Result<(u16, u32), Fault> {
-    let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
-    if dir.mode & SET_GID == 0 {
-        return Ok((mode, ask.caller.gid));
-    }
-    let runs_as_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
-    if kind == Kind::Directory {
-        mode |= SET_GID;
-    } else if runs_as_group && !ask.caller.is_root() && !in_group(ask.caller, dir.gid)? {
-        mode &= !SET_GID;
-    }
-    Ok((mode, dir.gid))
 }

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use store::BlankName;
+use types::posix::touch_data;
 use types::{Answer, Fault, Fid, PartitionNo, SessionId};
 
 use super::CallOutcome;
 use super::data::need_file;
 use crate::Vice;
 use crate::access::Right;
-use crate::change::{Change, touch_data};
+use crate::change::Change;
 use crate::service::CallContext;
 
 /// What one session may have: each is an open file in its client.
@@ -115,7 +116,7 @@ impl Vice {
         let mut change = Change::new(&volume);
         volume.store.adopt(&mut vnode, blank, &mut change.update)?;
         vnode.handed = true;
-        touch_data(&mut vnode, ask.wall);
+        touch_data(&mut vnode.status, ask.wall);
         change.put_data(&vnode);
         let outcome = self.commit(ask, change, Answer::Status(vnode.status))?;
         let mut core = self.core.lock();

@@ -2,12 +2,13 @@
 
 use smallvec::SmallVec;
 use store::Vnode;
+use types::posix::{touch_data, touch_status};
 use types::{Answer, Fault, Fid, Kind, Name, RemoveWhat, Status};
 
 use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
-use crate::change::{Change, touch_data, touch_status};
+use crate::change::Change;
 use crate::lock_stripes::StripeGuards;
 use crate::service::CallContext;
 
@@ -45,7 +46,7 @@ impl Vice {
         }
         self.promise(ask, &volume, &named)?;
         volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
-        touch_data(&mut parent, ask.wall);
+        touch_data(&mut parent.status, ask.wall);
         if what == RemoveWhat::Directory {
             parent.status.links = counted(parent.status.links, 0, 1)?;
         }
@@ -117,7 +118,7 @@ pub(super) fn lose_name(
 ) -> Result<Status, Fault> {
     let is_directory = vnode.status.kind == Kind::Directory;
     vnode.status.links = if is_directory { 0 } else { counted(vnode.status.links, 0, 1)? };
-    touch_status(vnode, ask.wall);
+    touch_status(&mut vnode.status, ask.wall);
     if vnode.status.links == 0 {
         change.remove(vnode, hold);
     } else {

@@ -3,13 +3,14 @@
 
 use smallvec::SmallVec;
 use store::Vnode;
+use types::posix::{touch_data, touch_status};
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
 
 use super::CallOutcome;
 use super::remove::{counted, lose_name};
 use crate::Vice;
 use crate::access::{self, Right};
-use crate::change::{Change, touch_data, touch_status};
+use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
@@ -247,7 +248,7 @@ impl Scene {
         self.settle(ask, change, mode)?;
         let other = match self.target.take() {
             Some(mut other) if exchanged.is_some() => {
-                touch_status(&mut other, ask.wall);
+                touch_status(&mut other.status, ask.wall);
                 if self.to_dir.is_some() {
                     other.parent = self.from_dir.no();
                 }
@@ -272,7 +273,7 @@ impl Scene {
         change: &mut Change<'_>,
         mode: RenameMode,
     ) -> Result<(), Fault> {
-        touch_status(&mut self.moved, ask.wall);
+        touch_status(&mut self.moved.status, ask.wall);
         let links = |vnode: &Vnode| u32::from(vnode.status.kind == Kind::Directory);
         let comes = links(&self.moved);
         let goes = self.target.as_ref().map_or(0, links);
@@ -297,11 +298,11 @@ impl Scene {
         from: &Name,
         to: &Name,
     ) {
-        touch_data(&mut self.from_dir, ask.wall);
+        touch_data(&mut self.from_dir.status, ask.wall);
         match &mut self.to_dir {
             None => change.put_directory(&self.from_dir, None),
             Some(to_dir) => {
-                touch_data(to_dir, ask.wall);
+                touch_data(&mut to_dir.status, ask.wall);
                 change.put_directory(&self.from_dir, Some(from));
                 change.put_directory(to_dir, Some(to));
             }

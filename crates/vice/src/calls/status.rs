@@ -1,14 +1,16 @@
 //! Changes of status: owner, group, mode, times, size.
 
 use store::Vnode;
+use types::posix::{
+    SET_IDS, in_group, kills_privileges, owns, settable_mode, touch_data, touch_status,
+    without_privileges,
+};
 use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
 use super::CallOutcome;
 use crate::Vice;
-use crate::access::{
-    self, CallerView, Right, SET_GID, SET_IDS, in_group, owns, without_privileges,
-};
-use crate::change::{Change, touch_data, touch_status};
+use crate::access::{self, CallerView, Right};
+use crate::change::Change;
 use crate::open_rights::ModeRights;
 use crate::quota_charge;
 use crate::service::CallContext;
@@ -55,11 +57,11 @@ impl Vice {
         if let Some(size) = wanted.size {
             change.take_room(self.room(ask, &volume, quota_charge::of_resize(&vnode, size), 0)?);
             volume.store.truncate(&mut vnode, size, &mut change.update)?;
-            touch_data(&mut vnode, ask.wall);
+            touch_data(&mut vnode.status, ask.wall);
             set_times(ask, &mut vnode, wanted);
             change.put_data(&vnode);
         } else {
-            touch_status(&mut vnode, ask.wall);
+            touch_status(&mut vnode.status, ask.wall);
             set_times(ask, &mut vnode, wanted);
             change.put_status(&vnode);
         }
@@ -180,15 +182,7 @@ fn allowed_mode(
         let keeps = mode & SET_IDS == 0 || asker.is_administrator()?;
         return Ok(if keeps { mode } else { mode & !SET_IDS });
     }
-    let gid = wanted.gid.unwrap_or(status.gid);
-    let keeps = mode & SET_GID == 0 || caller.is_root() || in_group(caller, gid)?;
-    Ok(if keeps { mode } else { mode & !SET_GID })
-}
-
-/// A new owner or group does not inherit privileges, and who has none leaves none behind.
-fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {
-    let gains_owner = wanted.uid.is_some() || wanted.gid.is_some();
-    gains_owner || wanted.kill_privileges || (wanted.size.is_some() && !caller.is_root())
+    Ok(settable_mode(caller, wanted.gid.unwrap_or(status.gid), mode)?)
 }
 
 /// Takes set-id bits and file capabilities away.

@@ -4,12 +4,13 @@
 
 use bytes::Bytes;
 use store::Vnode;
+use types::posix::{STICKY, owns, touch_status};
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
 use super::CallOutcome;
 use crate::Vice;
-use crate::access::{self, ATTRIBUTE, CallerView, Right, is_sticky, owns};
-use crate::change::{Change, touch_status};
+use crate::access::{self, ATTRIBUTE, CallerView, Right};
+use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
@@ -84,7 +85,7 @@ impl Vice {
         }
         let mut change = Change::new(&volume);
         volume.store.put_xattr(&mut vnode, name, value, &mut change.update)?;
-        touch_status(&mut vnode, ask.wall);
+        touch_status(&mut vnode.status, ask.wall);
         change.put_status(&vnode);
         self.commit(ask, change, Answer::Status(vnode.status))
     }
@@ -125,7 +126,7 @@ impl Vice {
         if !volume.store.remove_xattr(&mut vnode, name, &mut change.update)? {
             return Err(Fault::NoXattr);
         }
-        touch_status(&mut vnode, ask.wall);
+        touch_status(&mut vnode.status, ask.wall);
         change.put_status(&vnode);
         self.commit(ask, change, Answer::Status(vnode.status))
     }
@@ -146,7 +147,9 @@ fn need_change(
         Space::User if !carries_user(status) => Err(Fault::NotPermitted),
         // Otherwise anyone could use up the room for attributes of a shared directory.
         Space::User
-            if status.kind == Kind::Directory && is_sticky(status) && !owns(caller, status) =>
+            if status.kind == Kind::Directory
+                && status.mode & STICKY != 0
+                && !owns(caller, status) =>
         {
             Err(Fault::NotPermitted)
         }
