@@ -1,6 +1,8 @@
 //! Random histories of operations on one or two machines, told in words that do not depend on
 //! times, versions and numbers, so that two runs can be compared.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use guard::{Acl, Rights};
 use rand::Rng;
@@ -14,9 +16,17 @@ use super::name;
 
 /// Names that occur.
 const NAMES: u32 = 5;
-/// Users that occur: the superuser, and an owner of things in some directories.
-const USERS: [Caller; 2] =
-    [Caller::ROOT, Caller { uid: 10, gid: 20, groups: None, who: types::RequestIdentity::NAMED }];
+/// Users that occur: the superuser; an owner of things in some directories; a member of the owner's
+/// group; a user who sends supplementary groups, that group among them.
+static USERS: LazyLock<[Caller; 4]> = LazyLock::new(|| {
+    let user = |uid, gid, groups: Option<&[u32]>| Caller {
+        uid,
+        gid,
+        groups: groups.map(Into::into),
+        who: types::RequestIdentity::NAMED,
+    };
+    [Caller::ROOT, user(10, 20, None), user(11, 20, Some(&[])), user(12, 30, Some(&[20, 40]))]
+});
 
 /// A path below the root: one or two names.
 pub type Path = Vec<Name>;
@@ -105,7 +115,8 @@ fn change(random: &mut SmallRng) -> StatusChange {
 
 /// Another operation.
 pub fn draw(random: &mut SmallRng) -> Op {
-    let (at, user) = (some_path(random), usize::from(random.random_bool(0.2)));
+    let user = if random.random_bool(0.3) { random.random_range(1..4) } else { 0 };
+    let at = some_path(random);
     let handle = random.random_range(0..3);
     match random.random_range(0..42) {
         0..5 => Op::Mkdir(path(random, 1)),
