@@ -1,6 +1,7 @@
 #!/bin/bash
-# setup.sh run|test|bench: installs the Debian packages that are missing, and only those; for tests also cargo-deny and
-# what fuzzing needs, outside the checkout. Says what it does, and needs no network when nothing is missing.
+# setup.sh run|test|bench: installs the Debian packages that are missing, and only those; for tests
+# also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and needs no
+# network when nothing is missing.
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev libkrb5-dev fuse3 git)
@@ -70,7 +71,7 @@ fuzz_tools() {
             echo "setup: cargo-fuzz cannot be installed: fuzz targets will not run" >&2
     }
 }
-# Dependencies are checked by cargo-deny. Where it cannot be had, scripts/deny.sh skips the check and says so.
+# Dependencies are checked by cargo-deny. Without it scripts/deny.sh skips the check and says so.
 deny_tool() {
     local tools=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests/cargo-deny
     command -v cargo-deny > /dev/null || [ -x "$tools/bin/cargo-deny" ] || {
