@@ -61,6 +61,7 @@ echo "new seeds of the simulator begin at $new; NEW_SEEDS=$new scripts/check.sh 
 
 part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
+part deny scripts/deny.sh
 part unit scripts/unit.sh
 part fuzz fuzz/run.sh $fuzz_seconds
 part build cargo build --release --locked -p rialto -p cli -p sim --bins --examples

@@ -1,11 +1,13 @@
 #!/bin/bash
-# setup.sh run|test|bench: installs the Debian packages that are missing, and only those; for tests also what fuzzing needs,
-# outside the checkout. Says what it does, and needs no network when nothing is missing.
+# setup.sh run|test|bench: installs the Debian packages that are missing, and only those; for tests
+# also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and needs no
+# network when nothing is missing.
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev libkrb5-dev fuse3 git)
 test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync)
 cargo_fuzz=0.13.2
+cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
 
 fail() { echo "setup: $*" >&2; exit 1; }
@@ -69,4 +71,13 @@ fuzz_tools() {
             echo "setup: cargo-fuzz cannot be installed: fuzz targets will not run" >&2
     }
 }
-[ "${1:-run}" != test ] || fuzz_tools
+# Dependencies are checked by cargo-deny. Without it scripts/deny.sh skips the check and says so.
+deny_tool() {
+    local tools=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests/cargo-deny
+    command -v cargo-deny > /dev/null || [ -x "$tools/bin/cargo-deny" ] || {
+        echo "setup: installing cargo-deny below $tools" >&2
+        cargo install --quiet --locked --version "$cargo_deny" --root "$tools" cargo-deny ||
+            echo "setup: cargo-deny cannot be installed: dependencies will not be checked" >&2
+    }
+}
+[ "${1:-run}" != test ] || { fuzz_tools; deny_tool; }
