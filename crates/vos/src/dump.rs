@@ -1,6 +1,9 @@
 //! A volume as parts of a stream, and back: for dumps.
 //!
 //! To dump a read-write volume a snapshot of it is made and removed again; any other volume of its group is read as it is. Nothing is kept at the server.
+//! The snapshot has one name, so that the next dump takes the place of what a stopped one left. A
+//! dump that begins beside another takes its snapshot away too: the first one fails then, because
+//! its parts may be of two epochs.
 //!
 //! Steps of a restore: announced in the database with its number, and claimed; the parts come in at the server; it becomes the volume; the claim goes.
 //! Whoever stops in the middle goes on with the same dump, and what a server refuses leaves nothing.
@@ -12,15 +15,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use types::{
-    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Seen, ServerId, StreamCursor, Timestamp, VolumeCall,
-    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
+    Answer, Fault, Finish, IncomingTree, PartitionNo, Seen, ServerId, StreamCursor, Timestamp, VolumeCall, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
 };
 
 use crate::claim::Claim;
 use crate::create::announced;
+use crate::release::{have, named};
+use crate::remove::remove_at;
 use crate::{Error, Job, NewVolume, examine, partition_no};
 
 const OPERATION: &str = "restore";
+/// What the name of the snapshot ends with that a dump reads.
+pub(crate) const DUMPING: &str = ".dumping";
 /// How often, and how long, a volume is asked for that is being swept.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
 /// The same of one that goes on already, and may have files to be removed still, or is used by people.
@@ -67,14 +74,23 @@ pub fn dump(
     if volume.kind != VolumeKind::ReadWrite {
         return send(job, server, volume, since, sink);
     }
-    let name = Name::new(&[volume.name.as_bytes(), b".dumping"].concat())
-        .map_err(|_| Error::Unfit("the name of its snapshot would be too long".to_owned()))?;
+    let name = named(&volume.name, DUMPING)?;
     let kind = VolumeKind::Snapshot;
-    let clone = VolumeCall::Clone { id: None, of: volume.id, name, kind, replace: true };
+    let clone = VolumeCall::Clone { id: None, of: volume.id, name: name.clone(), kind, replace: true };
     let Some(sealed) = job.call_one("snapshot", server, clone)? else { return Ok(()) };
     let sent = send(job, server, &sealed, since, sink);
-    let removed = job.call("remove the snapshot", server, VolumeCall::Remove { id: sealed.id });
-    sent.and(removed.map(drop))
+    // Its number stays with the name, so the epoch alone says whose snapshot it is now; epochs
+    // never come back.
+    let is_ours = |now: Option<VolumeInfo>| now.is_some_and(|now| now.epoch == sealed.epoch);
+    let removed = match have(job.servers, server, &name).map(is_ours) {
+        Ok(true) => remove_at(job, server, sealed.id),
+        Ok(false) => {
+            let why = "another dump of it was begun meanwhile, or the volume was removed";
+            return Err(Error::Unfit(format!("its snapshot is gone: {why}")));
+        }
+        Err(error) => Err(error),
+    };
+    sent.and(removed)
 }
 
 fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: &mut dyn Sink) -> Result<(), Error> {

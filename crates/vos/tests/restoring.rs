@@ -246,3 +246,38 @@ fn a_read_only_restore_that_is_stopped_is_finished_by_the_next() {
         },
     );
 }
+
+/// A dump beside which another one begins as soon as it has its snapshot.
+struct Overtaken<'c>(&'c Cell, Dump);
+
+impl Sink for Overtaken<'_> {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), Error> {
+        self.0.write(0, "home", "one", b"what the first dump is not to bring");
+        let (of, kind) = (volume.tree, VolumeKind::Snapshot);
+        let clone = VolumeCall::Clone { id: None, of, name: name("home.dumping"), kind, replace: true };
+        self.0.reach.call(self.0.ids[0], clone)?;
+        self.1.begin(volume)
+    }
+
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, Error> {
+        self.1.part(part)
+    }
+}
+
+#[test]
+fn a_dump_whose_snapshot_another_one_took_is_none() {
+    let mut cell = Cell::new(2);
+    let (dumps, _) = prepare(&mut cell);
+    let what = Dumped { epoch: 0, since: 0, ..dumps[0].what.clone() };
+    let mut first = Overtaken(&cell, Dump { what, parts: Vec::new() });
+    let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
+    let (at, volume) = (found.server, found.volume());
+    let refused = lead(&cell.reach, |job| vos::dump(job, at, volume, 0, &mut first)).unwrap_err();
+    assert!(refused.to_string().contains("another dump"), "{refused}");
+    // The other one reads on, and the next leaves nothing.
+    assert!(cell.names(0).contains(&"home.dumping".to_owned()));
+    let next = dump(&cell, "home", 0);
+    let epoch = |part: &Part| StreamPart::open(&part.bytes).unwrap().head.epoch;
+    assert!(next.parts.iter().all(|part| epoch(part) == next.what.epoch));
+    assert!(!cell.names(0).contains(&"home.dumping".to_owned()));
+}
