@@ -119,6 +119,8 @@ fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: 
 /// What a dump brings.
 #[derive(Clone, Debug)]
 pub struct Dumped {
+    /// The tree that it is of: epochs of others have the same numbers.
+    pub tree: VolumeId,
     /// The epoch that it brings, and the one that it starts from; 0: none.
     pub epoch: u64,
     /// See `epoch`.
@@ -227,7 +229,7 @@ pub fn restore_over(
     let site = here.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
     let (server, tree) = (site.server, group.record.read_write);
     let partition = partition_no(job.servers, server, &site.partition)?;
-    let operation = format!("restore over {} {}", dump.since, dump.epoch);
+    let operation = format!("restore over {} {} of {}", dump.since, dump.epoch, dump.tree.0);
     let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
     let (begun, base) = incoming(job, server, tree)?;
     let same = begun.filter(|one| one.over && (one.since, one.epoch) == (dump.since, dump.epoch));
@@ -244,7 +246,11 @@ pub fn restore_over(
         need_base(dump, base)?;
     }
     let claim = Claim::of(job, group, &operation)?;
+    // Another administrator may have been through since we asked.
+    let (_, base_before) = incoming(job, server, tree)?;
+    let mut is_sent = false;
     let made = begin_swept(job, server, (partition, tree), dump, next).and_then(|()| {
+        is_sent = true;
         let finish = Finish::Over { updated: dump.updated };
         job.call_one("the volume shows what came", server, VolumeCall::Finish { partition, tree, finish })
     });
@@ -254,9 +260,10 @@ pub fn restore_over(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // As above.
+            // As above. A base that was there before says nothing: it may be an epoch of that
+            // number of another volume.
             let (begun, base) = incoming(job, server, tree)?;
-            if begun.is_none() && base == dump.epoch && same.is_none_or(|one| one.epoch == base) {
+            if begun.is_none() && base == dump.epoch && (is_sent || base_before != base) {
                 claim.done("the volume is restored", |_| {})?;
                 return the_volume(job, server, tree);
             }

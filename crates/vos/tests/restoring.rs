@@ -32,6 +32,7 @@ impl Sink for Dump {
 fn dump(cell: &Cell, volume: &str, since: u64) -> Dump {
     let found = vos::find(&cell.reach, &by_name(volume), None).unwrap();
     let what = Dumped {
+        tree: found.volume().tree,
         epoch: 0,
         since,
         since_name: "the one before".into(),
@@ -280,4 +281,34 @@ fn a_dump_whose_snapshot_another_one_took_is_none() {
     let epoch = |part: &Part| StreamPart::open(&part.bytes).unwrap().head.epoch;
     assert!(next.parts.iter().all(|part| epoch(part) == next.what.epoch));
     assert!(!cell.names(0).contains(&"home.dumping".to_owned()));
+}
+
+#[test]
+fn a_dump_of_another_volume_is_not_taken_for_the_one_that_is_there() {
+    let mut cell = Cell::new(2);
+    let (dumps, files) = prepare(&mut cell);
+    cell.make("other", 0);
+    cell.write(0, "other", "theirs", b"of another volume");
+    let other = dump(&cell, "other", 0);
+    assert_eq!(other.what.epoch, dumps[0].what.epoch, "the case that is meant");
+    // With a snapshot the volume takes no other's dump.
+    let of = cell.group("twin").unwrap().record.read_write;
+    let (called, kind) = (name("twin.snapshot.kept"), VolumeKind::Snapshot);
+    let clone = VolumeCall::Clone { id: None, of, name: called, kind, replace: false };
+    cell.reach.call(cell.ids[1], clone).unwrap();
+    let refused = over(&cell, &cell.reach, &other).unwrap_err();
+    assert!(matches!(&refused, Error::Unfit(why) if why.contains("another volume")), "{refused}");
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
+    assert_eq!(cell.group("twin").unwrap().record.busy, None);
+    // Nor is it, if the claim of the dump that is there was left.
+    let group = cell.group("twin").unwrap();
+    let busy = types::Busy {
+        operation: format!("restore over 0 1 of {}", dumps[0].what.tree.0),
+        by: "x".into(),
+        since_secs: 7,
+    };
+    let claimed = types::VolumeGroup { busy: Some(busy), ..group.record };
+    cell.reach.db().put_group(&claimed, group.revision).unwrap();
+    let refused = over(&cell, &cell.reach, &other).unwrap_err();
+    assert!(matches!(refused, Error::Busy { .. }), "{refused}");
 }
