@@ -3,15 +3,18 @@
 //! Steps: the group is claimed; the new server fetches what the old one shows; the database says that the site is there; the old server's volume goes, unless the read-write
 //! volume is there too, which needs the last release. Readers see the same at both.
 
-use types::{Beside, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeKind};
+use types::{
+    Beside, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeKind, WhichVolume,
+};
 
 use crate::beside;
 use crate::claim::Claim;
+use crate::moving::remove_undecided;
 use crate::pulling::{Order, pull};
 use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::sites::need_one_partition;
-use crate::{Error, Job, partition_no};
+use crate::{Error, Job, examine, partition_no};
 
 /// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
 ///
@@ -109,6 +112,10 @@ fn fetch(job: &Job<'_>, group: &VolumeGroup, (from, to, no): (ServerId, ServerId
         return Ok(());
     }
     let finish = Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
+    if !job.dry_run {
+        let here = examine(job.servers, to, WhichVolume::Id(group.read_write))?.unwrap_or_default();
+        remove_undecided(job.servers, group, to, &here)?;
+    }
     // Where the tree is already, it stays.
     let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);
     let order = Order { by: to, partition, from, id: released.id, tree: group.read_write, finish };
