@@ -404,7 +404,8 @@ fn an_epoch_of_the_same_number_of_another_copy_is_no_base() {
     assert!(desk.copy.begin_over(TREE, &head).is_ok());
 }
 
-/// What comes in over a volume is recorded in a layout of its own, and a volume may stay so for long: that is no damage.
+/// The record of a stream that comes in over a volume has a layout of its own, and a volume may
+/// stay so for long: that is no damage.
 #[test]
 fn scrub_finds_nothing_wrong_with_what_comes_in() {
     let desk = Desk::new();
@@ -421,5 +422,6 @@ fn scrub_finds_nothing_wrong_with_what_comes_in() {
     let mut batch = Batch::default();
     batch.put(&key, &value);
     desk.copy.0.media.apply(&batch).unwrap();
-    assert_eq!(findings(&desk.copy), [Finding::DamagedRecord { key: key.escape_ascii().to_string() }]);
+    let damaged = Finding::DamagedRecord { key: key.escape_ascii().to_string() };
+    assert_eq!(findings(&desk.copy), [damaged]);
 }
