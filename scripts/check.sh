@@ -4,7 +4,9 @@
 # failed. A part or a test that cannot run on this machine prints a line "SKIP part: reason": it counts
 # as skipped and never as passed, and all of them are listed at the end. With CI=true a skip is a
 # failure, except for what scripts/ci-skips says that a CI machine cannot run. Lines with FLAKY before it name tests of crates that
-# passed only when they were run again (scripts/unit.sh); with --soak that is a failure.
+# passed only when they were run again (scripts/unit.sh); with --soak that is a failure. At the end
+# the failed parts are told once more, in at most 40 lines of their logs, because some places show
+# only the last lines of a run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -14,7 +16,7 @@ soak=no
 wanted=("$@")
 logs=$(mktemp -d -t rialto-check.XXXXXX)
 trap 'rm -rf "$logs"' EXIT
-passed=0 failed=0 skipped=0 times=()
+passed=0 failed=0 skipped=0 times=() broken=()
 
 chosen() {
     [ ${#wanted[@]} -eq 0 ] && return 0
@@ -40,7 +42,27 @@ part() {
     [ $((good + bad + left_out)) -gt 0 ] || good=$((status == 0))
     [ $status -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
+    [ "$bad" -eq 0 ] || broken+=("$name")
     times+=("$(printf '%-8s %5d s  %6d passed  %3d failed  %3d skipped' "$name" $((SECONDS - start)) "$good" "$bad" "$left_out")")
+}
+
+# Prints the last lines of the log of each part that failed, and behind them those that name a
+# failure: these are to be among the last lines of the run. Lines of the simulator's histories are
+# long, and are cut.
+tell_failed() {
+    local name ends names each words='^FAIL|^test .*FAILED|VIOLATION|^seed [0-9]+:|panicked'
+    [ ${#broken[@]} -gt 0 ] || return 0
+    each=$((40 / ${#broken[@]}))
+    for name in "${broken[@]}"; do
+        names=$(grep -a -E "$words" "$logs/$name" | head -n $((each > 30 ? each - 15 : each / 2)))
+        ends=$((each - $(printf '%s' "$names" | grep -c '')))
+        printf '%s\n' "--- $name failed:"
+        {
+            tail -n $((ends > 15 ? 15 : ends)) "$logs/$name"
+            [ -z "$names" ] || printf '%s\n' "$names"
+        } | cut -c 1-300
+        case $name in new-sim | new-vol) echo "$seeds_line" ;; esac
+    done
 }
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -57,7 +79,8 @@ else
 fi
 # Beside the fixed seeds each run takes new ones. NEW_SEEDS repeats those of a run that failed.
 new=${NEW_SEEDS:-$((0x$(od -An -N6 -tx1 /dev/urandom | tr -d ' ')))}
-echo "new seeds of the simulator begin at $new; NEW_SEEDS=$new scripts/check.sh new-sim new-vol repeats them"
+seeds_line="new seeds of the simulator begin at $new; NEW_SEEDS=$new scripts/check.sh new-sim new-vol repeats them"
+echo "$seeds_line"
 
 part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -84,5 +107,6 @@ if [ "${CI:-}" = true ]; then
     while read -r line; do echo "FAIL skipped though CI can run it: ${line#SKIP }"; done < "$logs/.must_run"
     failed=$((failed + $(wc -l < "$logs/.must_run")))
 fi
+tell_failed
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

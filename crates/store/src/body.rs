@@ -171,7 +171,7 @@ impl Volume {
                 }
                 update.forget_sums(no, 0);
                 // What a sealed epoch shows goes with that.
-                if self.tree().owns(vnode) {
+                if self.tree().alone_names(vnode) {
                     update.discard(BodyName {
                         volume: self.trunk.id,
                         vnode: no,

@@ -294,7 +294,7 @@ impl Volume {
         let tree = self.tree();
         let packed = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
         self.trunk.media.room_for(vnode.status.used)?;
-        if tree.owns(vnode) {
+        if tree.alone_names(vnode) {
             update.discard(
                 crate::reader::body_name(&tree, vnode).expect("a packed body is in a file"),
             );

@@ -19,6 +19,7 @@ use crate::disk::{self, BodyName};
 use crate::engine::Engine;
 use crate::header::{TreeHeader, ViewHeader};
 use crate::key::{self, kind};
+use crate::stream::get_progress;
 use crate::update::count;
 use crate::volume::Result;
 use crate::{
@@ -535,6 +536,7 @@ pub(crate) fn checks(key: &[u8], value: &[u8]) -> bool {
         Some(&kind::VOLUME) => TreeHeader::decode(key, value).is_ok(),
         Some(&kind::VIEW) => ViewHeader::decode(key, value).is_ok(),
         Some(&kind::USAGE) => record::decode_usage(key, value).is_ok(),
+        Some(&kind::PROGRESS) => get_progress(key, value).is_ok(),
         _ => record::is_sealed(key, value),
     }
 }

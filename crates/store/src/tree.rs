@@ -101,6 +101,33 @@ impl EpochView {
         }
     }
 
+    /// Whether the vnode's body file goes with the head's record, because no sealed epoch names it.
+    /// A head that does not own it may be alone with it still: the volume of the epoch that it was
+    /// shared with may be gone since.
+    pub(crate) fn alone_names(&self, vnode: &Vnode) -> bool {
+        if self.owns(vnode) {
+            return true;
+        }
+        let file = |place: &BodyLocation| match place {
+            BodyLocation::File { epoch, generation, .. } => Some((*epoch, *generation)),
+            _ => None,
+        };
+        let Some(wanted) = file(&vnode.place) else { return false };
+        let prefix = key::of_vnode(kind::VNODE, self.id, vnode.no());
+        let mut is_named = false;
+        let mut look = |key: &[u8], value: &[u8]| {
+            is_named |= match record::decode_vnode(key, self.id, vnode.no(), value) {
+                Ok(old) => old.is_some_and(|old| file(&old.place) == Some(wanted)),
+                // It may name the file: scrub reports it.
+                Err(_) => true,
+            };
+            ControlFlow::Continue(())
+        };
+        let from = prefix.epoch(self.floor);
+        let looked = self.media.engine.scan(&from, &prefix_end(&prefix), &mut look);
+        looked.is_ok() && !is_named
+    }
+
     /// Whether it is what is written.
     pub(crate) fn is_head(&self) -> bool {
         self.shown == self.id && self.epoch > self.floor

@@ -7,16 +7,17 @@
 
 use types::{
     Beside, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
-    VolumeKind,
+    VolumeKind, WhichVolume,
 };
 
 use crate::beside;
 use crate::claim::Claim;
+use crate::moving::remove_undecided;
 use crate::pulling::{PullOrder, pull};
 use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::sites::need_one_partition;
-use crate::{Job, VosError, partition_no};
+use crate::{Job, VosError, examine, partition_no};
 
 /// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
 ///
@@ -140,6 +141,10 @@ fn fetch(
     }
     let finish =
         Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
+    if !job.dry_run {
+        let here = examine(job.servers, to, WhichVolume::Id(group.read_write))?.unwrap_or_default();
+        remove_undecided(job.servers, group, to, &here)?;
+    }
     // Where the tree is already, it stays.
     let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);
     let order =

@@ -2,12 +2,14 @@
 //! its partition.
 //!
 //! Steps: as those of a new volume (`create.rs`). What it is of is in the words of the claim, so
-//! that nobody goes on with it as the clone of something else.
+//! that nobody goes on with it as the clone of something else. If the other volume moved since the
+//! clone was announced, the clone is announced anew beside it, unless it was made where that was.
 
-use types::{Answer, Name, VolumeCall, VolumeInfo, VolumeKind};
+use types::{Answer, Name, VolumeCall, VolumeGroup, VolumeInfo, VolumeKind, WhichVolume};
 
-use crate::create::{announced, made};
-use crate::{FoundVolume, Job, NewVolume, VosError};
+use crate::claim::Claim;
+use crate::create::{announced, made, site};
+use crate::{FoundVolume, Job, NewVolume, VosError, examine};
 
 /// Makes it of what was found; `None` if that was only said.
 ///
@@ -33,7 +35,23 @@ pub fn clone_writable(
         owner: (0, 0),
         encrypt: None,
     };
-    let claim = announced(job, &new, &format!("clone volume {}", volume.id.0))?;
+    let operation = format!("clone volume {}", volume.id.0);
+    let claim = match announced_elsewhere(job, &new, &operation)? {
+        None => announced(job, &new, &operation)?,
+        Some(mut claim) => {
+            let old = claim.group.read_write_site().map(|site| site.server);
+            let which = WhichVolume::Id(claim.group.read_write);
+            let made = old.map(|old| examine(job.servers, old, which));
+            if let Some(made) = made.transpose()?.flatten() {
+                claim.done("the volume is there", |_| {})?;
+                return Ok(made.into_iter().next());
+            }
+            let site = site(&new);
+            let change = |group: &mut VolumeGroup| group.sites = vec![site.clone()];
+            claim.change("announce the volume where the other one is now", change)?;
+            claim
+        }
+    };
     let id = claim.group.read_write;
     let (name, kind) = (name.clone(), VolumeKind::ReadWrite);
     let call = VolumeCall::Clone { id: Some(id), of: volume.id, name, kind, replace: false };
@@ -44,4 +62,16 @@ pub fn clone_writable(
         format_args!("make the volume {} of what {} holds now", id.0, volume.id.0),
         call,
     )
+}
+
+/// The claim of a clone that was announced at another place.
+fn announced_elsewhere<'j, 'a>(
+    job: &'j Job<'a>,
+    new: &NewVolume,
+    operation: &str,
+) -> Result<Option<Claim<'j, 'a>>, VosError> {
+    let Some(seen) = job.servers.db().group_named(&new.name)? else { return Ok(None) };
+    let is_it = seen.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    let is_here = seen.record.read_write_site() == Some(&site(new));
+    if is_it && !is_here { Claim::of(job, seen, operation).map(Some) } else { Ok(None) }
 }

@@ -97,12 +97,7 @@ pub(crate) fn announced<'j, 'a>(
     operation: &str,
 ) -> Result<Claim<'j, 'a>, VosError> {
     let db = job.servers.db();
-    let site = Site {
-        server: new.server,
-        partition: new.partition.clone(),
-        kind: SiteKind::ReadWrite,
-        epoch: 0,
-    };
+    let site = site(new);
     if let Some(seen) = db.group_named(&new.name)? {
         need_free(job, &seen.record, Some(operation))?;
         let same = seen.record.busy.is_some() && seen.record.read_write_site() == Some(&site);
@@ -123,4 +118,14 @@ pub(crate) fn announced<'j, 'a>(
     let group = VolumeGroup::new(new.name.clone(), id.unwrap_or(VolumeId(0)), site);
     job.step("database: announce the volume", || Ok(()))?;
     Claim::of_new(job, group, operation)
+}
+
+/// Where it is to be.
+pub(crate) fn site(new: &NewVolume) -> Site {
+    Site {
+        server: new.server,
+        partition: new.partition.clone(),
+        kind: SiteKind::ReadWrite,
+        epoch: 0,
+    }
 }

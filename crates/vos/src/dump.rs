@@ -1,7 +1,9 @@
 //! A volume as parts of a stream, and back: for dumps.
 //!
 //! To dump a read-write volume a snapshot of it is made and removed again; any other volume of its
-//! group is read as it is. Nothing is kept at the server.
+//! group is read as it is. Nothing is kept at the server. The snapshot has one name, so that the
+//! next dump takes the place of what a stopped one left. A dump that begins beside another takes
+//! its snapshot away too: the first one fails then, because its parts may be of two epochs.
 //!
 //! Steps of a restore: announced in the database with its number, and claimed; the parts come in at
 //! the server; it becomes the volume; the claim goes. Whoever stops in the middle goes on with the
@@ -15,15 +17,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use types::{
-    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Revised, ServerId, StreamCursor,
-    Timestamp, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
+    Answer, Fault, Finish, IncomingTree, PartitionNo, Revised, ServerId, StreamCursor, Timestamp,
+    VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
 };
 
 use crate::claim::Claim;
 use crate::create::announced;
+use crate::release::{have, named};
+use crate::remove::remove_at;
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 const OPERATION: &str = "restore";
+/// What the name of the snapshot ends with that a dump reads.
+pub(crate) const DUMPING: &str = ".dumping";
 /// How often, and how long, a volume is asked for that is being swept.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
 /// The same of one that goes on already, and may have files to be removed still, or is used by
@@ -71,14 +77,24 @@ pub fn dump(
     if volume.kind != VolumeKind::ReadWrite {
         return send(job, server, volume, since, sink);
     }
-    let name = Name::new(&[volume.name.as_bytes(), b".dumping"].concat())
-        .map_err(|_| VosError::Unfit("the name of its snapshot would be too long".to_owned()))?;
+    let name = named(&volume.name, DUMPING)?;
     let kind = VolumeKind::Snapshot;
-    let clone = VolumeCall::Clone { id: None, of: volume.id, name, kind, replace: true };
+    let clone =
+        VolumeCall::Clone { id: None, of: volume.id, name: name.clone(), kind, replace: true };
     let Some(sealed) = job.call_one("snapshot", server, clone)? else { return Ok(()) };
     let sent = send(job, server, &sealed, since, sink);
-    let removed = job.call("remove the snapshot", server, VolumeCall::Remove { id: sealed.id });
-    sent.and(removed.map(drop))
+    // Its number stays with the name, so the epoch alone says whose snapshot it is now; epochs
+    // never come back.
+    let is_ours = |now: Option<VolumeInfo>| now.is_some_and(|now| now.epoch == sealed.epoch);
+    let removed = match have(job.servers, server, &name).map(is_ours) {
+        Ok(true) => remove_at(job, server, sealed.id),
+        Ok(false) => {
+            let why = "another dump of it was begun meanwhile, or the volume was removed";
+            return Err(VosError::Unfit(format!("its snapshot is gone: {why}")));
+        }
+        Err(error) => Err(error),
+    };
+    sent.and(removed)
 }
 
 fn send(
@@ -117,6 +133,8 @@ fn send(
 /// What a dump brings.
 #[derive(Clone, Debug)]
 pub struct Dumped {
+    /// The tree that it is of: epochs of others have the same numbers.
+    pub tree: VolumeId,
     /// The epoch that it brings, and the one that it starts from; 0: none.
     pub epoch: u64,
     /// See `epoch`.
@@ -235,7 +253,7 @@ pub fn restore_over(
     let site = here.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
     let (server, tree) = (site.server, group.record.read_write);
     let partition = partition_no(job.servers, server, &site.partition)?;
-    let operation = format!("restore over {} {}", dump.since, dump.epoch);
+    let operation = format!("restore over {} {} of {}", dump.since, dump.epoch, dump.tree.0);
     let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
     let (begun, base) = incoming(job, server, tree)?;
     let same = begun.filter(|one| one.over && (one.since, one.epoch) == (dump.since, dump.epoch));
@@ -255,7 +273,11 @@ pub fn restore_over(
         need_base(dump, base)?;
     }
     let claim = Claim::of(job, group, &operation)?;
+    // Another administrator may have been through since we asked.
+    let (_, base_before) = incoming(job, server, tree)?;
+    let mut is_sent = false;
     let made = begin_swept(job, server, (partition, tree), dump, next).and_then(|()| {
+        is_sent = true;
         let finish = Finish::Over { updated: dump.updated };
         job.call_one(
             "the volume shows what came",
@@ -269,9 +291,10 @@ pub fn restore_over(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // As above.
+            // As above. A base that was there before says nothing: it may be an epoch of that
+            // number of another volume.
             let (begun, base) = incoming(job, server, tree)?;
-            if begun.is_none() && base == dump.epoch && same.is_none_or(|one| one.epoch == base) {
+            if begun.is_none() && base == dump.epoch && (is_sent || base_before != base) {
                 claim.done("the volume is restored", |_| {})?;
                 return the_volume(job, server, tree);
             }

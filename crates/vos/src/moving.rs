@@ -33,7 +33,7 @@ use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::sites::need_one_partition;
-use crate::{Job, VosError, examine};
+use crate::{Job, Servers, VosError, examine};
 
 /// How long A holds the volume at most; then it asks the database whose it is.
 const HOLD: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ const LITTLE_BYTES: u64 = 1 << 20;
 /// Snapshots before the hold at most: who writes faster than we fetch is held longer.
 const ROUNDS_MAX: u32 = 8;
 /// Two names by turns, because the next difference is read from the one before.
-const MOVING: [&str; 2] = [".moving", ".moving2"];
+pub(crate) const MOVING: [&str; 2] = [".moving", ".moving2"];
 
 /// How a move ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -489,4 +489,36 @@ fn remove_arriving(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), 
     let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
     let arriving = there.iter().any(|one| one.id == id && one.state == VolumeState::Arriving);
     if arriving { remove_at(job, server, id) } else { Ok(()) }
+}
+
+/// Removes a volume that still arrives at a server, because a move was stopped before it was
+/// decided and its claim was taken off: it has the volume's number there, and nothing of the tree
+/// can come in. Only for the owner of a claim: the leader of that move cannot decide it any more,
+/// because the record was written since.
+///
+/// # Errors
+/// The server's and the database's.
+pub(crate) fn remove_undecided(
+    servers: &dyn Servers,
+    group: &VolumeGroup,
+    server: ServerId,
+    here: &[VolumeInfo],
+) -> Result<(), VosError> {
+    let waits = |one: &VolumeInfo| one.id == group.read_write && one.state == VolumeState::Arriving;
+    let is_its_site = group.read_write_site().is_some_and(|site| site.server == server);
+    if is_its_site || !here.iter().any(waits) {
+        return Ok(());
+    }
+    wait_idle(servers, server, group.read_write)?;
+    let names = MOVING.iter().map(|ending| named(&group.name, ending));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    let is_snapshot = |one: &VolumeInfo| one.kind == VolumeKind::Snapshot;
+    let left = |one: &&VolumeInfo| waits(one) || is_snapshot(one) && names.contains(&one.name);
+    for one in here.iter().filter(left) {
+        match servers.call(server, VolumeCall::Remove { id: one.id }) {
+            Ok(_) | Err(VosError::Refused { fault: Fault::NoVolume, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

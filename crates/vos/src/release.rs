@@ -22,6 +22,7 @@ use types::{
 };
 
 use crate::claim::Claim;
+use crate::moving::remove_undecided;
 use crate::pulling::{PullOrder, pull};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
@@ -270,15 +271,18 @@ impl Round<'_> {
         let epoch = self.sealed.epoch;
         let (read_only, releasing) =
             (named(&self.group.name, ".readonly")?, named(&self.group.name, RELEASING)?);
-        let shows = have(self.servers, site.server, &read_only)?.map_or(0, |volume| volume.epoch);
+        let here = self.all_of(site.server, [&read_only, &releasing])?;
+        let called = |name: &Name| here.iter().find(|volume| volume.name == *name);
+        let shows = called(&read_only).map_or(0, |volume| volume.epoch);
         if shows == epoch {
             return Ok(0);
         }
-        let fetched = have(self.servers, site.server, &releasing)?;
-        if let Some(there) = fetched.as_ref().filter(|there| there.epoch == epoch) {
+        let fetched = called(&releasing);
+        if let Some(there) = fetched.filter(|there| there.epoch == epoch) {
             self.relay.joins(site.server, there.id, shows);
             return Ok(0);
         }
+        remove_undecided(self.servers, self.group, site.server, &here)?;
         // The newest that it has, which may be of a release that it could not be told to show.
         let base = fetched.map_or(shows, |there| there.epoch.max(shows));
         let partition = partition_no(self.servers, site.server, &site.partition)?;
@@ -295,6 +299,17 @@ impl Round<'_> {
             .filter(|there| there.epoch == epoch)
             .ok_or_else(|| VosError::Odd(self.servers.name(site.server)))?;
         Ok(bytes)
+    }
+
+    /// What a site has of the group, under any of its names or as the volume that is written.
+    fn all_of(&self, server: ServerId, names: [&Name; 2]) -> Result<Vec<VolumeInfo>, VosError> {
+        let names = names.into_iter().cloned().map(WhichVolume::Name);
+        for which in names.chain([WhichVolume::Id(self.group.read_write)]) {
+            if let Some(here) = examine(self.servers, server, which)? {
+                return Ok(here);
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// From one after the other until one has served it: a relay may have trouble of its own. What

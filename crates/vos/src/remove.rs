@@ -2,22 +2,30 @@
 //!
 //! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its
 //! backup volume with it, and what the server keeps of the last releases for the next one, if that
-//! is no site; read-only sites elsewhere stay, and so do snapshots.
+//! is no site; read-only sites elsewhere stay, and so do snapshots. The snapshots go that an
+//! operation made for itself and left there when it was stopped, because it will not be done again.
+//! A dump that is under way fails for that.
 //!
 //! Whoever was stopped before the last step left a volume that is nowhere and that the database
 //! knows: the claim says what was removed, and the same removal forgets it.
 
 use types::{
-    Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume,
+    Fault, Name, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    WhichVolume,
 };
 
 use crate::claim::Claim;
+use crate::dump::DUMPING;
 use crate::find::{group_of, of_kind};
-use crate::release::is_kept_for_lagging;
+use crate::moving::MOVING;
+use crate::release::{RELEASING, have, is_kept_for_lagging, named};
 use crate::{FoundVolume, Job, VosError, examine};
 
 const READ_WRITE: &str = "remove";
 const BACKUP: &str = "remove the backup volume";
+
+/// How the names of snapshots end that operations make for themselves and remove at their end.
+const LEFT: [&str; 4] = [MOVING[0], MOVING[1], RELEASING, DUMPING];
 
 fn of_site(server: ServerId) -> String {
     format!("remove the read-only site {server}")
@@ -114,14 +122,25 @@ fn remove_read_write(
     let kept = of_kind(&here, VolumeKind::ReadOnly).filter(|_| keeps_release);
     let backup = of_kind(&here, VolumeKind::Backup);
     let for_lagging = here.iter().filter(|volume| is_kept_for_lagging(volume));
-    for other in backup.into_iter().chain(kept).chain(for_lagging) {
+    let names = LEFT.iter().filter_map(|ending| named(&claim.group.name, ending).ok());
+    let names: Vec<Name> = names.collect();
+    let is_snapshot = |volume: &&VolumeInfo| volume.kind == VolumeKind::Snapshot;
+    let left = here.iter().filter(is_snapshot).filter(|volume| names.contains(&volume.name));
+    for other in backup.into_iter().chain(kept).chain(for_lagging).chain(left) {
         remove_at(job, server, other.id)?;
     }
     match remove_at(job, server, id) {
-        Ok(()) => leave(claim, server, SiteKind::ReadWrite),
-        Err(error) if error.is_refusal() => Err(claim.give_up(error)),
-        Err(error) => Err(error),
+        Ok(()) => {}
+        Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
+        Err(error) => return Err(error),
     }
+    // A dump claims nothing, so it may have made its snapshot after we looked; now none can.
+    if let (Ok(name), false) = (named(&claim.group.name, DUMPING), job.dry_run)
+        && let Some(left) = have(job.servers, server, &name)?
+    {
+        remove_at(job, server, left.id)?;
+    }
+    leave(claim, server, SiteKind::ReadWrite)
 }
 
 /// One volume; that it is not there any more is what is wanted.

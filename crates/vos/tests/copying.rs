@@ -2,7 +2,7 @@
 //! and wherever.
 #![allow(clippy::unwrap_used)]
 
-use common::{Cell, PARTITION, lead, name, stop_everywhere};
+use common::{Cell, PARTITION, Stopped, lead, name, stop_everywhere};
 use types::WhichVolume;
 use vos::{Servers, VosError};
 
@@ -99,4 +99,33 @@ fn a_writable_clone_that_is_stopped_is_finished_by_the_next() {
             assert_eq!(cell.names(0), vec!["home".to_owned(), "twin".to_owned()], "{why}");
         },
     );
+}
+
+#[test]
+fn a_clone_that_was_announced_comes_to_be_where_the_other_one_moved() {
+    let find =
+        |cell: &Cell| vos::find(&cell.reach, &WhichVolume::Name(name("home")), None).unwrap();
+    let (mut moved_first, mut was_made) = (0, 0);
+    for after in 0.. {
+        let mut cell = Cell::new(2);
+        prepare(&mut cell);
+        let before = cell.files(0, "home");
+        let stopped = Stopped::new(&cell.reach, after, false);
+        let found = find(&cell);
+        let cloned = lead(&stopped, |job| vos::clone_writable(job, &found, &name("twin")));
+        if cloned.is_ok() {
+            break;
+        }
+        let group = cell.group("home").unwrap();
+        lead(&cell.reach, |job| vos::move_volume(job, group, cell.ids[1], PARTITION)).unwrap();
+        clone(&cell.reach, "home").unwrap();
+        let twin = cell.group("twin").unwrap().record;
+        let at =
+            cell.ids.iter().position(|id| *id == twin.read_write_site().unwrap().server).unwrap();
+        assert_eq!((cell.files(at, "twin"), twin.busy), (before, None), "stopped at {after}");
+        assert_eq!(cell.files(1 - at, "twin"), None, "stopped at {after}");
+        moved_first += at;
+        was_made += 1 - at;
+    }
+    assert!(moved_first > 0 && was_made > 0);
 }

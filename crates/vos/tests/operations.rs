@@ -108,6 +108,49 @@ fn create_that_is_refused_leaves_nothing() {
     assert_eq!((cell.names(0), cell.names(1)), (vec!["home".into()], vec!["hidden".into()]));
 }
 
+fn snapshot(cell: &Cell, servers: &dyn Servers, called: &str) {
+    let of = cell.group("home").unwrap().record.read_write;
+    let kind = VolumeKind::Snapshot;
+    let clone = VolumeCall::Clone { id: None, of, name: name(called), kind, replace: true };
+    servers.call(cell.ids[1], clone).unwrap();
+}
+
+/// Servers at which a dump makes its snapshot just before the volume goes.
+struct Dumped<'c>(&'c Cell);
+
+impl Servers for Dumped<'_> {
+    fn db(&self) -> &dyn celldb::CellDb {
+        self.0.reach.db()
+    }
+
+    fn call(&self, server: types::ServerId, call: VolumeCall) -> Result<types::Answer, VosError> {
+        let home = self.0.group("home").unwrap().record.read_write;
+        if matches!(&call, VolumeCall::Remove { id } if *id == home) {
+            snapshot(self.0, &self.0.reach, "home.dumping");
+        }
+        self.0.reach.call(server, call)
+    }
+
+    fn name(&self, server: types::ServerId) -> String {
+        self.0.reach.name(server)
+    }
+}
+
+#[test]
+fn what_operations_left_for_themselves_goes_with_the_volume() {
+    let cell = Cell::new(2);
+    cell.make("home", 1);
+    for called in
+        ["home.moving", "home.moving2", "home.releasing", "home.dumping", "home.snapshot.kept"]
+    {
+        snapshot(&cell, &cell.reach, called);
+    }
+    let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
+    lead(&Dumped(&cell), |job| vos::remove(job, &found)).unwrap();
+    assert_eq!(cell.group("home"), None);
+    assert_eq!(cell.names(1), ["home.snapshot.kept"]);
+}
+
 #[test]
 fn remove_that_is_stopped_is_finished_by_the_next() {
     let remove = |_: &Cell, servers: &dyn Servers| match vos::find(servers, &by_name("home"), None)
@@ -126,6 +169,7 @@ fn remove_that_is_stopped_is_finished_by_the_next() {
             cell.make("home", 1);
             cell.make("other", 0);
             lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
+            snapshot(cell, &cell.reach, "home.dumping");
         },
         remove,
         |cell, why| {

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Cell, Files, lead, lead_as, stop_everywhere};
+use common::{Cell, Files, PARTITION, Stopped, lead, lead_as, stop_everywhere};
 use types::{Answer, ServerId, SiteKind, VolumeCall};
 use vos::{Released, Servers, VosError};
 
@@ -186,4 +186,29 @@ fn of_many_sites_most_fetch_from_another_site() {
         .filter(|site| site.kind == SiteKind::ReadOnly)
         .count();
     assert_eq!(kinds, 8);
+}
+
+#[test]
+fn a_move_that_was_given_up_by_force_does_not_keep_a_site_from_the_next_release() {
+    let mut waited = 0;
+    for after in 0.. {
+        let mut cell = Cell::new(2);
+        prepare(&mut cell);
+        let stopped = Stopped::new(&cell.reach, after, false);
+        let group = cell.group("home").unwrap();
+        let moved = lead(&stopped, |job| vos::move_volume(job, group, cell.ids[1], PARTITION));
+        let group = cell.group("home").unwrap();
+        if moved.is_ok() || group.record.read_write_site().unwrap().server == cell.ids[1] {
+            break;
+        }
+        lead(&cell.reach, |job| vos::unlock(job, group)).unwrap();
+        let arriving = |one: &types::VolumeInfo| one.state == types::VolumeState::Arriving;
+        waited += usize::from(cell.volumes(1).iter().any(arriving));
+        let released = release(&cell, &cell.reach).unwrap();
+        assert_eq!(released.lagging, [], "stopped at {after}");
+        assert_eq!(cell.files(1, "home.readonly"), Some(new()), "stopped at {after}");
+        assert!(!cell.volumes(1).iter().any(arriving), "stopped at {after}");
+        assert_eq!(cell.files(0, "home"), Some(new()), "stopped at {after}");
+    }
+    assert!(waited > 0);
 }

@@ -32,6 +32,7 @@ impl Sink for Dump {
 fn dump(cell: &Cell, volume: &str, since: u64) -> Dump {
     let found = vos::find(&cell.reach, &by_name(volume), None).unwrap();
     let what = Dumped {
+        tree: found.volume().tree,
         epoch: 0,
         since,
         since_name: "the one before".into(),
@@ -284,4 +285,73 @@ fn a_read_only_restore_that_is_stopped_is_finished_by_the_next() {
             assert_eq!(cell.group("kept").unwrap().record.busy, None, "{why}");
         },
     );
+}
+
+/// A dump beside which another one begins as soon as it has its snapshot.
+struct Overtaken<'c>(&'c Cell, Dump);
+
+impl Sink for Overtaken<'_> {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), VosError> {
+        self.0.write(0, "home", "one", b"what the first dump is not to bring");
+        let (of, kind) = (volume.tree, VolumeKind::Snapshot);
+        let clone =
+            VolumeCall::Clone { id: None, of, name: name("home.dumping"), kind, replace: true };
+        self.0.reach.call(self.0.ids[0], clone)?;
+        self.1.begin(volume)
+    }
+
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, VosError> {
+        self.1.part(part)
+    }
+}
+
+#[test]
+fn a_dump_whose_snapshot_another_one_took_is_none() {
+    let mut cell = Cell::new(2);
+    let (dumps, _) = prepare(&mut cell);
+    let what = Dumped { epoch: 0, since: 0, ..dumps[0].what.clone() };
+    let mut first = Overtaken(&cell, Dump { what, parts: Vec::new() });
+    let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
+    let (at, volume) = (found.server, found.volume());
+    let refused = lead(&cell.reach, |job| vos::dump(job, at, volume, 0, &mut first)).unwrap_err();
+    assert!(refused.to_string().contains("another dump"), "{refused}");
+    // The other one reads on, and the next leaves nothing.
+    assert!(cell.names(0).contains(&"home.dumping".to_owned()));
+    let next = dump(&cell, "home", 0);
+    let epoch = |part: &Part| StreamPart::open(&part.bytes).unwrap().head.epoch;
+    assert!(next.parts.iter().all(|part| epoch(part) == next.what.epoch));
+    assert!(!cell.names(0).contains(&"home.dumping".to_owned()));
+}
+
+#[test]
+fn a_dump_of_another_volume_is_not_taken_for_the_one_that_is_there() {
+    let mut cell = Cell::new(2);
+    let (dumps, files) = prepare(&mut cell);
+    cell.make("other", 0);
+    cell.write(0, "other", "theirs", b"of another volume");
+    let other = dump(&cell, "other", 0);
+    assert_eq!(other.what.epoch, dumps[0].what.epoch, "the case that is meant");
+    // With a snapshot the volume takes no other's dump.
+    let of = cell.group("twin").unwrap().record.read_write;
+    let (called, kind) = (name("twin.snapshot.kept"), VolumeKind::Snapshot);
+    let clone = VolumeCall::Clone { id: None, of, name: called, kind, replace: false };
+    cell.reach.call(cell.ids[1], clone).unwrap();
+    let refused = over(&cell, &cell.reach, &other).unwrap_err();
+    assert!(
+        matches!(&refused, VosError::Unfit(why) if why.contains("another volume")),
+        "{refused}"
+    );
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
+    assert_eq!(cell.group("twin").unwrap().record.busy, None);
+    // Nor is it, if the claim of the dump that is there was left.
+    let group = cell.group("twin").unwrap();
+    let busy = types::Busy {
+        operation: format!("restore over 0 1 of {}", dumps[0].what.tree.0),
+        by: "x".into(),
+        since_secs: 7,
+    };
+    let claimed = types::VolumeGroup { busy: Some(busy), ..group.record };
+    cell.reach.db().put_group(&claimed, group.revision).unwrap();
+    let refused = over(&cell, &cell.reach, &other).unwrap_err();
+    assert!(matches!(refused, VosError::Busy { .. }), "{refused}");
 }

@@ -155,7 +155,15 @@ impl Run<'_> {
         for _ in 0..left.len() {
             left.retain(|order| !self.through(order, HEALED_ATTEMPTS_MAX, false));
         }
+        let before = left.len();
         left.retain(|order| !(self.is_baseless(order) && self.take_claims_off(order)));
+        // Others wait for the volumes that those announced, and nobody makes them any more: once
+        // the claims are off, they are through or find nothing.
+        if left.len() < before {
+            for _ in 0..left.len() {
+                left.retain(|order| !self.through(order, HEALED_ATTEMPTS_MAX, false));
+            }
+        }
         for order in left {
             self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
         }
@@ -222,9 +230,21 @@ impl Run<'_> {
             }
             Ok(())
         };
+        let claims = |world: &World| {
+            let groups =
+                names.iter().filter_map(|name| world.database.group_named(name).ok().flatten());
+            groups.filter(|group| group.record.busy.is_some()).count()
+        };
+        let before = claims(&self.world.lock());
         let unlocked = self.lead(Left::All, unlock).is_ok();
-        self.world.lock().forced |= unlocked;
-        if let (true, VolumeOrder::Remove(_)) = (unlocked, order) {
+        let off = {
+            let mut world = self.world.lock();
+            // Also if the answer to that was lost: the database says then that nobody is at work.
+            let off = unlocked || claims(&world) < before;
+            world.forced |= off;
+            off
+        };
+        if let (true, VolumeOrder::Remove(_)) = (off, order) {
             self.may_be_gone(&names);
         }
         // A removal may have been through, and only its last answer lost.

@@ -259,6 +259,7 @@ fn dumped(
     let mut parts = Parts { coming, epoch: 0, parts: Vec::new() };
     vos::dump(job, found.server, found.volume(), since, &mut parts)?;
     let dump = vos::Dumped {
+        tree: found.volume().tree,
         epoch: parts.epoch,
         since,
         since_name: String::new(),

@@ -515,7 +515,7 @@ pub(super) fn put_progress(info: &IncomingInfo, under: Option<&Under>, batch: &m
     batch.put(&key, &out.seal(&key));
 }
 
-fn get_progress(key: &[u8], value: &[u8]) -> Result<(IncomingInfo, Option<Under>)> {
+pub(crate) fn get_progress(key: &[u8], value: &[u8]) -> Result<(IncomingInfo, Option<Under>)> {
     let decode = || {
         let tree = VolumeId(key::number_at(key, 0)?);
         let (version, mut fields) = In::open_any(key, value)

@@ -23,7 +23,7 @@ mod over;
 
 pub use codec::{PART_BYTES_MIN, StreamHead, StreamPart};
 pub use incoming::{FinishAs, IncomingInfo, IncomingState};
-pub(crate) use incoming::{Incoming, end_progress};
+pub(crate) use incoming::{Incoming, end_progress, get_progress};
 pub(crate) use over::{Under, orphans_of};
 
 #[cfg(any(test, feature = "fuzzing"))]

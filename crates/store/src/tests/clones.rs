@@ -554,3 +554,33 @@ fn a_body_that_is_shared_no_more_is_not_copied() {
     let shown = kept.vnode(file.no()).unwrap().unwrap();
     assert_eq!(kept.read(&shown, 0, 3).unwrap(), [1; 3][..]);
 }
+
+/// The head shared its file with a clone that is gone, and goes on with a record that does not say
+/// so. When the vnode goes, its file goes too: no other record names it.
+#[test]
+fn a_body_that_is_shared_no_more_goes_with_its_vnode() {
+    let world = World::new();
+    let file = create(&world.volume, 1, 70_000);
+    let kept =
+        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "kept")).unwrap();
+    write(&world.volume, file.no(), 0, b"one");
+    let gone =
+        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "gone")).unwrap();
+    let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
+    vnode.status.mode = 0o640;
+    let mut update = Update::new();
+    update.put_vnode(&vnode);
+    world.volume.commit(update).unwrap();
+    let id = gone.id();
+    drop(gone);
+    world.partition.remove_volume(id).unwrap();
+    sweep(&world.partition);
+    let vnode = world.volume.vnode(file.no()).unwrap().unwrap();
+    let mut update = Update::new();
+    world.volume.drop_vnode(&vnode, &mut update).unwrap();
+    world.volume.commit(update).unwrap();
+    sweep(&world.partition);
+    assert_eq!(world.machine.0.lock().files.names().len(), 1, "that of the clone");
+    let shown = kept.vnode(file.no()).unwrap().unwrap();
+    assert_eq!(kept.read(&shown, 0, 3).unwrap(), [1; 3][..]);
+}

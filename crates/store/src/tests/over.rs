@@ -7,9 +7,10 @@ use types::{StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::stream::{Whole, config, findings, name, open, whole};
 use super::world::{Op, World, make_file, op};
+use crate::engine::{Batch, Engine as _};
 use crate::{
-    FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, StoreError, StreamPart, Update,
-    Volume, VolumeQuota,
+    FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, ScrubFinding, StoreError,
+    StreamPart, Update, Volume, VolumeQuota,
 };
 
 const TREE: VolumeId = VolumeId(77);
@@ -446,4 +447,26 @@ fn an_epoch_of_the_same_number_of_another_copy_is_no_base() {
     let of_another = crate::StreamHead { tree: VolumeId(head.tree.0 + 1), ..head };
     assert!(matches!(desk.copy.begin_over(TREE, &of_another), Err(StoreError::NoStream(_))));
     assert!(desk.copy.begin_over(TREE, &head).is_ok());
+}
+
+/// The record of a stream that comes in over a volume has a layout of its own, and a volume may
+/// stay so for long: that is no damage.
+#[test]
+fn scrub_finds_nothing_wrong_with_what_comes_in() {
+    let desk = Desk::new();
+    make_file(&desk.source.volume, &name("f"), |_, _| {});
+    let second = sealed(&desk.source, "second");
+    let cursor = begin(&second, desk.base.unwrap(), &desk.copy).unwrap();
+    assert_eq!(findings(&desk.copy), []);
+    assert!(send(&second, desk.base.unwrap(), &desk.copy, cursor, &mut |_| false).unwrap());
+    assert_eq!(findings(&desk.copy), []);
+    // What is damaged of it is found still.
+    let key = crate::key::progress(TREE);
+    let mut value = desk.copy.0.media.engine.get(&key).unwrap().unwrap().to_vec();
+    value[20] ^= 1;
+    let mut batch = Batch::default();
+    batch.put(&key, &value);
+    desk.copy.0.media.apply(&batch).unwrap();
+    let damaged = ScrubFinding::DamagedRecord { key: key.escape_ascii().to_string() };
+    assert_eq!(findings(&desk.copy), [damaged]);
 }

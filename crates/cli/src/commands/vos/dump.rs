@@ -402,6 +402,7 @@ impl Restore {
     fn dumped(&self, header: &Header, total_bytes: u64) -> Dumped {
         let created = header.created.filter(|_| self.creation == Some(Creation::Dump));
         Dumped {
+            tree: types::VolumeId(header.tree),
             epoch: header.epoch,
             since: header.since,
             since_name: header.since_name.clone().unwrap_or_default(),
