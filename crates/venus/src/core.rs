@@ -1,5 +1,5 @@
-//! What all operations share: the session, the tables, the open files, the threads. See the head of
-//! `lib.rs` for the locks.
+//! The state that all operations share: the session, the tables, the open files, the threads. The
+//! order of the locks is at the head of `lib.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,24 +31,24 @@ use crate::{
     DirHandle, Error, KernelPort, NoKernel, OpenHandle, RequestContext, Stamp, VenusConfig,
 };
 
-/// Files that are followed at the same time.
+/// Files whose cache bodies are brought up to date at the same time.
 const FOLLOWERS: usize = 4;
 
-/// What the janitor has to look after.
+/// Work for the janitor.
 #[derive(Default)]
 pub(crate) struct Chores {
-    /// Files that became dirty, in that order.
+    /// Files that became dirty, oldest first.
     pub aging: VecDeque<(Instant, Arc<FileBytes>)>,
-    /// Held files whose last handle is closed.
+    /// Held files whose last handle is closed: their holds end.
     pub unhold: Vec<Fid>,
-    /// Held files to be claimed in a new session.
+    /// Held files that a new session must claim again.
     pub hold: Vec<Fid>,
-    /// Acknowledged and not stable: commit all soon.
+    /// Unstable writes are to be committed soon.
     pub commit: bool,
     pub committed: Option<Instant>,
-    /// When the lease ends if nothing is heard.
+    /// When the lease ends without a renewal.
     pub lease: Option<Time>,
-    /// When pinned bodies are to be looked after.
+    /// When the pinned bodies are due for a check.
     pub tend: Option<Instant>,
     pub stop: bool,
 }
@@ -56,43 +56,44 @@ pub(crate) struct Chores {
 pub(crate) struct Core {
     pub remote: Arc<dyn Remote>,
     pub config: VenusConfig,
-    /// Nobody can change the volume: there is nothing to lock but what this client's applications
-    /// agree upon, and its locks are its own.
+    /// The volume is read-only, so locks exclude only this client's applications from each other:
+    /// the client grants them itself.
     pub own_locks: bool,
-    /// With the other volumes of the mount.
+    /// Shared with the other volumes of the mount.
     pub common: Arc<MountShared>,
     pub tables: Mutex<Tables>,
-    /// A removal ended.
+    /// Signalled when a removal ends.
     pub removed: Condvar,
-    /// Counts breaks and losses; replies into the kernel hold it for reading.
+    /// Counts breaks and losses. A thread that replies into the kernel holds it for reading.
     pub gate: RwLock<u64>,
-    /// Counts what ends lends: lost leases and restarts of the server.
+    /// Counts the events that end body loans: lost leases and restarts of the server.
     pub life: AtomicU64,
-    /// When trust ends if nothing is heard, in nanoseconds of [`client::clock`]: for replies into
-    /// the kernel, which must not take the tables' lock.
+    /// When trust ends without a renewal, in nanoseconds of [`client::clock`]: for replies into the
+    /// kernel, which must not take the tables' lock.
     pub trusted_until: AtomicU64,
-    /// Bodies that the kernel was given.
+    /// How often a body was given to the kernel.
     pub passed: AtomicU64,
     pub invalidate: RwLock<Arc<dyn KernelPort>>,
     pub opens: Mutex<HashMap<OpenHandle, Arc<Open>>>,
     pub dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
     pub next: AtomicU64,
     pub unsent: Share,
-    /// Bytes in all files' `kept`.
+    /// Unstable bytes of all files.
     pub kept: Share,
-    /// Bytes that were read ahead.
+    /// Bytes of all files that were read ahead.
     pub ahead: Share,
     pub siblings: Siblings,
     pub early_dirs: EarlyDirs,
     pub space: Space,
     pub senders: JobPool,
     pub readers: JobPool,
-    /// Writes the disk cache, or tells the kernel what it may forget; `filling` bytes wait for it.
+    /// Threads that write the disk cache and send invalidations to the kernel; `filling` bytes wait
+    /// for them.
     pub fillers: JobPool,
     pub filling: Share,
-    /// Bring bodies that the kernel has up to what the server has.
+    /// Threads that bring the bodies which the kernel has up to the server's state.
     pub followers: JobPool,
-    /// They are to end.
+    /// Cancels the followers' calls at the end.
     pub leaving: Cancel,
     pub chores: Mutex<Chores>,
     pub poke: Condvar,
@@ -101,16 +102,16 @@ pub(crate) struct Core {
     pub journal: Journal,
     pub unsaved: Unsaved,
     pub lives: ServerInstance,
-    /// Bodies for new files.
+    /// Preallocated bodies for new files.
     pub blanks: Mutex<BlankPool>,
-    /// Entries that were taken out of the journal, whose bytes are to be let go.
+    /// Entries cut out of the journal, whose bytes are still to be freed.
     pub cuts: Mutex<Vec<JournalEntry>>,
-    /// Answers of the server that were not those given here (DE-5), other than behind a change that
-    /// was lost.
+    /// Counts answers of the server that differ from those given here (DE-5), except behind a lost
+    /// change.
     pub differences: AtomicU64,
-    /// Entries up to here may rest on one that was lost.
+    /// Entries up to this number may depend on a lost one.
     pub distrusted: AtomicU64,
-    /// Itself, for work in the background.
+    /// A reference to this value, for background jobs.
     pub this: OnceLock<Weak<Core>>,
 }
 
@@ -169,8 +170,8 @@ impl Core {
         })
     }
 
-    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept
-    /// for it.
+    /// The server is on this machine and passes descriptors: the machine's crash ends both, so
+    /// nothing is cached on disk for that server.
     pub fn is_local(&self) -> bool {
         self.remote.passes_descriptors()
     }
@@ -180,8 +181,11 @@ impl Core {
         self.common.disk().filter(|_| !self.is_local())
     }
 
-    /// Calls, after what was answered here about the files concerned has been sent; looks the
-    /// groups up and calls again if the server says that they decide.
+    /// Calls the server, after the changes that were answered here about the same files have been
+    /// sent. Looks up the caller's groups and calls again if the server answers that they decide.
+    ///
+    /// # Errors
+    /// The service's refusal, or why no answer came.
     pub fn call(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
         self.call_with_body(request, call).map(|reply| reply.answer)
     }
@@ -221,12 +225,15 @@ impl Core {
         self.tables.lock().holder.begin()
     }
 
-    /// To be taken under the lock of the tables, with what it stamps.
+    /// Taken under the same lock of the tables as the answer that it stamps.
     pub fn stamp(&self) -> Stamp {
         Stamp(*self.gate.read())
     }
 
-    /// A call that answers with a status, which is entered; as the server sees the file.
+    /// A call that answers with a status, which is entered; the server's view of the file.
+    ///
+    /// # Errors
+    /// The service's refusal; [`Error::Protocol`] if the answer is no status.
     pub fn fetch_status(&self, request: &RequestContext<'_>, call: Call) -> Result<Status, Error> {
         let snapshot = self.begin();
         match self.call(request, call)? {
@@ -250,17 +257,17 @@ impl Core {
         Arc::clone(&self.invalidate.read())
     }
 
-    /// The bytes of `fid` that are here, if any or if it is open.
+    /// The data of `fid`, if it has bytes here or is open.
     pub fn file_of(&self, fid: Fid) -> Option<Arc<FileBytes>> {
         self.tables.lock().files.get(&fid).cloned()
     }
 
-    /// All files with bytes here or open.
+    /// All files that are open or have bytes here.
     pub fn files(&self) -> Vec<Arc<FileBytes>> {
         self.tables.lock().files.values().cloned().collect()
     }
 
-    /// Lets go of the file's bytes when nothing needs them.
+    /// Drops the file's data when nothing needs it.
     pub fn let_go(&self, file: &FileBytes) {
         let Some(learned) = self.is_let_go(file) else { return };
         if let Some(disk) = self.disk() {
@@ -272,7 +279,7 @@ impl Core {
         self.drop_pages_of_whole(file.fid);
     }
 
-    /// Whether it is gone; if so, whether all its blocks are known since.
+    /// Whether the data was dropped; if so, whether all blocks of the file were known to be good.
     fn is_let_go(&self, file: &FileBytes) -> Option<bool> {
         let data = file.data.lock();
         let mut tables = self.tables.lock();
@@ -300,7 +307,7 @@ impl Core {
     }
 }
 
-/// Whoever acts in the background for a caller.
+/// A request that a background thread makes for a caller.
 pub(crate) fn as_caller<'a>(caller: &'a Caller, cancel: Option<&'a Cancel>) -> RequestContext<'a> {
     RequestContext { caller, cancel, groups: None }
 }

@@ -1,10 +1,11 @@
-//! What the server tells us: broken promises, lost leases, restarts. Our own cache first, then the
-//! kernel's, then the acknowledgement: on return, or when the bodies that the kernel has have
-//! followed (`cache_body.rs`).
+//! Messages of the server: broken promises, lost leases, restarts. First the client's cache is
+//! changed, then the kernel's, then the message is acknowledged: on return, or when the bodies that
+//! the kernel has are up to date (`cache_body.rs`).
 //!
-//! This runs on a thread of the session and waits for nothing that waits for the session: locks
-//! here are held by others only for moments. A writer that waits in venus holds pages locked in the
-//! kernel, so the writers of a broken file are let go before the kernel is told (`breaks`).
+//! The handlers run on a thread of the session and wait for nothing that waits for the session:
+//! other threads hold the locks used here only for moments. A writer that waits in venus holds
+//! pages locked in the kernel, so writers of a broken file stop waiting before the kernel is
+//! notified (`breaks`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -21,12 +22,12 @@ use crate::file_data::FileBytes;
 /// How long the end of all promises waits for the kernel.
 const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Whether what it ends is what anybody may do in the volume.
+/// Whether the break ends the cached rights in the volume.
 fn is_rights(item: &BreakItem) -> bool {
     item.fid == Fid::rights(item.fid.volume)
 }
 
-/// Hears for a [`Core`], and does not keep it alive.
+/// Receives messages for a [`Core`] without owning it.
 pub(crate) struct EventListener(pub Weak<Core>);
 
 impl Events for EventListener {
@@ -107,7 +108,8 @@ impl Core {
             } else if item.fid.vnode.is_directory() {
                 kernel.directory(item.fid);
             } else {
-                // Whatever the reason, nobody will tell us of the next change of the data.
+                // For any reason of the break: the server will not report the next change of the
+                // data.
                 kernel.inode_data(item.fid);
             }
         }
@@ -120,7 +122,8 @@ impl Core {
                 drop(heard);
             });
         }
-        // What the kernel has open is brought up to date before the last of them lets go of it.
+        // Bodies that the kernel has open are brought up to date before the last of these
+        // references is dropped.
         for file in &files {
             if let Some(pinned) = file.pinned() {
                 self.follow(file, &pinned, Some(Arc::clone(&heard)));
@@ -142,13 +145,13 @@ impl Core {
         }
     }
 
-    /// Promises are void: nothing is known any more, here and in the kernel.
+    /// Promises are void: the client and the kernel forget everything.
     pub fn void(&self, mark: impl FnOnce(&mut crate::node_tables::Tables)) {
         self.void_here(mark);
         self.tell_all();
     }
 
-    /// After each change of how long the server is trusted.
+    /// Called after each change of how long the server is trusted.
     pub fn note_trust(&self, tables: &crate::node_tables::Tables) {
         let until = tables.holder.trusted_until().since_start().as_nanos();
         self.trusted_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
@@ -171,7 +174,7 @@ impl Core {
             data.breaks += 1;
             data.reads.body = None;
             data.reads.known.reset(0);
-            // Data versions seen before mean nothing to a server that lost changes.
+            // Data versions seen before are void: a server that lost changes may use them again.
             let freed = data.reads.meet(u64::MAX);
             data.reads.version = 0;
             self.drop_ahead(freed);
@@ -186,15 +189,15 @@ impl Core {
         }
     }
 
-    /// The kernel is to forget everything. That can wait for a read that waits for the server, and
-    /// the server may be waiting for us here (to claim our locks after its restart): so this waits
-    /// for the kernel for a while only.
+    /// Has the kernel forget everything. That can wait for a read that waits for the server, and
+    /// the server may be waiting for this thread (to claim its locks after the restart): so this
+    /// waits for the kernel only for a while.
     fn tell_all(&self) {
         let kernel = self.invalidator();
         let (done, wait) = std::sync::mpsc::channel();
         let telling = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
             kernel.all();
-            // Nobody listens any more if it took too long.
+            // The receiver is gone if the kernel took too long.
             let _ = done.send(());
         });
         match telling {
@@ -229,8 +232,8 @@ impl Core {
         self.poke.notify_one();
     }
 
-    /// Every open file, from now on held: with its promise gone the server does not know that it is
-    /// open.
+    /// All open files; from now on they are held, because a server without a promise for them does
+    /// not know that they are open.
     fn held(&self) -> Vec<Fid> {
         let mut tables = self.tables.lock();
         let open = tables.nodes.each_whole().filter(|(_, node)| node.opens > 0);
@@ -241,12 +244,12 @@ impl Core {
         .collect()
     }
 
-    /// The volume is on another server. The one that it left has ended all promises of it, so the
-    /// kernel has nothing that must be taken back at once.
+    /// The volume moved to another server. The old server has ended all its promises, so the kernel
+    /// has nothing that must be invalidated at once.
     fn on_moved(&self, reclaim: &dyn Remote) {
         self.forget_blanks();
-        // All that the old server had is stable at the new one, where others may have written
-        // since.
+        // Everything that the old server had is stable at the new one, where other clients may have
+        // written since.
         self.files().iter().for_each(|file| self.forget_kept(file));
         self.unsaved.moved();
         self.lives.moved();
@@ -256,9 +259,9 @@ impl Core {
         self.claim(reclaim);
     }
 
-    /// What is held here is claimed from a server that knows nothing of it any more, or never did.
+    /// Claims the locks and holds of this client from a server that does not know them.
     fn claim(&self, reclaim: &dyn Remote) {
-        // Before the delegations are forgotten there: delegated changes do not wait for the end of
+        // Before the server forgets the delegations: delegated changes do not wait for the end of
         // the reclaim.
         let _ = self.drain_all(None);
         if !self.own_locks {
