@@ -1,9 +1,9 @@
-//! Changing directories: make, link, remove, rename. Each is one call, and its answer brings the
-//! cache up to date.
+//! Changing directories: make, link, remove, rename. Each is one call, and its answer updates the
+//! cache.
 //!
-//! A removal says whether the file is open here (`hold`), and opens ask nobody. So that both are
-//! right, a removal that says "not open" marks the file, and opens wait for it. A victim that is
-//! not known is held to be safe, and let go of if it was not open.
+//! A removal reports whether the file is open here (`hold`), and an open makes no call. So that
+//! both are right, a removal that reports "not open" marks the file, and opens wait for it. The
+//! server holds an unknown victim to be safe; the client ends the hold if the file was not open.
 
 use types::{
     Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status,
@@ -12,7 +12,7 @@ use types::{
 use crate::core::Core;
 use crate::{EntryReply, Error, OpenMode, OpenReply, RequestContext, Venus};
 
-/// What a removal knows of its victim.
+/// The state of a removal's victim.
 struct Victim {
     hold: bool,
     marked: Option<Fid>,
@@ -23,15 +23,15 @@ fn unsure(error: &Error) -> bool {
     matches!(error, Error::Lost | Error::TimedOut | Error::Closed(_) | Error::Protocol)
 }
 
-/// Whether the refusal may say otherwise than the cache: somebody else's change was quicker, and
-/// its break is on its way. Whoever was refused must not be shown the time before.
+/// Whether the refusal may contradict the cache: another client's change was quicker, and its break
+/// is on its way. The refused caller must not see the state before that change.
 fn contradicts(error: &Error) -> bool {
     matches!(error.fault(), Some(Fault::Exists | Fault::NotFound | Fault::Stale))
 }
 
 impl Core {
-    /// Runs a change of these directories, which are told from others' changes by it; `take` enters
-    /// the answer.
+    /// Runs a change of these directories, which distinguishes it from other clients' changes;
+    /// `take` enters the answer.
     fn change<R>(
         &self,
         request: &RequestContext<'_>,
@@ -65,7 +65,7 @@ impl Core {
         result
     }
 
-    /// What was made, and whether it was there already.
+    /// The file that was made, and whether it existed already.
     fn made(
         &self,
         request: &RequestContext<'_>,
@@ -80,7 +80,7 @@ impl Core {
             };
             if !existed && status.kind == Kind::Directory {
                 tables.made_directory(snapshot, &status);
-                // Who makes a directory is likely to fill it.
+                // The maker of a directory is likely to fill it.
                 tables.own_change(status.fid, false);
             }
             let (shown, cacheable) = tables.put(snapshot, status);
@@ -167,7 +167,7 @@ impl Core {
 }
 
 impl Venus {
-    /// A new file, directory, link or node; refused if the name is there.
+    /// Makes a file, directory, link or node; refused if the name exists.
     ///
     /// # Errors
     /// As the service says.
@@ -200,13 +200,13 @@ impl Venus {
             if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
         let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
         let (entry, existed) = match self.core.made(request, dir, name, call.clone()) {
-            // The verifier makes it the same request: whether the first one was applied no longer
-            // matters.
+            // The verifier identifies a repeated request: whether the first one was applied no
+            // longer matters.
             Err(Error::Lost) => self.core.made(request, dir, name, call)?,
             first => first?,
         };
         let fid = entry.status.fid;
-        // What was just made is empty; the same for a file that somebody else made a moment ago.
+        // A file that was just made is empty; also one that another client made a moment ago.
         let opened = if existed && !exclusive {
             self.open(request, fid, open)?
         } else {
@@ -215,7 +215,7 @@ impl Venus {
         Ok((entry, opened))
     }
 
-    /// A file without a name, open; `dir` says in which volume.
+    /// Makes and opens a file without a name; `dir` gives the volume.
     ///
     /// # Errors
     /// As the service says.
@@ -241,7 +241,7 @@ impl Venus {
         Ok((entry, core.open_made(request, status.fid, open)?))
     }
 
-    /// One more name for `fid`.
+    /// Adds a name for `fid`.
     ///
     /// # Errors
     /// As the service says.
@@ -259,7 +259,7 @@ impl Venus {
         self.core.made(request, dir, name, call).map(|(entry, _)| entry)
     }
 
-    /// Takes the name of something that is no directory away.
+    /// Removes a name of something other than a directory.
     ///
     /// # Errors
     /// As the service says.
@@ -267,7 +267,7 @@ impl Venus {
         self.core.remove(request, dir, name, RemoveWhat::File)
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// As the service says.
@@ -275,7 +275,7 @@ impl Venus {
         self.core.remove(request, dir, name, RemoveWhat::Directory)
     }
 
-    /// Takes a mount point away; what it names stays.
+    /// Removes a mount point; the volume that it names stays.
     ///
     /// # Errors
     /// As the service says; `Invalid` if it is none.
@@ -288,8 +288,8 @@ impl Venus {
         self.core.remove(request, dir, name, RemoveWhat::MountPoint)
     }
 
-    /// Moves a name, after what was written to the file: who replaces a file by a rename must not
-    /// lose both.
+    /// Moves a name, after the file's writes have been sent: an application that replaces a file by
+    /// a rename must not lose both.
     ///
     /// # Errors
     /// As the service says.
@@ -335,8 +335,8 @@ impl Venus {
                     core.lost_name(tables, &other, hold);
                 }
             }
-            // A rename of one name of a file onto another of the same does nothing, and its answer
-            // does not show it.
+            // A rename onto another name of the same file does nothing, and its answer does not
+            // show that.
             let nothing = match (moved, there) {
                 _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => {
                     Some(false)
@@ -373,7 +373,7 @@ impl Venus {
 }
 
 impl Core {
-    /// As [`Core::mark_victim`], but that there is nothing to replace is the usual case.
+    /// As [`Core::mark_victim`], but usually there is nothing to replace.
     fn mark_replaced(&self, dir: Fid, name: &Name) -> Victim {
         let absent =
             matches!(self.tables.lock().lookup(dir, name), crate::node_tables::Cached::Absent);

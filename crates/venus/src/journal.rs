@@ -2,19 +2,19 @@
 //! (`docs/spec/delegation.md`).
 //!
 //! An entry is *queued*, then it *flies* in a chain, then it has *landed*: executed, refused, or
-//! lost. One chain flies at a time, and chains are taken from the front, so what the server has
-//! seen is always a prefix of what was answered (DE-4). `landed` says up to which number everything
-//! has landed; who needs the server to know something waits for its number.
+//! lost. One chain flies at a time, and chains are taken from the front, so the server has always
+//! executed a prefix of the changes answered here (DE-4). `landed` is the number up to which
+//! everything has landed; a thread that needs the server to know a change waits for its number.
 //!
 //! Entries are pushed under the lock of the tables, in the step that answers the application: the
 //! order of the journal is the order of the answers. Their numbers follow each other, so a number
-//! says where in the queue its entry is. One that was taken out (*cut*) leaves a gap there, never
-//! in front.
+//! gives the entry's place in the queue. A removed entry (*cut*) leaves a gap there, never in
+//! front.
 //!
-//! Nobody is woken for an entry. While the applications go on with their changes, sending would
-//! only take processor time from them: the *flusher* begins when nothing was added for a while,
-//! when the oldest entry is of age, or when there are many. It looks up on its own, and is woken
-//! when there are many or after it slept for long.
+//! An entry wakes no thread. While the applications go on with their changes, sending would only
+//! take processor time from them: the *flusher* begins when nothing was added for a while, when the
+//! oldest entry is old enough, or when there are many. It checks periodically, and is woken when
+//! there are many or after a long sleep.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,44 +33,44 @@ use crate::local_answers::merged;
 const CHAIN_MEMBERS_MAX: usize = 63;
 /// Written bytes of one chain, but one write always fits.
 const CHAIN_BYTES_MAX: usize = 2 << 20;
-/// A flush begins at so many entries or bytes: who waits for all of them (fsync, a recall) waits
-/// for a fifth of a second.
+/// A flush begins at so many entries or bytes: a waiter for all of them (fsync, a recall) waits for
+/// a fifth of a second.
 const FLUSH_ENTRIES: usize = 8192;
 const FLUSH_BYTES: usize = 32 << 20;
-/// Who adds waits at so many entries or bytes. With a chain that flies these are fewer files than
-/// the server sets aside for a session.
+/// At so many entries or bytes a thread that adds waits. With a flying chain these are fewer files
+/// than the server sets aside for a session.
 const ENTRIES_MAX: usize = 16_000;
 const BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(
     FLUSH_ENTRIES < ENTRIES_MAX && FLUSH_BYTES < BYTES_MAX,
     "who adds goes on while a flush begins"
 );
-/// The flusher looks up so many times in the age at which entries are sent; what was not added to
-/// between two looks is sent.
+/// The flusher checks so many times in the age at which entries are sent; it sends when nothing was
+/// added between two checks.
 const LOOKS_IN_AGE: u32 = 16;
-/// After so many looks for nothing it sleeps until it is woken.
+/// After so many checks without work it sleeps until it is woken.
 const LOOKS_FOR_NOTHING: u32 = 24;
 /// An empty queue keeps room for so many.
 const ENTRIES_KEPT: usize = 256;
 
 /// One change.
 pub(crate) struct JournalEntry {
-    /// Its place in the order, given by [`Journal::push`].
+    /// Its place in the order, set by [`Journal::push`].
     pub number: u64,
-    /// That of the change before to what this one makes, changes or removes first, if that had not
-    /// landed; otherwise 0.
+    /// Number of the previous change of the file that this entry makes, changes or removes first,
+    /// if that had not landed; otherwise 0.
     pub before: u64,
-    /// When it came.
+    /// Time of the answer.
     pub since: Instant,
     pub caller: Caller,
     pub at: Timestamp,
     pub slot: u64,
     pub call: Call,
-    /// What was answered.
+    /// The answer given here.
     pub expected: Answer,
-    /// The file that is written, and what.
+    /// The written file and the bytes.
     pub data: Option<(Arc<FileBytes>, Chunk)>,
-    /// What was done to the removed file before is not sent: its status at the server is another.
+    /// Earlier changes of the removed file are not sent: its status at the server differs.
     pub cut: bool,
 }
 
@@ -79,13 +79,13 @@ impl JournalEntry {
         self.data.as_ref().map_or(0, |(_, chunk)| chunk.data.len())
     }
 
-    /// What the change is about: the first is what it makes, changes or removes.
+    /// The files of the change: first the one that it makes, changes or removes.
     pub fn fids(&self) -> SmallVec<[Fid; 4]> {
         fids(&self.expected)
     }
 }
 
-/// The files that an answer tells of: first what was made, changed or removed.
+/// The files in an answer: first the one that was made, changed or removed.
 pub(crate) fn fids(answer: &Answer) -> SmallVec<[Fid; 4]> {
     match answer {
         Answer::Status(status) | Answer::Written { status, .. } => smallvec![status.fid],
@@ -102,14 +102,14 @@ pub(crate) fn fids(answer: &Answer) -> SmallVec<[Fid; 4]> {
 
 #[derive(Default)]
 struct State {
-    /// `None`: it was cut, or is lost. The first one is there.
+    /// `None`: it was cut, or is lost. The front is never `None`.
     queue: VecDeque<Option<JournalEntry>>,
     bytes: usize,
     /// Number of the youngest entry ever.
     last: u64,
     /// A chain flies.
     flying: bool,
-    /// The flusher is to go on up to here.
+    /// The flusher is to send up to this number.
     wanted: u64,
     /// The flusher sleeps until it is woken.
     asleep: bool,
@@ -117,7 +117,7 @@ struct State {
 }
 
 impl State {
-    /// The number of the first entry that is queued, or of the next one that will be.
+    /// The number of the first queued entry, or of the next one that will be queued.
     fn front(&self) -> u64 {
         self.last + 1 - self.queue.len() as u64
     }
@@ -142,17 +142,17 @@ pub(crate) struct Journal {
     poke: Condvar,
 }
 
-/// What there is to send.
+/// The result of [`Journal::take`].
 pub(crate) enum Take {
-    /// These: whoever takes them says [`Journal::land`] when they are answered.
+    /// Entries to send: the caller reports the answers to [`Journal::land`].
     Chain(Vec<JournalEntry>),
-    /// Another thread is at it.
+    /// Another thread sends.
     Busy,
     Nothing,
 }
 
 impl Journal {
-    /// The counter of what has landed, to be read without a lock.
+    /// The counter of landed entries, to be read without a lock.
     pub fn counter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.landed)
     }
@@ -166,7 +166,7 @@ impl Journal {
         self.state.lock().last
     }
 
-    /// Adds an entry; its number.
+    /// Adds an entry; returns its number.
     pub fn push(&self, mut entry: JournalEntry) -> u64 {
         let mut state = self.state.lock();
         state.last += 1;
@@ -185,8 +185,8 @@ impl Journal {
         state.last
     }
 
-    /// Makes one change of the youngest entry and this one, if both are changes of status of one
-    /// file by one caller; the answer.
+    /// Merges this entry into the youngest one, if both change the status of one file for one
+    /// caller; returns the answer.
     pub fn merge(
         &self,
         caller: &Caller,
@@ -212,9 +212,9 @@ impl Journal {
         Some((back.number, Answer::Status(status)))
     }
 
-    /// The youngest entry is the removal of a file's last name. If a queued entry made the file:
-    /// takes out what was done to its bytes and status since. A file that was renamed or had
-    /// another name stays as it is: the answers to that tell of the changes before.
+    /// Called when the youngest entry removes a file's last name. If a queued entry made the file:
+    /// removes and returns the changes of its bytes and status since. A file that was renamed or
+    /// had another name stays as it is: the answers to that include the earlier changes.
     pub fn cut(&self) -> Vec<JournalEntry> {
         let mut state = self.state.lock();
         let last = state.last;
@@ -241,7 +241,7 @@ impl Journal {
         cut
     }
 
-    /// Takes the next chain: entries of one caller that follow each other.
+    /// Takes the next chain: consecutive entries of one caller.
     pub fn take(&self) -> Take {
         let mut state = self.state.lock();
         if state.flying {
@@ -292,7 +292,7 @@ impl Journal {
         self.moved.notify_all();
     }
 
-    /// Takes out everything that does not fly: it will never be sent.
+    /// Removes and returns all queued entries: they will never be sent.
     pub fn lose(&self) -> Vec<JournalEntry> {
         let mut state = self.state.lock();
         state.bytes = 0;
@@ -303,7 +303,7 @@ impl Journal {
         lost
     }
 
-    /// Waits a while for the chain that flies.
+    /// Waits a while for the flying chain.
     pub fn wait(&self, most: Duration) {
         let mut state = self.state.lock();
         if state.flying {
@@ -311,7 +311,7 @@ impl Journal {
         }
     }
 
-    /// Up to where somebody who wants to add must wait, if there is too much.
+    /// The number that must land before a thread adds an entry, if the journal is too long.
     pub fn crowded(&self) -> Option<u64> {
         let state = self.state.lock();
         let full = state.queue.len() >= ENTRIES_MAX || state.bytes >= BYTES_MAX;
@@ -345,7 +345,7 @@ impl Journal {
         }
     }
 
-    /// The flusher is to end.
+    /// Stops the flusher.
     pub fn stop(&self) {
         self.state.lock().stop = true;
         self.poke.notify_all();

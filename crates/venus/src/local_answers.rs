@@ -1,13 +1,13 @@
-//! Answering changes here: what the service would answer, computed from what is known
+//! Answering changes here: the service's answer, computed from the client's tables
 //! (`docs/spec/delegation.md`).
 //!
 //! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`,
-//! `data.rs`), for the cases where everything that they look at is known here for certain: the
-//! directory is delegated to us, the file is a sole child, its status is valid, nothing of ours
-//! that changes it is under way at the server, and what decides is known: the caller's class
-//! without groups that are not shown or, where access lists decide, his rights in the directory
-//! (`rights.rs`). In all other cases, refusals among them, there is no answer here, and the service
-//! is asked.
+//! `data.rs`), for the cases where all their inputs are known here for certain: this client has the
+//! directory's delegation, the file is a sole child, its status is valid, no own call that changes
+//! it is under way at the server, and the deciding right is known: the caller's class without
+//! groups that the caller did not show or, where access lists decide, the caller's rights in the
+//! directory (`rights.rs`). In all other cases, refusals among them, there is no answer here, and
+//! the service is asked.
 //!
 //! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the
 //! change.
@@ -33,29 +33,30 @@ const STICKY: u16 = 0o1000;
 const SET_IDS: u16 = SET_UID | SET_GID;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// Who has proved nothing owns nothing by lists. Source: docs/spec/access.md.
+/// Access lists give no ownership to a caller without proof of identity, which has this number.
+/// Source: docs/spec/access.md.
 const NOBODY_ID: u32 = 65534;
 
 /// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source:
 /// docs/spec/store.md.
 const BLOCK_BYTES: u64 = 16 << 10;
-/// What a directory is charged. Source: docs/spec/semantics.md.
+/// The charge of a directory. Source: docs/spec/semantics.md.
 const DIRECTORY_BYTES: u64 = 4096;
 
-/// An answer that was found here.
+/// An answer that was computed here.
 pub(crate) struct Local {
     pub answer: Answer,
-    /// That of the new file; 0: there is none.
+    /// Slot of the new file; 0: none.
     pub slot: u64,
 }
 
-/// Who asks.
+/// The caller, as the cell and as this machine see it.
 pub(crate) struct LocalCaller<'c> {
-    /// Who he is to the cell's mode bits.
+    /// The effective identity for the cell's mode bits.
     pub caller: Cow<'c, Caller>,
-    /// His number on this machine, under which his rights are known.
+    /// The user number on this machine, which keys the cached rights.
     pub uid: u32,
-    /// The server does not believe what this machine says of its users.
+    /// The server does not trust this host's user numbers.
     pub is_doubted: bool,
 }
 
@@ -66,16 +67,15 @@ impl From<Answer> for Local {
 }
 
 impl Tables {
-    /// What the service will answer to this call at the time `at`; nothing if it must be asked.
-    /// Changes nothing but the slots that are left, and what is known of rights: those in what was
-    /// made.
+    /// The service's future answer to this call at the time `at`; `None` if the service must be
+    /// asked. Changes only the free slots and the cached rights, which gain those in a new file.
     pub fn answer_here(
         &mut self,
         asker: &LocalCaller<'_>,
         call: &Call,
         at: Timestamp,
     ) -> Option<Local> {
-        // A caller without a token is judged by rules of its own, which the server has.
+        // The server has rules of its own for a caller without a token.
         if !self.trusted() || self.blind > 0 || asker.caller.uid == NOBODY_ID {
             return None;
         }
@@ -95,15 +95,15 @@ impl Tables {
         }
     }
 
-    /// The status of something covered.
+    /// The status of a covered file.
     fn covered_status(&self, fid: Fid) -> Option<Status> {
         let node =
             self.nodes.get(&fid).filter(|node| node.valid && node.away == 0 && !node.is_lent())?;
         node.status.filter(|_| self.covers(fid))
     }
 
-    /// The status of a directory whose entries this caller may change here, where he has these
-    /// rights if lists decide.
+    /// The status of a directory whose entries this caller may change here; where lists decide,
+    /// with the `needed` rights.
     fn changeable(&self, asker: &LocalCaller<'_>, dir: Fid, needed: Rights) -> Option<Status> {
         let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
         let status =
@@ -116,7 +116,7 @@ impl Tables {
         (allowed && node.names.as_ref()?.valid).then_some(status)
     }
 
-    /// Whether a list lets the asker change a file, or a directory's status.
+    /// Whether a list lets the caller change a file, or a directory's status.
     fn list_lets_write(&self, asker: &LocalCaller<'_>, status: &Status) -> Option<bool> {
         let rights = self.rights.of(status.fid, asker.uid)?;
         let owns = asker.caller.uid == status.uid && status.uid != NOBODY_ID;
@@ -124,7 +124,7 @@ impl Tables {
         Some(rights.has(Rights::WRITE) || dropped)
     }
 
-    /// What is known of a name.
+    /// The known state of a name.
     pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
         let names =
             self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
@@ -151,7 +151,7 @@ impl Tables {
         let kind = new.kind();
         let (mode, gid) = inherit(caller, &parent, kind, mode)?;
         if parent.by_list && mode & SET_IDS != 0 && !caller.is_root() {
-            // Administrators', and who is one is not known here.
+            // Only administrators may, and this client does not know them.
             return None;
         }
         let (slot, fid) = self.take_slot(dir.volume, kind == Kind::Directory)?;
@@ -223,7 +223,7 @@ impl Tables {
         let mut to_dir =
             self.changeable(asker, to.0, if replaces { enter.with(leave) } else { enter })?;
         if from_dir.by_list && from.0 != to.0 {
-            // Another list decides from then on, which everybody hears of.
+            // Another list decides from then on, which breaks promises on rights everywhere.
             return None;
         }
         let CachedName::File(moved) = self.known(from.0, from.1) else { return None };
@@ -289,7 +289,7 @@ impl Tables {
             return None;
         }
         if status.by_list && !caller.is_root() {
-            // Owners, groups and set-id bits are administrators' to change.
+            // Only administrators change owners, groups and set-id bits.
             let privileged = wanted.uid.is_some()
                 || wanted.gid.is_some()
                 || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
@@ -352,8 +352,8 @@ impl Tables {
         if status.by_list && !self.list_lets_write(asker, &status)? {
             return None;
         }
-        // The server judges each write of a machine that it does not believe, and knows what the
-        // file allowed at the open.
+        // The server judges each write of a host that it does not trust, and knows the rights of
+        // the open.
         let owns = asker.caller.is_root() || asker.caller.uid == status.uid;
         if asker.is_doubted && !status.by_list && !owns && !may(&asker.caller, &status, WRITE)? {
             return None;
@@ -374,8 +374,8 @@ impl Tables {
     }
 }
 
-/// One change of status that does what two did that followed each other, if there is one; `after`
-/// is the status after both.
+/// One change of status with the effect of two in a row, if there is one; `after` is the status
+/// after both.
 pub(crate) fn merged(
     caller: &Caller,
     first: &StatusChange,
@@ -384,7 +384,7 @@ pub(crate) fn merged(
     then_at: Timestamp,
     after: &Status,
 ) -> Option<StatusChange> {
-    // What an open file allowed between the two would not be noted.
+    // The rights of an open file between the two would not be recorded.
     if then.hold
         || first.size.is_some()
         || then.size.is_some()
@@ -409,7 +409,7 @@ pub(crate) fn merged(
     })
 }
 
-/// What a body of this `size` is charged that had no holes and gets none; nothing if it has holes.
+/// The charge of a body of this `size` that had no holes and gets none; `None` if it has holes.
 fn dense(status: &Status, size: u64) -> Option<u64> {
     let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
     let inline = status.used == status.size && status.size <= BLOCK_BYTES;
@@ -472,7 +472,7 @@ fn can_make(caller: &Caller, new: &NewKind) -> bool {
     }
 }
 
-/// What a call must name to remove a file of this kind.
+/// The kind that a call must name to remove a file of this kind.
 fn removable_as(kind: Kind) -> RemoveWhat {
     match kind {
         Kind::Directory => RemoveWhat::Directory,
@@ -481,7 +481,7 @@ fn removable_as(kind: Kind) -> RemoveWhat {
     }
 }
 
-/// Mode and group of a new file; nothing if groups decide that are not shown.
+/// Mode and group of a new file; `None` if groups decide that the caller did not show.
 fn inherit(caller: &Caller, dir: &Status, kind: Kind, mode: u16) -> Option<(u16, u32)> {
     let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {
@@ -496,7 +496,8 @@ fn inherit(caller: &Caller, dir: &Status, kind: Kind, mode: u16) -> Option<(u16,
     Some((mode, dir.gid))
 }
 
-/// Whether mode bits allow what is `wanted`; nothing if groups decide that are not shown.
+/// Whether mode bits allow the `wanted` access; `None` if groups decide that the caller did not
+/// show.
 fn may(caller: &Caller, status: &Status, wanted: u16) -> Option<bool> {
     let class = |shift: u16| (status.mode >> shift) & wanted == wanted;
     Some(match () {
@@ -515,7 +516,7 @@ fn in_group(caller: &Caller, gid: u32) -> Option<bool> {
     }
 }
 
-/// Whether a sticky directory keeps this caller from taking the name away.
+/// Whether a sticky directory forbids this caller to remove the name.
 fn stuck(caller: &Caller, dir: &Status, victim: &Status) -> bool {
     let owns = |status: &Status| caller.is_root() || caller.uid == status.uid;
     !dir.by_list && dir.mode & STICKY != 0 && !owns(dir) && !owns(victim)

@@ -1,12 +1,13 @@
-//! What the server acknowledged as *unstable*: it may lose that, so it is kept here until a commit.
+//! Unstable writes: the server acknowledged them and may lose them, so they stay here until a
+//! COMMIT.
 //!
-//! Model. A file's kept bytes belong to one boot verifier of the server. If the server answers
-//! under another one, it lost them, and they are sent again. A commit *asks* about all that is kept
-//! when it begins; what is written meanwhile is kept beside it, and is newer. One commit of a file
-//! asks at a time: two would each know a part of what was lost, and neither which bytes are the
-//! newer ones. What was lost goes below everything that was written since, wherever that is
-//! (`dirty`, `flying`, `sealed`, kept). What is cut off is taken out before the cut is sent; what
-//! went to another server with its volume is stable there.
+//! Model. A file's unstable bytes belong to one boot verifier of the server. If the server answers
+//! under another one, it lost them, and they are sent again. A commit *asks* about all unstable
+//! bytes at its beginning; later ones are stored beside them, and are newer. One commit of a file
+//! asks at a time: two would each know a part of the lost bytes, and neither which bytes are newer.
+//! Lost bytes go below everything written since, wherever that is (`dirty`, `flying`, `sealed`,
+//! unstable). Bytes that a truncation cuts off are removed before it is sent; bytes that moved to
+//! another server with their volume are stable there.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,11 +32,11 @@ pub(crate) struct Kept {
     verifier: BootVerifier,
     asked: Extents,
     asked_verifier: BootVerifier,
-    /// What is asked about is known to be lost.
+    /// The bytes asked about are known to be lost.
     asked_lost: bool,
 }
 
-/// What was cut out, newer before older, with the verifiers that it belongs to.
+/// Bytes that were cut out, newer before older, with their verifiers.
 #[derive(Default)]
 pub(crate) struct Cut([(BootVerifier, Vec<Chunk>); 2]);
 
@@ -51,7 +52,7 @@ impl Kept {
         }
     }
 
-    /// The commit found the server under this verifier, or failed; what was lost.
+    /// The commit found the server under this verifier, or failed; returns the lost bytes.
     fn answered(&mut self, now: Option<BootVerifier>) -> Vec<Chunk> {
         let older = self.below_bytes();
         match now {
@@ -65,7 +66,7 @@ impl Kept {
         }
     }
 
-    /// The server is under this verifier now; what was lost.
+    /// The server is under this verifier now; returns the lost bytes.
     fn lost(&mut self, now: BootVerifier) -> Vec<Chunk> {
         let mut lost = Vec::new();
         if !self.asked.is_empty() && self.asked_verifier != now {
@@ -78,7 +79,7 @@ impl Kept {
         lost
     }
 
-    /// Takes out what is asked about, but for what was written since.
+    /// Removes the bytes asked about, except where newer ones were written since; returns them.
     fn below_bytes(&mut self) -> Vec<Chunk> {
         for (at, newer) in self.bytes.within(0, u64::MAX) {
             self.asked.carve(at, at + newer.len() as u64);
@@ -86,7 +87,7 @@ impl Kept {
         self.asked.flush_all()
     }
 
-    /// Takes out what lies in the range.
+    /// Cuts out the bytes in the range.
     fn cut(&mut self, start: u64, end: u64) -> Cut {
         let take = |part: &mut Extents| {
             let gone = part
@@ -100,7 +101,7 @@ impl Kept {
         Cut([(self.verifier, take(&mut self.bytes)), (self.asked_verifier, take(&mut self.asked))])
     }
 
-    /// Takes it in again, below what came since; what was lost meanwhile.
+    /// Puts them back below newer bytes; returns those that were lost meanwhile.
     fn restore(&mut self, cut: Cut) -> Vec<Chunk> {
         let mut lost = Vec::new();
         for (verifier, chunks) in cut.0.into_iter().filter(|(_, chunks)| !chunks.is_empty()) {
@@ -128,14 +129,14 @@ impl FileBytes {
         }
     }
 
-    /// Whether all that is written is stable.
+    /// Whether all written bytes are stable.
     pub fn is_stable(&self) -> bool {
         self.is_clean() && self.data.lock().kept.is_empty()
     }
 }
 
 impl Core {
-    /// Keeps what is not stable, to send it again if the server loses it.
+    /// Stores an unstable chunk, to send it again if the server loses it.
     pub fn keep(&self, data: &mut Data, chunk: &Chunk, verifier: BootVerifier) {
         if self.is_local() {
             return;
@@ -149,7 +150,7 @@ impl Core {
         }
         let is_first = before == 0 && self.kept.bytes() == 0;
         if is_first {
-            // The janitor counts its age from now, and must not see it before.
+            // The janitor counts the age from now, and must not see the bytes before.
             self.chores.lock().committed = Some(Instant::now());
         }
         data.kept.verifier = verifier;
@@ -164,7 +165,10 @@ impl Core {
         }
     }
 
-    /// Everything that was written before is stable on return.
+    /// Makes all earlier writes stable.
+    ///
+    /// # Errors
+    /// That of a failed write or commit.
     pub fn commit(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>) -> Result<(), Error> {
         let until = file.data.lock().clock;
         for _ in 0..TRIES {
@@ -183,8 +187,11 @@ impl Core {
         Err(Error::TimedOut)
     }
 
-    /// A commit of a file, or of its `whole` volume, which makes what the server has of the
-    /// volume's names stable too.
+    /// Commits a file, or its `whole` volume, which makes the server's changes of the volume's
+    /// names stable too.
+    ///
+    /// # Errors
+    /// The service's refusal, or why no answer came.
     pub fn call_commit(
         &self,
         request: &RequestContext<'_>,
@@ -198,8 +205,8 @@ impl Core {
         Ok(reply.answer)
     }
 
-    /// Asks about what is kept, once all that is not newer than `until` is at the server: another
-    /// commit may have found it lost meanwhile.
+    /// Asks about the unstable bytes, once all that is not newer than `until` is at the server:
+    /// another commit may have found bytes lost meanwhile.
     fn begin_commit<'a>(
         &self,
         request: &RequestContext<'_>,
@@ -218,8 +225,8 @@ impl Core {
         }
     }
 
-    /// One commit for everything that is acknowledged and not stable, but for files that somebody
-    /// commits already.
+    /// One commit for all unstable bytes, except those of files that another thread commits
+    /// already.
     pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
         let files: Vec<Arc<FileBytes>> =
             self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
@@ -242,7 +249,8 @@ impl Core {
         }
     }
 
-    /// A commit was answered under this verifier, or failed; whether what it asked about is stable.
+    /// A commit was answered under this verifier, or failed; returns whether the bytes it asked
+    /// about are stable.
     fn answered(&self, file: &FileBytes, now: Option<BootVerifier>) -> bool {
         let mut data = file.data.lock();
         let lost = self.change_kept(&mut data, |kept| kept.answered(now));
@@ -251,8 +259,7 @@ impl Core {
         now.is_some() && lost.is_empty() && !was_lost
     }
 
-    /// The server is under this verifier now; whether it lost something that was written into the
-    /// file.
+    /// The server is under this verifier now; returns whether it lost bytes of the file.
     pub fn find_lost_bytes(&self, file: &FileBytes, now: BootVerifier) -> bool {
         let mut data = file.data.lock();
         let lost = self.change_kept(&mut data, |kept| kept.lost(now));
@@ -277,8 +284,11 @@ impl Core {
         result
     }
 
-    /// What lies in the range is about to be cut off or punched out, and is not to be sent again;
-    /// nor is anything that was written there before.
+    /// Removes the unstable bytes in a range that is about to be cut off or punched out, so that
+    /// neither they nor earlier writes there are sent again.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`], or that of a commit.
     pub fn cut_kept(
         &self,
         request: &RequestContext<'_>,
@@ -299,9 +309,9 @@ impl Core {
         }
     }
 
-    /// It was not cut off after all.
+    /// Puts bytes back after a cut that failed.
     pub fn restore_kept(&self, file: &FileBytes, cut: Cut, why: &Error) {
-        // After any other error it may have been.
+        // After any other error the cut may have been applied.
         if matches!(why, Error::Fault(_) | Error::Interrupted) {
             let mut data = file.data.lock();
             let lost = self.change_kept(&mut data, |kept| kept.restore(cut));
@@ -309,7 +319,7 @@ impl Core {
         }
     }
 
-    /// All of it is stable, somewhere else.
+    /// All bytes are stable on another server.
     pub fn forget_kept(&self, file: &FileBytes) {
         self.change_kept(&mut file.data.lock(), |kept| drop(kept.cut(0, u64::MAX)));
     }
