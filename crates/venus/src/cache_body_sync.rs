@@ -1,14 +1,15 @@
-//! A cached body that the kernel has: its bytes, and what is needed to tell whose they are.
+//! A cache body that the kernel has: its bytes, and the records that tell the client's bytes from
+//! the server's.
 //!
-//! Three hands change it: *put*, what was written here through a handle; *adopt*, what the server
-//! has in place of what was here; and maps, which store without a word. What was put while a
-//! following of the server is under way, or had not landed when it began, is *ours*, and not
-//! replaced by what is adopted.
+//! It changes in three ways: *put* enters what was written here through a handle; *adopt* replaces
+//! bytes by the server's; and maps store without a report. Bytes that were put while the server is
+//! followed, or had not landed when the following began, are *ours*, and adopt does not replace
+//! them.
 //!
 //! `sums` are of the server's blocks, to be compared with the server's; none where a block changed
-//! here. `pages` are of what was put or adopted into each page, kept from when somebody may map the
-//! file for writing: a page that differs was stored to. So they are computed from what was meant to
-//! be there and never read back: a store that comes between is not taken for ours.
+//! here. `pages` are of the bytes put or adopted into each page, from the time when an application
+//! may map the file for writing: a map stored to a page that differs. So they are computed from the
+//! intended bytes and never read back: a store that comes between is not taken for ours.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,9 +26,9 @@ use crate::disk_cache::PIECE;
 use crate::passthrough::BodyStamp;
 use crate::read_cache::SUMMED;
 
-/// Of memory.
+/// A page of memory.
 const PAGE: u64 = 4096;
-/// Read at once when everything is looked through.
+/// Bytes per read when the whole body is checked.
 const STRIDE: u64 = 1 << 20;
 
 /// The sum of a block of zeros that is no hole.
@@ -42,15 +43,15 @@ pub(crate) struct Body {
     /// 0 is a hole.
     sums: Vec<Option<u32>>,
     pages: Option<Pages>,
-    /// While the server is followed.
+    /// Own ranges, while the server is followed.
     ours: Option<Vec<(u64, u64)>>,
-    /// Pieces of the disk cache that are not as they were.
+    /// Pieces of the disk cache that changed.
     pub changed: BTreeSet<u64>,
 }
 
 struct Pages {
     sums: Vec<u32>,
-    /// As the body was when it was looked through, but for what was put since.
+    /// State of the body at the last check for stores, except for bytes put since.
     settled: Option<BodyStamp>,
 }
 
@@ -64,7 +65,10 @@ impl Body {
         self.size
     }
 
-    /// Somebody may map the body for writing from now on.
+    /// An application may map the body for writing from now on.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn watch_pages(&mut self) -> io::Result<()> {
         if self.pages.is_some() {
             return Ok(());
@@ -79,7 +83,7 @@ impl Body {
         Ok(())
     }
 
-    /// Whether somebody may map it for writing.
+    /// Whether an application may map it for writing.
     pub fn is_watched(&self) -> bool {
         self.pages.is_some()
     }
@@ -97,7 +101,10 @@ impl Body {
         Ok(bytes)
     }
 
-    /// What was written here.
+    /// Enters bytes written here.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if let Some(ours) = &mut self.ours {
             ours.push((offset, offset + bytes.len() as u64));
@@ -129,8 +136,8 @@ impl Body {
         Ok(())
     }
 
-    /// The sums of the pages that `bytes` are about to be written into. A page of which a part
-    /// stays and that was stored to keeps its sum, and so differs from it still.
+    /// The sums of the pages that `bytes` are about to be written into. A page with a store of a
+    /// map, of which a part stays, retains its sum and so still differs from it.
     fn expected(&self, offset: u64, bytes: &[u8]) -> io::Result<Vec<(u64, u32)>> {
         let Some(pages) = &self.pages else { return Ok(Vec::new()) };
         let end = offset + bytes.len() as u64;
@@ -152,7 +159,10 @@ impl Body {
         Ok(expected)
     }
 
-    /// The body has so many bytes now; new ones are zeros.
+    /// Sets the body's length; new bytes are zeros.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn resize(&mut self, size: u64) -> io::Result<()> {
         if size == self.size {
             return Ok(());
@@ -193,23 +203,29 @@ impl Body {
         Ok(())
     }
 
-    /// The server is followed from now on; these are ours already.
+    /// A following of the server begins; these ranges are ours already.
     pub fn begin(&mut self, ours: Vec<(u64, u64)>) {
         self.ours = Some(ours);
     }
 
-    /// It is not any more. Whether anything was ours.
+    /// The following ended. Returns whether any bytes were ours.
     pub fn end(&mut self) -> bool {
         self.ours.take().is_some_and(|ours| !ours.is_empty())
     }
 
-    /// The server's file ends here; what is ours behind stays.
+    /// The server's file ends here; own bytes behind it stay.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn follow_size(&mut self, size: u64) -> io::Result<()> {
         let ours = self.ours.iter().flatten().map(|(_, end)| *end).max().unwrap_or(0);
         self.resize(size.max(ours))
     }
 
     /// Those of the server's blocks from `first` on that have another sum here.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn differing(&mut self, first: u64, theirs: &[u32]) -> io::Result<Vec<u64>> {
         let mut differing = Vec::new();
         for (block, theirs) in (first..).zip(theirs) {
@@ -231,8 +247,11 @@ impl Body {
         Ok(differing)
     }
 
-    /// What the server has from `offset` on, the start of a block. `sums` of these blocks, if they
-    /// are known to belong to it.
+    /// Enters the server's bytes from `offset` on, the start of a block. `sums` of these blocks, if
+    /// they are known to belong to it.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn adopt(&mut self, offset: u64, bytes: &[u8], sums: Option<&[u32]>) -> io::Result<()> {
         let bytes = &bytes[..bytes.len().min(self.size.saturating_sub(offset) as usize)];
         let end = offset + bytes.len() as u64;
@@ -263,9 +282,12 @@ impl Body {
         Ok(stored.map(|(page, _)| (page * PAGE, (page + 1) * PAGE)).collect())
     }
 
-    /// What maps stored since the last time, `most` bytes or a little more of it; these pages are
-    /// ours then. Whether there may be more. `sure`: looks at every page, also if the times say
-    /// that nothing was stored.
+    /// The stores of maps since the last call, `most` bytes or a little more; these pages are ours
+    /// then. Returns with them whether there may be more. `sure`: checks every page, also if the
+    /// times show no store.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn take_stores(&mut self, most: u64, sure: bool) -> io::Result<(Vec<At>, bool)> {
         if self.pages.is_none() {
             return Ok((Vec::new(), false));
@@ -307,13 +329,13 @@ impl Body {
     }
 }
 
-/// As if zeros followed up to the page's end.
+/// The sum as if zeros followed up to the page's end.
 fn page_sum(page: &[u8]) -> u32 {
     static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
     crc32c::crc32c_append(crc32c::crc32c(page), &ZEROS[page.len()..])
 }
 
-/// What of `start..end` lies in none of the `holes`.
+/// The parts of `start..end` outside the `holes`.
 fn outside(start: u64, end: u64, mut holes: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     holes.sort_unstable();
     let mut parts = Vec::new();
@@ -381,7 +403,7 @@ mod tests {
         expected[5..10].copy_from_slice(&content(size, 1)[5..10]);
         expected[20_000..20_004].copy_from_slice(b"mine");
         assert!(whole(&body) == expected);
-        // Once more, now that ours has landed.
+        // Repeated, now that the own write has landed.
         body.begin(Vec::new());
         assert_eq!(body.differing(0, &sums_of(&theirs)).unwrap(), [0, 1]);
         body.adopt(0, &theirs[..2 * SUMMED as usize], Some(&sums_of(&theirs)[..2])).unwrap();

@@ -1,11 +1,11 @@
-//! Delegations: when they are asked for, what they cover, and how they are given back
+//! Delegations: when the client asks for them, what they cover, and how they are returned
 //! (`docs/spec/delegation.md`).
 //!
-//! A directory's delegation is *at home* (the server's), *asked* for, *held*, or *recalled*: then
-//! nothing is answered here any more (DE-3), and a thread sends what there is and returns it. Each
-//! time it is held it is another *generation*. A sole child remembers the directory and the
-//! generation that cover it, so nothing is to be done to the children when a delegation ends. It is
-//! never more than what the server takes for covered.
+//! A directory's delegation is *at home* (with the server), *asked* for, *held*, or *recalled*:
+//! then nothing is answered here any more (DE-3), and a thread sends the journal and returns it.
+//! Each time it is held it is another *generation*. A sole child records the directory and the
+//! generation that cover it, so the end of a delegation changes nothing in the children. The client
+//! never takes more for covered than the server does.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -28,14 +28,14 @@ use crate::{Error, RequestContext};
 /// Counts delegations.
 pub(crate) type Generation = u64;
 
-/// Changes in a row after which a directory is asked for at the next one.
+/// Own changes in a row after which the client asks for a directory at the next one.
 const OWN_CHANGES: u32 = 1;
-/// A pause after a recall is at most this many times the first one.
+/// Longest pause after a recall, as a multiple of the first one.
 const PAUSE_FACTOR_MAX: u32 = 64;
-/// More slots are asked for, together with a chain that is sent anyway, when fewer are left.
+/// With fewer slots left, the client asks for more, together with a chain that is sent anyway.
 const SLOTS_FEW: u64 = 512;
-/// What may be missing for an answer here: the delegation, slots, a page of the listing, the
-/// caller's rights.
+/// Preconditions that may be missing for an answer here: the delegation, slots, a page of the
+/// listing, the caller's rights.
 const IMPROVEMENTS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -49,18 +49,19 @@ enum State {
     Recalled,
 }
 
-/// How a directory stands with its delegation.
+/// The state of a directory's delegation.
 #[derive(Debug, Default)]
 pub(crate) struct Delegation {
     state: State,
-    /// Changes of ours since the last one of somebody else.
+    /// Own changes since the last one of another client.
     own_changes: u32,
-    /// The last one took a name away.
+    /// The last own change removed a name.
     removes: bool,
-    /// It is not asked for before.
+    /// The client does not ask for it earlier.
     not_before: Option<Instant>,
     pause: Duration,
-    /// How far it was listed under the delegation, so that the server says which children are sole.
+    /// How far the directory was listed under the delegation, so that the server reports which
+    /// children are sole.
     listed: Listed,
 }
 
@@ -71,7 +72,7 @@ struct Listed {
 }
 
 impl Delegation {
-    /// The one that is held.
+    /// The generation of the delegation, if it is held.
     pub fn generation(&self) -> Option<Generation> {
         match self.state {
             State::Held(generation) => Some(generation),
@@ -79,12 +80,12 @@ impl Delegation {
         }
     }
 
-    /// Whether the server may believe that we hold it.
+    /// Whether the server may assume that this client holds it.
     pub fn is_out(&self) -> bool {
         !matches!(self.state, State::Home)
     }
 
-    /// Somebody else changed the directory.
+    /// Another client changed the directory.
     pub fn others_change(&mut self) {
         self.own_changes = 0;
     }
@@ -99,7 +100,8 @@ impl Delegation {
         self.listed = Listed::default();
     }
 
-    /// It is not asked for again for a while, twice as long each time, unless that was long ago.
+    /// The client does not ask for it again for a while, twice as long each time, unless the last
+    /// pause was long ago.
     fn shun(&mut self, first: Duration) {
         let now = Instant::now();
         let long_ago = self.not_before.is_none_or(|at| now > at + self.pause * 4);
@@ -110,12 +112,13 @@ impl Delegation {
 }
 
 impl Tables {
-    /// The delegation of `dir` that we hold.
+    /// The generation of `dir`'s delegation, if this client holds it.
     pub fn delegation(&self, dir: Fid) -> Option<Generation> {
         self.nodes.whole(&dir)?.lend.as_ref()?.generation()
     }
 
-    /// Whether a delegation covers it: its own, or one that it is a sole child under.
+    /// Whether a delegation covers the file: its own, or that of the directory whose sole child it
+    /// is.
     pub fn covers(&self, fid: Fid) -> bool {
         let sole = || {
             let (dir, generation) = self.nodes.whole(&fid)?.sole?;
@@ -124,7 +127,8 @@ impl Tables {
         self.delegation(fid).is_some() || sole() == Some(true)
     }
 
-    /// The server said so in answer to a question that was sent when `dir` had this delegation.
+    /// Enters that the file is a sole child, from the answer to a call that was sent when `dir` had
+    /// this delegation.
     pub fn put_sole(&mut self, dir: Fid, delegation: Option<Generation>, fid: Fid) {
         let Some(generation) = delegation.filter(|_| self.delegation(dir) == delegation) else {
             return;
@@ -134,7 +138,7 @@ impl Tables {
         }
     }
 
-    /// A slot for a new file, and the file's fid.
+    /// Takes a slot for a new file; returns the file's fid with it.
     pub fn take_slot(&mut self, volume: VolumeId, directory: bool) -> Option<(u64, Fid)> {
         let runs = self.slots.get_mut(&volume)?;
         let run = runs.last_mut()?;
@@ -156,7 +160,7 @@ impl Tables {
         self.slots.get(&volume).into_iter().flatten().map(|range| u64::from(range.count)).sum()
     }
 
-    /// A change of ours in `dir` was executed by the server.
+    /// The server executed an own change in `dir`.
     pub fn own_change(&mut self, dir: Fid, removes: bool) {
         let lend = self.node(dir).lend.get_or_insert_default();
         lend.own_changes += 1;
@@ -172,8 +176,8 @@ impl Tables {
         generation
     }
 
-    /// The server wants it back. Whether it is to be given back now: otherwise that is under way,
-    /// or happens when it comes.
+    /// The server recalls it. Returns whether it is to be returned now: otherwise that is under
+    /// way, or happens when it arrives.
     pub fn recall(&mut self, dir: Fid) -> bool {
         let lend = self.node(dir).lend.get_or_insert_default();
         match &mut lend.state {
@@ -189,8 +193,8 @@ impl Tables {
         }
     }
 
-    /// All delegations end; those that are to be given back, in case the server still knows of
-    /// them.
+    /// All delegations end; returns those to be given back, in case the server still has them on
+    /// record.
     pub fn end_delegations(&mut self) -> Vec<Fid> {
         self.slots.clear();
         let mut ended = Vec::new();
@@ -219,7 +223,7 @@ impl Tables {
     }
 }
 
-/// What is missing for an answer here.
+/// A missing precondition of an answer here.
 enum Missing {
     Delegation(Fid),
     Slots(Fid),
@@ -227,12 +231,12 @@ enum Missing {
     Rights(Fid),
 }
 
-/// An answer that was given here, under the lock of the tables as it was taken.
+/// An answer that was given here, under the lock of the tables as it was computed.
 pub(crate) type Answered<'a> = (MutexGuard<'a, Tables>, CallStart, Answer);
 
 /// Answering.
 impl Core {
-    /// Answers a change here if that is possible; asks for the delegation if it is time for that.
+    /// Answers a change here if possible; asks for the delegation if it is time for that.
     pub fn answer_under_delegation(
         &self,
         request: &RequestContext<'_>,
@@ -269,7 +273,7 @@ impl Core {
         Some((tables, snapshot, answer))
     }
 
-    /// Puts what was answered into the journal, and what it covers into the tables.
+    /// Enters an answered change into the journal and its effects into the tables.
     pub fn record(
         &self,
         tables: &mut Tables,
@@ -367,7 +371,8 @@ impl Core {
         names.iter().find(strange).map(|(dir, _)| Missing::Page(*dir))
     }
 
-    /// Asks for a delegation, or for more slots under one. Whether there is something new.
+    /// Asks for a delegation, or for more slots under one. Returns whether the answer brought
+    /// something new.
     fn ask(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
         let snapshot = {
             let mut tables = self.tables.lock();
@@ -417,8 +422,8 @@ impl Core {
         }
     }
 
-    /// Lists the next page of a directory that is delegated, to learn which children are sole.
-    /// Whether there was one.
+    /// Lists the next page of a delegated directory, to learn which children are sole. Returns
+    /// whether there was one.
     fn list_sole(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
         let lend = |tables: &mut Tables| {
             tables.node(dir).lend.as_ref().map_or(Listed::default(), |lend| lend.listed)
@@ -436,8 +441,9 @@ impl Core {
         true
     }
 
-    /// Before a directory is listed from its beginning: somebody is removing a tree if the one
-    /// above lost a name last. The server then says of each entry whether it is sole.
+    /// Called before a directory is listed from its beginning: if the last change of its parent
+    /// removed a name, an application is removing a tree. The server then reports of each entry
+    /// whether it is sole.
     pub fn ask_before_listing(&self, request: &RequestContext<'_>, dir: Fid) {
         let above_removes = || {
             let tables = self.tables.lock();
@@ -454,8 +460,8 @@ impl Core {
         }
     }
 
-    /// After a chain with these entries: a directory to ask for more slots with, if there are few
-    /// left.
+    /// Called before a chain with these entries is sent: the directory to ask for more slots with,
+    /// if few are left.
     pub fn slots_wanted(&self, chain: &[JournalEntry]) -> Option<Fid> {
         let made = chain.iter().rev().find_map(|entry| match &entry.call {
             Call::Make { dir, .. } => Some(*dir),
@@ -466,7 +472,7 @@ impl Core {
             .then_some(made)
     }
 
-    /// The answer to asking with [`Core::slots_wanted`].
+    /// Enters the answer to the call for [`Core::slots_wanted`].
     pub fn slots_came(&self, dir: Fid, snapshot: CallStart, answer: &Answer) {
         let mut tables = self.tables.lock();
         if let Answer::Delegation { slots, .. } = answer
@@ -479,7 +485,7 @@ impl Core {
 
 /// Giving back.
 impl Core {
-    /// The server wants these back: nothing is answered under them from now on.
+    /// The server recalls these: from now on nothing is answered under them.
     pub fn recalled(&self, dirs: &[Fid]) {
         let mut tables = self.tables.lock();
         let now: Vec<Fid> = dirs.iter().copied().filter(|dir| tables.recall(*dir)).collect();
@@ -487,8 +493,8 @@ impl Core {
         self.give_back_soon(now);
     }
 
-    /// Sends what there is and returns these, in the background: nobody may wait for that who hears
-    /// breaks.
+    /// Sends the journal and returns these delegations, in the background: a thread that receives
+    /// breaks must not wait for that.
     pub fn give_back_soon(&self, dirs: Vec<Fid>) {
         if !dirs.is_empty()
             && let Some(core) = self.this.get().and_then(Weak::upgrade)
@@ -499,8 +505,8 @@ impl Core {
 
     pub fn give_back(self: &Arc<Self>, dirs: &[Fid]) {
         self.withdraw_uncovered();
-        // Whoever asks must see what was closed, and with handles whose closing says nothing that
-        // is all that was written.
+        // The client that asks must see every closed file's writes; with handles whose close is not
+        // reported that is all writes.
         let files = self.tables.lock().children_of(dirs);
         for file in files.iter().filter(|file| !file.is_clean()) {
             if self.send_all(file, None).is_err() {
@@ -508,7 +514,7 @@ impl Core {
                     delegation is given back");
             }
         }
-        // Interrupted is the only error, and nobody interrupts this.
+        // Interrupted is the only error, and nothing interrupts this call.
         let _ = self.drain_all(None);
         for fids in dirs.chunks(HOLD_FIDS_MAX) {
             match self.remote.call(&Caller::ROOT, Call::Return { fids: fids.to_vec() }, None) {
@@ -527,8 +533,7 @@ impl Core {
     }
 }
 
-/// The files that a call is about, and whether that is all: a name that it takes away may be
-/// unknown here.
+/// The files of a call, and whether these are all: a name that it removes may be unknown here.
 fn concerned(tables: &Tables, call: &mut Call) -> (Vec<Fid>, bool) {
     let mut fids: Vec<Fid> = call.fids_mut().into_iter().map(|fid| *fid).collect();
     let names: &[(Fid, &Name)] = match call {
@@ -547,11 +552,11 @@ fn concerned(tables: &Tables, call: &mut Call) -> (Vec<Fid>, bool) {
     (fids, all)
 }
 
-/// A call of ours that changes files at the server: meanwhile nothing about them is answered here.
+/// An own call that changes files at the server: meanwhile nothing about them is answered here.
 pub(crate) struct Away<'a> {
     core: &'a Core,
     fids: Vec<Fid>,
-    /// These are not all: meanwhile nothing at all is answered here.
+    /// The files are not all known: meanwhile nothing at all is answered here.
     blind: bool,
 }
 
@@ -567,8 +572,8 @@ impl Drop for Away<'_> {
 
 /// Calls that the server answers.
 impl Core {
-    /// Before `call`, which changes something, is sent, until its answer has been entered. Not to
-    /// be dropped under the lock of the tables.
+    /// Called before `call`, which changes something, is sent; the result lives until the answer
+    /// has been entered. It is not dropped under the lock of the tables.
     pub fn away(&self, call: &mut Call) -> Away<'_> {
         let mut tables = self.tables.lock();
         let (fids, all) = concerned(&tables, call);
@@ -579,9 +584,11 @@ impl Core {
         Away { core: self, fids, blind: !all }
     }
 
-    /// What was answered here about the files that `call` is about is at the server afterwards;
-    /// before a change of names or status all that was answered is, so that no later change
-    /// outlives an earlier one.
+    /// Sends the changes that were answered here about the files of `call`; before a change of
+    /// names or status it sends all changes, so that no later change outlives an earlier one.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`], or why the changes were not sent.
     pub fn settle(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
         let until = {
             let tables = self.tables.lock();
@@ -601,7 +608,7 @@ impl Core {
     }
 }
 
-/// The time that changes get which are answered here.
+/// The time of changes that are answered here.
 pub(crate) fn wall() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
