@@ -41,7 +41,7 @@ fn on_the_servers_machine_no_bytes_pass_through_the_session() {
         (None, Some(&1), Some(&1)),
         "{calls:?}"
     );
-    // Another's write ends what is known; what is read afterwards is new.
+    // Another client's write ends the known sums; later reads bring the new bytes.
     let handle = client.open("big", RO);
     client.read(handle, 0, 10);
     let writer = maker.open("big", RW);
@@ -88,7 +88,7 @@ fn a_block_that_fails_its_sum_comes_from_the_server_or_not_at_all() {
     make(&maker, "big", &bytes);
     let client = house.client(2);
     let handle = client.open("big", RO);
-    // As if the descriptor showed something else than what was summed.
+    // As if the descriptor's bytes differed from the summed ones.
     client.wire.set_after(|_, _| {});
     client.read(handle, 0, 1);
     damage_bodies(&house);
@@ -232,7 +232,7 @@ fn readers_beside_a_writer_elsewhere_never_see_a_mixture_of_old_blocks() {
     });
 }
 
-/// A kernel that passes bodies, though it happens to take none.
+/// A kernel that supports passthrough but takes no body.
 struct Passing(Arc<Kernel>);
 
 impl KernelPort for Passing {
@@ -263,7 +263,7 @@ fn pages_of_a_body_that_is_passed_from_now_on_are_dropped_once() {
         client.content("big");
         client.content("small");
     }
-    // Ends the threads behind what they had to do.
+    // Ends the threads after their queued jobs.
     client.venus.shutdown().unwrap();
     assert_eq!(*client.kernel.0.lock(), [Told::Data(fid)]);
 }

@@ -76,8 +76,8 @@ impl Machine {
         self.client.venus.open(&me(), fid, mode).unwrap()
     }
 
-    /// Opens it so that it is passed, after as many readings as that takes; and what the kernel
-    /// opens then.
+    /// Opens the file with passthrough, after as many readings as that takes; returns the kernel's
+    /// backing file too.
     fn open_passed(&self, path: &str) -> (OpenHandle, File) {
         let began = Instant::now();
         loop {
@@ -258,7 +258,8 @@ fn at_the_end_bodies_go_back_without_a_word_to_the_kernel() {
     let (_, kernel) = machine.open_passed("big");
     drop(kernel);
     machine.kernel.dropped.lock().clear();
-    // The mount is gone by then: a kernel that does not know the file is asked again for seconds.
+    // The mount is gone by then: notifications to a kernel that does not know the file are repeated
+    // for seconds.
     machine.client.venus.shutdown().unwrap();
     assert!(machine.kernel.dropped.lock().is_empty());
     assert!(machine.kernel.bodies.lock().is_empty(), "but its registrations end");
@@ -300,7 +301,7 @@ fn a_writer_joins_and_every_handle_and_the_server_see_what_it_writes() {
     bytes[5000..5004].copy_from_slice(b"mine");
     assert!(whole(&kernel) == bytes, "at once");
     assert_eq!(&machine.client.read(writer.handle, 5000, 4)[..], b"mine");
-    // Another's change of another place, while ours has not been sent.
+    // Another client changes another place, while our write has not been sent.
     machine.client.write(writer.handle, 70_000, b"unsent");
     change(&maker, "big", 80_000, b"theirs");
     bytes[70_000..70_006].copy_from_slice(b"unsent");
@@ -351,7 +352,7 @@ fn stores_to_a_map_reach_the_server_and_do_not_take_others_changes_back() {
         Map::new(machine.backing(writer.backing.unwrap(), true), bytes.len(), true).unwrap();
     map.write(100, b"stored");
     bytes[100..106].copy_from_slice(b"stored");
-    // In another page, before the store is known to us.
+    // In another page, before the client finds the store.
     change(&maker, "big", 8000, b"theirs");
     bytes[8000..8006].copy_from_slice(b"theirs");
     let mut seen = [0; 6];
@@ -509,7 +510,7 @@ fn a_crash_with_a_changed_body_leaves_nothing_that_is_served_as_something_else()
     change(&maker, "big", 1000, b"in place");
     bytes[1000..1008].copy_from_slice(b"in place");
     assert!(whole(&kernel) == bytes);
-    // What a client that is killed leaves: the directory as it is now.
+    // The state that a killed client leaves: the directory as it is now.
     let copy = tempfile::tempdir().unwrap();
     let copied = std::process::Command::new("cp")
         .arg("-a")

@@ -1,4 +1,4 @@
-//! How many calls each operation costs: what a warm cache answers costs none.
+//! The number of calls of each operation: an answer from a warm cache costs none.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -220,8 +220,8 @@ fn who_looks_up_one_name_after_the_other_gets_the_rest_listed_ahead() {
     assert!(client.find("file-7").is_none() && client.find("file-8").is_some());
 }
 
-/// A directory of several pages, a client that has read the first of them, and where the next one
-/// begins.
+/// A directory of several pages, a client that has read the first of them, and the cookie of the
+/// next one.
 fn one_page_read(house: &House) -> (common::Client, venus::DirHandle, u64) {
     let maker = house.client(1);
     for i in 0..300 {
@@ -303,7 +303,7 @@ fn a_page_that_was_fetched_before_a_change_is_not_shown_after_it() {
     for own in [false, true] {
         let house = House::in_memory();
         let (client, handle, cookie) = one_page_read(&house);
-        // As it would be shown without the change.
+        // As the listing would be without the change.
         let reader = client.venus.opendir(&me(), client.root).unwrap();
         let next = client.venus.readdir(&me(), reader, cookie, PAGE, true).unwrap();
         let (gone, grown) = (&next.entries[3], &next.entries[5]);

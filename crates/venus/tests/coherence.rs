@@ -1,5 +1,5 @@
-//! Two machines on one server: nobody sees the past once a change elsewhere is acknowledged (CB-1),
-//! and a break that races an answer is never lost (CB-3).
+//! Two clients of one server: no reader sees the past once a change elsewhere is acknowledged
+//! (CB-1), and a break that races an answer is never lost (CB-3).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -87,7 +87,7 @@ fn a_break_between_the_answer_and_its_arrival_is_not_lost() {
     let (fid, handle) = a.create("f");
     a.close(handle);
     let b_stat = b.find("f").unwrap();
-    // Everything that b asks now is overtaken by a change of a.
+    // A change of a overtakes every answer to b from now on.
     let a = Arc::new(a);
     let (changer, armed) = (a.clone(), Arc::new(AtomicBool::new(true)));
     let first = armed.clone();
@@ -204,7 +204,7 @@ fn an_open_file_whose_promise_is_broken_outlives_its_name() {
     a.write(handle, 0, b"first");
     a.close(handle);
     let handle = a.open("f", RO);
-    // This break, not the removal, is the last that the server says to `a` about the file.
+    // This break, not the removal, is the server's last message to `a` about the file.
     let theirs = b.open("f", RW);
     b.write(theirs, 0, b"other");
     b.close(theirs);
@@ -348,8 +348,8 @@ fn two_writers_of_one_file_under_pressure_do_not_block_each_other() {
     assert_eq!(whole, b.content("f"));
 }
 
-/// What both machines do to a few files, one operation at a time; each file's bytes as they must be
-/// seen.
+/// Both clients change a few files, one operation at a time; compares each file's bytes with a
+/// model.
 #[test]
 fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
     for (seed, descriptors) in (0..12u64).flat_map(|seed| [(seed, true), (seed, false)]) {

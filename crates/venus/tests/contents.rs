@@ -1,5 +1,5 @@
-//! Contents that somebody else changes, under reads of many threads that fetch ahead: what was
-//! written is seen by whoever reads afterwards.
+//! Contents that another client changes, under reads of many threads with read-ahead: later reads
+//! see the written bytes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -13,8 +13,7 @@ use rand::{Rng, SeedableRng};
 use types::{Fid, StatusChange};
 use venus::VenusConfig;
 
-/// Small ones are fetched in the order in which they lie in the directory, large ones ahead of who
-/// reads them.
+/// Small files are fetched in their order in the directory, large ones ahead of their reader.
 const SMALL: usize = 60;
 const LARGE: usize = 2;
 const SMALL_BYTES: usize = 3000;
@@ -22,7 +21,7 @@ const LARGE_BYTES: usize = 3 << 20;
 
 struct One {
     fid: Fid,
-    /// As it was written last.
+    /// The bytes written last.
     bytes: Vec<u8>,
 }
 
@@ -49,7 +48,7 @@ fn read(client: &Client, fid: Fid, at: usize, length: usize) -> Bytes {
     bytes
 }
 
-/// Reads all of them from front to back, again and again.
+/// Reads all files from front to back, again and again.
 fn go_through(client: &Client, root: Fid, fids: &[Fid], over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         let listing = client.venus.opendir(&me(), root).unwrap();
@@ -104,7 +103,7 @@ fn change_and_look(seed: u64, client: &Client, other: &Client, files: &mut [One]
 #[test]
 fn what_others_write_is_seen_beside_reads_that_fetch_ahead() {
     for seed in 0..6 {
-        // On the server's machine; on another; there with a disk cache.
+        // A client on the server's machine; on another; there with a disk cache.
         let (descriptors, caches) = (seed % 3 == 0, seed % 3 == 2);
         let house = if descriptors { House::on_disk() } else { House::in_memory() };
         let cache = caches.then(|| tempfile::tempdir().unwrap());

@@ -1,5 +1,5 @@
-//! Delegations: changes that are answered here are what the server executes, everybody sees
-//! everything in time, and what is lost is told.
+//! Delegations: the server executes the changes that were answered here, every client sees them in
+//! time, and losses are reported.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -131,7 +131,7 @@ impl vice::Principals for Known {
     }
 }
 
-/// A house whose volume has lists.
+/// A test server whose volume has access lists.
 fn listed() -> House {
     let house = House::in_memory();
     house.loopback.vice().set_principals(Arc::new(Known));
@@ -244,7 +244,7 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
         client.venus.unlink(&request, dir, &f9).unwrap();
     }
     assert_eq!(client.wire.take(), [].into(), "nothing was asked and nothing told");
-    // Who may not is refused by the server, which has been told by then.
+    // The server refuses a user without the right; it has the new list by then.
     let eleven = Caller { uid: 11, ..ten.clone() };
     let refused = client.venus.make(
         &RequestContext::of(&eleven),
@@ -258,7 +258,8 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
     let dir = find_in(&other, first, "d7").unwrap();
     assert_eq!(other.list(dir, true).len(), 2);
     assert_eq!(content_of(&other, find_in(&other, dir, "f1").unwrap()), b"some text");
-    // A right that goes is heard before it is gone, and what was answered before comes first.
+    // The client learns of a lost right before the right ends, and earlier answered changes are
+    // sent first.
     let last = make(first, "last");
     other.venus.set_acl(&me(), first, Some(&only(10, "rl")), None).unwrap();
     let refused = client.venus.make(&request, first, &name("more"), NewKind::Directory, 0o755);
@@ -280,12 +281,12 @@ fn the_server_has_seen_a_prefix_whenever_a_client_dies() {
             put(&client, top, &format!("f{i:04}"), b"x");
         }
         eventually("the flusher sends", || client.wire.count("Write") > 0);
-        // It dies: its memory is gone, and the server hears nothing more.
+        // The client crashes: its memory is gone, and it sends nothing more.
         client.wire.session.fall_silent();
         drop(client);
         let other = house.client_with(100 + round, true, plain());
-        // The dead client's delegation keeps others waiting until its lease is over, unless its
-        // next life tells of its end.
+        // The dead client's delegation blocks others until its lease is over, unless its next
+        // incarnation reports its end.
         drop(house.client_with_life(round, 2));
         let mut names: Vec<String> =
             other.list(top, false).into_iter().map(|entry| format!("{:?}", entry.name)).collect();

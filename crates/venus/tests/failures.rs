@@ -1,5 +1,5 @@
-//! What goes wrong: full servers, servers that lose data, lost leases, restarts; and what must be
-//! remembered of it.
+//! Failures: full servers, servers that lose data, lost leases, restarts; and the state that the
+//! client must retain.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -100,8 +100,7 @@ fn quota_is_told_at_close_or_at_the_write_and_never_nowhere() {
 
 type Writes = Arc<Mutex<Vec<(u64, Bytes)>>>;
 
-/// Answers with boot verifiers of our choice, and forgets writes like a machine that lost its
-/// power.
+/// Answers with chosen boot verifiers, and forgets writes like a machine that lost its power.
 fn fragile(client: &common::Client) -> (Arc<AtomicU64>, Writes) {
     let boot = Arc::new(AtomicU64::new(1));
     let written = Arc::new(Mutex::new(Vec::new()));
@@ -282,7 +281,7 @@ fn the_end_of_the_lease_comes_without_being_told() {
     assert!(client.venus.getattr(&me(), fid).unwrap().cacheable, "trusted again");
 }
 
-/// Answers what a server asks for after its restart.
+/// Answers a server's reclaim calls after its restart.
 struct Reclaim<'a> {
     calls: Mutex<Vec<Call>>,
     refuse: bool,
@@ -371,7 +370,7 @@ fn writers_wait_when_too_much_waits_here() {
     };
     let client = house.client_with(1, true, config);
     let (open, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
-    // Bytes accepted and not yet taken by the server.
+    // Bytes accepted and not yet executed by the server.
     let here = open.clone();
     client.wire.set_before(move |call| {
         if let Call::Write { data, .. } = call {
@@ -396,7 +395,8 @@ fn writers_wait_when_too_much_waits_here() {
             });
         }
     });
-    // One write each may pass together, and a chunk counts until its call returned.
+    // One write of each thread may exceed the limit together, and a chunk counts until its call
+    // returned.
     let most = most.load(Ordering::SeqCst);
     assert!(most <= (4 << 20) + 4 * (1 << 17), "{most} bytes waited");
     for n in 0..4u8 {

@@ -1,5 +1,5 @@
-//! What the server acknowledged and lost before a commit, while the commit is under way: nothing
-//! old is sent over anything newer.
+//! Unstable writes that the server lost before a commit, while the commit is under way: no old
+//! bytes are sent over newer ones.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -43,15 +43,15 @@ impl Door {
     fn hold(&self) {
         if !self.passed.swap(true, Ordering::SeqCst) {
             let _ = self.asked.send(());
-            // Who drops the other end lets it through.
+            // A dropped sender lets the call through.
             let _ = self.go.lock().recv_timeout(Duration::from_secs(20));
         }
     }
 }
 
-/// A server that loses what is not committed when its life is counted up, as far as its answers
-/// say; the first commit of the volume, the first of a file and the first write of its second life
-/// are held back.
+/// A server that reports the loss of uncommitted writes when its instance is counted up; the first
+/// commit of the volume, the first of a file and the first write of its second instance are held
+/// back.
 struct Fragile {
     life: Arc<AtomicU64>,
     all: Held,
@@ -87,7 +87,7 @@ fn fragile(client: &Client) -> Fragile {
     Fragile { life, all: all_held, one: one_held, again: again_held }
 }
 
-/// What the server has, as somebody else reads it.
+/// The server's bytes, as another client reads them.
 fn content(house: &House, fid: Fid) -> Vec<u8> {
     let other = house.client(2);
     let handle = other.venus.open(&me(), fid, RO).unwrap().handle;
@@ -108,7 +108,7 @@ fn two_commits_at_once_keep_the_newer_bytes() {
         client.write(handle, 2, b"bb");
         client.venus.flush(&me(), handle, None).unwrap();
         let fsync = scope.spawn(|| client.venus.fsync(&me(), handle));
-        // Unless it waits for the other.
+        // Unless this commit waits for the other.
         let _ = one.asked.recv_timeout(Duration::from_millis(200));
         life.store(2, Ordering::SeqCst);
         drop(all.go);
@@ -185,14 +185,14 @@ fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
     assert_eq!(content(&house, fid), b"bbbb");
 }
 
-/// A server that really loses one file's bytes: at each loss the file is as it was at the last
-/// commit.
+/// A server that really loses one file's bytes: at each loss the file returns to its state at the
+/// last commit.
 struct Lossy {
     session: LoopbackSession,
-    /// Another client's, that sets the file back.
+    /// Another client's session, which resets the file.
     aside: LoopbackSession,
     fid: Mutex<Fid>,
-    /// Its life, and what is stable. Calls of the first client hold it shared.
+    /// The server instance, and the stable bytes. Calls of the first client hold it shared.
     state: RwLock<(u64, Bytes)>,
 }
 
@@ -318,7 +318,7 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
     }
 }
 
-/// One application, which knows what it wrote.
+/// One application, which records its writes.
 fn write_and_compare(
     seed: u64,
     venus: &Venus,
@@ -358,7 +358,7 @@ fn write_and_compare(
     assert!(compared > 0, "seed {seed}: no fsync came through");
 }
 
-/// A commit that finds the server restarted again and again gives up, and says so.
+/// A commit that finds the server restarted again and again gives up with an error.
 fn is_done(result: &Result<(), Error>) -> bool {
     assert!(matches!(result, Ok(()) | Err(Error::TimedOut)), "{result:?}");
     result.is_ok()

@@ -1,5 +1,5 @@
-//! Names that somebody else changes, under look-ups and listings of many threads: what was changed
-//! is seen by whoever looks afterwards.
+//! Names that another client changes, under lookups and listings of many threads: later lookups see
+//! the changes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! What asking for rights costs, where access lists decide: a request for each directory and user,
-//! one more for each file with a list of its own.
+//! The cost of rights where access lists decide: a request for each directory and user, one more
+//! for each file with a list of its own.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -97,7 +97,7 @@ fn of_two_changes_of_a_list_the_later_is_refused_unless_it_saw_the_first() {
     let root = Caller::ROOT;
     let request = RequestContext::of(&root);
     client.venus.set_acl(&request, house.root, Some(&list(&[(1, "rl")])), None).unwrap();
-    // Eight at once, each of which puts one entry in.
+    // Eight threads at once, each of which adds one entry.
     std::thread::scope(|scope| {
         for number in 10..18 {
             let (client, request) = (&client, &request);

@@ -1,4 +1,5 @@
-//! Small files that are read one after the other come ahead of their reader, and are never old.
+//! Directory prefetch: small files that are read one after the other arrive ahead of their reader,
+//! and are never stale.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -21,7 +22,7 @@ fn content(i: usize) -> Vec<u8> {
     format!("content of {i} ").repeat(1 + i % 7 * 300).into_bytes()
 }
 
-/// A directory full of small files, and a client that knows nothing of it.
+/// A directory full of small files, and a client with an empty cache.
 fn full_house(descriptors: bool) -> (House, Client, Client) {
     let house = House::in_memory();
     let maker = house.client(1);
@@ -55,13 +56,13 @@ fn files_that_are_read_in_their_order_are_fetched_in_chains() {
         let calls = client.wire.take();
         let (ahead, alone) =
             (calls.get("ReadAhead").copied().unwrap_or(0), calls.get("Read").copied().unwrap_or(0));
-        // While the listing comes, the file that is just being opened may be asked for beside its
+        // While the listing comes, the file that is just being opened may be fetched beside its
         // reader.
         let twice = usize::from(!listed);
         assert!((COUNT..=COUNT + twice).contains(&(ahead + alone)), "each once: {calls:?}");
-        // Two steps say in which order it goes on. Names are listed in an order of their own,
-        // another one in each volume: the first two files may lie side by side there as well, and
-        // then the next one tells.
+        // Two steps show the reader's order. Names are listed in an order of their own, another one
+        // in each volume: the first two files may lie side by side there as well, and then the next
+        // one decides.
         assert!(alone <= if listed { 4 } else { 16 }, "{calls:?}");
     }
 }
@@ -134,12 +135,12 @@ fn nothing_that_came_ahead_outlives_the_lease() {
     assert_eq!(&read(&client, 10)[..8], b"changed!");
 }
 
-/// A kernel that takes what it is given, and is as slow as it is told.
+/// A kernel that takes the bytes given to it, as slowly as `hold` says.
 #[derive(Default)]
 struct Pages {
     here: Mutex<HashMap<Fid, Vec<u8>>>,
     filled: Mutex<usize>,
-    /// The next fill begins, says so, and waits.
+    /// The next fill sends the fid, and waits.
     hold: Mutex<Option<mpsc::Sender<Fid>>>,
     held: Mutex<bool>,
     go: Condvar,
@@ -223,8 +224,8 @@ fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
     assert!(filled > COUNT / 2, "{filled} of {COUNT} came without a read");
 }
 
-/// Opens a file whose bytes came ahead, and does `change` to it while the kernel takes them: that
-/// must not be over before.
+/// Opens a file whose bytes were prefetched, and runs `change` on it while the kernel takes them:
+/// the change must not end before.
 fn change_while_the_kernel_takes_it(
     change: impl FnOnce(&Client, &Client, &str) + Send,
 ) -> (Vec<u8>, Vec<u8>) {
@@ -286,8 +287,8 @@ fn a_writer_here_opens_after_what_the_kernel_was_just_given() {
     });
 }
 
-/// Many in a row, in a directory that is delegated: what was written to each handle is at the
-/// server on return.
+/// Writes many files in a row, in a delegated directory: the bytes written to each handle are at
+/// the server on return.
 fn write_in_a_row(client: &Client, mode: OpenMode, files: std::ops::Range<usize>) {
     for i in files {
         let made =
@@ -450,8 +451,8 @@ fn house_of_a_tree(files: usize) -> (House, Client) {
     (house, maker)
 }
 
-/// Goes through a tree as `grep -r` does, or only lists it, but for what is `new`. Tells of each
-/// directory when it is about to be listed.
+/// Walks a tree as `grep -r` does, or only lists it, except entries named `new...`. Calls
+/// `before` for each directory that is about to be listed.
 fn walk(client: &Client, dir: Fid, reads: bool, before: &mut impl FnMut(Fid)) {
     before(dir);
     for entry in client
@@ -481,7 +482,7 @@ fn a_walk_finds_the_next_directories_listed() {
     assert_eq!(calls["ReadAhead"] + calls.get("Read").copied().unwrap_or(0), 12 * 10, "{calls:?}");
     assert!(calls.get("Read").copied().unwrap_or(0) <= 4, "{calls:?}");
 
-    // Again, with a look at what was there before a directory was listed.
+    // Again, with a check of what was there before a directory was listed.
     let client = house.client(3);
     let mut listed_ahead = 0;
     let (mut seen, wire) = (0, client.wire.clone());
@@ -528,7 +529,7 @@ fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
 fn what_one_caller_has_listed_ahead_is_not_shown_to_another() {
     let (house, maker) = house_of_a_tree(10);
     let client = house.client(2);
-    // Of each directory only its owner may read the names.
+    // Only the owner of each directory may read its names.
     let mut directories = Vec::new();
     walk(&maker, maker.root, false, &mut |dir| directories.push(dir));
     for dir in directories {

@@ -1,5 +1,5 @@
-//! Changes of names and of status that the server acknowledged and lost before a commit: who makes
-//! sure of them hears it, once.
+//! Unstable metadata that the server lost before a commit: the process that syncs receives the
+//! error, once.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +13,7 @@ use common::{Client, House, RO, RW, me, name};
 use types::{Call, Fault, Fid, NewKind, RenameMode, StatusChange};
 use venus::{Error, OpenHandle, VenusConfig};
 
-/// With a directory of its own, which is delegated to it if there are delegations.
+/// A client with a directory of its own, whose delegation it has if there are delegations.
 fn far(house: &House, delegations: bool) -> Client {
     let dirty_age = Duration::from_secs(3600);
     let mut client = house.client_with(
@@ -30,7 +30,7 @@ fn far(house: &House, delegations: bool) -> Client {
     client
 }
 
-/// The machine of the server restarts, and has only what is stable.
+/// The server's machine restarts with its stable state.
 fn lose(client: &Client) {
     client.wire.life.fetch_add(1, Ordering::SeqCst);
 }
@@ -77,7 +77,7 @@ fn lost_names_are_told_of_their_directory() {
             .unwrap();
         client.venus.send_written(&me()).unwrap();
         lose(&client);
-        // What was changed after the loss is stable; what was changed before is not.
+        // A change after the loss is stable; one before it is not.
         make(&client, "later");
         assert_eq!(sync_names(&client), Err(Error::Lost));
     }
@@ -146,8 +146,7 @@ fn a_commit_of_anything_makes_the_names_stable() {
     assert_eq!(sync_names(&client), Ok(()));
 }
 
-/// The names that a commit of something else makes stable say how long a file is, and not what is
-/// in it.
+/// A commit of something else makes names and lengths stable, but not the files' contents.
 #[test]
 fn what_was_cut_off_needs_a_commit_of_its_own() {
     for (delegations, own) in [(false, false), (false, true), (true, false), (true, true)] {

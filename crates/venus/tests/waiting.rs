@@ -1,5 +1,5 @@
-//! Who waits for whom: a break waits for nobody that waits for the session, and a read for no
-//! write.
+//! Which threads may wait for which: a break does not wait for threads that wait for the session,
+//! and a read not for a write.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use types::{Call, Fid};
 use venus::{KernelPort, OpenHandle, VenusConfig};
 
-/// Holds calls up until it is opened.
+/// Blocks calls until it is opened.
 #[derive(Default)]
 struct Barrier {
     open: Mutex<bool>,
@@ -71,7 +71,7 @@ fn what_is_on_its_way_to_the_server_is_read_here() {
     assert_eq!(client.content("f").slice(5..25), read);
 }
 
-/// A kernel that writes a mapped page back before it lets go of it, and waits for that.
+/// A kernel that writes a mapped page back before it drops it, and waits for that.
 struct Mapped {
     client: Arc<Client>,
     handle: OpenHandle,
@@ -105,7 +105,7 @@ fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
     a.venus.set_invalidate(kernel.clone());
     let other = b.open("f", RW);
     let barrier = hold_writes(&a);
-    // The file's room is used up, and what uses it up cannot be sent.
+    // The file's limit of dirty bytes is used up, and these bytes cannot be sent.
     a.write(handle, 0, &[1; 1 << 20]);
     let begun = Instant::now();
     std::thread::scope(|scope| {

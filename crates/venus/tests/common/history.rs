@@ -1,5 +1,5 @@
-//! Random histories of operations on one or two machines, told in words that do not depend on
-//! times, versions and numbers, so that two runs can be compared.
+//! Random histories of operations on one or two machines, recorded without times, versions and
+//! numbers, so that two runs can be compared.
 
 use bytes::Bytes;
 use guard::{Acl, Rights};
@@ -12,31 +12,30 @@ use venus::{Error, LookupReply, OpenHandle, OpenMode, RequestContext, Venus};
 
 use super::name;
 
-/// Names that occur.
+/// Number of names in use.
 const NAMES: u32 = 5;
-/// Users that occur: the superuser, and an owner of things in some directories.
+/// The users: the superuser, and an owner of files in some directories.
 const USERS: [Caller; 2] =
     [Caller::ROOT, Caller { uid: 10, gid: 20, groups: None, who: types::RequestIdentity::NAMED }];
 
 /// A path below the root: one or two names.
 pub type Path = Vec<Name>;
 
-/// One operation. Handles are named by their place in the list of those that are open at the
-/// machine.
+/// One operation. A handle is given by its place in the list of those that are open at the machine.
 #[derive(Clone, Debug)]
 pub enum Op {
     Mkdir(Path),
     Symlink(Path),
     MountPoint(Path),
     RemoveMountPoint(Path),
-    /// Made, written and closed.
+    /// Makes, writes and closes a file.
     Put {
         at: Path,
         bytes: usize,
         exclusive: bool,
         user: usize,
     },
-    /// Opened (made if need be) and kept open.
+    /// Opens a file (makes it if it is absent) and leaves it open.
     Open {
         at: Path,
     },
@@ -74,7 +73,7 @@ pub enum Op {
     List(Path),
     Content(Path),
     FsyncDir(Path),
-    /// What user 10 may do there from now on, by its own list; none: no list of its own.
+    /// Gives user 10 these rights by the file's own list; `None`: removes the list.
     Permit {
         at: Path,
         rights: Option<&'static str>,
@@ -103,7 +102,7 @@ fn change(random: &mut SmallRng) -> StatusChange {
     change
 }
 
-/// Another operation.
+/// A random operation.
 pub fn draw(random: &mut SmallRng) -> Op {
     let (at, user) = (some_path(random), usize::from(random.random_bool(0.2)));
     let handle = random.random_range(0..3);
@@ -147,7 +146,7 @@ pub fn draw(random: &mut SmallRng) -> Op {
     }
 }
 
-/// Another one where access lists decide.
+/// A random operation where access lists decide.
 pub fn draw_listed(random: &mut SmallRng) -> Op {
     if random.random_bool(0.06) {
         let rights = ["rlidwk", "rlidwk", "rl", "li", "ld", "lw", ""][random.random_range(0..7)];
@@ -217,7 +216,7 @@ impl<'a> Machine<'a> {
         Bytes::from(vec![self.written; count])
     }
 
-    /// Does it; what came of it.
+    /// Runs the operation; returns its result as text.
     pub fn run(&mut self, op: &Op) -> String {
         self.try_run(op).unwrap_or_else(|error| words(&error))
     }
@@ -291,8 +290,8 @@ impl<'a> Machine<'a> {
                 };
                 let data = self.bytes(*bytes);
                 self.venus.write(&me, handle, *offset, data, false)?;
-                // Others see it when it is flushed, or a second later: only the former can be
-                // compared.
+                // Other clients see it when it is flushed, or a second later: only the former can
+                // be compared.
                 self.venus.flush(&me, handle, None)?;
                 Ok("written".into())
             }
@@ -348,7 +347,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Kernels are told of rights, and ask at the open.
+    /// The kernel receives rights, and checks them at the open.
     fn lets_write(&self, user: usize, status: &types::Status) -> Result<bool, Error> {
         if !status.by_list {
             return Ok(true);
@@ -398,7 +397,7 @@ impl<'a> Machine<'a> {
         Ok(format!("{} bytes, sum {:x}", data.len(), crc32c::crc32c(&data)))
     }
 
-    /// Everything there is, path by path.
+    /// All files, path by path.
     pub fn tree(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut left: Vec<Path> = vec![Vec::new()];
@@ -428,7 +427,7 @@ impl<'a> Machine<'a> {
         all
     }
 
-    /// Closes what is open.
+    /// Closes all open handles.
     pub fn close_all(&mut self) {
         while !self.open.is_empty() {
             self.run(&Op::Close { handle: 0 });

@@ -1,5 +1,5 @@
-//! What the tests stand on: the real service in this process, and clients whose calls are counted
-//! and can be tampered with.
+//! The base of the tests: the real service in this process, and clients whose calls are counted and
+//! can be intercepted.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod history;
@@ -76,7 +76,7 @@ impl House {
         self.client_with(number, true, VenusConfig::default())
     }
 
-    /// A later life of a client, without anything in it.
+    /// A later incarnation of a client, with an empty state.
     pub fn client_with_life(&self, number: u128, incarnation: u64) -> LoopbackSession {
         self.loopback.attach(ClientId(number), incarnation).unwrap()
     }
@@ -104,7 +104,7 @@ impl House {
     }
 }
 
-/// What was told to the kernel.
+/// Records notifications to the kernel.
 #[derive(Default)]
 pub struct Kernel(pub Mutex<Vec<Told>>);
 
@@ -130,19 +130,19 @@ impl KernelPort for Kernel {
 type Before = Box<dyn Fn(&Call) -> Option<Result<Answer, CallError>> + Send + Sync>;
 type After = Box<dyn Fn(&Call, &mut Result<Reply, CallError>) + Send + Sync>;
 
-/// A session that is watched.
+/// A session whose calls are observed.
 pub struct Wire {
     pub session: LoopbackSession,
     descriptors: bool,
     calls: Mutex<BTreeMap<&'static str, usize>>,
-    /// May answer in the server's place.
+    /// May answer in place of the server.
     pub before: Mutex<Option<Arc<Before>>>,
-    /// May change the answer.
+    /// May change the server's answer.
     pub after: Mutex<Option<Arc<After>>>,
     pub events: Mutex<Option<Arc<dyn Events>>>,
-    /// Renewals are not heard of.
+    /// Drops renewals.
     pub deaf: Arc<AtomicBool>,
-    /// The boot verifier under which answers come; 0: nobody says.
+    /// The boot verifier of the answers; 0: none.
     pub life: AtomicU64,
 }
 
@@ -197,7 +197,7 @@ fn kind(call: &Call) -> &'static str {
 }
 
 impl Wire {
-    /// Counts of calls since the last time, those of the background left out.
+    /// Counts of calls since the last time, without those of the background.
     pub fn take(&self) -> BTreeMap<&'static str, usize> {
         let mut calls = std::mem::take(&mut *self.calls.lock());
         calls.remove("Unhold");
@@ -404,7 +404,7 @@ impl Client {
     }
 }
 
-/// Tells the others to end, also when this thread panics.
+/// Ends the other threads, also when this thread panics.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
