@@ -405,7 +405,7 @@ mod tests {
     const OTHER: Fid = Fid::new(1, 3, 1);
 
     #[test]
-    fn who_reads_in_either_order_has_a_growing_window_ahead_and_each_file_once() {
+    fn readers_in_either_order_get_a_growing_window_once() {
         let listed = mixed(0..1000);
         for order in [listed.clone(), files(0..1000)] {
             let (mut lists, now) = (ListedDirs::default(), Instant::now());
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_comes_while_files_are_read_as_made_changes_nothing_for_their_reader() {
+    fn a_late_page_does_not_disturb_a_reader_in_creation_order() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
         let listed = mixed(0..200);
         lists.listed(now, DIR, 0, 7, &named(&listed[..100]));
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(
             lists.listed(now, Fid::new(1, 5, 1), 0, 7, &named(&files(200..240))),
             [],
-            "nobody has stepped since"
+            "no step since"
         );
         lists.step(now, file(100));
         let later = now + MOMENT;

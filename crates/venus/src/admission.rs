@@ -128,7 +128,7 @@ impl Core {
             return self.drop_pages_of_whole(fid);
         };
         let request = RequestContext { caller: &caller, cancel: Some(&self.leaving), groups: None };
-        let life = self.lives.life();
+        let life = self.instance.life();
         let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
         let Ok(Answer::Data { data, status, .. }) = self.call(&request, call) else { return };
         if status.data_version != version {

@@ -182,8 +182,8 @@ impl Core {
         let result = match answer {
             Ok(Answer::Status(status)) => {
                 self.lose_blank(&mut blank);
-                passed.become_lent(life, stamp);
-                file.lent.store(true, Ordering::Release);
+                passed.become_loaned(life, stamp);
+                file.loaned.store(true, Ordering::Release);
                 self.drop_scratch(file);
                 self.tables.lock().put(snapshot, status);
                 Ok(())
@@ -199,7 +199,10 @@ impl Core {
             }
             passed.blank = Some(blank);
             if !matches!(error, Error::Interrupted | Error::TimedOut) {
-                tracing::error!(fid = %file.fid, %error, "what is written into a new file is lost");
+                tracing::error!(
+                    fid = %file.fid, %error,
+                    "cannot send a new file's bytes; they are lost"
+                );
                 file.scratch(|scratch| scratch.lost = true);
                 data.fail(error.clone());
             }
@@ -230,7 +233,7 @@ impl Core {
             }
         });
         if failed {
-            tracing::error!(fid = %file.fid, "a new file's body cannot be cut");
+            tracing::error!(fid = %file.fid, "cannot cut a new file's body; its bytes are lost");
             data.fail(Error::Lost);
         }
         let blank = data.passed.as_mut().and_then(|passed| passed.blank.as_mut());

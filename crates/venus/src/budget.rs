@@ -69,7 +69,7 @@ impl Share {
     }
 
     /// Wakes the waiters to check again.
-    pub fn nudge(&self) {
+    pub fn wake_waiters(&self) {
         self.pot.take(0);
     }
 

@@ -74,7 +74,7 @@ struct BodySync {
     round: u64,
     ended: u64,
     /// Breaks to be acknowledged after the next round.
-    heard: Vec<Arc<BreakAck>>,
+    acks: Vec<Arc<BreakAck>>,
 }
 
 impl CacheBody {
@@ -127,7 +127,7 @@ impl CacheBody {
         let mut body = self.body.lock();
         body.put(offset, bytes).map_err(|error| {
             self.doubt();
-            tracing::warn!(%error, "the disk cache does not take a write");
+            tracing::warn!(%error, "cannot write to a body of the disk cache");
             let full = error.kind() == std::io::ErrorKind::StorageFull;
             Error::Fault(if full { Fault::NoSpace } else { Fault::Medium })
         })?;
@@ -256,7 +256,7 @@ impl Core {
             return None;
         }
         for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {
-            let life = self.lives.life();
+            let life = self.instance.life();
             let (offset, length) = (from * PIECE, ((to - from) * PIECE) as u32);
             match self.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
                 Answer::Data { data, status: now, .. } => {
@@ -387,7 +387,7 @@ impl Core {
     ///
     /// # Errors
     /// That of the disk.
-    pub fn settle_pinned(
+    pub fn queue_stores(
         &self,
         file: &Arc<FileBytes>,
         cancel: Option<&Cancel>,
@@ -408,7 +408,10 @@ impl Core {
             return false;
         }
         let (stores, more) = body.take_stores(STORES_MAX, sure).unwrap_or_else(|error| {
-            tracing::warn!(fid = %file.fid, %error, "stores to a map are not seen");
+            tracing::warn!(
+                fid = %file.fid, %error,
+                "cannot read the stores to a mapped file; they are not sent yet"
+            );
             (Vec::new(), false)
         });
         if stores.is_empty() {
@@ -448,17 +451,17 @@ impl CacheBody {
 }
 
 impl Core {
-    /// Brings the body up to the server's current state, and then drops `heard`, which acknowledges
+    /// Brings the body up to the server's current state, and then drops `ack`, which acknowledges
     /// the break.
     pub fn follow(
         self: &Arc<Self>,
         file: &Arc<FileBytes>,
         pinned: &Arc<CacheBody>,
-        heard: Option<Arc<BreakAck>>,
+        ack: Option<Arc<BreakAck>>,
     ) {
         {
             let mut following = pinned.following.lock();
-            following.heard.extend(heard);
+            following.acks.extend(ack);
             following.wanted = true;
             if std::mem::replace(&mut following.running, true) {
                 return;
@@ -487,19 +490,19 @@ impl Core {
 
     fn go_round(&self, file: &FileBytes, pinned: &CacheBody) {
         loop {
-            let heard = {
+            let acks = {
                 let mut following = pinned.following.lock();
                 following.wanted = false;
                 following.round += 1;
-                std::mem::take(&mut following.heard)
+                std::mem::take(&mut following.acks)
             };
             if let Err(error) = self.catch_up(file, pinned) {
-                tracing::warn!(fid = %file.fid, %error, "a body that the kernel has is not \
-                    brought up to date");
+                tracing::warn!(fid = %file.fid, %error, "cannot bring a body that the \
+                    kernel reads up to date");
                 // A removed file is not asked for again.
                 pinned.doubt.store(error.fault() != Some(Fault::Stale), Ordering::Release);
             }
-            drop(heard);
+            drop(acks);
             if pinned.needs_tending() {
                 self.tend_soon();
             }
@@ -548,8 +551,8 @@ impl Core {
             _ => None,
         })?;
         let disk = |error: std::io::Error| {
-            tracing::error!(%fid, %error, "the disk cache does not take a change that was made \
-                elsewhere");
+            tracing::error!(%fid, %error, "cannot write another client's change to the disk \
+                cache");
             Error::Fault(Fault::Medium)
         };
         {

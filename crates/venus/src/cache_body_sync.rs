@@ -52,7 +52,7 @@ pub(crate) struct Body {
 struct Pages {
     sums: Vec<u32>,
     /// State of the body at the last check for stores, except for bytes put since.
-    settled: Option<BodyStamp>,
+    checked: Option<BodyStamp>,
 }
 
 impl Body {
@@ -74,12 +74,12 @@ impl Body {
             return Ok(());
         }
         let mut sums = Vec::with_capacity(self.size.div_ceil(PAGE) as usize);
-        let settled = BodyStamp::of(&self.file);
+        let checked = BodyStamp::of(&self.file);
         for start in (0..self.size).step_by(STRIDE as usize) {
             let bytes = self.read(start, (start + STRIDE).min(self.size))?;
             sums.extend(bytes.chunks(PAGE as usize).map(page_sum));
         }
-        self.pages = Some(Pages { sums, settled });
+        self.pages = Some(Pages { sums, checked });
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Body {
             self.resize(end)?;
         }
         let as_left =
-            self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
+            self.pages.as_ref().is_some_and(|pages| pages.checked == BodyStamp::of(&self.file));
         let expected = self.expected(offset, bytes)?;
         self.file.write_all_at(bytes, offset)?;
         for block in offset / SUMMED..end.div_ceil(SUMMED) {
@@ -130,7 +130,7 @@ impl Body {
                 pages.sums[page as usize] = sum;
             }
             if as_left {
-                pages.settled = BodyStamp::of(&self.file);
+                pages.checked = BodyStamp::of(&self.file);
             }
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Body {
         let cut = size.min(self.size);
         let last = cut / PAGE;
         let as_left =
-            self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
+            self.pages.as_ref().is_some_and(|pages| pages.checked == BodyStamp::of(&self.file));
         let unstored = match &self.pages {
             Some(pages) if !cut.is_multiple_of(PAGE) => {
                 let whole = self.read(last * PAGE, (last + 1) * PAGE)?;
@@ -195,7 +195,7 @@ impl Body {
                 pages.sums[last as usize] = page_sum(&whole);
             }
             if as_left {
-                pages.settled = BodyStamp::of(&self.file);
+                pages.checked = BodyStamp::of(&self.file);
             }
         }
         self.changed.extend([self.size / PIECE, size / PIECE]);
@@ -296,7 +296,7 @@ impl Body {
         let now = BodyStamp::of(&self.file);
         let mut stores = Vec::new();
         let mut bytes = 0;
-        if !sure && self.pages.as_ref().is_some_and(|pages| now.is_some() && pages.settled == now) {
+        if !sure && self.pages.as_ref().is_some_and(|pages| now.is_some() && pages.checked == now) {
             return Ok((stores, false));
         }
         for start in (0..self.size).step_by(STRIDE as usize) {
@@ -323,7 +323,7 @@ impl Body {
             }
         }
         if let Some(pages) = &mut self.pages {
-            pages.settled = now;
+            pages.checked = now;
         }
         Ok((stores, false))
     }
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_of_maps_are_found_beside_what_is_put_and_survive_what_is_adopted() {
+    fn stores_of_maps_are_found_beside_puts_and_survive_adopts() {
         let size = 3 << 20;
         let mut body = body(size);
         body.watch_pages().unwrap();

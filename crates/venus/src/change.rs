@@ -5,11 +5,13 @@
 //! both are right, a removal that reports "not open" marks the file, and opens wait for it. The
 //! server holds an unknown victim to be safe; the client ends the hold if the file was not open.
 
+use lease::CallStart;
 use types::{
     Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status,
 };
 
 use crate::core::Core;
+use crate::node_tables::Tables;
 use crate::{EntryReply, Error, OpenMode, OpenReply, RequestContext, Venus};
 
 /// The state of a removal's victim.
@@ -37,7 +39,7 @@ impl Core {
         request: &RequestContext<'_>,
         dirs: &[Fid],
         mut call: Call,
-        take: impl FnOnce(&mut crate::node_tables::Tables, lease::CallStart, Answer) -> Result<R, Error>,
+        take: impl FnOnce(&mut Tables, CallStart, Answer) -> Result<R, Error>,
     ) -> Result<R, Error> {
         if let Some((mut tables, snapshot, answer)) = self.answer_under_delegation(request, &call) {
             dirs.iter().for_each(|dir| tables.change_begins(*dir));
@@ -116,7 +118,7 @@ impl Core {
     }
 
     /// A file lost a name; if it was the last one it is gone, or held.
-    fn lost_name(&self, tables: &mut crate::node_tables::Tables, status: &Status, hold: bool) {
+    fn lost_name(&self, tables: &mut Tables, status: &Status, hold: bool) {
         if status.links > 0 || status.kind == Kind::Directory {
             return;
         }

@@ -187,7 +187,10 @@ impl Plains {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         let before = (self.chunks.len() - 1) * CHUNK;
-        let last = self.chunks.last_mut().expect("one was just made if there was none");
+        let last = self
+            .chunks
+            .last_mut()
+            .expect("the last chunk exists: one was just made if there was none");
         last.push(None);
         u32::try_from(before + last.len() - 1)
             .expect("4 billion files are far beyond any budget of memory")

@@ -26,7 +26,7 @@ use crate::pool::JobPool;
 use crate::preallocated::BlankPool;
 use crate::server_instance::ServerInstance;
 use crate::snapshots::is_made_up;
-use crate::unstable_metadata::{MetadataSubject, Unsaved};
+use crate::unstable_metadata::{MetadataSubject, UnstableMetadata};
 use crate::{
     DirHandle, Error, KernelPort, NoKernel, OpenHandle, RequestContext, Stamp, VenusConfig,
 };
@@ -79,7 +79,7 @@ pub(crate) struct Core {
     pub next: AtomicU64,
     pub unsent: Share,
     /// Unstable bytes of all files.
-    pub kept: Share,
+    pub unstable: Share,
     /// Bytes of all files that were read ahead.
     pub ahead: Share,
     pub siblings: Siblings,
@@ -100,8 +100,8 @@ pub(crate) struct Core {
     pub left_out: Admission,
     pub stopped: AtomicBool,
     pub journal: Journal,
-    pub unsaved: Unsaved,
-    pub lives: ServerInstance,
+    pub unstable_metadata: UnstableMetadata,
+    pub instance: ServerInstance,
     /// Preallocated bodies for new files.
     pub blanks: Mutex<BlankPool>,
     /// Entries cut out of the journal, whose bytes are still to be freed.
@@ -116,6 +116,10 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Opens the disk cache if necessary.
+    ///
+    /// # Errors
+    /// Why the disk cache cannot be opened.
     pub fn new(
         common: &Arc<MountShared>,
         remote: Arc<dyn Remote>,
@@ -140,7 +144,7 @@ impl Core {
             dirs: Mutex::default(),
             next: AtomicU64::new(1),
             unsent: Share::of(&common.unsent),
-            kept: Share::of(&common.kept),
+            unstable: Share::of(&common.unstable),
             ahead: Share::of(&common.ahead),
             siblings: Siblings::new(&common.siblings),
             early_dirs: EarlyDirs::default(),
@@ -156,8 +160,8 @@ impl Core {
             left_out: Admission::default(),
             stopped: AtomicBool::new(false),
             journal,
-            unsaved: Unsaved::default(),
-            lives: ServerInstance::default(),
+            unstable_metadata: UnstableMetadata::default(),
+            instance: ServerInstance::default(),
             blanks: Mutex::default(),
             cuts: Mutex::default(),
             differences: AtomicU64::new(0),
@@ -170,8 +174,8 @@ impl Core {
         })
     }
 
-    /// The server is on this machine and passes descriptors: the machine's crash ends both, so
-    /// nothing is cached on disk for that server.
+    /// The server is on this machine and passes descriptors: a crash of the machine ends both,
+    /// so this client stores no unstable changes for it.
     pub fn is_local(&self) -> bool {
         self.remote.passes_descriptors()
     }
@@ -190,6 +194,10 @@ impl Core {
         self.call_with_body(request, call).map(|reply| reply.answer)
     }
 
+    /// As [`Core::call`]; returns the body's descriptor too.
+    ///
+    /// # Errors
+    /// As [`Core::call`].
     pub fn call_with_body(
         &self,
         request: &RequestContext<'_>,
@@ -198,10 +206,10 @@ impl Core {
         if call.changes() && call.fids_mut().into_iter().any(|fid| is_made_up(*fid)) {
             return Err(Fault::ReadOnly.into());
         }
-        self.settle(request, &mut call)?;
-        let (place, subject) = (self.lives.place(), MetadataSubject::of(&call));
+        self.send_related(request, &mut call)?;
+        let (place, subject) = (self.instance.place(), MetadataSubject::of(&call));
         let reply = self.ask_with_groups(request, call)?;
-        self.hear(place, &reply);
+        self.check_instance(place, &reply);
         if let Some(subject) = subject {
             self.note(place, &reply, subject);
         }
@@ -245,6 +253,10 @@ impl Core {
         }
     }
 
+    /// The open file of a handle.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`].
     pub fn open_of(&self, handle: OpenHandle) -> Result<Arc<Open>, Error> {
         self.opens.lock().get(&handle).cloned().ok_or(Error::BadHandle)
     }
@@ -288,7 +300,7 @@ impl Core {
         let idle = file.is_clean()
             && data.passed.is_none()
             && data.sealed.is_empty()
-            && data.kept.is_empty()
+            && data.unstable.is_empty()
             && data.workers == 0
             && node.opens == 0;
         if !(this && idle) {

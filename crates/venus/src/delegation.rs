@@ -114,7 +114,7 @@ impl Delegation {
 impl Tables {
     /// The generation of `dir`'s delegation, if this client holds it.
     pub fn delegation(&self, dir: Fid) -> Option<Generation> {
-        self.nodes.whole(&dir)?.lend.as_ref()?.generation()
+        self.nodes.whole(&dir)?.delegation.as_ref()?.generation()
     }
 
     /// Whether a delegation covers the file: its own, or that of the directory whose sole child it
@@ -162,9 +162,9 @@ impl Tables {
 
     /// The server executed an own change in `dir`.
     pub fn own_change(&mut self, dir: Fid, removes: bool) {
-        let lend = self.node(dir).lend.get_or_insert_default();
-        lend.own_changes += 1;
-        lend.removes = removes;
+        let delegation = self.node(dir).delegation.get_or_insert_default();
+        delegation.own_changes += 1;
+        delegation.removes = removes;
     }
 
     fn hold_delegation(&mut self, dir: Fid) -> Generation {
@@ -172,22 +172,22 @@ impl Tables {
         let generation = self.generations;
         let node = self.node(dir);
         node.sole = None;
-        node.lend.get_or_insert_default().become_held(generation);
+        node.delegation.get_or_insert_default().become_held(generation);
         generation
     }
 
     /// The server recalls it. Returns whether it is to be returned now: otherwise that is under
     /// way, or happens when it arrives.
     pub fn recall(&mut self, dir: Fid) -> bool {
-        let lend = self.node(dir).lend.get_or_insert_default();
-        match &mut lend.state {
+        let delegation = self.node(dir).delegation.get_or_insert_default();
+        match &mut delegation.state {
             State::Asked { recalled } => {
                 *recalled = true;
                 false
             }
             State::Recalled => false,
             State::Held(_) | State::Home => {
-                lend.state = State::Recalled;
+                delegation.state = State::Recalled;
                 true
             }
         }
@@ -199,11 +199,11 @@ impl Tables {
         self.slots.clear();
         let mut ended = Vec::new();
         for (fid, node) in self.nodes.each_whole() {
-            let Some(lend) = &mut node.lend else { continue };
-            match &mut lend.state {
+            let Some(delegation) = &mut node.delegation else { continue };
+            match &mut delegation.state {
                 State::Asked { recalled } => *recalled = true,
                 State::Held(_) => {
-                    lend.state = State::Recalled;
+                    delegation.state = State::Recalled;
                     ended.push(*fid);
                 }
                 State::Home | State::Recalled => {}
@@ -319,7 +319,7 @@ impl Core {
                 tables.put_sole(dir.fid, delegation, status.fid);
             }
             (Answer::Removed { status, .. }, _) if status.kind == Kind::Directory => {
-                tables.node(status.fid).lend = None;
+                tables.node(status.fid).delegation = None;
             }
             (Answer::Removed { status, .. }, Call::Remove { hold: false, .. })
                 if status.links == 0 && before > 0 =>
@@ -342,10 +342,12 @@ impl Core {
             }
             _ => return None,
         };
-        let lend = |dir: &Fid| tables.nodes.whole(dir).and_then(|node| node.lend.as_ref());
+        let delegation =
+            |dir: &Fid| tables.nodes.whole(dir).and_then(|node| node.delegation.as_ref());
         if let Some(dir) = dirs.iter().find(|dir| tables.delegation(**dir).is_none()) {
             let all = dirs.iter().all(|dir| {
-                tables.delegation(*dir).is_some() || lend(dir).is_some_and(|lend| lend.is_wanted())
+                tables.delegation(*dir).is_some()
+                    || delegation(dir).is_some_and(|delegation| delegation.is_wanted())
             });
             return (all && tables.trusted()).then_some(Missing::Delegation(*dir));
         }
@@ -366,7 +368,7 @@ impl Core {
         let strange = |(dir, name): &&(Fid, &Name)| {
             let known = tables.resolve(*dir, name);
             known.is_some_and(|fid| !tables.covers(fid))
-                && lend(dir).is_some_and(|lend| !lend.listed.end)
+                && delegation(dir).is_some_and(|delegation| !delegation.listed.end)
         };
         names.iter().find(strange).map(|(dir, _)| Missing::Page(*dir))
     }
@@ -376,9 +378,9 @@ impl Core {
     fn ask(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
         let snapshot = {
             let mut tables = self.tables.lock();
-            let lend = tables.node(dir).lend.get_or_insert_default();
-            match lend.state {
-                State::Home => lend.state = State::Asked { recalled: false },
+            let delegation = tables.node(dir).delegation.get_or_insert_default();
+            match delegation.state {
+                State::Home => delegation.state = State::Asked { recalled: false },
                 State::Held(_) => {}
                 State::Asked { .. } | State::Recalled => return false,
             }
@@ -398,8 +400,8 @@ impl Core {
         };
         let promised = tables.holder.promised(dir, snapshot) && tables.node(dir).valid;
         let pause = self.config.recall_pause;
-        let lend = tables.node(dir).lend.get_or_insert_default();
-        match lend.state {
+        let delegation = tables.node(dir).delegation.get_or_insert_default();
+        match delegation.state {
             State::Asked { recalled: false } if granted && promised => {
                 tables.hold_delegation(dir);
                 drop(tables);
@@ -407,14 +409,14 @@ impl Core {
                 true
             }
             State::Asked { .. } if granted => {
-                lend.state = State::Recalled;
+                delegation.state = State::Recalled;
                 drop(tables);
                 self.give_back_soon(vec![dir]);
                 false
             }
             State::Asked { .. } => {
-                lend.state = State::Home;
-                lend.shun(pause);
+                delegation.state = State::Home;
+                delegation.shun(pause);
                 false
             }
             State::Held(_) => granted,
@@ -425,18 +427,24 @@ impl Core {
     /// Lists the next page of a delegated directory, to learn which children are sole. Returns
     /// whether there was one.
     fn list_sole(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
-        let lend = |tables: &mut Tables| {
-            tables.node(dir).lend.as_ref().map_or(Listed::default(), |lend| lend.listed)
+        let delegation = |tables: &mut Tables| {
+            tables
+                .node(dir)
+                .delegation
+                .as_ref()
+                .map_or(Listed::default(), |delegation| delegation.listed)
         };
-        let from = lend(&mut self.tables.lock());
+        let from = delegation(&mut self.tables.lock());
         let (cookie, end) = match self.list_page(request, dir, from.cookie) {
             Ok((cookie, end)) => (cookie, end),
             Err(_) => (from.cookie, true),
         };
         let mut tables = self.tables.lock();
-        let now = lend(&mut tables);
-        if let Some(lend) = tables.node(dir).lend.as_mut().filter(|_| now.cookie == from.cookie) {
-            lend.listed = Listed { cookie, end };
+        let now = delegation(&mut tables);
+        if let Some(delegation) =
+            tables.node(dir).delegation.as_mut().filter(|_| now.cookie == from.cookie)
+        {
+            delegation.listed = Listed { cookie, end };
         }
         true
     }
@@ -448,10 +456,10 @@ impl Core {
         let above_removes = || {
             let tables = self.tables.lock();
             let above = tables.nodes.whole(&dir)?.sole?.0;
-            let removes = tables.nodes.whole(&above)?.lend.as_ref()?.removes;
-            let may = tables.nodes.whole(&dir)?.lend.as_ref().is_none_or(|lend| {
-                matches!(lend.state, State::Home)
-                    && lend.not_before.is_none_or(|at| at <= Instant::now())
+            let removes = tables.nodes.whole(&above)?.delegation.as_ref()?.removes;
+            let may = tables.nodes.whole(&dir)?.delegation.as_ref().is_none_or(|delegation| {
+                matches!(delegation.state, State::Home)
+                    && delegation.not_before.is_none_or(|at| at <= Instant::now())
             });
             Some(removes && may && tables.covers(dir))
         };
@@ -510,8 +518,8 @@ impl Core {
         let files = self.tables.lock().children_of(dirs);
         for file in files.iter().filter(|file| !file.is_clean()) {
             if self.send_all(file, None).is_err() {
-                tracing::warn!(fid = %file.fid, "written bytes could not be sent before a \
-                    delegation is given back");
+                tracing::warn!(fid = %file.fid, "cannot send written bytes before a \
+                    delegation is returned");
             }
         }
         // Interrupted is the only error, and nothing interrupts this call.
@@ -519,16 +527,18 @@ impl Core {
         for fids in dirs.chunks(HOLD_FIDS_MAX) {
             match self.remote.call(&Caller::ROOT, Call::Return { fids: fids.to_vec() }, None) {
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "delegations could not be returned"),
+                Err(error) => tracing::debug!(%error, "cannot return delegations"),
             }
         }
         let mut tables = self.tables.lock();
         for dir in dirs {
-            let Some(lend) = tables.nodes.whole_mut(dir).and_then(|node| node.lend.as_mut()) else {
+            let Some(delegation) =
+                tables.nodes.whole_mut(dir).and_then(|node| node.delegation.as_mut())
+            else {
                 continue;
             };
-            lend.state = State::Home;
-            lend.shun(self.config.recall_pause);
+            delegation.state = State::Home;
+            delegation.shun(self.config.recall_pause);
         }
     }
 }
@@ -589,7 +599,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::Interrupted`], or why the changes were not sent.
-    pub fn settle(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
+    pub fn send_related(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
         let until = {
             let tables = self.tables.lock();
             let landed = tables.landed.load(Ordering::Acquire);

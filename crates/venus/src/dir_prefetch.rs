@@ -43,7 +43,7 @@ const REMOTE_MAX: u64 = SIZE_MIN - 1;
 /// Longer bodies on the server's machine are read here, through their descriptors; for shorter ones
 /// one answer with the bytes is cheaper than two.
 const ANSWER_MAX: u64 = 64 << 10;
-const _: () = assert!(LOCAL_MAX < READ_MIN, "longer ones the kernel is given as they are");
+const _: () = assert!(LOCAL_MAX < READ_MIN, "longer bodies use passthrough");
 /// Most prefetched bytes.
 const BYTES_MAX: usize = 16 << 20;
 /// Most bytes of files that were written here.
@@ -55,7 +55,7 @@ const CHAIN_BYTES: u64 = 512 << 10;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// After so many waits the file is asked for on its own: the chain may wait for another of its
 /// files.
-const LOOKS: u32 = 100;
+const POLLS_MAX: u32 = 100;
 
 /// A file's bytes.
 enum Body {
@@ -268,7 +268,7 @@ impl Core {
             self.go_ahead(caller, ahead);
             state = self.siblings.state.lock();
         }
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS_MAX {
             if !matches!(state.bodies.get(&fid), Some(Body::Coming))
                 || cancel.is_some_and(Cancel::is_cancelled)
             {
@@ -378,10 +378,12 @@ impl Core {
             }
         }
         let calls: Vec<Call> = missing.iter().flat_map(|status| self.questions(status)).collect();
-        let (snapshot, place, of_server) = (self.begin(), self.lives.place(), self.lives.life());
+        let (snapshot, place, of_server) =
+            (self.begin(), self.instance.place(), self.instance.life());
         let replies = if calls.is_empty() { Vec::new() } else { self.remote.chain(caller, calls) };
-        let mut replies =
-            replies.into_iter().map(|reply| reply.inspect(|reply| self.hear(place, reply)).ok());
+        let mut replies = replies
+            .into_iter()
+            .map(|reply| reply.inspect(|reply| self.check_instance(place, reply)).ok());
         let mut bodies = Vec::new();
         for wanted in missing {
             let first = replies.next().flatten();

@@ -225,7 +225,7 @@ impl DiskCache {
             let found = Piece::of(&whole[at..]);
             if read.is_err() || found.sum != piece.sum {
                 tracing::warn!(%fid, piece = index, "damaged piece in the disk cache; fetching it \
-                    again");
+                    from the server");
                 self.drop_piece(fid, version, *index);
                 return None;
             }
@@ -253,7 +253,7 @@ impl DiskCache {
         let whole =
             &bytes[(first * PIECE - offset) as usize..((last * PIECE).min(end) - offset) as usize];
         if let Err(error) = file.write_all_at(whole, first * PIECE) {
-            tracing::debug!(%fid, %error, "not cached on disk");
+            tracing::debug!(%fid, %error, "cannot write to the disk cache; bytes are not cached");
             return;
         }
         let stored: Vec<_> =
@@ -447,7 +447,7 @@ impl DiskCache {
         let new = path.with_extension("new");
         let written = fs::write(&new, map).and_then(|()| fs::rename(&new, &path));
         if let Err(error) = written {
-            tracing::debug!(%fid, %error, "map of the disk cache not written");
+            tracing::debug!(%fid, %error, "cannot write a map of the disk cache");
             let _ = fs::remove_file(&new);
         }
     }
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_is_read_after_a_restart_under_the_same_version_only() {
+    fn stored_bytes_are_read_after_a_restart_in_their_version_only() {
         let dir = tempfile::tempdir().unwrap();
         let (size, bytes) = (200_000u64, data(200_000, 1));
         let first = cache(dir.path());
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn in_another_life_of_the_server_only_what_was_not_changed_since_is_read() {
+    fn cb8_another_server_instance_serves_only_unchanged_files() {
         let dir = tempfile::tempdir().unwrap();
         let (bytes, next) =
             (data(PIECE as usize, 1), |edition: Edition| Edition { life: 2, ..edition });
@@ -698,7 +698,7 @@ mod tests {
         assert_eq!(
             first.read(FILE, renamed, PIECE, 0, PIECE),
             Some(bytes.clone()),
-            "in one life the version says it all"
+            "in one server instance the version suffices"
         );
         first.rest_all();
         let second = cache(dir.path());
@@ -706,7 +706,7 @@ mod tests {
         assert_eq!(
             second.read(FILE, renamed, PIECE, 0, PIECE),
             Some(bytes),
-            "it stays of the life in which it came"
+            "it belongs to the instance in which it came"
         );
         assert_eq!(
             second.read(FILE, next(at(9)), PIECE, 0, PIECE),

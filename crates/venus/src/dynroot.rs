@@ -144,14 +144,14 @@ impl Dynroot {
             poke: Condvar::new(),
         };
         let this = Arc::new(this);
-        this.look();
-        let looking = Arc::downgrade(&this);
-        std::thread::Builder::new().name("dynroot".into()).spawn(move || look_after(&looking))?;
+        this.refresh();
+        let checking = Arc::downgrade(&this);
+        std::thread::Builder::new().name("dynroot".into()).spawn(move || run_checks(&checking))?;
         Ok(this)
     }
 
     /// Computes the entries anew.
-    fn look(&self) {
+    fn refresh(&self) {
         let (own, listed) = (self.cells.own(), self.cells.listed());
         let mut state = self.state.lock();
         let mut cells: BTreeSet<String> = own.iter().cloned().chain(listed).collect();
@@ -209,7 +209,7 @@ impl Dynroot {
         if text != cell {
             self.ask_released([cell.to_owned()]);
         }
-        self.look();
+        self.refresh();
         shows(text)
     }
 
@@ -273,7 +273,7 @@ impl Dynroot {
             partition: types::PartitionNo::default(),
             epoch: 1,
             origin: None,
-            name: name(DYNROOT).expect("a constant that is a name"),
+            name: name(DYNROOT).expect("the constant is a valid name"),
             created: state.changed,
             updated: state.changed,
             quota_bytes: 0,
@@ -366,7 +366,7 @@ impl Dynroot {
     }
 
     /// Sends breaks for the changes.
-    fn tell(&self) {
+    fn send_breaks(&self) {
         let broken = std::mem::take(&mut self.state.lock().broken);
         let Some(events) = self.events.lock().clone() else { return };
         for name in broken {
@@ -392,7 +392,7 @@ impl Dynroot {
     }
 }
 
-fn look_after(of: &Weak<Dynroot>) {
+fn run_checks(of: &Weak<Dynroot>) {
     let mut looks = 0_u32;
     loop {
         let Some(this) = of.upgrade() else { return };
@@ -402,11 +402,11 @@ fn look_after(of: &Weak<Dynroot>) {
                 let cells: BTreeSet<String> = this.state.lock().released.keys().cloned().collect();
                 this.ask_released(cells.into_iter().chain(this.cells.own()));
             }
-            this.look();
+            this.refresh();
             looks = looks.wrapping_add(1);
         }
         this.forget_absent();
-        this.tell();
+        this.send_breaks();
     }
 }
 
@@ -444,10 +444,10 @@ impl State {
                 && is_cell_name(cell)
                 && !state.absent.contains_key(name)
         };
-        let told =
+        let broken =
             changed.iter().filter(|name| !unknown(self, name)).map(|name| Some(name.clone()));
-        let told: Vec<Option<Name>> = told.chain([None]).collect();
-        self.broken.extend(told);
+        let broken: Vec<Option<Name>> = broken.chain([None]).collect();
+        self.broken.extend(broken);
         self.absent.retain(|name, _| !changed.contains(name));
         self.shown = shown;
     }

@@ -17,7 +17,7 @@ pub enum Error {
     #[error("no answer from the server within the deadline")]
     TimedOut,
     /// The session ended before the reply; whether the call was applied is unknown.
-    #[error("session ended before the reply")]
+    #[error("session ended before the answer")]
     Lost,
     /// The client shut down, or the server refuses this client.
     #[error("session is closed: {0}")]

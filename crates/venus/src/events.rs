@@ -20,7 +20,7 @@ use crate::entry_invalidation::SparedEntries;
 use crate::file_data::FileBytes;
 
 /// How long the end of all promises waits for the kernel.
-const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
+const KERNEL_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Whether the break ends the cached rights in the volume.
 fn is_rights(item: &BreakItem) -> bool {
@@ -31,9 +31,9 @@ fn is_rights(item: &BreakItem) -> bool {
 pub(crate) struct EventListener(pub Weak<Core>);
 
 impl Events for EventListener {
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
         if let Some(core) = self.0.upgrade() {
-            core.on_break(items, heard);
+            core.on_break(items, ack);
         }
     }
 
@@ -78,7 +78,7 @@ impl Events for EventListener {
 }
 
 impl Core {
-    fn on_break(self: &Arc<Self>, items: &[BreakItem], mut heard: BreakAck) {
+    fn on_break(self: &Arc<Self>, items: &[BreakItem], mut ack: BreakAck) {
         // A recall ends no promise.
         let (recalls, items): (Vec<BreakItem>, Vec<BreakItem>) =
             items.iter().cloned().partition(|item| item.reason == BreakReason::Recall);
@@ -93,7 +93,7 @@ impl Core {
             items.iter().filter_map(|item| SparedEntries::of(&*kernel, item)).collect();
         {
             let mut tables = self.tables.lock();
-            heard.hold(tables.on_break(items));
+            ack.hold(tables.on_break(items));
             *self.gate.write() += 1;
         }
         let files: Vec<Arc<FileBytes>> =
@@ -114,19 +114,19 @@ impl Core {
             }
         }
         files.iter().for_each(|file| file.data.lock().breaking -= 1);
-        let heard = Arc::new(heard);
+        let ack = Arc::new(ack);
         if !spared.is_empty() {
-            let (core, heard) = (Arc::clone(self), Arc::clone(&heard));
+            let (core, ack) = (Arc::clone(self), Arc::clone(&ack));
             self.followers.run(move || {
                 spared.iter().for_each(|spared| core.spare(spared));
-                drop(heard);
+                drop(ack);
             });
         }
         // Bodies that the kernel has open are brought up to date before the last of these
         // references is dropped.
         for file in &files {
             if let Some(pinned) = file.pinned() {
-                self.follow(file, &pinned, Some(Arc::clone(&heard)));
+                self.follow(file, &pinned, Some(Arc::clone(&ack)));
             }
         }
     }
@@ -139,7 +139,7 @@ impl Core {
         file.moved.notify_all();
         let dirty = !data.dirty.is_empty();
         drop(data);
-        self.unsent.nudge();
+        self.unsent.wake_waiters();
         if dirty {
             self.send_soon(file);
         }
@@ -148,7 +148,7 @@ impl Core {
     /// Promises are void: the client and the kernel forget everything.
     pub fn void(&self, mark: impl FnOnce(&mut crate::node_tables::Tables)) {
         self.void_here(mark);
-        self.tell_all();
+        self.invalidate_all();
     }
 
     /// Called after each change of how long the server is trusted.
@@ -192,35 +192,37 @@ impl Core {
     /// Has the kernel forget everything. That can wait for a read that waits for the server, and
     /// the server may be waiting for this thread (to claim its locks after the restart): so this
     /// waits for the kernel only for a while.
-    fn tell_all(&self) {
+    fn invalidate_all(&self) {
         let kernel = self.invalidator();
         let (done, wait) = std::sync::mpsc::channel();
-        let telling = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
+        let notifying = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
             kernel.all();
             // The receiver is gone if the kernel took too long.
             let _ = done.send(());
         });
-        match telling {
+        match notifying {
             Ok(_) => {
-                if wait.recv_timeout(KERNEL_PATIENCE).is_err() {
+                if wait.recv_timeout(KERNEL_WAIT_MAX).is_err() {
                     tracing::warn!(
-                        "kernel is still reading; it forgets the rest when that is over"
+                        "a read delays the end of the kernel's cache; the rest is dropped after it"
                     );
                 }
             }
-            Err(error) => tracing::error!(%error, "no thread to tell the kernel with"),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a thread to invalidate the kernel's cache")
+            }
         }
     }
 
     fn on_lease_lost(&self) {
-        tracing::warn!("lease lost: cache and locks are void");
+        tracing::warn!("lease lost; cache, locks and unsent delegated changes are dropped");
         self.lose_journal(Vec::new(), &Error::Lost);
         self.forget_blanks();
         self.void(|tables| tables.holder.on_lease_lost());
         for file in self.files() {
             let mut data = file.data.lock();
             if !data.locks.is_empty() && !self.own_locks {
-                tracing::warn!(fid = %file.fid, "locks lost with the lease");
+                tracing::warn!(fid = %file.fid, "lease lost; locks of the file are lost");
                 data.locks.clear();
                 data.locks_lost += 1;
             }
@@ -250,9 +252,9 @@ impl Core {
         self.forget_blanks();
         // Everything that the old server had is stable at the new one, where other clients may have
         // written since.
-        self.files().iter().for_each(|file| self.forget_kept(file));
-        self.unsaved.moved();
-        self.lives.moved();
+        self.files().iter().for_each(|file| self.forget_unstable(file));
+        self.unstable_metadata.moved();
+        self.instance.moved();
         self.void_here(|tables| tables.holder.on_lease_lost());
         let kernel = self.invalidator();
         self.fillers.run(move || kernel.all());
@@ -267,8 +269,8 @@ impl Core {
         if !self.own_locks {
             self.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));
         }
-        if let Err(error) = self.say_held(reclaim, &self.held()) {
-            tracing::warn!(%error, "files that are open here could not be claimed");
+        if let Err(error) = self.report_held(reclaim, &self.held()) {
+            tracing::warn!(%error, "cannot reclaim holds of open files; removed ones may be lost");
         }
         self.borrow_again(reclaim);
         self.chores.lock().commit = true;
@@ -290,7 +292,10 @@ impl Core {
             };
             let caller = self.open_of(lock.handle).map_or(Caller::ROOT, |open| open.caller.clone());
             if let Err(error) = reclaim.call(&caller, call, None) {
-                tracing::warn!(fid = %file.fid, %error, "lock lost with the server");
+                tracing::warn!(
+                    fid = %file.fid, %error,
+                    "cannot reclaim a lock after a server restart; locks of the file are lost"
+                );
                 let mut data = file.data.lock();
                 data.locks.clear();
                 data.locks_lost += 1;

@@ -24,7 +24,7 @@ use crate::extents::{Chunk, Extents};
 use crate::passthrough::{Choice, PassedFile};
 use crate::preallocated::ScratchBody;
 use crate::read_cache::ReadCache;
-use crate::unstable_writes::Kept;
+use crate::unstable_writes::UnstableWrites;
 use crate::{Error, OpenHandle};
 
 /// One file that is open or has bytes here.
@@ -38,7 +38,7 @@ pub(crate) struct FileBytes {
     sealed: AtomicUsize,
     /// The body is loaned for writing, so the server's records lag behind the kernel's writes.
     /// Changes under `data`; read without it for the shown status.
-    pub lent: AtomicBool,
+    pub loaned: AtomicBool,
     /// The kernel writes into a preallocated body. Changes with `scratch`; read without it.
     pub blank: AtomicBool,
     pub scratch: Mutex<Option<ScratchBody>>,
@@ -83,7 +83,7 @@ pub(crate) struct Data {
     pub flying: Vec<Chunk>,
     /// Chunks in the journal, oldest first, with the entries' numbers.
     pub sealed: Vec<(u64, Chunk)>,
-    pub kept: Kept,
+    pub unstable: UnstableWrites,
     pub clock: u64,
     /// Writes not newer than this are sent without waiting for a full chunk.
     pub urgent: u64,
@@ -122,7 +122,7 @@ impl FileBytes {
             unsent: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
             sealed: AtomicUsize::new(0),
-            lent: AtomicBool::new(false),
+            loaned: AtomicBool::new(false),
             blank: AtomicBool::new(false),
             scratch: Mutex::default(),
             past_pages: AtomicBool::new(false),

@@ -77,7 +77,7 @@ impl Core {
         let mut calls: Vec<Call> = chain.iter().map(delegated).collect();
         let refill = self.slots_wanted(&chain);
         calls.extend(refill.map(|fid| Call::Delegate { fid }));
-        let (snapshot, place) = (self.begin(), self.lives.place());
+        let (snapshot, place) = (self.begin(), self.instance.place());
         let mut replies = self.remote.chain(&caller, calls);
         if let Some(dir) = refill
             && let Some(Ok(reply)) = replies.pop()
@@ -89,7 +89,7 @@ impl Core {
         for (entry, reply) in chain.into_iter().zip(replies) {
             match reply {
                 Ok(reply) => {
-                    self.hear(place, &reply);
+                    self.check_instance(place, &reply);
                     if let Some(subject) = MetadataSubject::of(&entry.call) {
                         self.note(place, &reply, subject);
                     }
@@ -125,8 +125,8 @@ impl Core {
         };
         self.give_back_soon(ended);
         if !entries.is_empty() {
-            tracing::error!(changes = entries.len(), %why, "changes that the server had not been \
-                told of are lost");
+            tracing::error!(changes = entries.len(), %why, "session lost; unsent changes are \
+                lost");
         }
         entries.iter().for_each(|entry| self.entry_lost(entry, why));
     }
@@ -135,7 +135,10 @@ impl Core {
         if !agrees(entry, answer) {
             let number = entry.number;
             if number > self.distrusted.load(Ordering::Acquire) {
-                tracing::error!(expected = ?entry.expected, ?answer, call = ?entry.call, "DE-5: the server answers otherwise");
+                tracing::error!(
+                    expected = ?entry.expected, ?answer, call = ?entry.call,
+                    "DE-5: the server's answer differs from the one given here"
+                );
                 self.differences.fetch_add(1, Ordering::AcqRel);
             }
             self.distrust(entry.fids());
@@ -155,7 +158,7 @@ impl Core {
 
     /// The answer given here was wrong.
     fn entry_lost(&self, entry: &JournalEntry, why: &Error) {
-        tracing::warn!(call = %describe(&entry.call), %why, "change lost");
+        tracing::warn!(call = %describe(&entry.call), %why, "delegated change lost");
         // Later entries were answered on top of it.
         self.distrusted.fetch_max(self.journal.last(), Ordering::AcqRel);
         if let Some((file, _)) = &entry.data {

@@ -41,7 +41,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn maps_of_any_rows(rows in vec(row(), 0..6), more in -1i64..2, cut in 0usize..3, rest in vec(any::<u8>(), 0..3)) {
+        fn maps_of_any_rows(
+            rows in vec(row(), 0..6),
+            more in -1i64..2,
+            cut in 0usize..3,
+            rest in vec(any::<u8>(), 0..3),
+        ) {
             let count = (rows.len() as i64 + more) as u64;
             let head = [&b"RIALTOC2"[..], &9u64.to_le_bytes(), &count.to_le_bytes()].concat();
             let whole = [head, rows.concat(), rest].concat();

@@ -34,12 +34,12 @@ struct Due {
 
 impl Core {
     /// The janitor's loop.
-    pub fn look_after(self: &Arc<Self>) {
+    pub fn run_janitor(self: &Arc<Self>) {
         while let Some(mut due) = self.wait_for_work() {
             self.check_lease();
             for file in &due.aged {
                 self.flush_now(file);
-                self.look_at_blank(file);
+                self.check_blank(file);
             }
             if !due.unhold.is_empty() || !due.hold.is_empty() {
                 std::thread::sleep(BATCH);
@@ -107,7 +107,7 @@ impl Core {
     /// How long until unstable changes must be committed; `None` if there are none.
     fn commit_left(&self, chores: &Chores) -> Option<Duration> {
         let since = chores.committed.map_or(COMMIT_AGE, |at| at.elapsed());
-        (self.kept.bytes() > 0).then(|| COMMIT_AGE.saturating_sub(since))
+        (self.unstable.bytes() > 0).then(|| COMMIT_AGE.saturating_sub(since))
     }
 
     fn due(&self, chores: &mut Chores) -> Due {
@@ -139,7 +139,7 @@ impl Core {
         };
         self.chores.lock().lease = (until > Time::ZERO).then_some(until);
         if expired {
-            tracing::warn!("lease ran out: cache is void");
+            tracing::warn!("lease expired; cache is dropped");
             self.void(|_| {});
         }
     }
@@ -160,15 +160,15 @@ impl Core {
         for fids in fids.chunks(HOLD_FIDS_MAX) {
             let call = Call::Unhold { fids: fids.to_vec() };
             if let Err(error) = self.call(&RequestContext::of(&Caller::ROOT), call) {
-                tracing::warn!(%error, "files that are not open any more could not be let go");
+                tracing::warn!(%error, "cannot end holds of closed files");
             }
         }
     }
 
     /// The session is new: claims the files that are open here again, as far as they still exist.
     fn hold_again(&self, fids: &[Fid]) {
-        if let Err(error) = self.say_held(&*self.remote, fids) {
-            tracing::warn!(%error, "removed files that are open here are lost");
+        if let Err(error) = self.report_held(&*self.remote, fids) {
+            tracing::warn!(%error, "cannot claim holds of open files; removed ones may be lost");
         }
         self.borrow_again(&*self.remote);
     }

@@ -43,13 +43,13 @@ const ENTRIES_MAX: usize = 16_000;
 const BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(
     FLUSH_ENTRIES < ENTRIES_MAX && FLUSH_BYTES < BYTES_MAX,
-    "who adds goes on while a flush begins"
+    "threads that add go on while a flush begins"
 );
 /// The flusher checks so many times in the age at which entries are sent; it sends when nothing was
 /// added between two checks.
-const LOOKS_IN_AGE: u32 = 16;
+const CHECKS_IN_AGE: u32 = 16;
 /// After so many checks without work it sleeps until it is woken.
-const LOOKS_FOR_NOTHING: u32 = 24;
+const IDLE_CHECKS_MAX: u32 = 24;
 /// An empty queue keeps room for so many.
 const ENTRIES_KEPT: usize = 256;
 
@@ -278,7 +278,7 @@ impl Journal {
             }
             state.queue.push_front(Some(entry));
         }
-        self.settle(&state);
+        self.publish_landed(&state);
         if state.queue.is_empty() {
             state.queue.shrink_to(ENTRIES_KEPT);
         }
@@ -287,7 +287,7 @@ impl Journal {
         }
     }
 
-    fn settle(&self, state: &State) {
+    fn publish_landed(&self, state: &State) {
         self.landed.store(state.front() - 1, Ordering::Release);
         self.moved.notify_all();
     }
@@ -298,7 +298,7 @@ impl Journal {
         state.bytes = 0;
         let lost = std::mem::take(&mut state.queue).into_iter().flatten().collect();
         if !state.flying {
-            self.settle(&state);
+            self.publish_landed(&state);
         }
         lost
     }
@@ -321,7 +321,7 @@ impl Journal {
     /// The flusher's sleep: until there is something to send (true) or it is to stop (false).
     pub fn wait_for_work(&self, age: Duration) -> bool {
         let mut state = self.state.lock();
-        let (mut looks, mut seen) = (0, 0);
+        let (mut checks, mut seen) = (0, 0);
         loop {
             if state.stop {
                 return false;
@@ -334,13 +334,13 @@ impl Journal {
             if !state.flying && !state.queue.is_empty() && state.wanted > self.landed() {
                 return true;
             }
-            looks = if state.queue.is_empty() { looks + 1 } else { 0 };
-            if looks > LOOKS_FOR_NOTHING {
+            checks = if state.queue.is_empty() { checks + 1 } else { 0 };
+            if checks > IDLE_CHECKS_MAX {
                 state.asleep = true;
                 self.poke.wait(&mut state);
-                looks = 0;
+                checks = 0;
             } else {
-                self.poke.wait_for(&mut state, age / LOOKS_IN_AGE);
+                self.poke.wait_for(&mut state, age / CHECKS_IN_AGE);
             }
         }
     }
@@ -394,12 +394,12 @@ mod tests {
 
     /// A journal, and the number of the last change of each file.
     #[derive(Default)]
-    struct Desk {
+    struct Fixture {
         journal: Journal,
         pending: std::collections::HashMap<Fid, u64>,
     }
 
-    impl Desk {
+    impl Fixture {
         fn push(&mut self, fid: Fid, call: Call, expected: Answer) -> u64 {
             let entry = JournalEntry {
                 number: 0,
@@ -470,16 +470,20 @@ mod tests {
 
     #[test]
     fn of_a_file_that_came_and_went_only_its_name_is_sent() {
-        let mut desk = Desk::default();
+        let mut fixture = Fixture::default();
         let (a, b, c) = (file(1), file(2), file(3));
-        let made = [a, b, c].map(|fid| desk.make(fid));
-        let set = [a, b, a, c, a].map(|fid| desk.set(fid));
-        desk.rename(c);
-        let gone = desk.remove(a);
-        assert_eq!(numbers(&desk.journal.cut()), [set[0], set[2], set[4]]);
-        let renamed = desk.remove(c);
-        assert_eq!(numbers(&desk.journal.cut()), [0; 0], "its rename told of what was set before");
-        let sent = desk.take();
+        let made = [a, b, c].map(|fid| fixture.make(fid));
+        let set = [a, b, a, c, a].map(|fid| fixture.set(fid));
+        fixture.rename(c);
+        let gone = fixture.remove(a);
+        assert_eq!(numbers(&fixture.journal.cut()), [set[0], set[2], set[4]]);
+        let renamed = fixture.remove(c);
+        assert_eq!(
+            numbers(&fixture.journal.cut()),
+            [0; 0],
+            "the answer to its rename has the earlier status"
+        );
+        let sent = fixture.take();
         assert_eq!(
             numbers(&sent),
             [made[0], made[1], made[2], set[1], set[3], renamed - 2, gone, renamed]
@@ -488,23 +492,23 @@ mod tests {
             sent.iter().map(|entry| entry.cut).collect::<Vec<_>>(),
             [[false; 4], [false, false, true, false]].concat()
         );
-        desk.journal.land(Vec::new());
-        assert_eq!(desk.journal.landed(), renamed);
+        fixture.journal.land(Vec::new());
+        assert_eq!(fixture.journal.landed(), renamed);
     }
 
     #[test]
     fn what_a_chain_left_is_next_though_others_were_cut_between() {
-        let mut desk = Desk::default();
-        desk.make(file(1));
+        let mut fixture = Fixture::default();
+        fixture.make(file(1));
         for number in 2..200 {
-            desk.make(file(number));
-            desk.set(file(number));
-            desk.remove(file(number));
-            assert_eq!(desk.journal.cut().len(), 1);
+            fixture.make(file(number));
+            fixture.set(file(number));
+            fixture.remove(file(number));
+            assert_eq!(fixture.journal.cut().len(), 1);
         }
         let mut sent = Vec::new();
         loop {
-            let mut chain = desk.take();
+            let mut chain = fixture.take();
             if chain.is_empty() {
                 break;
             }
@@ -514,8 +518,8 @@ mod tests {
             let (last, next) =
                 (chain.last().unwrap().number, again.first().map(|entry| entry.number));
             sent.extend(numbers(&chain));
-            desk.journal.land(again);
-            let landed = desk.journal.landed();
+            fixture.journal.land(again);
+            let landed = fixture.journal.landed();
             assert!(
                 landed >= last && next.is_none_or(|next| landed == next - 1),
                 "{last} {landed} {next:?}"
@@ -523,22 +527,22 @@ mod tests {
         }
         assert_eq!(sent.len(), 1 + 2 * 198);
         assert!(sent.is_sorted());
-        assert_eq!(desk.journal.landed(), desk.journal.last());
+        assert_eq!(fixture.journal.landed(), fixture.journal.last());
     }
 
     #[test]
     fn what_flies_is_not_cut() {
-        let mut desk = Desk::default();
-        desk.make(file(1));
-        desk.set(file(1));
-        let flying = desk.take();
-        desk.set(file(1));
-        let gone = desk.remove(file(1));
-        assert_eq!(numbers(&desk.journal.cut()), [0; 0]);
-        desk.journal.lose();
-        desk.journal.land(flying);
-        assert_eq!(numbers(&desk.take()), [1, 2]);
-        desk.journal.land(Vec::new());
-        assert_eq!(desk.journal.landed(), gone);
+        let mut fixture = Fixture::default();
+        fixture.make(file(1));
+        fixture.set(file(1));
+        let flying = fixture.take();
+        fixture.set(file(1));
+        let gone = fixture.remove(file(1));
+        assert_eq!(numbers(&fixture.journal.cut()), [0; 0]);
+        fixture.journal.lose();
+        fixture.journal.land(flying);
+        assert_eq!(numbers(&fixture.take()), [1, 2]);
+        fixture.journal.land(Vec::new());
+        assert_eq!(fixture.journal.landed(), gone);
     }
 }

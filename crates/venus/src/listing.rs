@@ -101,7 +101,7 @@ enum Early {
 }
 
 /// How long a reader waits for a page that was asked for ahead before it asks on its own.
-const EARLY_PATIENCE: Duration = Duration::from_millis(100);
+const EARLY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes of the first page that is listed ahead: some hundred entries with status, a millisecond or
 /// two of the server's time.
@@ -220,7 +220,7 @@ impl Core {
     ) -> Option<Page> {
         let mut early = open.early.lock();
         if matches!(*early, Early::Asked(asked) if asked == cookie) {
-            open.came.wait_for(&mut early, EARLY_PATIENCE);
+            open.came.wait_for(&mut early, EARLY_WAIT_MAX);
         }
         match std::mem::take(&mut *early) {
             Early::Here { cookie: at, plus: with, caller, page }
@@ -372,6 +372,6 @@ impl Venus {
     pub fn fsyncdir(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         self.core.drain_all(request.cancel)?;
         self.core.call_commit(request, fid, false)?;
-        self.core.tell_lost(fid)
+        self.core.report_loss(fid)
     }
 }

@@ -97,8 +97,10 @@ impl Tables {
 
     /// The status of a covered file.
     fn covered_status(&self, fid: Fid) -> Option<Status> {
-        let node =
-            self.nodes.get(&fid).filter(|node| node.valid && node.away == 0 && !node.is_lent())?;
+        let node = self
+            .nodes
+            .get(&fid)
+            .filter(|node| node.valid && node.away == 0 && !node.is_loaned())?;
         node.status.filter(|_| self.covers(fid))
     }
 

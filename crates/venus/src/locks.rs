@@ -146,8 +146,8 @@ fn wait_for_closing(file: &FileBytes, wanted: &Granted, cancel: Option<&Cancel>)
         if over || cancel.is_some_and(Cancel::is_cancelled) {
             return;
         }
-        let look = if lock.end == End::Near { until } else { now + POLL_INTERVAL };
-        file.moved.wait_until(&mut data, look);
+        let check_at = if lock.end == End::Near { until } else { now + POLL_INTERVAL };
+        file.moved.wait_until(&mut data, check_at);
     }
 }
 

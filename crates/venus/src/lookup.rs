@@ -182,7 +182,7 @@ impl Venus {
             if let Some(pinned) = &pinned {
                 pinned.wait(request.cancel)?;
             }
-            if !file.is_clean() || file.lent.load(Ordering::Acquire) || pinned.is_some() {
+            if !file.is_clean() || file.loaned.load(Ordering::Acquire) || pinned.is_some() {
                 core.send_all(&file, request.cancel)?;
             }
         }
@@ -213,11 +213,11 @@ impl Venus {
         if let Some(file) = &file {
             core.send_all(file, request.cancel)?;
             if let Some(size) = change.size {
-                cut = core.cut_kept(request, file, size, u64::MAX)?;
+                cut = core.cut_unstable(request, file, size, u64::MAX)?;
                 has_blank = match core.begin_cut(file, request.cancel) {
                     Ok(has_blank) => has_blank,
                     Err(why) => {
-                        core.restore_kept(file, cut, &why);
+                        core.restore_unstable(file, cut, &why);
                         return Err(why);
                     }
                 };
@@ -235,7 +235,7 @@ impl Venus {
             set = core.status_by(request, call);
         }
         if let (Some(file), Err(why)) = (&file, &set) {
-            core.restore_kept(file, cut, why);
+            core.restore_unstable(file, cut, why);
         }
         let set = set?;
         if change.size.is_some() {

@@ -15,7 +15,7 @@ pub(crate) struct MountShared {
     opening: Mutex<()>,
     pub unsent: Arc<Pot>,
     /// Unstable bytes of all files.
-    pub kept: Arc<Pot>,
+    pub unstable: Arc<Pot>,
     pub ahead: Arc<Pot>,
     /// Bytes that wait for the disk cache.
     pub filling: Arc<Pot>,

@@ -305,7 +305,7 @@ impl Tables {
         let mut held = Vec::new();
         for item in items {
             let Some(node) = self.nodes.void(item.fid) else { continue };
-            node.lend.iter_mut().for_each(|lend| lend.others_change());
+            node.delegation.iter_mut().for_each(|delegation| delegation.others_change());
             if node.opens > 0 || node.held {
                 node.held = true;
                 held.push(item.fid);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_decides_is_known_anew_after_a_break_though_the_version_is_the_same() {
+    fn a_break_renews_who_decides_under_the_same_version() {
         let mut tables = tables(1 << 20);
         for vnode in [1, 2] {
             let by_list = Status { by_list: true, ..status(vnode, 5) };
@@ -458,7 +458,7 @@ mod tests {
         tables.change_ends(dir);
         assert!(
             !tables.put_absent(&before, dir, &name("x")),
-            "asked before the change, heard after it"
+            "asked before the change, entered after it"
         );
         assert_eq!(tables.resolve(dir, &name("x")), Some(Fid::new(1, 2, 1)));
         let before = tables.before(dir);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_whose_promise_was_broken_and_did_not_change_knows_its_names_again() {
+    fn an_unchanged_directory_knows_its_names_again_after_a_break() {
         let mut tables = tables(1 << 20);
         let (dir, file) = (Fid::new(1, 1, 1), Fid::new(1, 2, 1));
         let before = tables.before(dir);
@@ -498,8 +498,8 @@ mod tests {
             let (nodes, names) = (tables.nodes.bytes(), tables.names);
             assert!(nodes <= 41_000 && names <= 40_000, "{nodes} bytes of nodes, {names} of names");
         }
-        let kept = (1..=20).filter(|n| tables.nodes.get(&Fid::new(1, 2 * n, 1)).is_some()).count();
-        assert_eq!(kept, 20);
+        let left = (1..=20).filter(|n| tables.nodes.get(&Fid::new(1, 2 * n, 1)).is_some()).count();
+        assert_eq!(left, 20);
         assert!(tables.nodes.len() > 100);
     }
 
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_whose_first_page_was_forgotten_meanwhile_makes_nothing_complete() {
+    fn a_listing_with_a_forgotten_first_page_completes_nothing() {
         let dir = Fid::new(1, 1, 1);
         let (first, second) = (listed(1), listed(2));
         for forgotten in [false, true] {
@@ -532,11 +532,11 @@ mod tests {
             }
             let before = tables.before(dir);
             let late = tables.put_listing(&before, dir, 7, std::slice::from_ref(&second)).1;
-            assert_eq!(early == late, !forgotten, "who lists sees the difference");
+            assert_eq!(early == late, !forgotten, "a listing sees the difference");
             assert_eq!(
                 tables.listed(dir, early.unwrap(), 0, 1),
                 !forgotten,
-                "so does who lists ahead"
+                "so does a listing ahead"
             );
             tables.complete(dir, 7, early.unwrap());
             let known = matches!(tables.lookup(dir, &name("other")), Cached::Absent);
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_a_version_that_is_over_is_no_beginning_of_the_next_one() {
+    fn a_page_of_an_old_version_does_not_begin_the_next_one() {
         let dir = Fid::new(1, 1, 1);
         let (first, second) = (listed(1), listed(2));
         let mut tables = tables(1 << 20);
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_lease_ends_answers_and_a_loss_forgets_versions() {
+    fn cb4_lease_end_ends_answers_and_a_loss_forgets_versions() {
         let mut tables = tables(1 << 20);
         let snapshot = tables.holder.begin();
         tables.put(snapshot, status(2, 9));

@@ -47,7 +47,7 @@ pub(crate) struct Node {
     /// `xattrs` has all attributes: this client made the file. Valid as long as `xattrs`.
     pub bare: bool,
     /// The state of a directory's delegation, for a directory that this client changes.
-    pub lend: Option<Box<Delegation>>,
+    pub delegation: Option<Box<Delegation>>,
     /// The delegation that covers it as a sole child.
     pub sole: Option<(Fid, Generation)>,
     /// Number of the youngest journal entry about the file.
@@ -87,7 +87,7 @@ impl Node {
             || self.file.is_some()
             || self.pending > landed
             || self.away > 0
-            || self.lend.as_ref().is_some_and(|lend| lend.is_out())
+            || self.delegation.as_ref().is_some_and(|delegation| delegation.is_out())
     }
 
     /// The plain file with the same content, if it fits.
@@ -95,7 +95,7 @@ impl Node {
         let more = self.names.is_some()
             || self.target.is_some()
             || self.xattrs.is_some()
-            || self.lend.is_some()
+            || self.delegation.is_some()
             || self.sole.is_some()
             || self.changes > 0;
         if more || self.is_pinned(landed) {
@@ -111,8 +111,8 @@ impl Node {
     }
 
     /// Whether the kernel writes the body, so that the status is uncertain.
-    pub fn is_lent(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.lent.load(Ordering::Acquire))
+    pub fn is_loaned(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.loaned.load(Ordering::Acquire))
     }
 
     /// Enters the status of an answer. The newer of it and the known status stays.
@@ -145,7 +145,7 @@ impl Node {
             status.size = status.size.max(file.floor.load(Ordering::Acquire));
         }
         let behind = || self.file.as_ref().is_some_and(|file| file.is_behind());
-        Some((status, self.valid && unsent.is_none() && !self.is_lent() && !behind()))
+        Some((status, self.valid && unsent.is_none() && !self.is_loaned() && !behind()))
     }
 }
 
@@ -338,12 +338,13 @@ impl Nodes {
     /// Packs whole files of which only the status is known. Journal entries up to `landed` do not
     /// prevent it.
     pub fn sweep(&mut self, landed: u64) {
-        let lent = |(fid, node): (&Fid, &Node)| Some((*fid, node.lend.as_ref()?.generation()?));
-        let lent: HashMap<Fid, Generation> = self.whole.iter().filter_map(lent).collect();
+        let held =
+            |(fid, node): (&Fid, &Node)| Some((*fid, node.delegation.as_ref()?.generation()?));
+        let held: HashMap<Fid, Generation> = self.whole.iter().filter_map(held).collect();
         let plain = &mut self.plain;
         self.whole.retain(|_, node| {
             // An ended delegation covers nothing.
-            node.sole = node.sole.filter(|(dir, generation)| lent.get(dir) == Some(generation));
+            node.sole = node.sole.filter(|(dir, generation)| held.get(dir) == Some(generation));
             match node.pack(landed) {
                 Some(packed) => {
                     plain.insert(packed);

@@ -214,7 +214,7 @@ impl Core {
     ///
     /// # Errors
     /// The service's refusal, or why no answer came.
-    pub fn say_held(&self, remote: &dyn Remote, fids: &[Fid]) -> Result<(), CallError> {
+    pub fn report_held(&self, remote: &dyn Remote, fids: &[Fid]) -> Result<(), CallError> {
         for (caller, fids) in self.openers(fids) {
             for fids in fids.chunks(HOLD_FIDS_MAX) {
                 remote.call(&caller, Call::Hold { fids: fids.to_vec() }, None)?;

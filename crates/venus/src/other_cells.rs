@@ -68,7 +68,7 @@ impl Neighbours {
             // The name may appear at any moment, and a new attempt is cheap: it is not remembered.
             Err(Error::Fault(Fault::NoVolume)) => {}
             Err(error) => {
-                tracing::warn!(cell, %error, "cell cannot be reached");
+                tracing::warn!(cell, %error, "cannot reach the cell; not tried again for 10 s");
                 known.insert(cell.to_owned(), KnownCell::Failed(Instant::now(), error.clone()));
             }
         }

@@ -57,12 +57,12 @@ impl BodyStamp {
 pub(crate) struct PassedFile {
     pub backing: Backing,
     body: Arc<OwnedFd>,
-    /// Loaned for writing, in this epoch (`Core::life`).
-    lent: Option<u64>,
+    /// Loaned for writing, at this count of `Core::life`.
+    loaned: Option<u64>,
     /// The server has on record that it may be mapped for writing.
     mappable: bool,
     /// The state up to which the server's records were last brought.
-    settled: Option<BodyStamp>,
+    recorded: Option<BodyStamp>,
     /// The body of the disk cache, if it is not the server's.
     pub pinned: Option<Arc<CacheBody>>,
     /// A preallocated body that the server has not adopted yet (`preallocated.rs`).
@@ -76,9 +76,9 @@ impl PassedFile {
         Some(PassedFile {
             backing,
             body,
-            lent: None,
+            loaned: None,
             mappable: false,
-            settled: None,
+            recorded: None,
             pinned: Some(pinned),
             blank: None,
         })
@@ -88,9 +88,9 @@ impl PassedFile {
         PassedFile {
             backing,
             body,
-            lent: None,
+            loaned: None,
             mappable: false,
-            settled: None,
+            recorded: None,
             pinned: None,
             blank: Some(blank),
         }
@@ -98,14 +98,15 @@ impl PassedFile {
 
     /// Whether the server loaned it for writing.
     pub fn is_borrowed(&self) -> bool {
-        self.lent.is_some()
+        self.loaned.is_some()
     }
 
-    /// The preallocated body was adopted, in this epoch and at the latest in this state.
-    pub fn become_lent(&mut self, life: u64, settled: Option<BodyStamp>) {
+    /// The preallocated body was adopted, at this count of `Core::life` and at the latest in this
+    /// state.
+    pub fn become_loaned(&mut self, life: u64, recorded: Option<BodyStamp>) {
         self.blank = None;
-        self.lent = Some(life);
-        self.settled = settled;
+        self.loaned = Some(life);
+        self.recorded = recorded;
     }
 }
 
@@ -187,7 +188,7 @@ impl Core {
         }
         // Read anew: the preallocated body may have been adopted a moment ago.
         let Some(passed) = file.data.lock().passed.clone() else { return };
-        if passed.lent.is_some() && choice.writers == 0 {
+        if passed.loaned.is_some() && choice.writers == 0 {
             self.return_body(request, file);
         }
         if let Some(pinned) = &passed.pinned {
@@ -240,8 +241,8 @@ impl Core {
 
     /// Whether the kernel may write into the body: under a lease that the server counts on too
     /// (CB-4).
-    fn is_lent(&self, passed: &PassedFile) -> bool {
-        passed.lent == Some(self.life.load(Ordering::Acquire)) && self.tables.lock().trusted()
+    fn is_loaned(&self, passed: &PassedFile) -> bool {
+        passed.loaned == Some(self.life.load(Ordering::Acquire)) && self.tables.lock().trusted()
     }
 
     /// Checks that bodies can be given to the kernel.
@@ -332,10 +333,10 @@ impl Core {
                 (version == status.data_version).then_some(sums)?
             }
         };
-        let lent = self.call_with_body(request, Call::LendBody { fid, how });
-        let lent = lent.inspect_err(|error| self.end_unknown_loan(fid, how, error)).ok()?;
-        let Answer::Body { status: found } = lent.answer else { return None };
-        let body = lent.body?;
+        let loaned = self.call_with_body(request, Call::LendBody { fid, how });
+        let loaned = loaned.inspect_err(|error| self.end_unknown_loan(fid, how, error)).ok()?;
+        let Answer::Body { status: found } = loaned.answer else { return None };
+        let body = loaned.body?;
         // None: it is verified, or was loaned before, and some kernel writes it.
         let agrees = sums.is_empty() || agrees(&body, status.size, &sums);
         let good = agrees && found.data_version == status.data_version;
@@ -349,26 +350,31 @@ impl Core {
     }
 
     /// Gives the kernel a body of the server.
-    fn hand_over(&self, file: &FileBytes, body: OwnedFd, lent: Option<u64>) -> Option<PassedFile> {
+    fn hand_over(
+        &self,
+        file: &FileBytes,
+        body: OwnedFd,
+        loaned: Option<u64>,
+    ) -> Option<PassedFile> {
         let kernel = self.invalidator();
         let backing = kernel.pass(body.as_fd())?;
-        if lent.is_some() {
+        if loaned.is_some() {
             // Pages from before passthrough would outlive later writes that bypass them.
             kernel.inode_data(file.fid);
         }
-        let settled = BodyStamp::of(&body);
-        let mappable = lent.is_some();
+        let recorded = BodyStamp::of(&body);
+        let mappable = loaned.is_some();
         let passed = PassedFile {
             backing,
             body: Arc::new(body),
-            lent,
+            loaned,
             mappable,
-            settled,
+            recorded,
             pinned: None,
             blank: None,
         };
         file.data.lock().passed = Some(passed.clone());
-        file.lent.store(lent.is_some(), Ordering::Release);
+        file.loaned.store(loaned.is_some(), Ordering::Release);
         self.passed.fetch_add(1, Ordering::Relaxed);
         Some(passed)
     }
@@ -382,7 +388,7 @@ impl Core {
         mode: OpenMode,
     ) -> Result<PassedFile, Error> {
         let maps = mode.read && mode.write && !passed.mappable;
-        if passed.blank.is_none() && mode.write && (maps || !self.is_lent(&passed)) {
+        if passed.blank.is_none() && mode.write && (maps || !self.is_loaned(&passed)) {
             return self.join(request, file, passed);
         }
         Ok(passed)
@@ -401,12 +407,12 @@ impl Core {
         self.call(request, Call::LendBody { fid: file.fid, how })
             .inspect_err(|error| self.end_unknown_loan(file.fid, how, error))?;
         self.invalidator().inode_data(file.fid);
-        let passed = PassedFile { lent: Some(life), mappable: true, ..passed };
+        let passed = PassedFile { loaned: Some(life), mappable: true, ..passed };
         if let Some(here) = &mut file.data.lock().passed {
-            here.lent = passed.lent;
+            here.loaned = passed.loaned;
             here.mappable = true;
         }
-        file.lent.store(true, Ordering::Release);
+        file.loaned.store(true, Ordering::Release);
         Ok(passed)
     }
 
@@ -419,7 +425,7 @@ impl Core {
         if how != Lending::Read && !is_known {
             self.senders.run(move || {
                 // A loan that an open obtained meanwhile is returned by that open.
-                let has_loan = |file: &Arc<FileBytes>| file.lent.load(Ordering::Acquire);
+                let has_loan = |file: &Arc<FileBytes>| file.loaned.load(Ordering::Acquire);
                 if !core.file_of(fid).as_ref().is_some_and(has_loan) {
                     core.settle_call(&RequestContext::of(&Caller::ROOT), fid, true);
                 }
@@ -430,9 +436,9 @@ impl Core {
     /// The last writer is gone: the server may sum the body.
     pub fn return_body(&self, request: &RequestContext<'_>, file: &FileBytes) {
         let status = self.settle_call(request, file.fid, true);
-        file.lent.store(false, Ordering::Release);
+        file.loaned.store(false, Ordering::Release);
         if let Some(passed) = &mut file.data.lock().passed {
-            passed.lent = None;
+            passed.loaned = None;
             passed.mappable = false;
         }
         // Pages that came in otherwise (by advice to read ahead) are old.
@@ -453,7 +459,10 @@ impl Core {
             Ok(_) => None,
             // The loan ended with the session, and the server updates its records itself.
             Err(error) => {
-                tracing::warn!(%fid, %error, "a lent body is left to the server");
+                tracing::warn!(
+                    %fid, %error,
+                    "cannot return a body loan; the server ends it with the session"
+                );
                 None
             }
         }
@@ -463,18 +472,18 @@ impl Core {
     ///
     /// # Errors
     /// That of the call.
-    pub fn settle_passed(
+    pub fn update_records(
         &self,
         file: &Arc<FileBytes>,
         cancel: Option<&Cancel>,
     ) -> Result<(), Error> {
-        if !file.lent.load(Ordering::Acquire) {
-            return self.settle_pinned(file, cancel);
+        if !file.loaned.load(Ordering::Acquire) {
+            return self.queue_stores(file, cancel);
         }
         let Some(passed) = file.data.lock().passed.clone() else { return Ok(()) };
         // Before the call: the next update finds the writes made meanwhile.
         let stamp = BodyStamp::of(&passed.body);
-        if stamp.is_some() && stamp == passed.settled {
+        if stamp.is_some() && stamp == passed.recorded {
             return Ok(());
         }
         let snapshot = self.begin();
@@ -486,7 +495,7 @@ impl Core {
         let full = self.is_over_quota(file.fid);
         let mut data = file.data.lock();
         if let Some(passed) = &mut data.passed {
-            passed.settled = stamp;
+            passed.recorded = stamp;
         }
         if full {
             data.fail(Fault::QuotaExceeded.into());
@@ -511,18 +520,20 @@ impl Core {
             .iter()
             .filter(|file| file.has_blank())
             .for_each(|file| self.adopt_again(file, remote));
-        for file in self.files().iter().filter(|file| file.lent.load(Ordering::Acquire)) {
+        for file in self.files().iter().filter(|file| file.loaned.load(Ordering::Acquire)) {
             let call = Call::LendBody { fid: file.fid, how: Lending::Join };
             match remote.call(&Caller::ROOT, call, None) {
                 Ok(_) => {
                     if let Some(passed) = &mut file.data.lock().passed {
-                        passed.lent = passed.lent.map(|_| life);
+                        passed.loaned = passed.loaned.map(|_| life);
                         passed.mappable = true;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(fid = %file.fid, %error, "a body that the kernel writes is not \
-                        lent again");
+                    tracing::warn!(
+                        fid = %file.fid, %error,
+                        "cannot borrow a body again that the kernel writes"
+                    );
                 }
             }
         }

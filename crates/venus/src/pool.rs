@@ -107,7 +107,7 @@ impl JobPool {
             }
             Err(error) => {
                 // The job waits for another thread, or for the next job.
-                tracing::error!(%error, "no thread");
+                tracing::error!(%error, "cannot start a worker thread; the job waits for another");
                 self.queue.state.lock().threads -= 1;
                 self.queue.came.notify_one();
             }

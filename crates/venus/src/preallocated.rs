@@ -194,7 +194,7 @@ impl Core {
             return None;
         }
         self.passed.fetch_add(1, Ordering::Relaxed);
-        self.look_again(file);
+        self.schedule_check(file);
         Some(passed)
     }
 
@@ -230,7 +230,7 @@ impl Core {
     }
 
     /// The janitor checks the file when its bytes would be old enough.
-    fn look_again(&self, file: &Arc<FileBytes>) {
+    fn schedule_check(&self, file: &Arc<FileBytes>) {
         let mut chores = self.chores.lock();
         let first = chores.aging.is_empty();
         chores.aging.push_back((Instant::now(), Arc::clone(file)));
@@ -436,7 +436,7 @@ impl Core {
     }
 
     /// The bytes of a file that has a blank are old enough to be sent.
-    pub fn look_at_blank(self: &Arc<Self>, file: &Arc<FileBytes>) {
+    pub fn check_blank(self: &Arc<Self>, file: &Arc<FileBytes>) {
         if !file.has_blank() || file.is_lost() {
             return;
         }
@@ -449,7 +449,7 @@ impl Core {
             self.put_blank(blank);
             return;
         }
-        self.look_again(file);
+        self.schedule_check(file);
     }
 
     /// Files whose blanks no delegation covers lose them: taken off, or adopted.

@@ -122,7 +122,7 @@ impl Core {
         offset: u64,
         length: u32,
     ) -> Result<(Bytes, Status), Error> {
-        let (snapshot, life) = (self.begin(), self.lives.life());
+        let (snapshot, life) = (self.begin(), self.instance.life());
         match self
             .call(&open.request(request), Call::Read { fid: open.file.fid, offset, length })?
         {
@@ -156,10 +156,10 @@ impl Venus {
             return Ok(data);
         }
         loop {
-            let losses = self.core.lives.losses();
+            let losses = self.core.instance.losses();
             let data = self.read_over_base(request, &open, offset, length)?;
             // Bytes that were written here are on their way again, over the fetched ones.
-            if self.core.lives.losses() == losses {
+            if self.core.instance.losses() == losses {
                 return Ok(data);
             }
         }

@@ -202,18 +202,18 @@ impl Core {
             |index: &u64| Call::Read { fid: file.fid, offset: index * BLOCK, length: BLOCK as u32 };
         let mut calls: Vec<Call> = blocks.iter().map(read).collect();
         let request = as_caller(caller, None);
-        if calls.iter_mut().try_for_each(|call| self.settle(&request, call)).is_err() {
+        if calls.iter_mut().try_for_each(|call| self.send_related(&request, call)).is_err() {
             return blocks
                 .iter()
                 .for_each(|index| self.block_came(file, (version, 0), *index, None, fast));
         }
-        let (snapshot, place, life) = (self.begin(), self.lives.place(), self.lives.life());
+        let (snapshot, place, life) = (self.begin(), self.instance.place(), self.instance.life());
         let asked = Instant::now();
         self.remote.chain_each(caller, calls, &mut |at, result| {
             if at == 0 && result.is_ok() {
                 file.data.lock().reads.began_after(asked.elapsed());
             }
-            let result = result.inspect(|reply| self.hear(place, reply));
+            let result = result.inspect(|reply| self.check_instance(place, reply));
             let answer = match result.map(|reply| reply.answer) {
                 Ok(Answer::Data { data, status, .. }) => {
                     self.tables.lock().put(snapshot, status);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_given_a_larger_window_and_who_does_not_keeps_his() {
+    fn only_a_reader_that_waits_gets_a_larger_window() {
         let (size, most) = (1 << 30, 16 << 20);
         for (waited, least, largest) in [(false, 4 << 20, 4 << 20), (true, 16 << 20, 16 << 20)] {
             let mut sequence = Sequence::default();

@@ -34,7 +34,7 @@ struct Now {
 }
 
 impl ServerInstance {
-    /// The volume's place; taken before a call whose answer is passed to [`Self::hear`].
+    /// The volume's place; taken before a call whose answer is passed to [`Self::check_instance`].
     pub fn place(&self) -> u64 {
         self.now.lock().place
     }
@@ -59,11 +59,11 @@ impl ServerInstance {
 impl Core {
     /// The edition of a file with this currently valid status.
     pub fn edition(&self, status: &Status) -> Edition {
-        Edition::of(status, self.lives.life())
+        Edition::of(status, self.instance.life())
     }
 
     /// Takes the verifier of an answer to a call that was made when the volume was at this place.
-    pub fn hear(&self, place: u64, reply: &Reply) {
+    pub fn check_instance(&self, place: u64, reply: &Reply) {
         if let Some(verifier) = reply.verifier {
             self.learn(Some(place), verifier);
         }
@@ -71,14 +71,14 @@ impl Core {
 
     /// The server now has this boot verifier.
     pub fn learn(&self, place: Option<u64>, verifier: BootVerifier) {
-        let mut now = self.lives.now.lock();
+        let mut now = self.instance.now.lock();
         if place.is_some_and(|place| place != now.place) || now.verifier == Some(verifier) {
             return;
         }
-        self.lives.life.store(verifier.0, Ordering::Release);
+        self.instance.life.store(verifier.0, Ordering::Release);
         if now.verifier.replace(verifier).is_some() && !self.is_local() {
             self.find_lost(verifier);
-            self.lives.losses.fetch_add(1, Ordering::AcqRel);
+            self.instance.losses.fetch_add(1, Ordering::AcqRel);
         }
     }
 

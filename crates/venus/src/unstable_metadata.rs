@@ -29,7 +29,7 @@ const NOTED_MAX: usize = 1 << 16;
 pub(crate) struct Point(u64);
 
 #[derive(Default)]
-pub(crate) struct Unsaved(Mutex<State>);
+pub(crate) struct UnstableMetadata(Mutex<State>);
 
 #[derive(Clone, Copy)]
 struct Noted {
@@ -47,7 +47,7 @@ struct State {
     noted: HashMap<Fid, Noted>,
     lost: HashSet<Fid>,
     /// A loss that no `syncfs` has reported.
-    untold: bool,
+    unreported: bool,
 }
 
 /// The metadata that a call changes.
@@ -75,7 +75,7 @@ impl MetadataSubject {
     }
 }
 
-impl Unsaved {
+impl UnstableMetadata {
     /// A commit asks about the changes noted up to now.
     pub fn point(&self) -> Point {
         Point(self.0.lock().clock)
@@ -101,10 +101,10 @@ impl Core {
         let Some(verifier) = reply.verifier.filter(|_| !self.is_local()) else { return };
         let mut lost = Vec::new();
         let is_much = {
-            if self.lives.place() != place {
+            if self.instance.place() != place {
                 return;
             }
-            let mut state = self.unsaved.0.lock();
+            let mut state = self.unstable_metadata.0.lock();
             state.clock += 1;
             let clock = state.clock;
             for fid in fids(&reply.answer).into_iter().chain(subject.unnamed) {
@@ -126,7 +126,7 @@ impl Core {
     pub fn committed(&self, of: Fid, whole: bool, point: Point, reply: &Reply) {
         let Some(now) = reply.verifier else { return };
         let mut lost = Vec::new();
-        self.unsaved.0.lock().noted.retain(|fid, noted| {
+        self.unstable_metadata.0.lock().noted.retain(|fid, noted| {
             let is_asked = fid.volume == of.volume
                 && noted.clock <= point.0
                 && (whole || !noted.body || *fid == of);
@@ -141,7 +141,7 @@ impl Core {
     /// The server is under this verifier now.
     pub fn find_lost_changes(&self, now: BootVerifier) {
         let mut lost = Vec::new();
-        self.unsaved.0.lock().noted.retain(|fid, noted| {
+        self.unstable_metadata.0.lock().noted.retain(|fid, noted| {
             if noted.verifier != now {
                 lost.push(*fid);
             }
@@ -155,13 +155,13 @@ impl Core {
         if fids.is_empty() {
             return;
         }
-        tracing::warn!(first = %fids[0], files = fids.len(), "changes of names or status that \
-            were not stable are lost");
-        self.unsaved.0.lock().untold = true;
+        tracing::warn!(first = %fids[0], files = fids.len(), "server lost unstable changes of \
+            names or status");
+        self.unstable_metadata.0.lock().unreported = true;
         for fid in fids {
             match self.file_of(*fid).filter(|_| self.is_open(*fid)) {
                 Some(file) => file.data.lock().fail(Error::Lost),
-                None => drop(self.unsaved.0.lock().lost.insert(*fid)),
+                None => drop(self.unstable_metadata.0.lock().lost.insert(*fid)),
             }
         }
     }
@@ -174,15 +174,19 @@ impl Core {
     ///
     /// # Errors
     /// Once, if a change is lost.
-    pub fn tell_lost(&self, fid: Fid) -> Result<(), Error> {
-        if self.unsaved.0.lock().lost.remove(&fid) { Err(Error::Lost) } else { Ok(()) }
+    pub fn report_loss(&self, fid: Fid) -> Result<(), Error> {
+        if self.unstable_metadata.0.lock().lost.remove(&fid) { Err(Error::Lost) } else { Ok(()) }
     }
 
     /// Reports any lost change.
     ///
     /// # Errors
     /// Once, if a change is lost.
-    pub fn tell_any_lost(&self) -> Result<(), Error> {
-        if std::mem::take(&mut self.unsaved.0.lock().untold) { Err(Error::Lost) } else { Ok(()) }
+    pub fn report_any_loss(&self) -> Result<(), Error> {
+        if std::mem::take(&mut self.unstable_metadata.0.lock().unreported) {
+            Err(Error::Lost)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -27,7 +27,7 @@ const TRIES: usize = 8;
 
 /// See the head of the file.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct UnstableWrites {
     bytes: Extents,
     verifier: BootVerifier,
     asked: Extents,
@@ -40,7 +40,7 @@ pub(crate) struct Kept {
 #[derive(Default)]
 pub(crate) struct Cut([(BootVerifier, Vec<Chunk>); 2]);
 
-impl Kept {
+impl UnstableWrites {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.asked.is_empty()
     }
@@ -131,7 +131,7 @@ impl FileBytes {
 
     /// Whether all written bytes are stable.
     pub fn is_stable(&self) -> bool {
-        self.is_clean() && self.data.lock().kept.is_empty()
+        self.is_clean() && self.data.lock().unstable.is_empty()
     }
 }
 
@@ -141,22 +141,22 @@ impl Core {
         if self.is_local() {
             return;
         }
-        let before = data.kept.bytes.bytes();
-        if data.kept.verifier != verifier && !data.kept.bytes.is_empty() {
+        let before = data.unstable.bytes.bytes();
+        if data.unstable.verifier != verifier && !data.unstable.bytes.is_empty() {
             tracing::warn!(offset = chunk.offset, "server lost unstable data; sending it again");
-            data.kept.bytes.carve(chunk.offset, chunk.end());
-            let lost = data.kept.bytes.flush_all();
+            data.unstable.bytes.carve(chunk.offset, chunk.end());
+            let lost = data.unstable.bytes.flush_all();
             data.send_older(&lost);
         }
-        let is_first = before == 0 && self.kept.bytes() == 0;
+        let is_first = before == 0 && self.unstable.bytes() == 0;
         if is_first {
             // The janitor counts the age from now, and must not see the bytes before.
             self.chores.lock().committed = Some(Instant::now());
         }
-        data.kept.verifier = verifier;
-        data.kept.bytes.write(chunk.offset, chunk.data.clone(), chunk.first);
-        let total = self.kept.change(before, data.kept.bytes.bytes());
-        let is_much = total > self.kept.limit(self.config.uncommitted_bytes_max);
+        data.unstable.verifier = verifier;
+        data.unstable.bytes.write(chunk.offset, chunk.data.clone(), chunk.first);
+        let total = self.unstable.change(before, data.unstable.bytes.bytes());
+        let is_much = total > self.unstable.limit(self.config.uncommitted_bytes_max);
         if is_much {
             self.chores.lock().commit = true;
         }
@@ -199,7 +199,7 @@ impl Core {
         whole: bool,
     ) -> Result<Answer, Error> {
         let call = if whole { Call::CommitVolume { fid } } else { Call::Commit { fid } };
-        let point = self.unsaved.point();
+        let point = self.unstable_metadata.point();
         let reply = self.call_with_body(request, call)?;
         self.committed(fid, whole, point, &reply);
         Ok(reply.answer)
@@ -219,7 +219,7 @@ impl Core {
             let turn = file.turn(request.cancel)?;
             let mut data = file.data.lock();
             if !data.has_on_its_way(until) {
-                self.change_kept(&mut data, Kept::ask);
+                self.change_unstable(&mut data, UnstableWrites::ask);
                 return Ok(turn);
             }
         }
@@ -229,12 +229,15 @@ impl Core {
     /// already.
     pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
         let files: Vec<Arc<FileBytes>> =
-            self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
+            self.files().into_iter().filter(|file| !file.data.lock().unstable.is_empty()).collect();
         let turns: Vec<_> =
             files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
-        turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
+        turns
+            .iter()
+            .for_each(|(file, _)| self.change_unstable(&mut file.data.lock(), UnstableWrites::ask));
         let files = turns.iter().map(|(file, _)| file.fid.volume);
-        let mut volumes: Vec<Fid> = files.chain(self.unsaved.volumes()).map(Fid::root).collect();
+        let mut volumes: Vec<Fid> =
+            files.chain(self.unstable_metadata.volumes()).map(Fid::root).collect();
         volumes.sort_unstable();
         volumes.dedup();
         for fid in volumes {
@@ -253,16 +256,16 @@ impl Core {
     /// about are stable.
     fn answered(&self, file: &FileBytes, now: Option<BootVerifier>) -> bool {
         let mut data = file.data.lock();
-        let lost = self.change_kept(&mut data, |kept| kept.answered(now));
+        let lost = self.change_unstable(&mut data, |unstable| unstable.answered(now));
         self.send_lost(file, &mut data, &lost);
-        let was_lost = std::mem::take(&mut data.kept.asked_lost);
+        let was_lost = std::mem::take(&mut data.unstable.asked_lost);
         now.is_some() && lost.is_empty() && !was_lost
     }
 
     /// The server is under this verifier now; returns whether it lost bytes of the file.
     pub fn find_lost_bytes(&self, file: &FileBytes, now: BootVerifier) -> bool {
         let mut data = file.data.lock();
-        let lost = self.change_kept(&mut data, |kept| kept.lost(now));
+        let lost = self.change_unstable(&mut data, |unstable| unstable.lost(now));
         self.send_lost(file, &mut data, &lost);
         !lost.is_empty()
     }
@@ -276,11 +279,15 @@ impl Core {
         }
     }
 
-    fn change_kept<R>(&self, data: &mut Data, change: impl FnOnce(&mut Kept) -> R) -> R {
-        let kept = &mut data.kept;
-        let before = kept.bytes.bytes();
-        let result = change(kept);
-        self.kept.change(before, kept.bytes.bytes());
+    fn change_unstable<R>(
+        &self,
+        data: &mut Data,
+        change: impl FnOnce(&mut UnstableWrites) -> R,
+    ) -> R {
+        let unstable = &mut data.unstable;
+        let before = unstable.bytes.bytes();
+        let result = change(unstable);
+        self.unstable.change(before, unstable.bytes.bytes());
         result
     }
 
@@ -289,7 +296,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::Interrupted`], or that of a commit.
-    pub fn cut_kept(
+    pub fn cut_unstable(
         &self,
         request: &RequestContext<'_>,
         file: &Arc<FileBytes>,
@@ -304,24 +311,24 @@ impl Core {
             }
             let mut data = file.data.lock();
             if !data.has_on_its_way(until) {
-                return Ok(self.change_kept(&mut data, |kept| kept.cut(start, end)));
+                return Ok(self.change_unstable(&mut data, |unstable| unstable.cut(start, end)));
             }
         }
     }
 
     /// Puts bytes back after a cut that failed.
-    pub fn restore_kept(&self, file: &FileBytes, cut: Cut, why: &Error) {
+    pub fn restore_unstable(&self, file: &FileBytes, cut: Cut, why: &Error) {
         // After any other error the cut may have been applied.
         if matches!(why, Error::Fault(_) | Error::Interrupted) {
             let mut data = file.data.lock();
-            let lost = self.change_kept(&mut data, |kept| kept.restore(cut));
+            let lost = self.change_unstable(&mut data, |unstable| unstable.restore(cut));
             self.send_lost(file, &mut data, &lost);
         }
     }
 
     /// All bytes are stable on another server.
-    pub fn forget_kept(&self, file: &FileBytes) {
-        self.change_kept(&mut file.data.lock(), |kept| drop(kept.cut(0, u64::MAX)));
+    pub fn forget_unstable(&self, file: &FileBytes) {
+        self.change_unstable(&mut file.data.lock(), |unstable| drop(unstable.cut(0, u64::MAX)));
     }
 }
 

@@ -43,7 +43,7 @@ impl Venus {
         let busy = Arc::clone(&core);
         let janitor = std::thread::Builder::new()
             .name("venus-janitor".into())
-            .spawn(move || busy.look_after())?;
+            .spawn(move || busy.run_janitor())?;
         let sending = Arc::clone(&core);
         let flusher = std::thread::Builder::new()
             .name("venus-journal".into())
@@ -108,7 +108,7 @@ impl Venus {
             core.commit(request, file)?;
         }
         core.call_commit(request, fid, true)?;
-        core.tell_any_lost()
+        core.report_any_loss()
     }
 
     /// Sends every change that was answered here. The server's refusals are reported to the
@@ -152,7 +152,7 @@ impl Venus {
         for file in core.files().iter().filter(|file| !file.is_stable()) {
             result = result.and(core.commit(&request, file));
         }
-        result.and(core.tell_any_lost())
+        result.and(core.report_any_loss())
     }
 
     /// [`Venus::hand_over`]; then ends all holds and background threads. Open handles are of no use

@@ -107,7 +107,7 @@ mod tests {
         known.wrote(0, SUMMED, SUMMED, 1, 2);
         assert!(known.is_whole(2, SUMMED));
         known.wrote(0, SUMMED, SUMMED, 3, 4);
-        assert!(!known.is_whole(4, SUMMED), "somebody took it from 2 to 3");
+        assert!(!known.is_whole(4, SUMMED), "another client changed it from 2 to 3");
         known.checked(0, 0, 4);
         assert!(known.is_whole(4, SUMMED));
         known.checked(0, 0, 3);

@@ -49,7 +49,9 @@ impl Volumes {
     /// Sets how other cells are reached, and this one's name. Called once, before the first lookup.
     pub fn has_neighbours(self: &Arc<Self>, own: Option<String>, reach: Box<CellOpener>) {
         if self.neighbours.set(Neighbours::new(self, own, reach)).is_err() {
-            tracing::error!("a second way to other cells is not used");
+            tracing::error!(
+                "other cells are already configured; the second configuration is ignored"
+            );
         }
     }
 
@@ -218,14 +220,14 @@ impl Volumes {
         let this = Arc::clone(self);
         let closing = std::thread::Builder::new().name("venus-close".into()).spawn(move || {
             if let Err(error) = venus.shutdown() {
-                tracing::warn!(%error, volume = volume.0, "what was written last in a volume was \
-                    not taken");
+                tracing::warn!(%error, volume = volume.0, "cannot send the last changes of a \
+                    closed volume");
             }
             this.open.lock().remove(&volume);
         });
         if let Err(error) = closing {
             // The volume stays open, and shutdown sends its changes.
-            tracing::error!(%error, "no thread to close a volume with");
+            tracing::error!(%error, "cannot start a thread to close a volume; shutdown closes it");
         }
     }
 

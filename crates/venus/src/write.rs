@@ -79,7 +79,10 @@ impl Core {
                 data.send_again(std::slice::from_ref(chunk));
             }
             Err(error) => {
-                tracing::warn!(fid = %file.fid, offset = chunk.offset, bytes = chunk.data.len(), %error, "write failed");
+                tracing::warn!(
+                    fid = %file.fid, offset = chunk.offset, bytes = chunk.data.len(), %error,
+                    "write failed; its open handles report the error"
+                );
                 if error.is_full() {
                     self.space.refused();
                 }
@@ -147,12 +150,12 @@ impl Core {
     /// # Errors
     /// [`Error::Interrupted`] only; other failures are recorded for the handles.
     pub fn send_all(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
-        self.settle_passed(file, cancel)?;
+        self.update_records(file, cancel)?;
         if file.is_clean() || self.seal(file) {
             return Ok(());
         }
         if file.has_blank() {
-            return self.adopt(file, cancel).or_else(|error| interrupted_or_told(&error));
+            return self.adopt(file, cancel).or_else(|error| only_interrupted(&error));
         }
         let until = file.data.lock().clock;
         self.send_until(file, until, cancel)
@@ -180,6 +183,10 @@ impl Core {
         }
     }
 
+    /// Sends what is not newer than `until`; the calling thread takes part.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only; other failures are recorded for the handles.
     pub fn send_until(
         &self,
         file: &Arc<FileBytes>,
@@ -412,7 +419,7 @@ impl Core {
 }
 
 /// Other failures are recorded for the handles.
-fn interrupted_or_told(error: &Error) -> Result<(), Error> {
+fn only_interrupted(error: &Error) -> Result<(), Error> {
     if matches!(error, Error::Interrupted) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
@@ -455,7 +462,7 @@ impl Venus {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         let committed = self.core.commit(request, &open.file);
-        let lost = self.core.tell_lost(open.file.fid);
+        let lost = self.core.report_loss(open.file.fid);
         open.take_error().and(committed).and(lost)
     }
 
@@ -478,13 +485,18 @@ impl Venus {
         open.take_error()?;
         let cut = match mode {
             AllocateMode::Extend | AllocateMode::KeepSize => Cut::default(),
-            _ => self.core.cut_kept(request, &open.file, offset, offset.saturating_add(length))?,
+            _ => self.core.cut_unstable(
+                request,
+                &open.file,
+                offset,
+                offset.saturating_add(length),
+            )?,
         };
         let mut call = Call::Allocate { fid: open.file.fid, offset, length, mode };
         let _away = self.core.away(&mut call);
         let snapshot = self.core.begin();
         let answer = self.core.call(&open.request(request), call);
-        match answer.inspect_err(|why| self.core.restore_kept(&open.file, cut, why))? {
+        match answer.inspect_err(|why| self.core.restore_unstable(&open.file, cut, why))? {
             Answer::Written { status, .. } => self.core.tables.lock().put(snapshot, status),
             _ => return Err(Error::Protocol),
         };

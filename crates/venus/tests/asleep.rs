@@ -7,19 +7,19 @@ mod common;
 use std::time::{Duration, Instant};
 
 use client::clock;
-use common::{House, Told, me};
+use common::{Notified, TestServer, me};
 
 #[test]
 fn cb4_nothing_is_answered_from_memory_after_a_suspension() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (fid, handle) = client.create("f");
     client.close(handle);
     client.venus.getattr(&me(), fid).unwrap();
     client.wire.take();
     client.venus.getattr(&me(), fid).unwrap();
     assert!(client.wire.take().is_empty(), "it is known");
-    assert!(client.kernel.0.lock().iter().all(|told| *told != Told::All));
+    assert!(client.kernel.0.lock().iter().all(|told| *told != Notified::All));
 
     // A renewal that reaches the server before it ended the session restores everything, and the
     // kernel then needs no notification.
@@ -33,8 +33,8 @@ fn cb4_nothing_is_answered_from_memory_after_a_suspension() {
     );
     // The kernel is notified without another request, and long before a quarter of a lease is over.
     let since = Instant::now();
-    while !client.kernel.0.lock().contains(&Told::All) {
-        assert!(since.elapsed() < Duration::from_secs(10), "the kernel was not told");
+    while !client.kernel.0.lock().contains(&Notified::All) {
+        assert!(since.elapsed() < Duration::from_secs(10), "the kernel was not notified");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

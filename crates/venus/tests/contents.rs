@@ -7,7 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use common::{Client, House, Over, RO, RW, me};
+use common::{Client, Over, RO, RW, TestServer, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Fid, StatusChange};
@@ -105,18 +105,18 @@ fn what_others_write_is_seen_beside_reads_that_fetch_ahead() {
     for seed in 0..6 {
         // A client on the server's machine; on another; there with a disk cache.
         let (descriptors, caches) = (seed % 3 == 0, seed % 3 == 2);
-        let house = if descriptors { House::on_disk() } else { House::in_memory() };
+        let server = if descriptors { TestServer::on_disk() } else { TestServer::in_memory() };
         let cache = caches.then(|| tempfile::tempdir().unwrap());
         let cache_dir = cache.as_ref().map(|dir| dir.path().to_owned());
         let client =
-            house.client_with(1, descriptors, VenusConfig { cache_dir, ..VenusConfig::default() });
-        let other = house.remote_client(2);
+            server.client_with(1, descriptors, VenusConfig { cache_dir, ..VenusConfig::default() });
+        let other = server.remote_client(2);
         let mut files = fill(&other);
         let fids: Vec<Fid> = files.iter().map(|one| one.fid).collect();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| go_through(&client, house.root, &fids, &over));
+                scope.spawn(|| go_through(&client, server.root, &fids, &over));
             }
             let _over = Over(&over);
             change_and_look(seed, &client, &other, &mut files);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::{CallError, Cancel, Events, Remote, Reply};
-use common::{Client, House, Over, RO, RW, me, name};
+use common::{Client, Over, RO, RW, TestServer, me, name};
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -88,16 +88,16 @@ fn fragile(client: &Client) -> Fragile {
 }
 
 /// The server's bytes, as another client reads them.
-fn content(house: &House, fid: Fid) -> Vec<u8> {
-    let other = house.client(2);
+fn content(server: &TestServer, fid: Fid) -> Vec<u8> {
+    let other = server.client(2);
     let handle = other.venus.open(&me(), fid, RO).unwrap().handle;
     other.read(handle, 0, 100).to_vec()
 }
 
 #[test]
 fn two_commits_at_once_keep_the_newer_bytes() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, all, one, again } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -119,13 +119,13 @@ fn two_commits_at_once_keep_the_newer_bytes() {
         syncfs.join().unwrap().unwrap();
         fsync.join().unwrap().unwrap();
     });
-    assert_eq!(content(&house, fid), b"aabb");
+    assert_eq!(content(&server, fid), b"aabb");
 }
 
 #[test]
 fn what_is_cut_off_during_a_commit_stays_cut_off() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, all, one: _, again: _ } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -139,13 +139,13 @@ fn what_is_cut_off_during_a_commit_stays_cut_off() {
         drop(all.go);
         syncfs.join().unwrap().unwrap();
     });
-    assert_eq!(content(&house, fid), b"a");
+    assert_eq!(content(&server, fid), b"a");
 }
 
 #[test]
 fn what_was_not_cut_off_after_all_is_sent_again_when_it_is_lost() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, .. } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -163,8 +163,8 @@ fn what_was_not_cut_off_after_all_is_sent_again_when_it_is_lost() {
 
 #[test]
 fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, all, one: _, again: _ } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -174,7 +174,7 @@ fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
         all.asked.recv().unwrap();
         let events = client.wire.events.lock().clone().unwrap();
         events.on_moved(&*client.wire);
-        let other = house.client(3);
+        let other = server.client(3);
         let theirs = other.venus.open(&me(), fid, common::RW).unwrap().handle;
         other.write(theirs, 0, b"bbbb");
         other.venus.fsync(&me(), theirs).unwrap();
@@ -182,7 +182,7 @@ fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
         drop(all.go);
         syncfs.join().unwrap().unwrap();
     });
-    assert_eq!(content(&house, fid), b"bbbb");
+    assert_eq!(content(&server, fid), b"bbbb");
 }
 
 /// A server that really loses one file's bytes: at each loss the file returns to its state at the
@@ -274,15 +274,15 @@ impl Remote for Lossy {
 const FILE: u32 = 64;
 
 #[test]
-fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
+fn du4_the_last_bytes_written_survive_any_loss() {
     for seed in 0..20 {
-        let house = House::in_memory();
-        let attach = |client| house.loopback.attach(ClientId(client), 1).unwrap();
+        let server = TestServer::in_memory();
+        let attach = |client| server.loopback.attach(ClientId(client), 1).unwrap();
         let state = RwLock::new((1, Bytes::new()));
         let lossy = Arc::new(Lossy {
             session: attach(1),
             aside: attach(2),
-            fid: Mutex::new(house.root),
+            fid: Mutex::new(server.root),
             state,
         });
         let config = VenusConfig {
@@ -293,14 +293,14 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
         };
         let venus = Venus::new(Arc::clone(&lossy) as Arc<dyn Remote>, config).unwrap();
         let (entry, opened) =
-            venus.create(&me(), house.root, &name("f"), 0o644, false, RW).unwrap();
+            venus.create(&me(), server.root, &name("f"), 0o644, false, RW).unwrap();
         let (fid, handle) = (entry.status.fid, opened.handle);
         *lossy.fid.lock() = fid;
         let (over, mut losses) = (AtomicBool::new(false), 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
-                    is_done(&venus.syncfs(&me(), house.root));
+                    is_done(&venus.syncfs(&me(), server.root));
                 }
             });
             scope.spawn(|| {

@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Client, House, Over, me, name};
+use common::{Client, Over, TestServer, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Fid, Name, NewKind, RenameMode};
@@ -46,11 +46,11 @@ fn list(client: &Client, dir: Fid, plus: bool) {
 #[test]
 fn what_others_rename_is_seen_beside_listings_and_look_ups() {
     for seed in 0..3 {
-        let house = House::in_memory();
-        let (client, other) = (house.remote_client(1), house.remote_client(2));
+        let server = TestServer::in_memory();
+        let (client, other) = (server.remote_client(1), server.remote_client(2));
         let dir = other
             .venus
-            .make(&me(), house.root, &name("dir"), NewKind::Directory, 0o755)
+            .make(&me(), server.root, &name("dir"), NewKind::Directory, 0o755)
             .unwrap()
             .status
             .fid;

@@ -128,7 +128,7 @@ struct Application<'a> {
     open: Option<(Fid, OpenHandle)>,
     /// Syncs that succeeded, and syncs that reported a loss.
     stable: u32,
-    told: u32,
+    reported: u32,
     /// The application's actions, for the analysis of a failure.
     trace: Vec<String>,
 }
@@ -244,7 +244,7 @@ impl Application<'_> {
                     // A change other than bytes was lost: lost bytes are sent again.
                     assert!(
                         self.venus.fsync(&me(), handle).is_err(),
-                        "{fid}: nobody says what was lost"
+                        "{fid}: the loss was not reported"
                     );
                     return Err(Error::Lost);
                 }
@@ -333,7 +333,7 @@ impl Application<'_> {
             let before = format!("seed {seed}, step {step}");
             if let Err(error) = self.step() {
                 self.trace.push(format!("{before}: {error:?}"));
-                self.told += u32::from(error == Error::Lost);
+                self.reported += u32::from(error == Error::Lost);
                 let mut tries = 0;
                 while let Err(error) = self.close().and(self.look()) {
                     tries += 1;
@@ -382,7 +382,7 @@ fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) 
         belief: Belief::default(),
         open: None,
         stable: 0,
-        told: 0,
+        reported: 0,
         trace: Vec::new(),
     };
     std::thread::scope(|scope| {
@@ -398,7 +398,7 @@ fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) 
         let _over = Over(&over);
         application.run(seed, steps, !beside);
     });
-    let said = (application.stable, application.told);
+    let said = (application.stable, application.reported);
     // Losses that no operation has reported yet are reported now.
     let _ = application.close();
     let _ = venus.shutdown();
@@ -443,14 +443,14 @@ fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
             let (driven, root) = driven::Driven::new(dir.path(), seed);
             let driven = Mutex::new(driven);
             let kind = Kind { delegations: seed % 2 == 1, beside: false, steps: 100 };
-            let (stable, told) = live(&driven, root, dir.path(), seed, kind);
+            let (stable, reported) = live(&driven, root, dir.path(), seed, kind);
             losses += driven.lock().losses;
-            said = (said.0 + stable, said.1 + told);
+            said = (said.0 + stable, said.1 + reported);
             seed += 1;
         }
         println!(
-            "{seed} histories, {losses} losses, {said:?}: syncs that said yes, and that told of a \
-                loss"
+            "{seed} histories, {losses} losses, {said:?}: syncs that succeeded, or reported a \
+             loss"
         );
         assert!(said.0 > 0, "nothing was called stable");
     });
@@ -460,7 +460,7 @@ fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
 /// client other than the writer, which is lost too. (A short file, whose bytes lie in its record:
 /// others get another number.)
 #[test]
-fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
+fn cb8_a_lost_version_is_not_taken_for_its_successor() {
     let mut found = 0;
     for seed in 0..20 {
         let (dir, mut machine, root) = place(seed);

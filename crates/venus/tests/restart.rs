@@ -62,7 +62,7 @@ fn prepare(dir: &Path) -> (ServerConfig, PathBuf) {
 }
 
 #[test]
-fn names_that_went_with_the_machine_are_told_and_those_of_a_process_are_there() {
+fn du5_lost_names_are_reported_and_a_crash_loses_none() {
     let dir = tempfile::tempdir().unwrap();
     let (config, socket) = prepare(dir.path());
     let server = Server::start(&config).unwrap();

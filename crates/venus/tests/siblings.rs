@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use common::{Client, House, RO, RW, me, name};
+use common::{Client, RO, RW, TestServer, me, name};
 use parking_lot::{Condvar, Mutex};
 use types::{Fid, StatusChange};
 use venus::{KernelPort, OpenMode};
@@ -23,16 +23,16 @@ fn content(i: usize) -> Vec<u8> {
 }
 
 /// A directory full of small files, and a client with an empty cache.
-fn full_house(descriptors: bool) -> (House, Client, Client) {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn server_of_small_files(descriptors: bool) -> (TestServer, Client, Client) {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     for i in 0..COUNT {
         let (_, handle) = maker.create(&format!("file-{i}"));
         maker.write(handle, 0, &content(i));
         maker.close(handle);
     }
-    let reader = house.client_with(2, descriptors, venus::VenusConfig::default());
-    (house, maker, reader)
+    let reader = server.client_with(2, descriptors, venus::VenusConfig::default());
+    (server, maker, reader)
 }
 
 fn read(client: &Client, i: usize) -> Vec<u8> {
@@ -45,7 +45,7 @@ fn read(client: &Client, i: usize) -> Vec<u8> {
 #[test]
 fn files_that_are_read_in_their_order_are_fetched_in_chains() {
     for (descriptors, listed) in [(true, true), (true, false), (false, true)] {
-        let (_house, _maker, client) = full_house(descriptors);
+        let (_server, _maker, client) = server_of_small_files(descriptors);
         if listed {
             client.list(client.root, true);
         }
@@ -69,8 +69,8 @@ fn files_that_are_read_in_their_order_are_fetched_in_chains() {
 
 #[test]
 fn a_walk_through_directories_finds_the_first_files_too() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let path = |d: usize, i: usize| (name(&format!("dir-{d}")), name(&format!("file-{i}")));
     for d in 0..4 {
         let (dir, _) = path(d, 0);
@@ -84,7 +84,7 @@ fn a_walk_through_directories_finds_the_first_files_too() {
             maker.close(opened.handle);
         }
     }
-    let client = house.client(2);
+    let client = server.client(2);
     for d in 0..4 {
         let dir = client.find(&format!("dir-{d}")).unwrap().status.fid;
         for entry in client.list(dir, true) {
@@ -99,7 +99,7 @@ fn a_walk_through_directories_finds_the_first_files_too() {
 
 #[test]
 fn what_came_ahead_is_not_read_after_a_change() {
-    let (_house, maker, client) = full_house(true);
+    let (_server, maker, client) = server_of_small_files(true);
     client.list(client.root, true);
     for i in 0..COUNT {
         // Of the next ones some are here by now.
@@ -124,7 +124,7 @@ fn what_came_ahead_is_not_read_after_a_change() {
 
 #[test]
 fn nothing_that_came_ahead_outlives_the_lease() {
-    let (_house, maker, client) = full_house(true);
+    let (_server, maker, client) = server_of_small_files(true);
     client.list(client.root, true);
     (0..10).for_each(|i| drop(read(&client, i)));
     client.wire.events.lock().clone().unwrap().on_lease_lost();
@@ -194,7 +194,7 @@ fn read_through(client: &Client, pages: &Pages, i: usize) -> Vec<u8> {
 
 #[test]
 fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
-    let (_house, maker, client) = full_house(true);
+    let (_server, maker, client) = server_of_small_files(true);
     let pages = Pages::of(&client);
     client.list(client.root, true);
     for i in 0..COUNT {
@@ -229,17 +229,17 @@ fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
 fn change_while_the_kernel_takes_it(
     change: impl FnOnce(&Client, &Client, &str) + Send,
 ) -> (Vec<u8>, Vec<u8>) {
-    let (_house, maker, client) = full_house(true);
+    let (_server, maker, client) = server_of_small_files(true);
     let pages = Pages::of(&client);
     client.list(client.root, true);
     (0..40).for_each(|i| drop(read_through(&client, &pages, i)));
-    let (tell, told) = mpsc::channel();
-    *pages.hold.lock() = Some(tell);
+    let (send, began) = mpsc::channel();
+    *pages.hold.lock() = Some(send);
     let over = AtomicBool::new(false);
     let (maker, client, over, pages) = (&maker, &client, &over, &*pages);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| (40..COUNT).for_each(|i| drop(read_through(client, pages, i))));
-        let fid = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        let fid = began.recv_timeout(Duration::from_secs(10)).unwrap();
         let name = (40..COUNT)
             .map(|i| format!("file-{i}"))
             .find(|name| maker.find(name).unwrap().status.fid == fid);
@@ -302,8 +302,8 @@ fn write_in_a_row(client: &Client, mode: OpenMode, files: std::ops::Range<usize>
 
 #[test]
 fn short_files_written_past_the_kernels_pages_are_not_asked_for() {
-    let house = House::in_memory();
-    let (client, other) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (client, other) = (server.client(1), server.client(2));
     write_in_a_row(&client, WO, 0..40);
     client.wire.take();
     for i in 20..40 {
@@ -329,15 +329,15 @@ fn short_files_written_past_the_kernels_pages_are_not_asked_for() {
 }
 
 /// Files of 70 to 250 KB, on a disk.
-fn house_of_longer_files(count: usize) -> (House, Client) {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn server_of_longer_files(count: usize) -> (TestServer, Client) {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     for i in 0..count {
         let (_, handle) = maker.create(&format!("file-{i}"));
         maker.write(handle, 0, &longer_content(i));
         maker.close(handle);
     }
-    (house, maker)
+    (server, maker)
 }
 
 fn longer_content(i: usize) -> Vec<u8> {
@@ -362,8 +362,8 @@ fn read_longer(client: &Client, i: usize) -> Result<Vec<u8>, venus::Error> {
 #[test]
 fn longer_files_come_ahead_through_their_descriptors() {
     const COUNT: usize = 60;
-    let (house, _maker) = house_of_longer_files(COUNT);
-    let client = house.client(2);
+    let (server, _maker) = server_of_longer_files(COUNT);
+    let client = server.client(2);
     client.list(client.root, true);
     client.wire.take();
     for i in 0..COUNT {
@@ -377,9 +377,9 @@ fn longer_files_come_ahead_through_their_descriptors() {
 }
 
 #[test]
-fn what_comes_ahead_through_a_descriptor_is_compared_with_its_sums() {
+fn st3_prefetched_bodies_are_compared_with_their_sums() {
     const COUNT: usize = 12;
-    let (house, maker) = house_of_longer_files(COUNT);
+    let (server, maker) = server_of_longer_files(COUNT);
     let damaged = maker.find("file-8").unwrap().status;
     // As if the answer had brought another file's body: of the same length, with other bytes.
     let other = maker.find("file-9").unwrap().status;
@@ -391,12 +391,12 @@ fn what_comes_ahead_through_a_descriptor_is_compared_with_its_sums() {
             StatusChange { size: Some(damaged.size), ..StatusChange::default() },
         )
         .unwrap();
-    let bodies = house.path().join("vicepa/bodies");
+    let bodies = server.path().join("vicepa/bodies");
     let (from, to) = (body_file(&bodies, other.fid), body_file(&bodies, damaged.fid));
     let good = std::fs::read(&to).unwrap();
     let bad = std::fs::read(&from).unwrap();
     assert_ne!(good, bad);
-    let client = house.client(2);
+    let client = server.client(2);
     client.list(client.root, true);
     std::fs::write(&to, &bad).unwrap();
     for i in (0..COUNT).filter(|i| *i != 9) {
@@ -427,9 +427,9 @@ fn body_file(bodies: &std::path::Path, fid: Fid) -> std::path::PathBuf {
 }
 
 /// Directories with `files` files each, two levels of them: 4 with 3 below each.
-fn house_of_a_tree(files: usize) -> (House, Client) {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn server_of_a_tree(files: usize) -> (TestServer, Client) {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let directory = |above: Fid, number: usize| {
         let name = name(&format!("dir-{number}"));
         maker.venus.make(&me(), above, &name, types::NewKind::Directory, 0o755).unwrap().status.fid
@@ -448,7 +448,7 @@ fn house_of_a_tree(files: usize) -> (House, Client) {
             }
         }
     }
-    (house, maker)
+    (server, maker)
 }
 
 /// Walks a tree as `grep -r` does, or only lists it, except entries named `new...`. Calls
@@ -472,8 +472,8 @@ fn walk(client: &Client, dir: Fid, reads: bool, before: &mut impl FnMut(Fid)) {
 
 #[test]
 fn a_walk_finds_the_next_directories_listed() {
-    let (house, _maker) = house_of_a_tree(10);
-    let client = house.client(2);
+    let (server, _maker) = server_of_a_tree(10);
+    let client = server.client(2);
     let mut directories = 0;
     walk(&client, client.root, true, &mut |_| directories += 1);
     assert_eq!(directories, 1 + 4 + 12);
@@ -483,7 +483,7 @@ fn a_walk_finds_the_next_directories_listed() {
     assert!(calls.get("Read").copied().unwrap_or(0) <= 4, "{calls:?}");
 
     // Again, with a check of what was there before a directory was listed.
-    let client = house.client(3);
+    let client = server.client(3);
     let mut listed_ahead = 0;
     let (mut seen, wire) = (0, client.wire.clone());
     walk(&client, client.root, true, &mut |_| {
@@ -496,8 +496,8 @@ fn a_walk_finds_the_next_directories_listed() {
 
 #[test]
 fn who_only_lists_a_tree_fetches_no_bodies_and_nothing_ahead() {
-    let (house, _maker) = house_of_a_tree(10);
-    let client = house.client(2);
+    let (server, _maker) = server_of_a_tree(10);
+    let client = server.client(2);
     let wire = client.wire.clone();
     let mut directories = 0;
     walk(&client, client.root, false, &mut |_| {
@@ -511,8 +511,8 @@ fn who_only_lists_a_tree_fetches_no_bodies_and_nothing_ahead() {
 
 #[test]
 fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
-    let (house, maker) = house_of_a_tree(10);
-    let client = house.client(2);
+    let (server, maker) = server_of_a_tree(10);
+    let client = server.client(2);
     let mut number = 0;
     walk(&client, client.root, true, &mut |dir| {
         std::thread::sleep(Duration::from_millis(5));
@@ -527,8 +527,8 @@ fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
 
 #[test]
 fn what_one_caller_has_listed_ahead_is_not_shown_to_another() {
-    let (house, maker) = house_of_a_tree(10);
-    let client = house.client(2);
+    let (server, maker) = server_of_a_tree(10);
+    let client = server.client(2);
     // Only the owner of each directory may read its names.
     let mut directories = Vec::new();
     walk(&maker, maker.root, false, &mut |dir| directories.push(dir));

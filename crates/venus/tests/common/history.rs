@@ -229,7 +229,7 @@ impl<'a> Machine<'a> {
             Op::Mkdir(at) => {
                 let (dir, name) = self.parent(at)?;
                 let made = self.venus.make(&me, dir, &name, NewKind::Directory, 0o777)?;
-                Ok(self.told(&made.status))
+                Ok(self.describe(&made.status))
             }
             Op::Symlink(at) => {
                 let (dir, name) = self.parent(at)?;
@@ -240,7 +240,7 @@ impl<'a> Machine<'a> {
                     NewKind::Symlink(Bytes::from_static(b"there")),
                     0o777,
                 )?;
-                Ok(self.told(&made.status))
+                Ok(self.describe(&made.status))
             }
             Op::MountPoint(at) => {
                 let (dir, name) = self.parent(at)?;
@@ -251,7 +251,7 @@ impl<'a> Machine<'a> {
                     NewKind::MountPoint(Bytes::from_static(b"#other")),
                     0,
                 )?;
-                Ok(self.told(&made.status))
+                Ok(self.describe(&made.status))
             }
             Op::RemoveMountPoint(at) => {
                 let (dir, name) = self.parent(at)?;
@@ -325,15 +325,15 @@ impl<'a> Machine<'a> {
             }
             Op::Link { from, to } => {
                 let (fid, (dir, name)) = (self.walk(from)?, self.parent(to)?);
-                self.venus.link(&me, fid, dir, &name).map(|entry| self.told(&entry.status))
+                self.venus.link(&me, fid, dir, &name).map(|entry| self.describe(&entry.status))
             }
             Op::Set { at, change, user } => {
                 let fid = self.walk(at)?;
-                self.venus.setattr(&by(*user), fid, *change).map(|set| self.told(&set.status))
+                self.venus.setattr(&by(*user), fid, *change).map(|set| self.describe(&set.status))
             }
             Op::Stat(at) => {
                 let fid = self.walk(at)?;
-                self.venus.getattr(&me, fid).map(|found| self.told(&found.status))
+                self.venus.getattr(&me, fid).map(|found| self.describe(&found.status))
             }
             Op::List(at) => self.list(at),
             Op::Content(at) => self.content(at),
@@ -356,7 +356,7 @@ impl<'a> Machine<'a> {
         Ok(rights.has(Rights::WRITE) || rights.has(Rights::INSERT) && status.uid == USERS[user].uid)
     }
 
-    fn told(&self, status: &types::Status) -> String {
+    fn describe(&self, status: &types::Status) -> String {
         let types::Status { kind, mode, uid, gid, links, size, used, .. } = status;
         format!("{kind:?} {mode:o} {uid}:{gid} {links} links, {size} bytes, {used} used")
     }
@@ -417,7 +417,7 @@ impl<'a> Machine<'a> {
                     String::new()
                 };
                 let modified = if status.modified.secs < 1000 { status.modified.secs } else { 0 };
-                all.push(format!("{at:?} {} {modified} {content}", self.told(&status)));
+                all.push(format!("{at:?} {} {modified} {content}", self.describe(&status)));
                 if status.kind == Kind::Directory {
                     left.push(at);
                 }

@@ -33,13 +33,13 @@ pub fn me() -> RequestContext<'static> {
 }
 
 /// A server with one volume, in memory unless it has a directory.
-pub struct House {
+pub struct TestServer {
     pub loopback: Loopback,
     pub root: Fid,
     _dir: Option<tempfile::TempDir>,
 }
 
-impl House {
+impl TestServer {
     pub fn in_memory() -> Self {
         Self::with_quota(VolumeQuota::default())
     }
@@ -69,7 +69,7 @@ impl House {
             dafs::codec::decode_answer_record(bytes).ok()
         });
         let vice = Vice::open(partition, config, clock::now()).unwrap();
-        House { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
+        TestServer { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
     }
 
     pub fn client(&self, number: u128) -> Client {
@@ -94,7 +94,7 @@ impl House {
             before: Mutex::new(None),
             after: Mutex::new(None),
             events: Mutex::new(None),
-            deaf: Arc::default(),
+            drops_renewals: Arc::default(),
             life: AtomicU64::new(0),
         });
         let venus = Venus::new(wire.clone(), config).unwrap();
@@ -106,10 +106,10 @@ impl House {
 
 /// Records notifications to the kernel.
 #[derive(Default)]
-pub struct Kernel(pub Mutex<Vec<Told>>);
+pub struct Kernel(pub Mutex<Vec<Notified>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notified {
     Data(Fid),
     Directory(Fid),
     All,
@@ -117,13 +117,13 @@ pub enum Told {
 
 impl KernelPort for Kernel {
     fn inode_data(&self, fid: Fid) {
-        self.0.lock().push(Told::Data(fid));
+        self.0.lock().push(Notified::Data(fid));
     }
     fn directory(&self, fid: Fid) {
-        self.0.lock().push(Told::Directory(fid));
+        self.0.lock().push(Notified::Directory(fid));
     }
     fn all(&self) {
-        self.0.lock().push(Told::All);
+        self.0.lock().push(Notified::All);
     }
 }
 
@@ -141,22 +141,22 @@ pub struct Wire {
     pub after: Mutex<Option<Arc<After>>>,
     pub events: Mutex<Option<Arc<dyn Events>>>,
     /// Drops renewals.
-    pub deaf: Arc<AtomicBool>,
+    pub drops_renewals: Arc<AtomicBool>,
     /// The boot verifier of the answers; 0: none.
     pub life: AtomicU64,
 }
 
 struct Ear {
     events: Arc<dyn Events>,
-    deaf: Arc<AtomicBool>,
+    drops_renewals: Arc<AtomicBool>,
 }
 
 impl Events for Ear {
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
-        self.events.on_break(items, heard);
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
+        self.events.on_break(items, ack);
     }
     fn on_renewed(&self, sent_at: Time) {
-        if !self.deaf.load(Ordering::SeqCst) {
+        if !self.drops_renewals.load(Ordering::SeqCst) {
             self.events.on_renewed(sent_at);
         }
     }
@@ -295,7 +295,8 @@ impl Remote for Wire {
 
     fn set_events(&self, events: Arc<dyn Events>) {
         *self.events.lock() = Some(events.clone());
-        self.session.set_events(Arc::new(Ear { events, deaf: self.deaf.clone() }));
+        self.session
+            .set_events(Arc::new(Ear { events, drops_renewals: self.drops_renewals.clone() }));
     }
 
     fn passes_descriptors(&self) -> bool {
