@@ -41,7 +41,6 @@ const LISTS_MAX: usize = 256;
 const LIST_FILES_MAX: usize = 16 << 10;
 const FILES_MAX: usize = 64 << 10;
 
-/// The two orders.
 const AS_LISTED: usize = 0;
 const AS_MADE: usize = 1;
 
@@ -50,18 +49,15 @@ const AS_MADE: usize = 1;
 struct Track {
     /// Place behind the last file read.
     at: usize,
-    /// Steps in a row.
     run: u32,
     window: usize,
     /// Place behind the last file to be fetched.
     asked: usize,
 }
 
-/// One directory.
 struct List {
     number: u64,
     dir: Fid,
-    /// Cookie of its next page.
     next: u64,
     /// In the order of the listing.
     files: Vec<Fid>,
@@ -82,7 +78,6 @@ struct List {
     passed: bool,
 }
 
-/// The entries of a directory's page.
 #[derive(Default)]
 pub(crate) struct Named {
     /// Small files, with their lengths.
@@ -94,7 +89,6 @@ pub(crate) struct Named {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FetchAhead {
     pub files: Vec<Fid>,
-    /// A directory to be listed.
     pub dir: Option<Fid>,
 }
 
@@ -106,20 +100,16 @@ struct Walk {
     window: usize,
 }
 
-/// The directories that were listed last.
 #[derive(Default)]
 pub(crate) struct ListedDirs {
     /// Oldest first, their numbers ascend.
     lists: VecDeque<List>,
-    /// The list and place of each file.
     places: HashMap<Fid, (u64, usize)>,
-    /// The list and place of each subdirectory.
     parents: HashMap<Fid, (u64, usize)>,
     count: u64,
     walk: Option<Walk>,
     /// Directories in which the walk is expected, the next one first.
     expected: VecDeque<Fid>,
-    /// The directory before was expected too.
     came_true: bool,
 }
 
@@ -332,13 +322,11 @@ impl List {
         }
     }
 
-    /// Place in the order of creation of the file at this place.
     fn rank(&self, place: usize) -> usize {
         let fid = self.files[place];
         self.made.partition_point(|other| self.files[*other as usize] < fid)
     }
 
-    /// The file at this place in an order.
     fn place(&self, order: usize, index: usize) -> usize {
         if order == AS_MADE { self.made[index] as usize } else { index }
     }
@@ -396,7 +384,6 @@ mod tests {
         files
     }
 
-    /// A page with these files.
     fn named(files: &[Fid]) -> Named {
         Named { files: files.iter().map(|fid| (*fid, 1000)).collect(), dirs: Vec::new() }
     }

@@ -34,7 +34,6 @@ const SECTOR: u64 = 512;
 /// A body without holes may be so much shorter than its blocks.
 const PAGE: u64 = 4096;
 
-/// Sealing and adopting.
 impl Core {
     /// Puts the kernel's writes into the journal. False: the body is to be adopted. The caller
     /// knows that a delegation covers the file.
@@ -79,7 +78,9 @@ impl Core {
         let chunk = Chunk { offset: 0, data: bytes, first: data.clock };
         let mut tables = self.tables.lock();
         let at = wall();
-        let Some(local) = tables.answer_here(&self.asker(&caller), &call, at) else { return false };
+        let Some(local) = tables.answer_here(&self.local_caller(&caller), &call, at) else {
+            return false;
+        };
         let (number, answer) = self.record(
             &mut tables,
             &caller,

@@ -28,7 +28,6 @@ pub(crate) struct Share {
 }
 
 impl Default for Share {
-    /// A share of a pot of its own.
     fn default() -> Self {
         Share::of(&Arc::default())
     }
@@ -40,7 +39,6 @@ impl Share {
         Share { pot: Arc::clone(pot), own: AtomicUsize::new(0) }
     }
 
-    /// This volume's bytes.
     pub fn bytes(&self) -> usize {
         self.own.load(Ordering::Acquire)
     }
@@ -68,7 +66,6 @@ impl Share {
         self.change(self.bytes(), bytes);
     }
 
-    /// Wakes the waiters to check again.
     pub fn wake_waiters(&self) {
         self.pot.take(0);
     }

@@ -41,7 +41,6 @@ const GAPS_MAX: u64 = 64;
 const GAPS_PART: u64 = 8;
 /// Sums per request: those of 64 MiB.
 const SUMS: u64 = 4096;
-/// Blocks per request.
 const RUN: u64 = CHUNK as u64 / SUMMED;
 /// Bytes of stores through maps that are read at once.
 const STORES_MAX: u64 = 8 << 20;
@@ -50,7 +49,6 @@ pub(crate) const TEND: Duration = Duration::from_secs(1);
 /// The longest single wait for a following before the waiter checks its cancellation.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// See the head of the file.
 pub(crate) struct CacheBody {
     body: Mutex<Body>,
     /// The disk cache's record, for the return of the body.
@@ -73,7 +71,6 @@ struct BodySync {
     /// Rounds begun, and the last one that ended.
     round: u64,
     ended: u64,
-    /// Breaks to be acknowledged after the next round.
     acks: Vec<Arc<BreakAck>>,
 }
 
@@ -90,7 +87,6 @@ impl CacheBody {
         }
     }
 
-    /// Another descriptor of the same open file.
     pub fn descriptor(&self) -> Option<OwnedFd> {
         self.file().as_fd().try_clone_to_owned().ok()
     }
@@ -141,7 +137,6 @@ impl CacheBody {
     }
 }
 
-/// Opening and closing. All under the file's `choice`.
 impl Core {
     /// The first open: gives the body in the disk cache to the kernel, if all conditions hold.
     ///
@@ -234,7 +229,6 @@ impl Core {
         (SIZE_MIN..=SIZE_MAX).contains(&status.size).then_some(status)
     }
 
-    /// Whether all of this version is in the disk cache.
     fn is_whole(&self, status: &Status) -> bool {
         let missing = self
             .disk()
@@ -381,7 +375,6 @@ impl Core {
     }
 }
 
-/// Stores of maps.
 impl Core {
     /// Queues the stores of maps to be sent.
     ///
@@ -431,7 +424,6 @@ impl Core {
     }
 }
 
-/// Following.
 impl CacheBody {
     /// Waits until the body has the server's state at the time of the call.
     ///
@@ -616,7 +608,6 @@ impl Core {
     }
 }
 
-/// Tending.
 impl Core {
     fn tend_soon(&self) {
         let mut chores = self.chores.lock();

@@ -34,7 +34,6 @@ const STRIDE: u64 = 1 << 20;
 /// The sum of a block of zeros that is no hole.
 static ZERO_SUM: LazyLock<u32> = LazyLock::new(|| block_sum(&[0; SUMMED as usize]));
 
-/// Bytes at an offset.
 pub(crate) type At = (u64, Bytes);
 
 pub(crate) struct Body {
@@ -43,9 +42,7 @@ pub(crate) struct Body {
     /// 0 is a hole.
     sums: Vec<Option<u32>>,
     pages: Option<Pages>,
-    /// Own ranges, while the server is followed.
     ours: Option<Vec<(u64, u64)>>,
-    /// Pieces of the disk cache that changed.
     pub changed: BTreeSet<u64>,
 }
 

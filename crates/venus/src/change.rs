@@ -14,7 +14,6 @@ use crate::core::Core;
 use crate::node_tables::Tables;
 use crate::{EntryReply, Error, OpenMode, OpenReply, RequestContext, Venus};
 
-/// The state of a removal's victim.
 struct Victim {
     hold: bool,
     marked: Option<Fid>,
@@ -172,7 +171,7 @@ impl Venus {
     /// Makes a file, directory, link or node; refused if the name exists.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn make(
         &self,
         request: &RequestContext<'_>,
@@ -188,7 +187,7 @@ impl Venus {
     /// Makes a plain file, or finds it unless `exclusive`, and opens it.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn create(
         &self,
         request: &RequestContext<'_>,
@@ -220,7 +219,7 @@ impl Venus {
     /// Makes and opens a file without a name; `dir` gives the volume.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn make_unnamed(
         &self,
         request: &RequestContext<'_>,
@@ -246,7 +245,7 @@ impl Venus {
     /// Adds a name for `fid`.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn link(
         &self,
         request: &RequestContext<'_>,
@@ -264,7 +263,7 @@ impl Venus {
     /// Removes a name of something other than a directory.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn unlink(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::File)
     }
@@ -272,7 +271,7 @@ impl Venus {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn rmdir(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::Directory)
     }
@@ -280,7 +279,7 @@ impl Venus {
     /// Removes a mount point; the volume that it names stays.
     ///
     /// # Errors
-    /// As the service says; `Invalid` if it is none.
+    /// The service's refusal; `Invalid` if it is none.
     pub fn remove_mount_point(
         &self,
         request: &RequestContext<'_>,
@@ -294,7 +293,7 @@ impl Venus {
     /// a rename must not lose both.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn rename(
         &self,
         request: &RequestContext<'_>,

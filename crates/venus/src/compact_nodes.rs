@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 use types::{Fid, Kind, Status, Timestamp};
 
-/// One packed file.
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     fid: Fid,
@@ -36,7 +35,6 @@ pub(crate) struct Plain {
 const _: () = assert!(size_of::<Plain>() <= 136);
 
 impl Plain {
-    /// The file's fid.
     pub fn fid(&self) -> Fid {
         self.fid
     }
@@ -70,7 +68,6 @@ impl Plain {
         })
     }
 
-    /// The status.
     pub fn status(&self) -> Status {
         let time = |at: usize| Timestamp { secs: self.secs[at], nanos: self.nanos[at] };
         Status {
@@ -109,18 +106,15 @@ impl Plain {
     }
 }
 
-/// Place of a packed file in the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeIndex(u32);
 
 /// Files to a chunk: 64 KiB.
 const CHUNK: usize = 512;
 
-/// All packed files.
 #[derive(Default)]
 pub(crate) struct Plains {
     chunks: Vec<Vec<Option<Plain>>>,
-    /// Places that are empty.
     free: Vec<u32>,
     index: HashTable<u32>,
     hasher: RandomState,
@@ -196,13 +190,11 @@ impl Plains {
             .expect("4 billion files are far beyond any budget of memory")
     }
 
-    /// Removes a file.
     pub fn take(&mut self, fid: Fid) -> Option<Plain> {
         let place = self.place(fid)?;
         self.remove(NodeIndex(place))
     }
 
-    /// Removes the file at `place`.
     pub fn remove(&mut self, place: NodeIndex) -> Option<Plain> {
         let at = place.0 as usize;
         let plain = self.chunks[at / CHUNK][at % CHUNK].take()?;
@@ -229,7 +221,6 @@ impl Plains {
         self.len() * EACH
     }
 
-    /// Allocated memory.
     #[cfg(test)]
     pub fn allocated(&self) -> usize {
         let chunks: usize =

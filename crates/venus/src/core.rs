@@ -34,7 +34,6 @@ use crate::{
 /// Files whose cache bodies are brought up to date at the same time.
 const FOLLOWERS: usize = 4;
 
-/// Work for the janitor.
 #[derive(Default)]
 pub(crate) struct Chores {
     /// Files that became dirty, oldest first.
@@ -43,7 +42,6 @@ pub(crate) struct Chores {
     pub unhold: Vec<Fid>,
     /// Held files that a new session must claim again.
     pub hold: Vec<Fid>,
-    /// Unstable writes are to be committed soon.
     pub commit: bool,
     pub committed: Option<Instant>,
     /// When the lease ends without a renewal.
@@ -62,7 +60,6 @@ pub(crate) struct Core {
     /// Shared with the other volumes of the mount.
     pub common: Arc<MountShared>,
     pub tables: Mutex<Tables>,
-    /// Signalled when a removal ends.
     pub removed: Condvar,
     /// Counts breaks and losses. A thread that replies into the kernel holds it for reading.
     pub gate: RwLock<u64>,
@@ -78,7 +75,6 @@ pub(crate) struct Core {
     pub dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
     pub next: AtomicU64,
     pub unsent: Share,
-    /// Unstable bytes of all files.
     pub unstable: Share,
     /// Bytes of all files that were read ahead.
     pub ahead: Share,
@@ -102,7 +98,6 @@ pub(crate) struct Core {
     pub journal: Journal,
     pub unstable_metadata: UnstableMetadata,
     pub instance: ServerInstance,
-    /// Preallocated bodies for new files.
     pub blanks: Mutex<BlankPool>,
     /// Entries cut out of the journal, whose bytes are still to be freed.
     pub cuts: Mutex<Vec<JournalEntry>>,
@@ -174,13 +169,12 @@ impl Core {
         })
     }
 
-    /// The server is on this machine and passes descriptors: a crash of the machine ends both,
-    /// so this client stores no unstable changes for it.
+    /// The server is on this machine and passes descriptors: a crash of the machine ends both, so
+    /// this client stores no unstable changes for it.
     pub fn is_local(&self) -> bool {
         self.remote.passes_descriptors()
     }
 
-    /// The disk cache, if the server is on another machine.
     pub fn disk(&self) -> Option<&DiskCache> {
         self.common.disk().filter(|_| !self.is_local())
     }
@@ -280,8 +274,8 @@ impl Core {
     }
 
     /// Drops the file's data when nothing needs it.
-    pub fn let_go(&self, file: &FileBytes) {
-        let Some(learned) = self.is_let_go(file) else { return };
+    pub fn drop_if_unused(&self, file: &FileBytes) {
+        let Some(learned) = self.is_dropped(file) else { return };
         if let Some(disk) = self.disk() {
             disk.rest(file.fid);
         }
@@ -292,7 +286,7 @@ impl Core {
     }
 
     /// Whether the data was dropped; if so, whether all blocks of the file were known to be good.
-    fn is_let_go(&self, file: &FileBytes) -> Option<bool> {
+    fn is_dropped(&self, file: &FileBytes) -> Option<bool> {
         let data = file.data.lock();
         let mut tables = self.tables.lock();
         let node = tables.nodes.whole_mut(&file.fid)?;

@@ -25,7 +25,6 @@ use crate::local_answers::Local;
 use crate::node_tables::Tables;
 use crate::{Error, RequestContext};
 
-/// Counts delegations.
 pub(crate) type Generation = u64;
 
 /// Own changes in a row after which the client asks for a directory at the next one.
@@ -49,7 +48,6 @@ enum State {
     Recalled,
 }
 
-/// The state of a directory's delegation.
 #[derive(Debug, Default)]
 pub(crate) struct Delegation {
     state: State,
@@ -102,7 +100,7 @@ impl Delegation {
 
     /// The client does not ask for it again for a while, twice as long each time, unless the last
     /// pause was long ago.
-    fn shun(&mut self, first: Duration) {
+    fn pause_asking(&mut self, first: Duration) {
         let now = Instant::now();
         let long_ago = self.not_before.is_none_or(|at| now > at + self.pause * 4);
         self.pause = if long_ago { first } else { (self.pause * 2).min(first * PAUSE_FACTOR_MAX) };
@@ -223,7 +221,6 @@ impl Tables {
     }
 }
 
-/// A missing precondition of an answer here.
 enum Missing {
     Delegation(Fid),
     Slots(Fid),
@@ -234,7 +231,6 @@ enum Missing {
 /// An answer that was given here, under the lock of the tables as it was computed.
 pub(crate) type Answered<'a> = (MutexGuard<'a, Tables>, CallStart, Answer);
 
-/// Answering.
 impl Core {
     /// Answers a change here if possible; asks for the delegation if it is time for that.
     pub fn answer_under_delegation(
@@ -267,7 +263,7 @@ impl Core {
         self.wait_for_journal();
         let mut tables = self.tables.lock();
         let at = wall();
-        let local = tables.answer_here(&self.asker(caller), call, at)?;
+        let local = tables.answer_here(&self.local_caller(caller), call, at)?;
         let (_, answer) = self.record(&mut tables, caller, call, at, local, None);
         let snapshot = tables.holder.begin();
         Some((tables, snapshot, answer))
@@ -416,7 +412,7 @@ impl Core {
             }
             State::Asked { .. } => {
                 delegation.state = State::Home;
-                delegation.shun(pause);
+                delegation.pause_asking(pause);
                 false
             }
             State::Held(_) => granted,
@@ -491,7 +487,6 @@ impl Core {
     }
 }
 
-/// Giving back.
 impl Core {
     /// The server recalls these: from now on nothing is answered under them.
     pub fn recalled(&self, dirs: &[Fid]) {
@@ -538,7 +533,7 @@ impl Core {
                 continue;
             };
             delegation.state = State::Home;
-            delegation.shun(self.config.recall_pause);
+            delegation.pause_asking(self.config.recall_pause);
         }
     }
 }
@@ -580,7 +575,6 @@ impl Drop for Away<'_> {
     }
 }
 
-/// Calls that the server answers.
 impl Core {
     /// Called before `call`, which changes something, is sent; the result lives until the answer
     /// has been entered. It is not dropped under the lock of the tables.

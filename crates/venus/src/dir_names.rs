@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashTable;
 use types::{Fid, Name};
 
-/// The known meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedName {
     File(Fid),
@@ -44,10 +43,8 @@ fn another() -> u64 {
 /// Unused letters below this number do not trigger a move of the others.
 const WASTE_MIN: usize = 4096;
 
-/// A page to list ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Cookie of the page.
     pub cookie: u64,
     /// It was asked for, and did not come yet.
     pub is_late: bool,

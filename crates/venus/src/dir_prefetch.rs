@@ -162,12 +162,10 @@ impl Siblings {
         Siblings { pot: Arc::clone(pot), state: Mutex::new(State::new(pot)), came: Condvar::new() }
     }
 
-    /// Whether the file's body arrived.
     fn has(&self, fid: Fid) -> bool {
         matches!(self.state.lock().bodies.get(&fid), Some(Body::Here { .. }))
     }
 
-    /// A reader begins to list this directory.
     pub fn listing_begins(&self, dir: Fid) {
         self.state.lock().lists.begun(dir);
     }
@@ -208,12 +206,10 @@ impl Siblings {
 }
 
 impl Core {
-    /// Whether the file may be prefetched.
     fn is_small(&self, status: &Status) -> bool {
         is_file_up_to(status, if self.is_local() { LOCAL_MAX } else { REMOTE_MAX })
     }
 
-    /// The small files of a listing, and the directories.
     pub fn named(&self, entries: &[DirEntry]) -> Named {
         let mut named = Named::default();
         for entry in entries {
@@ -413,7 +409,6 @@ impl Core {
         self.is_local() && status.size > ANSWER_MAX
     }
 
-    /// The calls that ask for a body.
     fn questions(&self, status: &Status) -> Vec<Call> {
         let fid = status.fid;
         if self.comes_by_descriptor(status) {
@@ -445,7 +440,6 @@ impl Core {
     }
 }
 
-/// A body and its sums.
 struct Summed {
     fd: OwnedFd,
     sums: Vec<u32>,

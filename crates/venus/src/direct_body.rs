@@ -16,7 +16,6 @@ use crate::core::Core;
 use crate::open::Open;
 use crate::read_cache::{DirectBody, GROUP, SUMMED};
 
-/// Checksums by group.
 type Sums = HashMap<u64, Arc<[u32]>>;
 
 /// Checksums per request: those of 64 MiB.

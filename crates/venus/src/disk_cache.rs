@@ -37,7 +37,6 @@ use crate::read_cache::SUMMED;
 
 /// The unit that is valid or not as a whole.
 pub(crate) const PIECE: u64 = 64 << 10;
-/// First bytes of a map.
 const MAGIC: &[u8; 8] = b"RIALTOC3";
 /// A map is written when so many pieces came since the last time, or a quarter of all.
 const MAP_EVERY: usize = 64;
@@ -109,7 +108,6 @@ fn blocks_of(piece: &[u8]) -> Blocks {
 /// A body that is out of the index for as long as the kernel has it.
 pub(crate) struct Taken {
     pub file: Arc<fs::File>,
-    /// The server's sums of its blocks.
     pub sums: Vec<u32>,
     edition: Edition,
     pieces: HashMap<u64, Piece>,
@@ -145,7 +143,6 @@ struct Index {
     clock: u64,
 }
 
-/// See the head of the file.
 pub(crate) struct DiskCache {
     dir: PathBuf,
     bytes_max: u64,
@@ -488,7 +485,6 @@ impl DiskCache {
         }
     }
 
-    /// Forgets the file.
     pub fn remove(&self, fid: Fid) {
         let mut index = self.index.lock();
         let Some(item) = index.items.remove(&fid) else { return };
@@ -499,14 +495,12 @@ impl DiskCache {
         let _ = fs::remove_file(&path);
     }
 
-    /// Forgets all files of a volume.
     pub fn remove_volume(&self, volume: VolumeId) {
         let of = |fid: &&Fid| fid.volume == volume;
         let fids: Vec<Fid> = self.index.lock().items.keys().filter(of).copied().collect();
         fids.into_iter().for_each(|fid| self.remove(fid));
     }
 
-    /// Bytes in the cache, and its limit.
     pub fn usage(&self) -> (u64, u64) {
         (self.index.lock().bytes, self.bytes_max)
     }
@@ -540,7 +534,6 @@ impl DiskCache {
         }
     }
 
-    /// [`Self::rest`] of all files.
     pub fn rest_all(&self) {
         let all: Vec<Fid> = self.index.lock().items.keys().copied().collect();
         all.into_iter().for_each(|fid| self.rest(fid));

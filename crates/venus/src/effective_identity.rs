@@ -26,7 +26,7 @@ fn known<'c>(tokens: Option<&TokenWallet>, caller: &'c Caller) -> Cow<'c, Caller
 
 impl Core {
     /// The caller's identity for the cell's mode bits and for the cached rights.
-    pub(crate) fn asker<'c>(&self, caller: &'c Caller) -> LocalCaller<'c> {
+    pub(crate) fn local_caller<'c>(&self, caller: &'c Caller) -> LocalCaller<'c> {
         let tokens = self.config.tokens.as_deref();
         LocalCaller {
             caller: known(tokens, caller),
@@ -41,7 +41,7 @@ impl Venus {
     /// whether it changed.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let report = self.report(request)?;
         let tokens = self.core.config.tokens.as_ref().zip(EffectiveIdentity::of(&report));

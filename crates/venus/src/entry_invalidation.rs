@@ -9,9 +9,9 @@
 //!   acknowledged an earlier break of it (CB-1). So the client obtains a new promise, by asking for
 //!   the directory's status, *before* it acknowledges the break. A change that comes between is a
 //!   break of its own, handled in the same way.
-//! - Each of these breaks names the entry that changed, or says that none did (the status changed,
-//!   or the server wanted the promise back). If it says neither, or the kernel does not let go of
-//!   the name in time, or the server cannot be asked, all names end.
+//! - Each of these breaks names the entry that changed, or reports that none did (the status
+//!   changed, or the server wanted the promise back). If it does neither, or the kernel does not
+//!   drop the name in time, or the server cannot be asked, all names end.
 //! - A directory that was removed had no entries any more, and gets none: the kernel's knowledge of
 //!   it stays true, and no new promise is needed.
 

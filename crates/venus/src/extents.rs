@@ -53,7 +53,6 @@ struct Extent {
 pub(crate) struct Chunk {
     pub offset: u64,
     pub data: Bytes,
-    /// The clock of its oldest byte.
     pub first: u64,
 }
 
@@ -67,7 +66,6 @@ impl Chunk {
     }
 }
 
-/// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     map: BTreeMap<u64, Extent>,
@@ -79,7 +77,6 @@ impl Extents {
         self.map.is_empty()
     }
 
-    /// Bytes in all extents.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -89,7 +86,6 @@ impl Extents {
         self.map.last_key_value().map_or(0, |(start, extent)| start + extent.piece.len() as u64)
     }
 
-    /// The clock of the oldest byte.
     pub fn oldest(&self) -> Option<u64> {
         self.map.values().map(|extent| extent.first).min()
     }
@@ -181,7 +177,6 @@ impl Extents {
         (start.min(end), until.max(start.min(end)))
     }
 
-    /// Removes the bytes in `start..end`.
     pub fn carve(&mut self, start: u64, end: u64) {
         let before = self.map.range(..start).next_back().map(|(key, _)| *key);
         let hit: Vec<u64> =
@@ -269,7 +264,6 @@ impl Extents {
         Chunk { offset: start, data, first }
     }
 
-    /// Takes all bytes.
     pub fn flush_all(&mut self) -> Vec<Chunk> {
         self.bytes = 0;
         let map = std::mem::take(&mut self.map);

@@ -27,7 +27,6 @@ use crate::read_cache::ReadCache;
 use crate::unstable_writes::UnstableWrites;
 use crate::{Error, OpenHandle};
 
-/// One file that is open or has bytes here.
 pub(crate) struct FileBytes {
     pub fid: Fid,
     /// Bytes dirty or flying. Changes under `data`; read without it for the shown status.
@@ -53,7 +52,6 @@ pub(crate) struct FileBytes {
     pub moved: Condvar,
 }
 
-/// A lock that the server granted to this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub owner: LockOwner,
@@ -89,9 +87,7 @@ pub(crate) struct Data {
     pub urgent: u64,
     /// When `dirty` got its first byte.
     pub since: Option<Instant>,
-    /// Background threads at work on this file.
     pub workers: usize,
-    /// Number of failed writes, and the last one's error.
     pub errors: u64,
     pub error: Option<Error>,
     /// The last writer; background calls that send use its name.
@@ -137,7 +133,6 @@ impl FileBytes {
         self.unsent.load(Ordering::Acquire) == 0 && !self.is_behind()
     }
 
-    /// The cache body that the kernel has, if it has one.
     pub fn pinned(&self) -> Option<Arc<CacheBody>> {
         self.data.lock().passed.as_ref()?.pinned.clone()
     }

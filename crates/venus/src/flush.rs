@@ -62,7 +62,6 @@ impl Core {
         }
     }
 
-    /// The flusher's loop.
     pub fn flush_journal(&self) {
         while self.journal.wait_for_work(self.config.dirty_age) {
             if let Take::Chain(chain) = self.journal.take() {
@@ -152,7 +151,7 @@ impl Core {
             }
             file.account(&mut data, &self.unsent);
             drop(data);
-            self.let_go(file);
+            self.drop_if_unused(file);
         }
     }
 
@@ -177,7 +176,7 @@ impl Core {
         }
         file.account(&mut data, &self.unsent);
         drop(data);
-        self.let_go(file);
+        self.drop_if_unused(file);
     }
 
     /// Frees the bytes of removed files that will not be sent.

@@ -24,7 +24,6 @@ struct State {
 pub(crate) struct Space(Mutex<State>);
 
 impl Space {
-    /// A write was refused for lack of room.
     pub fn refused(&self) {
         self.0.lock().careful_until = Some(Instant::now() + CAREFUL);
     }

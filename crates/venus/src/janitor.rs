@@ -22,7 +22,6 @@ const IDLE: Duration = Duration::from_secs(3600);
 /// Unstable writes and metadata are committed at the latest after this.
 const COMMIT_AGE: Duration = Duration::from_secs(5);
 
-/// The work that is due now.
 #[derive(Default)]
 struct Due {
     aged: Vec<Arc<FileBytes>>,
@@ -33,7 +32,6 @@ struct Due {
 }
 
 impl Core {
-    /// The janitor's loop.
     pub fn run_janitor(self: &Arc<Self>) {
         while let Some(mut due) = self.wait_for_work() {
             self.check_lease();

@@ -53,7 +53,6 @@ const IDLE_CHECKS_MAX: u32 = 24;
 /// An empty queue keeps room for so many.
 const ENTRIES_KEPT: usize = 256;
 
-/// One change.
 pub(crate) struct JournalEntry {
     /// Its place in the order, set by [`Journal::push`].
     pub number: u64,
@@ -105,9 +104,7 @@ struct State {
     /// `None`: it was cut, or is lost. The front is never `None`.
     queue: VecDeque<Option<JournalEntry>>,
     bytes: usize,
-    /// Number of the youngest entry ever.
     last: u64,
-    /// A chain flies.
     flying: bool,
     /// The flusher is to send up to this number.
     wanted: u64,
@@ -133,7 +130,6 @@ impl State {
     }
 }
 
-/// See the head of the file.
 #[derive(Default)]
 pub(crate) struct Journal {
     state: Mutex<State>,
@@ -142,7 +138,6 @@ pub(crate) struct Journal {
     poke: Condvar,
 }
 
-/// The result of [`Journal::take`].
 pub(crate) enum Take {
     /// Entries to send: the caller reports the answers to [`Journal::land`].
     Chain(Vec<JournalEntry>),
@@ -152,7 +147,6 @@ pub(crate) enum Take {
 }
 
 impl Journal {
-    /// The counter of landed entries, to be read without a lock.
     pub fn counter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.landed)
     }
@@ -161,7 +155,6 @@ impl Journal {
         self.landed.load(Ordering::Acquire)
     }
 
-    /// Number of the youngest entry.
     pub fn last(&self) -> u64 {
         self.state.lock().last
     }
@@ -345,7 +338,6 @@ impl Journal {
         }
     }
 
-    /// Stops the flusher.
     pub fn stop(&self) {
         self.state.lock().stop = true;
         self.poke.notify_all();

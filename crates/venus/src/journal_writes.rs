@@ -42,7 +42,7 @@ impl Core {
                 kill_privileges: data.kill,
             };
             let at = wall();
-            let Some(local) = tables.answer_here(&self.asker(&caller), &call, at) else {
+            let Some(local) = tables.answer_here(&self.local_caller(&caller), &call, at) else {
                 data.dirty.fill(&chunk);
                 break;
             };

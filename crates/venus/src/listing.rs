@@ -32,7 +32,6 @@ struct Progress {
     map: u64,
 }
 
-/// One open directory.
 pub(crate) struct OpenDir {
     dir: Fid,
     progress: Mutex<Option<Progress>>,
@@ -94,7 +93,6 @@ enum Early {
     Here {
         cookie: u64,
         plus: bool,
-        /// The caller that may see it.
         caller: Caller,
         page: Page,
     },
@@ -109,18 +107,15 @@ const AHEAD_BYTES: u32 = 64 << 10;
 /// Size of later pages: a whole message.
 const AHEAD_MORE_BYTES: u32 = 256 << 10;
 
-/// A page of a directory, entered.
 struct Page {
     listing: DirListing,
     version: u64,
     /// The map that received all names of the page.
     entered: Option<u64>,
-    /// Cookie of the next page.
     next: u64,
 }
 
 impl Core {
-    /// Asks for a page and enters the answer.
     fn page(
         &self,
         request: &RequestContext<'_>,
@@ -265,7 +260,7 @@ impl Core {
     /// this was the last page.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn list_page(
         &self,
         request: &RequestContext<'_>,
@@ -301,7 +296,7 @@ impl Venus {
     /// Opens a directory.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn opendir(&self, _request: &RequestContext<'_>, dir: Fid) -> Result<DirHandle, Error> {
         let handle = DirHandle(self.core.number());
         let open = self.core.early_dirs.take(dir).unwrap_or_else(|| Arc::new(OpenDir::new(dir)));
@@ -316,7 +311,7 @@ impl Venus {
     /// Entries behind `cookie` (0: the first), about `bytes_max` bytes of them.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn readdir(
         &self,
         request: &RequestContext<'_>,
@@ -368,7 +363,7 @@ impl Venus {
     /// Makes the directory's entries stable.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn fsyncdir(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         self.core.drain_all(request.cancel)?;
         self.core.call_commit(request, fid, false)?;

@@ -71,31 +71,31 @@ impl Tables {
     /// asked. Changes only the free slots and the cached rights, which gain those in a new file.
     pub fn answer_here(
         &mut self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         call: &Call,
         at: Timestamp,
     ) -> Option<Local> {
         // The server has rules of its own for a caller without a token.
-        if !self.trusted() || self.blind > 0 || asker.caller.uid == NOBODY_ID {
+        if !self.trusted() || self.blind > 0 || local_caller.caller.uid == NOBODY_ID {
             return None;
         }
         match call {
             Call::Make { dir, name, kind, mode, .. } => {
-                self.make_here(asker, *dir, name, kind, *mode, at)
+                self.make_here(local_caller, *dir, name, kind, *mode, at)
             }
-            Call::Remove { dir, name, what, .. } => self.remove_here(asker, *dir, name, *what, at),
+            Call::Remove { dir, name, what, .. } => {
+                self.remove_here(local_caller, *dir, name, *what, at)
+            }
             Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
-                self.rename_here(asker, (*from_dir, from), (*to_dir, to), *mode, at)
+                self.rename_here(local_caller, (*from_dir, from), (*to_dir, to), *mode, at)
             }
-            Call::SetStatus { fid, change } => self.set_here(asker, *fid, change, at),
-            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => {
-                self.write_here(asker, *fid, *offset, data.len() as u64, *kill_privileges, at)
-            }
+            Call::SetStatus { fid, change } => self.set_here(local_caller, *fid, change, at),
+            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => self
+                .write_here(local_caller, *fid, *offset, data.len() as u64, *kill_privileges, at),
             _ => None,
         }
     }
 
-    /// The status of a covered file.
     fn covered_status(&self, fid: Fid) -> Option<Status> {
         let node = self
             .nodes
@@ -106,27 +106,31 @@ impl Tables {
 
     /// The status of a directory whose entries this caller may change here; where lists decide,
     /// with the `needed` rights.
-    fn changeable(&self, asker: &LocalCaller<'_>, dir: Fid, needed: Rights) -> Option<Status> {
+    fn changeable(
+        &self,
+        local_caller: &LocalCaller<'_>,
+        dir: Fid,
+        needed: Rights,
+    ) -> Option<Status> {
         let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
         let status =
             node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
         self.delegation(dir)?;
         let allowed = match status.by_list {
-            true => self.rights.of(dir, asker.uid)?.has(needed),
-            false => may(&asker.caller, &status, WRITE | EXECUTE)?,
+            true => self.rights.of(dir, local_caller.uid)?.has(needed),
+            false => may(&local_caller.caller, &status, WRITE | EXECUTE)?,
         };
         (allowed && node.names.as_ref()?.valid).then_some(status)
     }
 
     /// Whether a list lets the caller change a file, or a directory's status.
-    fn list_lets_write(&self, asker: &LocalCaller<'_>, status: &Status) -> Option<bool> {
-        let rights = self.rights.of(status.fid, asker.uid)?;
-        let owns = asker.caller.uid == status.uid && status.uid != NOBODY_ID;
+    fn list_lets_write(&self, local_caller: &LocalCaller<'_>, status: &Status) -> Option<bool> {
+        let rights = self.rights.of(status.fid, local_caller.uid)?;
+        let owns = local_caller.caller.uid == status.uid && status.uid != NOBODY_ID;
         let dropped = status.kind != Kind::Directory && owns && rights.has(Rights::INSERT);
         Some(rights.has(Rights::WRITE) || dropped)
     }
 
-    /// The known state of a name.
     pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
         let names =
             self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
@@ -135,15 +139,15 @@ impl Tables {
 
     fn make_here(
         &mut self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         dir: Fid,
         name: &Name,
         new: &NewKind,
         mode: u16,
         at: Timestamp,
     ) -> Option<Local> {
-        let caller = &*asker.caller;
-        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::INSERT))?;
+        let caller = &*local_caller.caller;
+        let mut parent = self.changeable(local_caller, dir, Rights::LOOKUP.with(Rights::INSERT))?;
         if self.known(dir, name) != CachedName::Absent
             || !can_make(caller, new)
             || parent.links >= limits::LINKS_MAX
@@ -160,7 +164,7 @@ impl Tables {
         let mut status = new_status(fid, kind, mode, caller.uid, gid, at);
         if parent.by_list {
             status.by_list = true;
-            self.rights.made_in(dir, &status, asker.uid);
+            self.rights.made_in(dir, &status, local_caller.uid);
         }
         match new {
             NewKind::Symlink(target) | NewKind::MountPoint(target) => {
@@ -179,13 +183,13 @@ impl Tables {
 
     fn remove_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         dir: Fid,
         name: &Name,
         what: RemoveWhat,
         at: Timestamp,
     ) -> Option<Local> {
-        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::DELETE))?;
+        let mut parent = self.changeable(local_caller, dir, Rights::LOOKUP.with(Rights::DELETE))?;
         let CachedName::File(fid) = self.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;
         let empty = || {
@@ -194,7 +198,7 @@ impl Tables {
                 .and_then(|node| node.names.as_ref())
                 .is_some_and(|names| names.is_empty())
         };
-        if stuck(&asker.caller, &parent, &victim)
+        if stuck(&local_caller.caller, &parent, &victim)
             || what != removable_as(victim.kind)
             || what == RemoveWhat::Directory && !empty()
             || victim.links == 0
@@ -211,19 +215,19 @@ impl Tables {
 
     fn rename_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         from: (Fid, &Name),
         to: (Fid, &Name),
         mode: RenameMode,
         at: Timestamp,
     ) -> Option<Local> {
-        let caller = &*asker.caller;
+        let caller = &*local_caller.caller;
         let (leave, enter) =
             (Rights::LOOKUP.with(Rights::DELETE), Rights::LOOKUP.with(Rights::INSERT));
-        let mut from_dir = self.changeable(asker, from.0, leave)?;
+        let mut from_dir = self.changeable(local_caller, from.0, leave)?;
         let replaces = self.known(to.0, to.1) != CachedName::Absent;
         let mut to_dir =
-            self.changeable(asker, to.0, if replaces { enter.with(leave) } else { enter })?;
+            self.changeable(local_caller, to.0, if replaces { enter.with(leave) } else { enter })?;
         if from_dir.by_list && from.0 != to.0 {
             // Another list decides from then on, which breaks promises on rights everywhere.
             return None;
@@ -272,12 +276,12 @@ impl Tables {
 
     fn set_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         fid: Fid,
         wanted: &StatusChange,
         at: Timestamp,
     ) -> Option<Local> {
-        let caller = &*asker.caller;
+        let caller = &*local_caller.caller;
         let mut status = self.covered_status(fid)?;
         if (StatusChange { through_handle: false, hold: false, ..*wanted })
             == StatusChange::default()
@@ -295,7 +299,7 @@ impl Tables {
             let privileged = wanted.uid.is_some()
                 || wanted.gid.is_some()
                 || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
-            if privileged || !self.list_lets_write(asker, &status)? {
+            if privileged || !self.list_lets_write(local_caller, &status)? {
                 return None;
             }
         }
@@ -339,7 +343,7 @@ impl Tables {
 
     fn write_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         fid: Fid,
         offset: u64,
         length: u64,
@@ -351,20 +355,24 @@ impl Tables {
         if status.kind != Kind::File || length == 0 || offset > status.size {
             return None;
         }
-        if status.by_list && !self.list_lets_write(asker, &status)? {
+        if status.by_list && !self.list_lets_write(local_caller, &status)? {
             return None;
         }
         // The server judges each write of a host that it does not trust, and knows the rights of
         // the open.
-        let owns = asker.caller.is_root() || asker.caller.uid == status.uid;
-        if asker.is_doubted && !status.by_list && !owns && !may(&asker.caller, &status, WRITE)? {
+        let owns = local_caller.caller.is_root() || local_caller.caller.uid == status.uid;
+        if local_caller.is_doubted
+            && !status.by_list
+            && !owns
+            && !may(&local_caller.caller, &status, WRITE)?
+        {
             return None;
         }
         let previous_version = status.data_version;
         let size = status.size.max(end);
         status.used = dense(&status, size)?;
         status.size = size;
-        if kill || !asker.caller.is_root() {
+        if kill || !local_caller.caller.is_root() {
             status.mode = without_privileges(&status);
         }
         touch_data(&mut status, at);

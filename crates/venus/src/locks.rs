@@ -26,7 +26,7 @@ impl Venus {
     /// The lock that conflicts with the wanted one, if any.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn getlk(
         &self,
         request: &RequestContext<'_>,
@@ -60,7 +60,7 @@ impl Venus {
     /// Takes a lock; with `wait`, blocks until it is granted or the request is cancelled.
     ///
     /// # Errors
-    /// [`types::Fault::Locked`] without `wait`; [`types::Fault::Deadlock`]; as the service says.
+    /// [`types::Fault::Locked`] without `wait`; [`types::Fault::Deadlock`]; the service's refusal.
     #[allow(clippy::too_many_arguments)] // They are the lock.
     pub fn setlk(
         &self,
@@ -100,7 +100,7 @@ impl Venus {
     /// Releases a lock or a part of one; bytes that were written under it are at the server before.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn unlock(
         &self,
         request: &RequestContext<'_>,

@@ -89,7 +89,7 @@ impl Venus {
     /// The root of a volume; counts one more reference of the kernel.
     ///
     /// # Errors
-    /// As the service says; so in all operations.
+    /// The service's refusal; so in all operations.
     pub fn root(&self, request: &RequestContext<'_>, volume: &Name) -> Result<Attributes, Error> {
         let root = self.core.status_by(request, Call::Root { volume: volume.clone() })?;
         self.remember(root.status.fid);
@@ -99,7 +99,7 @@ impl Venus {
     /// Looks up one name; counts one more reference of the kernel to what it finds.
     ///
     /// # Errors
-    /// As the service says; an absent entry is no error.
+    /// The service's refusal; an absent entry is no error.
     pub fn lookup(
         &self,
         request: &RequestContext<'_>,
@@ -171,7 +171,7 @@ impl Venus {
     /// the times which an application sees are final.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn getattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Attributes, Error> {
         let core = &self.core;
         if is_made_up(fid) {
@@ -197,7 +197,7 @@ impl Venus {
     /// Changes the status, after earlier writes have been sent.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn setattr(
         &self,
         request: &RequestContext<'_>,
@@ -253,7 +253,7 @@ impl Venus {
     /// A symbolic link's target.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn readlink(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Bytes, Error> {
         if is_made_up(fid) {
             return self.core.snapshot_target(request, fid);
@@ -273,7 +273,7 @@ impl Venus {
     /// Space and files of the volume of `fid`.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
         self.core.drain_all(request.cancel)?;
         let Answer::Volume(volume) = self.core.call(request, Call::VolumeStatus { fid })? else {
@@ -286,7 +286,7 @@ impl Venus {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// [`Fault::NoXattr`] if there is none; as the service says.
+    /// [`Fault::NoXattr`] if there is none; the service's refusal.
     pub fn getxattr(
         &self,
         request: &RequestContext<'_>,
@@ -324,7 +324,7 @@ impl Venus {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn setxattr(
         &self,
         request: &RequestContext<'_>,
@@ -343,7 +343,7 @@ impl Venus {
     /// The names of the extended attributes.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn listxattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Vec<Bytes>, Error> {
         match self.core.call(request, Call::XattrList { fid })? {
             Answer::XattrNames(names) => Ok(names),
@@ -354,7 +354,7 @@ impl Venus {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`Fault::NoXattr`] if there is none; as the service says.
+    /// [`Fault::NoXattr`] if there is none; the service's refusal.
     pub fn removexattr(
         &self,
         request: &RequestContext<'_>,

@@ -14,10 +14,8 @@ pub(crate) struct MountShared {
     disk: OnceLock<DiskCache>,
     opening: Mutex<()>,
     pub unsent: Arc<Pot>,
-    /// Unstable bytes of all files.
     pub unstable: Arc<Pot>,
     pub ahead: Arc<Pot>,
-    /// Bytes that wait for the disk cache.
     pub filling: Arc<Pot>,
     pub siblings: Arc<Pot>,
     pub nodes: Arc<Pot>,
@@ -25,7 +23,6 @@ pub(crate) struct MountShared {
 }
 
 impl MountShared {
-    /// The disk cache, if there is one.
     pub fn disk(&self) -> Option<&DiskCache> {
         self.disk.get()
     }

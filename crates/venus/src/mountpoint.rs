@@ -9,7 +9,7 @@ impl Venus {
     /// The content of the mount point `fid`.
     ///
     /// # Errors
-    /// As the service says; `Damaged` if it cannot be read.
+    /// The service's refusal; `Damaged` if it cannot be read.
     pub fn mount_point(&self, request: &RequestContext<'_>, fid: Fid) -> Result<MountPoint, Error> {
         let target = self.readlink(request, fid)?;
         MountPoint::parse(&target).map_err(|_| Fault::Damaged.into())

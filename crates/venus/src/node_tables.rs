@@ -55,9 +55,7 @@ pub(crate) struct Tables {
     pub blind: u32,
     /// Delegations so far.
     pub generations: u64,
-    /// Number up to which the journal has landed.
     pub landed: Arc<AtomicU64>,
-    /// Bytes of all names.
     names: usize,
     /// Most bytes of nodes and names of all volumes.
     nodes_max: usize,
@@ -84,7 +82,6 @@ impl Tables {
         self.holder.trusted(clock::now())
     }
 
-    /// The node of `fid`, to be changed.
     pub fn node(&mut self, fid: Fid) -> &mut Node {
         self.nodes.node(fid)
     }
@@ -103,7 +100,6 @@ impl Tables {
         (shown, cacheable && self.trusted())
     }
 
-    /// The cache's answer to a lookup.
     pub fn lookup(&mut self, dir: Fid, name: &Name) -> Cached {
         if !self.trusted() {
             return Cached::Unknown;
@@ -262,7 +258,6 @@ impl Tables {
         }
     }
 
-    /// An own change in `dir` is about to be sent.
     pub fn change_begins(&mut self, dir: Fid) {
         let node = self.node(dir);
         node.changing += 1;

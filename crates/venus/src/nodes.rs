@@ -18,16 +18,13 @@ use crate::delegation::{Delegation, Generation};
 use crate::dir_names::Names;
 use crate::file_data::FileBytes;
 
-/// Everything about one file.
 #[derive(Default)]
 pub(crate) struct Node {
     pub status: Option<Status>,
     pub valid: bool,
     /// The data version whose blocks are all known to be good (`verified_blocks.rs`); 0: none.
     pub known: u64,
-    /// References of the kernel.
     pub lookups: u64,
-    /// Open handles.
     pub opens: u32,
     /// The server has a hold for this session although the last name is gone.
     pub held: bool,
@@ -40,7 +37,6 @@ pub(crate) struct Node {
     /// Own changes of this directory under way, and how many began or ended.
     pub changing: u32,
     pub changes: u64,
-    /// A symbolic link's target, which never changes.
     pub target: Option<Bytes>,
     /// Extended attributes that were asked for, absent ones too; valid as long as the status.
     pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
@@ -48,7 +44,6 @@ pub(crate) struct Node {
     pub bare: bool,
     /// The state of a directory's delegation, for a directory that this client changes.
     pub delegation: Option<Box<Delegation>>,
-    /// The delegation that covers it as a sole child.
     pub sole: Option<(Fid, Generation)>,
     /// Number of the youngest journal entry about the file.
     pub pending: u64,
@@ -187,7 +182,6 @@ const WHOLE_BYTES: usize = (size_of::<Node>() + size_of::<Fid>()) * 3 / 2;
 /// Fewer whole files are not worth a sweep.
 const SWEEP_MIN: usize = 1024;
 
-/// All files that the client knows something of.
 #[derive(Default)]
 pub(crate) struct Nodes {
     whole: HashMap<Fid, Node>,
@@ -229,7 +223,6 @@ impl Nodes {
         }
     }
 
-    /// The node if it is whole.
     pub fn whole(&self, fid: &Fid) -> Option<&Node> {
         self.whole.get(fid)
     }
@@ -315,12 +308,10 @@ impl Nodes {
         }
     }
 
-    /// All known files.
     pub fn fids(&self) -> Vec<Fid> {
         self.whole.keys().copied().chain(self.plain.iter().map(|(_, plain)| plain.fid())).collect()
     }
 
-    /// Number of known files.
     pub fn len(&self) -> usize {
         self.whole.len() + self.plain.len()
     }

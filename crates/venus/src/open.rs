@@ -19,7 +19,6 @@ use crate::{Error, OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
 /// After so many answers that a break overtook, an open goes on without a promise.
 const TRIES: usize = 16;
 
-/// One open file.
 pub(crate) struct Open {
     pub file: Arc<FileBytes>,
     pub mode: OpenMode,
@@ -35,7 +34,6 @@ pub(crate) struct Open {
     pub quiet: bool,
     /// As [`OpenReply::direct`].
     direct: bool,
-    /// This handle made the file.
     made: bool,
 }
 
@@ -228,8 +226,9 @@ impl Core {
     pub fn hold_for_others(&self, fid: Fid) -> bool {
         let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
         let Some(owner) = status.map(|status| status.uid) else { return false };
-        let others =
-            |open: &Arc<Open>| open.file.fid == fid && self.asker(&open.caller).caller.uid != owner;
+        let others = |open: &Arc<Open>| {
+            open.file.fid == fid && self.local_caller(&open.caller).caller.uid != owner
+        };
         let any = self.opens.lock().values().any(others);
         if any && let Some(node) = self.tables.lock().nodes.whole_mut(&fid) {
             node.held = true;
@@ -249,7 +248,7 @@ impl Core {
             self.chores.lock().unhold.push(file.fid);
             self.poke.notify_one();
         }
-        self.let_go(file);
+        self.drop_if_unused(file);
     }
 }
 
@@ -258,7 +257,7 @@ impl Venus {
     /// was given.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn open(
         &self,
         request: &RequestContext<'_>,

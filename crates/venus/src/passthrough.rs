@@ -110,7 +110,6 @@ impl PassedFile {
     }
 }
 
-/// The open handles of a file.
 #[derive(Default)]
 pub(crate) struct Choice {
     pub users: u32,
@@ -120,7 +119,6 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Whether the file has no open handle.
     pub fn is_unused(&self) -> bool {
         self.users == 0
     }

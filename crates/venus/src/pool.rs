@@ -114,7 +114,6 @@ impl JobPool {
         }
     }
 
-    /// Runs the queued jobs and ends the threads.
     pub fn stop(&self) {
         self.queue.state.lock().stopped = true;
         self.queue.came.notify_all();

@@ -36,7 +36,6 @@ use crate::{Backing, OpenMode, RequestContext};
 const SHORT_BYTES: u64 = 64 << 10;
 const SHORT_FILES: u32 = 8;
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
-/// Most blanks.
 const BLANKS_MAX: usize = 64;
 /// Blanks per request; the first come with the first delegation, before it is used: the first new
 /// file may be a long one.
@@ -47,7 +46,6 @@ const FRESH_FEW: usize = 8;
 /// Pause after a refusal.
 const ASK_PAUSE: Duration = Duration::from_secs(5);
 
-/// One blank.
 #[derive(Clone)]
 pub(crate) struct Blank {
     pub number: u64,
@@ -64,9 +62,7 @@ pub(crate) struct ScratchBody {
     pub body: Arc<OwnedFd>,
     /// The state at the last seal.
     pub sealed: Option<BodyStamp>,
-    /// Number of seals.
     pub seals: u32,
-    /// The file is not open.
     pub idle: bool,
     /// It was idle all the time since the seal, so nothing wrote to it. Saves asking for its times.
     pub still: bool,
@@ -76,11 +72,9 @@ pub(crate) struct ScratchBody {
     pub lost: bool,
 }
 
-/// All blanks.
 #[derive(Default)]
 pub(crate) struct BlankPool {
     fresh: Vec<Blank>,
-    /// Files that have a blank.
     files: HashMap<Fid, Arc<FileBytes>>,
     /// Files that are closed, in the order of their last closes; some may be open again, or have no
     /// blank any more.
@@ -94,7 +88,6 @@ pub(crate) struct BlankPool {
     /// such close.
     short: u32,
     made: Option<Instant>,
-    /// Counts sessions.
     session: u64,
 }
 
@@ -123,7 +116,6 @@ impl ScratchBody {
 }
 
 impl FileBytes {
-    /// Whether the kernel writes it into a blank.
     pub fn has_blank(&self) -> bool {
         self.blank.load(Ordering::Acquire)
     }
@@ -133,12 +125,10 @@ impl FileBytes {
         self.has_blank() && self.scratch.lock().as_mut().is_some_and(ScratchBody::is_behind)
     }
 
-    /// Whether it has an idle blank.
     pub fn is_idle(&self) -> bool {
         self.has_blank() && self.scratch.lock().as_ref().is_some_and(|scratch| scratch.idle)
     }
 
-    /// Whether the bytes written into the blank are lost.
     pub fn is_lost(&self) -> bool {
         self.has_blank() && self.scratch.lock().as_ref().is_some_and(|scratch| scratch.lost)
     }
@@ -169,7 +159,6 @@ impl FileBytes {
     }
 }
 
-/// Giving blanks to files.
 impl Core {
     /// A blank for a file that was just made and is opened with `mode`, if a fresh one is there.
     pub fn begin_blank(&self, file: &Arc<FileBytes>, mode: OpenMode) -> Option<PassedFile> {
@@ -239,7 +228,6 @@ impl Core {
         }
     }
 
-    /// Number of fresh blanks.
     pub fn fresh_blanks(&self) -> usize {
         self.blanks.lock().fresh.len()
     }
@@ -313,7 +301,6 @@ impl Core {
     }
 }
 
-/// Taking them off.
 impl Core {
     /// The last handle of a file is closed; the caller holds its `choice`. Returns whether the file
     /// retains its blank.
@@ -370,7 +357,7 @@ impl Core {
             };
             match taken {
                 Some(blank) => {
-                    self.let_go(&file);
+                    self.drop_if_unused(&file);
                     return self.usable(blank);
                 }
                 None if file.has_blank() => self.blanks.lock().idle.push_back(file),
@@ -445,7 +432,7 @@ impl Core {
             && let Some(blank) = self.take_off(file)
         {
             drop(choice);
-            self.let_go(file);
+            self.drop_if_unused(file);
             self.put_blank(blank);
             return;
         }
@@ -489,7 +476,7 @@ impl Core {
             self.end_unused(file);
         }
         drop(choice);
-        self.let_go(file);
+        self.drop_if_unused(file);
     }
 
     /// A body that was adopted while the file was closed goes back. The caller holds its `choice`.

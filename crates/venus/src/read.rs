@@ -140,7 +140,7 @@ impl Venus {
     /// Up to `length` bytes from `offset` on; fewer only at the end of the file.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn read(
         &self,
         request: &RequestContext<'_>,

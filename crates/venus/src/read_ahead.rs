@@ -24,7 +24,6 @@ use crate::file_data::FileBytes;
 use crate::open::Open;
 use crate::read_cache::{Ahead, BLOCK, Block};
 
-/// The first window.
 const WINDOW_MIN: u64 = BLOCK;
 /// Up to here a window grows whether or not the reader waits.
 const WINDOW_NEAR: u64 = 4 << 20;

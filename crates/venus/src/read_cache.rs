@@ -26,7 +26,6 @@ pub(crate) const GROUP: u64 = 64;
 /// MiB in 2 ms are 2 GB/s.
 const FAR: Duration = Duration::from_millis(2);
 
-/// A block that is read ahead.
 pub(crate) enum Block {
     Coming,
     Here {
@@ -37,7 +36,6 @@ pub(crate) enum Block {
     },
 }
 
-/// A body that can be read directly.
 pub(crate) struct DirectBody {
     pub fd: Arc<OwnedFd>,
     pub version: u64,
@@ -62,7 +60,6 @@ pub(crate) enum Ahead {
 }
 
 impl ReadCache {
-    /// Bytes in blocks.
     pub fn bytes(&self) -> usize {
         self.blocks.values().map(Block::len).sum()
     }

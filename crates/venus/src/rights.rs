@@ -29,7 +29,6 @@ pub(crate) struct KnownRights {
 }
 
 impl KnownRights {
-    /// The server ended promises.
     pub fn on_break(&mut self, items: &[BreakItem]) {
         if items.iter().any(|item| item.fid == Fid::rights(item.fid.volume)) {
             self.clear();
@@ -40,7 +39,6 @@ impl KnownRights {
         }
     }
 
-    /// Forgets all rights.
     pub fn clear(&mut self) {
         self.rights.clear();
         self.ruled.clear();
@@ -93,7 +91,7 @@ impl Venus {
     /// The caller's rights on a file or directory, and when they were valid.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn rights(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
         self.core.rights(request, fid)
     }
@@ -110,7 +108,7 @@ impl Venus {
     /// A call that shows the caller's identity or changes a password.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn auth(&self, request: &RequestContext<'_>, call: AuthCall) -> Result<Answer, Error> {
         self.core.call(request, Call::Auth { behalf: None, call: Box::new(call) })
     }
@@ -133,7 +131,7 @@ impl Venus {
     /// `None`: there is none.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn who(&self, request: &RequestContext<'_>, who: &str) -> Result<Option<String>, Error> {
         let number = who.parse().ok().map(PrincipalId);
         let call = match number {
@@ -154,7 +152,7 @@ impl Venus {
     /// The list that decides for a file or directory, and the fid that has it.
     ///
     /// # Errors
-    /// `Unsupported` where mode bits decide; as the service says.
+    /// `Unsupported` where mode bits decide; the service's refusal.
     pub fn acl(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Fid, Acl), Error> {
         match self.core.call(request, Call::GetAcl { fid })? {
             Answer::Acl { of, list } => Ok((of, Acl::decode(&list).map_err(|_| Error::Protocol)?)),
@@ -166,7 +164,7 @@ impl Venus {
     /// list with this sum decides.
     ///
     /// # Errors
-    /// `Conflict`: another list decides; as the service says.
+    /// `Conflict`: another list decides; the service's refusal.
     pub fn set_acl(
         &self,
         request: &RequestContext<'_>,

@@ -42,7 +42,6 @@ struct Noted {
 
 #[derive(Default)]
 struct State {
-    /// Counts noted changes.
     clock: u64,
     noted: HashMap<Fid, Noted>,
     lost: HashSet<Fid>,
@@ -81,7 +80,6 @@ impl UnstableMetadata {
         Point(self.0.lock().clock)
     }
 
-    /// The volumes with noted changes.
     pub fn volumes(&self) -> Vec<VolumeId> {
         let mut volumes: Vec<VolumeId> = self.0.lock().noted.keys().map(|fid| fid.volume).collect();
         volumes.sort_unstable();

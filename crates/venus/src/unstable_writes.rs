@@ -25,7 +25,6 @@ use crate::{Error, RequestContext};
 /// Commits of one fsync that may find the server restarted in between.
 const TRIES: usize = 8;
 
-/// See the head of the file.
 #[derive(Default)]
 pub(crate) struct UnstableWrites {
     bytes: Extents,
@@ -87,7 +86,6 @@ impl UnstableWrites {
         self.asked.flush_all()
     }
 
-    /// Cuts out the bytes in the range.
     fn cut(&mut self, start: u64, end: u64) -> Cut {
         let take = |part: &mut Extents| {
             let gone = part
@@ -176,7 +174,7 @@ impl Core {
             let answer = self.call_commit(request, file.fid, false);
             let is_stable = self.answered(file, verifier_of(&answer));
             drop(turn);
-            self.let_go(file);
+            self.drop_if_unused(file);
             match answer {
                 Ok(Answer::Committed { .. }) if is_stable => return Ok(()),
                 Ok(Answer::Committed { .. }) => {}
@@ -244,7 +242,7 @@ impl Core {
             let answer = self.call_commit(request, fid, true);
             for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
                 if self.answered(file, verifier_of(&answer)) {
-                    self.let_go(file);
+                    self.drop_if_unused(file);
                 } else {
                     self.send_soon(file);
                 }

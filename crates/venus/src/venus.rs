@@ -94,7 +94,7 @@ impl Venus {
     /// Everything written in the volume of `fid` is stable afterwards.
     ///
     /// # Errors
-    /// As the service says, or that a file could not be sent.
+    /// The service's refusal, or that a file could not be sent.
     pub fn syncfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
         let files: Vec<_> =

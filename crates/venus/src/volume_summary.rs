@@ -29,7 +29,7 @@ impl VolumeSummary {
     /// The volume as the server behind `remote` reports it.
     ///
     /// # Errors
-    /// `NoVolume` if it has none such; as it says.
+    /// `NoVolume` if it has none such; the server's refusal.
     pub fn of(
         remote: &dyn Remote,
         request: &RequestContext<'_>,
@@ -56,7 +56,7 @@ impl Venus {
     /// The volume of `fid`, with this client's unsent writes.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn about(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeSummary, Error> {
         self.core.drain_all(request.cancel)?;
         VolumeSummary::of(&*self.core.remote, request, fid.volume)
@@ -65,7 +65,7 @@ impl Venus {
     /// The server's report about itself, as JSON.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn report(&self, request: &RequestContext<'_>) -> Result<String, Error> {
         match self.core.call(request, Call::ServerReport)? {
             Answer::Report(report) => Ok(report),
@@ -76,7 +76,7 @@ impl Venus {
     /// Limits the volume of `fid`, in bytes and files; 0: no limit.
     ///
     /// # Errors
-    /// As the service says: only the superuser may.
+    /// The service's refusal: only the superuser may.
     pub fn set_quota(
         &self,
         request: &RequestContext<'_>,

@@ -135,7 +135,7 @@ impl Volumes {
     /// As [`Venus::auth`], for a caller without a volume.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn auth(&self, request: &RequestContext<'_>, call: AuthCall) -> Result<Answer, Error> {
         self.ask(request, Call::Auth { behalf: None, call: Box::new(call) })
     }
@@ -143,7 +143,7 @@ impl Volumes {
     /// As [`Venus::learn_ids`], for a caller without a volume.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let Answer::Report(report) = self.ask(request, Call::ServerReport)? else {
             return Err(Error::Protocol);
@@ -161,7 +161,7 @@ impl Volumes {
     /// The volume of this name.
     ///
     /// # Errors
-    /// `NoVolume` if there is none; as the service says.
+    /// `NoVolume` if there is none; the service's refusal.
     pub fn find(
         &self,
         request: &RequestContext<'_>,

@@ -233,7 +233,7 @@ impl Core {
                 data.workers -= 1;
                 self.age(file, &mut data);
                 drop(data);
-                return self.let_go(file);
+                return self.drop_if_unused(file);
             };
             drop(data);
             self.send(file, &chunk, None);
@@ -469,7 +469,7 @@ impl Venus {
     /// Reserves, zeroes or punches.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn fallocate(
         &self,
         request: &RequestContext<'_>,

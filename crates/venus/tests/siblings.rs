@@ -451,8 +451,8 @@ fn server_of_a_tree(files: usize) -> (TestServer, Client) {
     (server, maker)
 }
 
-/// Walks a tree as `grep -r` does, or only lists it, except entries named `new...`. Calls
-/// `before` for each directory that is about to be listed.
+/// Walks a tree as `grep -r` does, or only lists it, except entries named `new...`. Calls `before`
+/// for each directory that is about to be listed.
 fn walk(client: &Client, dir: Fid, reads: bool, before: &mut impl FnMut(Fid)) {
     before(dir);
     for entry in client
