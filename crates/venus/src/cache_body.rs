@@ -118,7 +118,7 @@ impl CacheBody {
     /// Writes bytes into the body, and runs `then` before another thread changes it.
     ///
     /// # Errors
-    /// That of the disk.
+    /// [`Fault::NoSpace`] or [`Fault::Medium`] if the disk fails.
     pub fn put<R>(&self, offset: u64, bytes: &[u8], then: impl FnOnce() -> R) -> Result<R, Error> {
         let mut body = self.body.lock();
         body.put(offset, bytes).map_err(|error| {
@@ -270,7 +270,7 @@ impl Core {
     /// One more handle of a pinned file.
     ///
     /// # Errors
-    /// [`Error::Interrupted`], or why the body cannot be brought up to date.
+    /// [`Error::Interrupted`]; [`Fault::Medium`] if the disk fails.
     pub fn join_pinned(
         &self,
         request: &RequestContext<'_>,
@@ -379,7 +379,7 @@ impl Core {
     /// Queues the stores of maps to be sent.
     ///
     /// # Errors
-    /// That of the disk.
+    /// [`Error::Interrupted`] only.
     pub fn queue_stores(
         &self,
         file: &Arc<FileBytes>,
@@ -428,7 +428,7 @@ impl CacheBody {
     /// Waits until the body has the server's state at the time of the call.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// [`Error::Interrupted`] only.
     pub fn wait(&self, cancel: Option<&Cancel>) -> Result<(), Error> {
         let mut following = self.following.lock();
         let enough = following.round + u64::from(following.wanted);
@@ -471,7 +471,7 @@ impl Core {
     /// The same; it is done on return.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// [`Error::Interrupted`] only.
     pub fn follow_now(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
         let Some(pinned) = file.pinned() else { return Ok(()) };
         if let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) {

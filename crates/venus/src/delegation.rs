@@ -592,7 +592,7 @@ impl Core {
     /// names or status it sends all changes, so that no later change outlives an earlier one.
     ///
     /// # Errors
-    /// [`Error::Interrupted`], or why the changes were not sent.
+    /// [`Error::Interrupted`] only.
     pub fn send_related(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
         let until = {
             let tables = self.tables.lock();

@@ -53,7 +53,7 @@ impl Open {
     /// Reports failed background writes that were not reported to this handle yet.
     ///
     /// # Errors
-    /// The last failure, once.
+    /// The last failure, once; [`Error::Lost`] for ever if a preallocated body was lost.
     pub fn take_error(&self) -> Result<(), Error> {
         if self.file.is_lost() {
             return Err(Error::Lost);

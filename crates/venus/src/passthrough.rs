@@ -129,7 +129,7 @@ impl Core {
     /// that it must use, if any.
     ///
     /// # Errors
-    /// That of the call that borrows the body.
+    /// [`Error::Interrupted`], the service's refusal, or a failed disk.
     pub fn select_backing(
         &self,
         request: &RequestContext<'_>,
@@ -469,7 +469,7 @@ impl Core {
     /// Brings the server's records up to the kernel's writes.
     ///
     /// # Errors
-    /// That of the call.
+    /// The service's refusal, or why no answer came.
     pub fn update_records(
         &self,
         file: &Arc<FileBytes>,

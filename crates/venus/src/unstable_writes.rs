@@ -166,7 +166,7 @@ impl Core {
     /// Makes all earlier writes stable.
     ///
     /// # Errors
-    /// That of a failed write or commit.
+    /// That of the commit; [`Error::TimedOut`] if the server restarts again and again.
     pub fn commit(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>) -> Result<(), Error> {
         let until = file.data.lock().clock;
         for _ in 0..TRIES {
@@ -293,7 +293,7 @@ impl Core {
     /// neither they nor earlier writes there are sent again.
     ///
     /// # Errors
-    /// [`Error::Interrupted`], or that of a commit.
+    /// [`Error::Interrupted`] only.
     pub fn cut_unstable(
         &self,
         request: &RequestContext<'_>,
