@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_here_and_there_fetches_nothing() {
+    fn random_reads_fetch_nothing() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
         lists.listed(now, DIR, 0, 7, &named(&files(0..1000)));
         for n in [500, 3, 900, 100, 700, 40] {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_hears_of_bytes_that_another_volume_gives_back() {
+    fn waiters_wake_when_another_volume_frees_bytes() {
         let pot = Arc::default();
         let (waiting, other) = (Arc::new(Share::of(&pot)), Share::of(&pot));
         other.set(10);

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_of_holes() {
+    fn ranges_outside_of_holes() {
         assert_eq!(
             outside(10, 20, vec![(12, 14), (0, 11), (13, 15), (19, 30)]),
             [(11, 12), (15, 19)]

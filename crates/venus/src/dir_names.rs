@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_change_keeps_the_rest_and_a_strange_one_drops_it() {
+    fn only_an_own_change_preserves_the_other_names() {
         let file = Fid::new(1, 2, 3);
         let mut names = Names::empty(7, true);
         assert!(names.advance(8, true));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn completion_forgets_what_it_implies() {
+    fn completion_drops_absent_names() {
         let mut names = Names::new();
         names.meet(1, true);
         names.insert_absent(&name("x"));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn who_misses_name_after_name_has_page_after_page_listed_ahead() {
+    fn misses_in_a_row_list_page_after_page_ahead() {
         let mut names = Names::new();
         let asked = |names: &mut Names, times: u32| (0..times).find_map(|_| names.missed());
         let wanted = |cookie, is_late| Some(Wanted { cookie, is_late });

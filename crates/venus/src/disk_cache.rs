@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_pieces_are_kept_and_our_writes_take_theirs_out() {
+    fn only_whole_pieces_are_stored_and_own_writes_remove_theirs() {
         let dir = tempfile::tempdir().unwrap();
         let cache = cache(dir.path());
         let size = 4 * PIECE;

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_never_replaces_newer_bytes() {
+    fn du4_resent_bytes_never_replace_newer_ones() {
         let mut data = Data { clock: 5, ..Data::default() };
         data.dirty.write(0, Bytes::from_static(b"new"), 5);
         data.flying.push(Chunk { offset: 6, data: Bytes::from_static(b"fly"), first: 4 });

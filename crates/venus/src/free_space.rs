@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scarce_is_less_than_what_may_wait_here() {
+    fn scarce_is_less_than_the_dirty_bytes_allowed() {
         let volume = VolumeStatus { partition_free_bytes: 100, ..VolumeStatus::default() };
         let space = Space::default();
         space.learn(&volume, 100);

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_chain_left_is_next_though_others_were_cut_between() {
+    fn entries_that_a_chain_left_are_next_despite_cuts() {
         let mut fixture = Fixture::default();
         fixture.make(file(1));
         for number in 2..200 {
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flies_is_not_cut() {
+    fn flying_entries_are_not_cut() {
         let mut fixture = Fixture::default();
         fixture.make(file(1));
         fixture.set(file(1));

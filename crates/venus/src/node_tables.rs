@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_once_is_packed_again_and_keeps_what_it_knew() {
+    fn a_file_opened_once_is_packed_again_without_loss() {
         let mut tables = tables(1 << 24);
         let snapshot = tables.holder.begin();
         let fid = |n: u64| Fid::new(1, 2 * n, 1);

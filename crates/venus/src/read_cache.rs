@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn our_write_takes_the_rest_along_and_a_strange_one_does_not() {
+    fn only_an_own_write_preserves_the_other_blocks() {
         let mut ours = reads();
         assert_eq!(ours.wrote(BLOCK, BLOCK + 1, 5, 6), BLOCK as usize);
         assert_eq!(

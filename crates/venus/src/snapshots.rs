@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn snapshots_are_called_what_they_were_given() {
+    fn snapshots_appear_under_their_labels() {
         let name = |text: &str| Name::new(text.as_bytes()).unwrap();
         let of = |volume: &str, snapshot: &str| label(&name(volume), &name(snapshot)).unwrap();
         assert_eq!(of("home.joe", "home.joe.snapshot.monday"), name("monday"));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_up_is_nothing_else() {
+    fn made_up_fids_differ_from_real_ones() {
         let volume = VolumeId(0x2000_0001);
         assert!(is_made_up(directory(volume)) && is_made_up(point(volume, VolumeId(7))));
         assert!(

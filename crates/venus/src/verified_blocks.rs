@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_make_it_whole_in_whatever_order_they_are_answered() {
+    fn writes_make_it_whole_in_any_order_of_answers() {
         let mut known = VerifiedBlocks::default();
         known.reset(4);
         known.wrote(SUMMED, 2 * SUMMED + 7, 2 * SUMMED + 7, 5, 6);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_change_leaves_a_gap_and_a_look_begins_anew() {
+    fn another_clients_change_leaves_a_gap_until_a_check() {
         let mut known = VerifiedBlocks::default();
         known.wrote(0, SUMMED, SUMMED, 1, 2);
         assert!(known.is_whole(2, SUMMED));

@@ -27,7 +27,7 @@ fn a_new_small_file_costs_a_make_and_a_write() {
 }
 
 #[test]
-fn what_is_known_costs_nothing() {
+fn cached_answers_cost_no_calls() {
     let server = TestServer::in_memory();
     let maker = server.client(1);
     let (_, handle) = maker.create("a");
@@ -96,7 +96,7 @@ fn a_file_without_holes_is_not_asked_for_them() {
 }
 
 #[test]
-fn a_listed_directory_knows_what_is_there_and_what_is_not() {
+fn a_listed_directory_knows_present_and_absent_names() {
     let server = TestServer::in_memory();
     let maker = server.client(1);
     for i in 0..300 {

@@ -47,7 +47,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_closed_file_is_seen_at_once_and_the_kernel_is_told_first() {
+fn cb1_a_closed_file_is_seen_after_the_kernel_was_notified() {
     let server = TestServer::in_memory();
     let (a, b) = (server.client(1), server.client(2));
     let (fid, handle) = a.create("f");
@@ -68,7 +68,7 @@ fn a_closed_file_is_seen_at_once_and_the_kernel_is_told_first() {
 }
 
 #[test]
-fn a_new_name_ends_what_was_known_to_be_absent() {
+fn cb1_a_new_name_ends_the_cached_absence() {
     let server = TestServer::in_memory();
     let (a, b) = (server.client(1), server.client(2));
     assert!(b.find("f").is_none());
@@ -175,7 +175,7 @@ fn appends_of_both_are_all_there() {
 }
 
 #[test]
-fn a_removed_file_lives_while_it_is_open_on_another_machine() {
+fn ho1_a_removed_file_stays_while_open_on_another_machine() {
     let server = TestServer::in_memory();
     let (a, b) = (server.client(1), server.client(2));
     let (fid, handle) = a.create("f");
@@ -200,7 +200,7 @@ fn a_removed_file_lives_while_it_is_open_on_another_machine() {
 }
 
 #[test]
-fn an_open_file_whose_promise_is_broken_outlives_its_name() {
+fn ho1_an_open_file_without_promise_outlives_its_name() {
     let server = TestServer::in_memory();
     let (a, b) = (server.client(1), server.client(2));
     let (_, handle) = a.create("f");
@@ -312,7 +312,7 @@ fn data_is_sent_after_a_second_without_being_asked() {
 }
 
 #[test]
-fn a_look_at_a_written_file_shows_what_stays() {
+fn getattr_of_a_written_file_shows_final_times() {
     let server = TestServer::in_memory();
     let client = server.client(1);
     let (fid, handle) = client.create("f");

@@ -101,7 +101,7 @@ fn change_and_look(seed: u64, client: &Client, other: &Client, files: &mut [One]
 }
 
 #[test]
-fn what_others_write_is_seen_beside_reads_that_fetch_ahead() {
+fn others_writes_are_seen_despite_read_ahead() {
     for seed in 0..6 {
         // A client on the server's machine; on another; there with a disk cache.
         let (descriptors, caches) = (seed % 3 == 0, seed % 3 == 2);

@@ -189,17 +189,17 @@ fn compare_in(
 }
 
 #[test]
-fn one_machine_cannot_tell_whether_it_has_delegations() {
+fn de5_one_client_behaves_alike_with_delegations() {
     (0..60).for_each(|seed| compare(seed, 400, 1));
 }
 
 #[test]
-fn two_machines_cannot_tell_whether_they_have_delegations() {
+fn de5_two_clients_behave_alike_with_delegations() {
     (100..160).for_each(|seed| compare(seed, 400, 2));
 }
 
 #[test]
-fn nor_where_access_lists_decide() {
+fn de5_delegations_where_access_lists_decide() {
     (200..260).for_each(|seed| {
         compare_in([listed(), listed()], draw_listed, seed, 400, 1 + seed as usize % 2);
     });
@@ -299,7 +299,7 @@ fn the_server_has_seen_a_prefix_whenever_a_client_dies() {
 }
 
 #[test]
-fn a_refused_change_is_told_and_what_is_known_is_looked_at_anew() {
+fn a_refused_change_is_reported_and_caches_are_dropped() {
     let server = TestServer::in_memory();
     let client = server.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
@@ -324,7 +324,7 @@ fn a_refused_change_is_told_and_what_is_known_is_looked_at_anew() {
 }
 
 #[test]
-fn what_was_not_sent_is_lost_with_the_lease_and_that_is_told() {
+fn unsent_changes_lost_with_the_lease_are_reported() {
     let server = TestServer::in_memory();
     let client = server.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");

@@ -37,7 +37,7 @@ fn refuse_writes(client: &common::Client, with: Fault) {
 }
 
 #[test]
-fn a_failed_write_in_the_background_is_told_once_to_each_handle() {
+fn a_failed_background_write_is_reported_once_per_handle() {
     let server = TestServer::in_memory();
     let client = server.client(1);
     let (fid, first) = client.create("f");
@@ -82,7 +82,7 @@ fn once_the_server_is_full_the_error_comes_at_the_write() {
 }
 
 #[test]
-fn quota_is_told_at_close_or_at_the_write_and_never_nowhere() {
+fn an_exceeded_quota_is_reported_at_close_or_at_the_write() {
     let server = TestServer::with_quota(VolumeQuota { bytes: 3 << 20, files: 0 });
     let client = server.client(1);
     let (_, handle) = client.create("f");
@@ -161,7 +161,7 @@ fn du4_a_write_to_a_new_instance_resends_the_earlier_ones() {
 }
 
 #[test]
-fn what_was_cut_off_is_not_sent_again() {
+fn bytes_cut_off_are_not_sent_again() {
     let server = TestServer::in_memory();
     let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
@@ -176,7 +176,7 @@ fn what_was_cut_off_is_not_sent_again() {
 }
 
 #[test]
-fn on_one_machine_nothing_is_kept_for_the_server() {
+fn on_one_machine_no_unstable_bytes_are_stored() {
     let server = TestServer::in_memory();
     let client = server.client(1);
     let (_, handle) = client.create("f");
@@ -266,7 +266,7 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
 }
 
 #[test]
-fn the_end_of_the_lease_comes_without_being_told() {
+fn cb4_the_lease_ends_without_a_message() {
     let server = TestServer::in_memory();
     let config = VenusConfig { lease: Duration::from_millis(300), ..VenusConfig::default() };
     let client = server.client_with(1, true, config);
@@ -433,7 +433,7 @@ fn groups_are_looked_up_only_when_they_decide() {
 }
 
 #[test]
-fn an_unknown_outcome_drops_what_was_known_of_the_directory() {
+fn an_unknown_outcome_drops_the_directory_from_the_cache() {
     let server = TestServer::in_memory();
     let client = server.client(1);
     client.list(client.root, true);

@@ -123,7 +123,7 @@ fn two_commits_at_once_keep_the_newer_bytes() {
 }
 
 #[test]
-fn what_is_cut_off_during_a_commit_stays_cut_off() {
+fn bytes_cut_off_during_a_commit_stay_cut_off() {
     let server = TestServer::in_memory();
     let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
@@ -143,7 +143,7 @@ fn what_is_cut_off_during_a_commit_stays_cut_off() {
 }
 
 #[test]
-fn what_was_not_cut_off_after_all_is_sent_again_when_it_is_lost() {
+fn du4_bytes_of_a_failed_cut_are_resent_when_lost() {
     let server = TestServer::in_memory();
     let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
@@ -162,7 +162,7 @@ fn what_was_not_cut_off_after_all_is_sent_again_when_it_is_lost() {
 }
 
 #[test]
-fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
+fn bytes_moved_during_a_commit_are_stable_and_not_resent() {
     let server = TestServer::in_memory();
     let client = server.remote_client(1);
     let (fid, handle) = client.create("f");

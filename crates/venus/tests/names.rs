@@ -44,7 +44,7 @@ fn list(client: &Client, dir: Fid, plus: bool) {
 }
 
 #[test]
-fn what_others_rename_is_seen_beside_listings_and_look_ups() {
+fn others_renames_are_seen_beside_listings_and_lookups() {
     for seed in 0..3 {
         let server = TestServer::in_memory();
         let (client, other) = (server.remote_client(1), server.remote_client(2));

@@ -398,29 +398,30 @@ fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) 
         let _over = Over(&over);
         application.run(seed, steps, !beside);
     });
-    let said = (application.stable, application.reported);
+    let syncs = (application.stable, application.reported);
     // Losses that no operation has reported yet are reported now.
     let _ = application.close();
     let _ = venus.shutdown();
-    said
+    syncs
 }
 
 #[test]
-fn what_a_sync_called_stable_is_there_after_the_next_loss() {
+fn du1_synced_changes_survive_the_next_loss() {
     for delegations in [false, true] {
-        let said: Vec<(u32, u32)> = (0..6).map(|seed| history(seed, delegations, false)).collect();
+        let syncs: Vec<(u32, u32)> = (0..6).map(|seed| history(seed, delegations, false)).collect();
         assert!(
-            said.iter().any(|said| said.0 > 0) && said.iter().any(|said| said.1 > 0),
-            "{said:?}"
+            syncs.iter().any(|syncs| syncs.0 > 0) && syncs.iter().any(|syncs| syncs.1 > 0),
+            "{syncs:?}"
         );
     }
 }
 
 #[test]
-fn nor_does_it_matter_when_it_is_lost() {
+fn du1_synced_changes_survive_a_loss_at_any_time() {
     for delegations in [false, true] {
-        let said: Vec<(u32, u32)> = (10..13).map(|seed| history(seed, delegations, true)).collect();
-        assert!(said.iter().any(|said| said.0 > 0), "{said:?}");
+        let syncs: Vec<(u32, u32)> =
+            (10..13).map(|seed| history(seed, delegations, true)).collect();
+        assert!(syncs.iter().any(|syncs| syncs.0 > 0), "{syncs:?}");
     }
 }
 
@@ -437,7 +438,7 @@ fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
         // One run takes as long as ten in memory.
         let cuts = std::env::var("POWER_CUTS").ok().and_then(|cuts| cuts.parse::<u64>().ok());
         let cuts = cuts.map_or(DRIVEN_CUTS, |cuts| cuts / 10);
-        let (mut losses, mut seed, mut said) = (0, 0, (0, 0));
+        let (mut losses, mut seed, mut syncs) = (0, 0, (0, 0));
         while losses < cuts {
             let dir = tempfile::tempdir().unwrap();
             let (driven, root) = driven::Driven::new(dir.path(), seed);
@@ -445,14 +446,14 @@ fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
             let kind = Kind { delegations: seed % 2 == 1, beside: false, steps: 100 };
             let (stable, reported) = live(&driven, root, dir.path(), seed, kind);
             losses += driven.lock().losses;
-            said = (said.0 + stable, said.1 + reported);
+            syncs = (syncs.0 + stable, syncs.1 + reported);
             seed += 1;
         }
         println!(
-            "{seed} histories, {losses} losses, {said:?}: syncs that succeeded, or reported a \
+            "{seed} histories, {losses} losses, {syncs:?}: syncs that succeeded, or reported a \
              loss"
         );
-        assert!(said.0 > 0, "nothing was called stable");
+        assert!(syncs.0 > 0, "nothing was called stable");
     });
 }
 

@@ -98,7 +98,7 @@ fn a_walk_through_directories_finds_the_first_files_too() {
 }
 
 #[test]
-fn what_came_ahead_is_not_read_after_a_change() {
+fn cb1_prefetched_bytes_are_not_read_after_a_change() {
     let (_server, maker, client) = server_of_small_files(true);
     client.list(client.root, true);
     for i in 0..COUNT {
@@ -123,7 +123,7 @@ fn what_came_ahead_is_not_read_after_a_change() {
 }
 
 #[test]
-fn nothing_that_came_ahead_outlives_the_lease() {
+fn cb4_no_prefetched_bytes_outlive_the_lease() {
     let (_server, maker, client) = server_of_small_files(true);
     client.list(client.root, true);
     (0..10).for_each(|i| drop(read(&client, i)));
@@ -193,7 +193,7 @@ fn read_through(client: &Client, pages: &Pages, i: usize) -> Vec<u8> {
 }
 
 #[test]
-fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
+fn the_kernel_receives_prefetched_and_never_stale_bytes() {
     let (_server, maker, client) = server_of_small_files(true);
     let pages = Pages::of(&client);
     client.list(client.root, true);
@@ -261,7 +261,7 @@ fn change_while_the_kernel_takes_it(
 }
 
 #[test]
-fn a_change_elsewhere_takes_back_what_the_kernel_was_just_given() {
+fn a_change_elsewhere_invalidates_bytes_just_given() {
     let (found, expected) = change_while_the_kernel_takes_it(|maker, _, name| {
         let handle = maker.open(name, RW);
         maker.write(handle, 0, b"changed!");
@@ -271,7 +271,7 @@ fn a_change_elsewhere_takes_back_what_the_kernel_was_just_given() {
 }
 
 #[test]
-fn a_truncation_here_comes_after_what_the_kernel_was_just_given() {
+fn an_own_truncation_comes_after_bytes_just_given() {
     change_while_the_kernel_takes_it(|_, client, name| {
         let fid = client.find(name).unwrap().status.fid;
         let change = StatusChange { size: Some(3), ..StatusChange::default() };
@@ -280,7 +280,7 @@ fn a_truncation_here_comes_after_what_the_kernel_was_just_given() {
 }
 
 #[test]
-fn a_writer_here_opens_after_what_the_kernel_was_just_given() {
+fn an_own_writer_opens_after_bytes_just_given() {
     change_while_the_kernel_takes_it(|_, client, name| {
         let handle = client.open(name, RW);
         client.close(handle);
@@ -495,7 +495,7 @@ fn a_walk_finds_the_next_directories_listed() {
 }
 
 #[test]
-fn who_only_lists_a_tree_fetches_no_bodies_and_nothing_ahead() {
+fn a_walk_without_reads_prefetches_nothing() {
     let (server, _maker) = server_of_a_tree(10);
     let client = server.client(2);
     let wire = client.wire.clone();
@@ -526,7 +526,7 @@ fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
 }
 
 #[test]
-fn what_one_caller_has_listed_ahead_is_not_shown_to_another() {
+fn a_page_listed_ahead_is_not_shown_to_another_caller() {
     let (server, maker) = server_of_a_tree(10);
     let client = server.client(2);
     // Only the owner of each directory may read its names.

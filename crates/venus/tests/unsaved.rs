@@ -56,7 +56,7 @@ fn sync(client: &Client, handle: OpenHandle) -> Result<(), Error> {
 }
 
 #[test]
-fn lost_names_are_told_of_their_directory() {
+fn du5_lost_names_are_reported_for_their_directory() {
     for delegations in [false, true] {
         let server = TestServer::in_memory();
         let client = far(&server, delegations);
@@ -110,7 +110,7 @@ fn du5_lost_status_is_reported_to_handles_or_the_first_opener() {
 
 /// The answer to a new list names nothing.
 #[test]
-fn a_lost_list_is_told() {
+fn du5_a_lost_list_is_reported() {
     let server = TestServer::in_memory();
     let client = far(&server, false);
     let set =
@@ -125,7 +125,7 @@ fn a_lost_list_is_told() {
 }
 
 #[test]
-fn whoever_syncs_everything_hears_of_any_loss() {
+fn du5_a_sync_of_everything_reports_any_loss() {
     let server = TestServer::in_memory();
     let client = far(&server, true);
     make(&client, "lost");
@@ -152,7 +152,7 @@ fn a_commit_of_anything_makes_the_names_stable() {
 
 /// A commit of something else makes names and lengths stable, but not the files' contents.
 #[test]
-fn what_was_cut_off_needs_a_commit_of_its_own() {
+fn a_cut_needs_a_commit_of_its_own() {
     for (delegations, own) in [(false, false), (false, true), (true, false), (true, true)] {
         let server = TestServer::in_memory();
         let client = far(&server, delegations);
@@ -172,7 +172,7 @@ fn what_was_cut_off_needs_a_commit_of_its_own() {
 }
 
 #[test]
-fn what_moved_with_its_volume_is_stable() {
+fn changes_moved_with_their_volume_are_stable() {
     let server = TestServer::in_memory();
     let client = far(&server, false);
     make(&client, "file");
@@ -183,7 +183,7 @@ fn what_moved_with_its_volume_is_stable() {
 }
 
 #[test]
-fn on_the_servers_machine_nobody_outlives_the_loss() {
+fn on_the_servers_machine_no_process_outlives_the_loss() {
     let server = TestServer::in_memory();
     let client = server.client(1);
     client.wire.life.store(1, Ordering::SeqCst);
@@ -193,7 +193,7 @@ fn on_the_servers_machine_nobody_outlives_the_loss() {
 }
 
 #[test]
-fn a_change_that_was_answered_here_and_refused_there_is_told() {
+fn a_change_answered_here_and_refused_there_is_reported() {
     let server = TestServer::in_memory();
     let client = far(&server, true);
     client.wire.set_before(|call| match call {

@@ -51,7 +51,7 @@ fn hold_writes(client: &Client) -> Arc<Barrier> {
 }
 
 #[test]
-fn what_is_on_its_way_to_the_server_is_read_here() {
+fn bytes_on_their_way_to_the_server_are_read_here() {
     let server = TestServer::in_memory();
     let client = server.client(1);
     let (_, handle) = client.create("f");
