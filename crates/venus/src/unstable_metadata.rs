@@ -153,8 +153,8 @@ impl Core {
         if fids.is_empty() {
             return;
         }
-        tracing::warn!(first = %fids[0], files = fids.len(), "server lost unstable changes of \
-            names or status");
+        tracing::warn!(first = %fids[0], files = fids.len(), "unstable changes of names or \
+            status are lost; the next sync reports it");
         self.unstable_metadata.0.lock().unreported = true;
         for fid in fids {
             match self.file_of(*fid).filter(|_| self.is_open(*fid)) {
