@@ -1,18 +1,18 @@
-//! In which order the small files of directories are, and who reads them in that order.
+//! The order of the small files of directories, and which readers follow it.
 //!
-//! Model. A *list* has the small files of one directory, in two orders: as its pages named them one
-//! after the other (who lists and reads), and as they were made (their numbers ascend: who sorts
-//! names or numbers). Reading one that lies near the last one read is a *step*, in either order;
-//! after [`STEPS`] of them in a row the files behind are to be fetched, each once, up to a window
-//! that doubles with each batch that is asked for, and ends at so many bytes. Who goes through a
-//! tree begins a new list every so often: if the last step is a moment ago, the first files of a
-//! directory that is just being listed are to be fetched at once, but of one such directory only
-//! until somebody steps again.
+//! Model. A *list* has the small files of one directory, in two orders: as its pages listed them
+//! (for a reader that lists and reads), and as they were made (by ascending numbers: for a reader
+//! that sorts names or numbers). Reading one that lies near the last one read is a *step*, in
+//! either order; after [`STEPS`] of them in a row the files behind are to be fetched, each once, up
+//! to a window that doubles with each batch that is asked for, and ends at so many bytes. A process
+//! that walks a tree begins a new list every so often: if the last step is a moment ago, the first
+//! files of a directory that is just being listed are to be fetched at once, but of one such
+//! directory only until the next step.
 //!
 //! A walk goes down first, in the order of the listings (`grep -r`). Once all of a list is to be
 //! fetched, the directory that comes next is *expected*: a subdirectory, or the next one of its own
-//! parent's list, and so on upwards. If the reader lists what was expected, the next one that is
-//! expected is to be listed ahead; anywhere else, and it must come true again first.
+//! parent's list, and so on upwards. If the reader lists the expected one, the next expected one is
+//! to be listed ahead; if another, an expectation must come true first.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -21,67 +21,63 @@ use types::Fid;
 
 /// Files read in order before the next ones are fetched.
 const STEPS: u32 = 2;
-/// How far from the last one the next may lie: readers skip some, or work in threads.
+/// Largest distance of a step: readers skip some files, or work in threads.
 const NEAR: usize = 4;
 /// Files ahead of the reader.
 const WINDOW_MIN: usize = 8;
 const WINDOW_MAX: usize = 256;
-/// Their bytes, but for one file: what waits for two readers has room (`dir_prefetch.rs`).
+/// Bytes of the window, but at least one file: unread bodies of two readers have room
+/// (`dir_prefetch.rs`).
 const WINDOW_BYTES: u64 = 4 << 20;
 /// How long a walk through a tree may take from the last file of one directory to the listing of
 /// the next.
 const MOMENT: Duration = Duration::from_millis(500);
 /// Directories between the one that is read and the next one with files.
 const EXPECTED_MAX: usize = 4;
-/// How far up the next directory is looked for.
+/// Most levels up in the search for the next directory.
 const DEPTH_MAX: usize = 16;
-/// Lists, files in one, and files and subdirectories in all of them: some 5 MB.
+/// Most lists, files in one, and files and subdirectories in all of them: some 5 MB.
 const LISTS_MAX: usize = 256;
 const LIST_FILES_MAX: usize = 16 << 10;
 const FILES_MAX: usize = 64 << 10;
 
-/// The two orders.
 const AS_LISTED: usize = 0;
 const AS_MADE: usize = 1;
 
-/// How files are read in one order.
+/// Progress of reads in one order.
 #[derive(Clone, Copy, Default)]
 struct Track {
-    /// Behind the last file read.
+    /// Place behind the last file read.
     at: usize,
-    /// Steps in a row.
     run: u32,
     window: usize,
-    /// Behind the last file to be fetched.
+    /// Place behind the last file to be fetched.
     asked: usize,
 }
 
-/// One directory.
 struct List {
     number: u64,
     dir: Fid,
-    /// Where its next page begins.
     next: u64,
-    /// As they were listed.
+    /// In the order of the listing.
     files: Vec<Fid>,
-    /// Their lengths then.
+    /// Their lengths at the listing.
     sizes: Vec<u32>,
-    /// Their places in the order in which they were made, and of how many that was worked out.
+    /// Their places in the order of creation, and for how many that was computed.
     made: Vec<u32>,
-    /// Those that were read or are to be fetched.
+    /// Whether each file was read or is to be fetched.
     done: Vec<bool>,
-    /// The place of the one that was read last.
+    /// Place of the file that was read last.
     last: usize,
     tracks: [Track; 2],
-    /// Its subdirectories, as they were listed; those before this one were gone into, or are
+    /// Its subdirectories, in the order of the listing; those before `next_dir` were listed, or are
     /// expected to be.
     dirs: Vec<Fid>,
     entered: usize,
-    /// What comes behind it is expected.
+    /// The directory behind this one is expected.
     passed: bool,
 }
 
-/// What a page of a directory names.
 #[derive(Default)]
 pub(crate) struct Named {
     /// Small files, with their lengths.
@@ -89,15 +85,14 @@ pub(crate) struct Named {
     pub dirs: Vec<Fid>,
 }
 
-/// What is to be asked for before the reader does.
+/// Files and a directory to ask for before the reader does.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FetchAhead {
     pub files: Vec<Fid>,
-    /// To be listed.
     pub dir: Option<Fid>,
 }
 
-/// A walk through a tree: when its last step was, in which order, and that list's window.
+/// A walk through a tree: time of its last step, its order, and that list's window.
 #[derive(Clone, Copy)]
 struct Walk {
     when: Instant,
@@ -105,25 +100,21 @@ struct Walk {
     window: usize,
 }
 
-/// The directories that were listed last.
 #[derive(Default)]
 pub(crate) struct ListedDirs {
     /// Oldest first, their numbers ascend.
     lists: VecDeque<List>,
-    /// The list that a file is in, and where.
     places: HashMap<Fid, (u64, usize)>,
-    /// The same of subdirectories.
     parents: HashMap<Fid, (u64, usize)>,
     count: u64,
     walk: Option<Walk>,
     /// Directories in which the walk is expected, the next one first.
     expected: VecDeque<Fid>,
-    /// The one before was expected too.
     came_true: bool,
 }
 
 impl ListedDirs {
-    /// The page of `dir` from `cookie` to `next` names these. Returns those to be fetched.
+    /// A page of `dir` from `cookie` to `next` has these entries. Returns the files to be fetched.
     pub fn listed(
         &mut self,
         now: Instant,
@@ -211,7 +202,7 @@ impl ListedDirs {
         }
     }
 
-    /// This file is read from its beginning.
+    /// A reader begins to read this file.
     pub fn step(&mut self, now: Instant, fid: Fid) -> FetchAhead {
         let nothing = FetchAhead::default();
         let Some((number, place)) = self.places.get(&fid).copied() else { return nothing };
@@ -242,7 +233,7 @@ impl ListedDirs {
         self.came_true.then_some(next)
     }
 
-    /// Where a walk goes from this directory.
+    /// The next directory of a walk behind this one.
     fn behind(&self, mut dir: Fid) -> Option<Fid> {
         for _ in 0..DEPTH_MAX {
             let list = self.lists.iter().rfind(|list| list.dir == dir);
@@ -279,7 +270,7 @@ impl ListedDirs {
         if empty && self.came_true { self.expect(dir) } else { None }
     }
 
-    /// Nobody reads what was fetched: not before somebody steps again.
+    /// A fetched file was not read: nothing is fetched before the next step.
     pub fn wasted(&mut self) {
         (self.walk, self.came_true) = (None, false);
         for track in self.lists.iter_mut().flat_map(|list| &mut list.tracks) {
@@ -319,8 +310,7 @@ impl List {
         if self.tracks[AS_MADE].run > self.tracks[AS_LISTED].run { AS_MADE } else { AS_LISTED }
     }
 
-    /// Puts all into the order in which they were made; who reads in that order goes on from the
-    /// same file.
+    /// Sorts all by creation; a reader in that order goes on from the same file.
     fn sort(&mut self) {
         self.made = (0..self.files.len() as u32).collect();
         let files = &self.files;
@@ -332,18 +322,16 @@ impl List {
         }
     }
 
-    /// Where the file at this place is in the order in which they were made.
     fn rank(&self, place: usize) -> usize {
         let fid = self.files[place];
         self.made.partition_point(|other| self.files[*other as usize] < fid)
     }
 
-    /// Which file has this place in an order.
     fn place(&self, order: usize, index: usize) -> usize {
         if order == AS_MADE { self.made[index] as usize } else { index }
     }
 
-    /// Where the window ends: after so many files from `at` on, or so many bytes.
+    /// The window's end: after so many files from `at` on, or so many bytes.
     fn reach(&self, order: usize, at: usize, window: usize) -> usize {
         let mut bytes = 0;
         let fits = |index: &usize| {
@@ -389,14 +377,13 @@ mod tests {
         range.map(file).collect()
     }
 
-    /// In an order that has nothing to do with their numbers.
+    /// Files in an order unrelated to their numbers.
     fn mixed(range: std::ops::Range<u64>) -> Vec<Fid> {
         let mut files = files(range);
         files.sort_by_key(|fid| fid.vnode.0.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         files
     }
 
-    /// As a page names them.
     fn named(files: &[Fid]) -> Named {
         Named { files: files.iter().map(|fid| (*fid, 1000)).collect(), dirs: Vec::new() }
     }
@@ -405,7 +392,7 @@ mod tests {
     const OTHER: Fid = Fid::new(1, 3, 1);
 
     #[test]
-    fn who_reads_in_either_order_has_a_growing_window_ahead_and_each_file_once() {
+    fn readers_in_either_order_get_a_growing_window_once() {
         let listed = mixed(0..1000);
         for order in [listed.clone(), files(0..1000)] {
             let (mut lists, now) = (ListedDirs::default(), Instant::now());
@@ -426,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_comes_while_files_are_read_as_made_changes_nothing_for_their_reader() {
+    fn a_late_page_does_not_disturb_a_reader_in_creation_order() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
         let listed = mixed(0..200);
         lists.listed(now, DIR, 0, 7, &named(&listed[..100]));
@@ -438,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_here_and_there_fetches_nothing() {
+    fn random_reads_fetch_nothing() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
         lists.listed(now, DIR, 0, 7, &named(&files(0..1000)));
         for n in [500, 3, 900, 100, 700, 40] {
@@ -460,7 +447,7 @@ mod tests {
         assert_eq!(
             lists.listed(now, Fid::new(1, 5, 1), 0, 7, &named(&files(200..240))),
             [],
-            "nobody has stepped since"
+            "no step since"
         );
         lists.step(now, file(100));
         let later = now + MOMENT;

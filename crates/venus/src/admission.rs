@@ -1,19 +1,19 @@
-//! What came faster than a disk takes it.
+//! Admission to the disk cache of streams that are faster than its disk.
 //!
-//! A long stream that comes from its server faster than the cache's disk writes is not kept the
-//! first time: its pages are in the kernel, the server is as near as the disk, and most of what is
-//! streamed so is never read again. Keeping it costs the client as much processor time as all the
-//! rest of such a read. What is *left out* is written down here, and is kept the second time:
+//! A long stream that comes from its server faster than the cache's disk writes is not stored the
+//! first time: its pages are in the kernel, the server is as near as the disk, and most streamed
+//! bytes are never read again. Storing it costs the client as much processor time as all the rest
+//! of such a read. Blocks that were *left out* are recorded here, and stored the second time:
 //!
 //! - when the file is opened again, it is fetched in the background, a block at a time, so that the
 //!   kernel can have the whole body soon;
-//! - when its bytes come by once more because somebody reads them, they are kept at once.
+//! - when a reader fetches its bytes once more, they are stored at once.
 //!
-//! When all of it is here and nobody has the file open, the kernel's own pages of it go: the next
-//! open finds nothing to do but to pass the body.
+//! When all of it is here and no application has the file open, the kernel drops its own pages of
+//! it: the next open only passes the body.
 //!
-//! All of it belongs to one data version of the file, and is forgotten with the process: then the
-//! next reading is a first one again.
+//! The record belongs to one data version of the file, and is lost with the process: then the next
+//! reading is a first one again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,18 +27,18 @@ use crate::core::Core;
 use crate::disk_cache::Edition;
 use crate::read_cache::BLOCK;
 
-/// Files that something is remembered of; for another one, one is forgotten.
+/// Most files on record; a further one replaces one of them.
 const FILES_MAX: usize = 256;
 
-/// How fast one handle's stream goes, since its first read.
+/// The speed of one handle's stream, since its first read.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     began: Option<(Instant, u64)>,
 }
 
 impl Pace {
-    /// A read of `start..end` that follows the last one or not. Whether the stream has come so far
-    /// as `far` bytes at `rate` bytes a second or more.
+    /// A read of `start..end` that follows the last one or not. Returns whether the stream has come
+    /// so far as `far` bytes at `rate` bytes a second or more.
     pub fn is_fast(
         &mut self,
         now: Instant,
@@ -59,7 +59,7 @@ impl Pace {
 struct Left {
     version: u64,
     blocks: BTreeSet<u64>,
-    /// Somebody fetches them.
+    /// A thread fetches them.
     caught_up: bool,
 }
 
@@ -82,11 +82,11 @@ impl Admission {
         if left.version != version {
             *left = new();
         }
-        // The second time it is kept, and nobody needs to fetch it any more.
+        // The second time it is stored, and the background need not fetch it any more.
         left.blocks.insert(block) || !left.blocks.remove(&block)
     }
 
-    /// Whether the caller is to catch up with the file, which is open again.
+    /// Whether the caller is to fetch the blocks left out of the file, which is open again.
     fn begin(&self, fid: Fid, version: u64) -> bool {
         let mut files = self.files.lock();
         let Some(left) = files.get_mut(&fid).filter(|left| left.version == version) else {
@@ -95,7 +95,7 @@ impl Admission {
         !std::mem::replace(&mut left.caught_up, true)
     }
 
-    /// The next block to fetch; behind the last one the file is forgotten.
+    /// The next block to fetch; behind the last one the record is dropped.
     fn next(&self, fid: Fid, version: u64) -> Option<u64> {
         let mut files = self.files.lock();
         let left = files.get_mut(&fid).filter(|left| left.version == version)?;
@@ -113,7 +113,7 @@ impl Core {
         self.disk().is_some() && self.left_out.leave(status.fid, status.data_version, block)
     }
 
-    /// The file is opened again: what was left out of it is fetched in the background.
+    /// The file is opened again: fetches the blocks left out of it, in the background.
     pub fn fetch_skipped_blocks(&self, caller: &Caller, status: &Status) {
         let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) else { return };
         if self.left_out.begin(status.fid, status.data_version) {
@@ -122,13 +122,13 @@ impl Core {
         }
     }
 
-    /// One block, and then the next one behind whatever else waits.
+    /// Fetches one block, and queues the next one behind the other jobs.
     fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
         let Some(block) = self.left_out.next(fid, version) else {
             return self.drop_pages_of_whole(fid);
         };
         let request = RequestContext { caller: &caller, cancel: Some(&self.leaving), groups: None };
-        let life = self.lives.life();
+        let life = self.instance.life();
         let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
         let Ok(Answer::Data { data, status, .. }) = self.call(&request, call) else { return };
         if status.data_version != version {

@@ -1,9 +1,8 @@
-//! What a blank holds goes to the server: sealed, as a write in the journal, or adopted, as the
-//! file's body (docs/spec/passthrough.md, `preallocated.rs`).
+//! Sending a preallocated body's bytes to the server: sealed, as a write in the journal, or
+//! adopted, as the file's body (docs/spec/passthrough.md, `preallocated.rs`).
 //!
-//! A call that adopts a blank, or that cuts the file at the server and then the blank, makes it
-//! *busy*; who wants the same meanwhile waits. So a cut is never undone by the bytes that were
-//! there before.
+//! A call that adopts a body, or that cuts the file at the server and then the body, makes it
+//! *busy*; other threads wait for its end. So a cut is never undone by earlier bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,23 +22,21 @@ use crate::passthrough::BodyStamp;
 use crate::preallocated::set_length;
 use crate::{Error, RequestContext};
 
-/// Longer ones are adopted.
+/// Longer bodies are adopted.
 const SEALED_BYTES_MAX: u64 = 1 << 20;
-/// One that was sealed so often is adopted, if it is not quite short: all of it would be sent again
-/// each time.
+/// After so many seals a body is adopted, unless it is very short: each seal sends all of it again.
 const SEALS_MAX: u32 = 2;
 const SHORT_BYTES: u64 = 64 << 10;
-/// How long a wait is at most before everything is looked at again.
+/// The longest single wait before all conditions are checked again.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// What `stat` counts blocks in.
+/// The unit of a status's blocks.
 const SECTOR: u64 = 512;
-/// A body without holes may have so much less than its blocks say.
+/// A body without holes may be so much shorter than its blocks.
 const PAGE: u64 = 4096;
 
-/// Sealing and adopting.
 impl Core {
-    /// Puts what the kernel wrote into the journal. False: it is to be adopted. The caller knows
-    /// that the file is covered.
+    /// Puts the kernel's writes into the journal. False: the body is to be adopted. The caller
+    /// knows that a delegation covers the file.
     pub fn seal_blank(&self, file: &Arc<FileBytes>, data: &mut MutexGuard<'_, Data>) -> bool {
         let Some((body, seals)) =
             file.scratch.lock().as_ref().map(|one| (Arc::clone(&one.body), one.seals))
@@ -52,7 +49,7 @@ impl Core {
         if size > SEALED_BYTES_MAX || has_holes || seals >= SEALS_MAX && size > SHORT_BYTES {
             return false;
         }
-        // A file that is shorter by then was cut meanwhile: it is looked at again.
+        // A file that is shorter by now was cut meanwhile: the caller checks it again.
         let Some(bytes) = read_at(&body, 0, size as usize) else { return false };
         if !bytes.is_empty() && !self.record_blank(file, data, bytes) {
             return false;
@@ -81,7 +78,9 @@ impl Core {
         let chunk = Chunk { offset: 0, data: bytes, first: data.clock };
         let mut tables = self.tables.lock();
         let at = wall();
-        let Some(local) = tables.answer_here(&self.asker(&caller), &call, at) else { return false };
+        let Some(local) = tables.answer_here(&self.local_caller(&caller), &call, at) else {
+            return false;
+        };
         let (number, answer) = self.record(
             &mut tables,
             &caller,
@@ -99,17 +98,17 @@ impl Core {
         true
     }
 
-    /// Makes the blank, if the file has one, its body at the server; on return the file has none.
-    /// Whoever calls does not hold its `choice`.
+    /// Makes the preallocated body, if the file has one, its body at the server; on return the file
+    /// has none. The caller does not hold its `choice`.
     ///
     /// # Errors
-    /// That the call was interrupted or timed out, or why what was written is lost.
+    /// That the call was interrupted or timed out, or why the kernel's writes are lost.
     pub fn adopt(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
         if !file.has_blank() {
             return Ok(());
         }
         let adopted = self.adopt_held(file, cancel);
-        // The last handle may have been closed meanwhile, and left the rest to us.
+        // The last handle may have been closed meanwhile, and left the rest to this thread.
         let choice = file.choice.lock();
         if choice.is_unused() {
             self.end_unused(file);
@@ -117,7 +116,10 @@ impl Core {
         adopted
     }
 
-    /// The same for one who holds the file's `choice`.
+    /// The same for a caller that holds the file's `choice`.
+    ///
+    /// # Errors
+    /// As [`Core::adopt`].
     pub fn adopt_held(&self, file: &FileBytes, cancel: Option<&Cancel>) -> Result<(), Error> {
         let Some(number) = self.occupy(file, cancel)? else { return Ok(()) };
         let mut call = Call::AdoptBody { fid: file.fid, blank: number };
@@ -127,7 +129,7 @@ impl Core {
         })
     }
 
-    /// Makes the blank busy; its number, if there is one.
+    /// Makes the body busy; returns its number, if the file has one.
     fn occupy(&self, file: &FileBytes, cancel: Option<&Cancel>) -> Result<Option<u64>, Error> {
         let mut data = file.data.lock();
         loop {
@@ -148,11 +150,11 @@ impl Core {
         }
     }
 
-    /// The same while the server is waiting for us to claim what is ours.
+    /// The same while the server waits for this client's reclaim.
     pub fn adopt_again(&self, file: &FileBytes, remote: &dyn client::Remote) {
         let number =
             file.data.lock().passed.as_ref().and_then(|passed| Some(passed.blank.as_ref()?.number));
-        // An idle one is taken off when the delegation is given back.
+        // An idle body is removed when the delegation is returned.
         let Some(blank) = number.filter(|_| !file.is_idle() && !file.is_lost()) else { return };
         let call = Call::AdoptBody { fid: file.fid, blank };
         let by = || {
@@ -161,7 +163,7 @@ impl Core {
                 .map(|reply| reply.answer)
                 .map_err(|e: CallError| e.into())
         };
-        // What is lost was said.
+        // A loss was reported already.
         let _ = self.adopt_by(file, by);
     }
 
@@ -176,13 +178,13 @@ impl Core {
         let answer = ask();
         let mut data = file.data.lock();
         let Some(passed) = &mut data.passed else { return Ok(()) };
-        // Two may ask at once, when the server restarted.
+        // Two threads may ask at once after a restart of the server.
         let Some(mut blank) = passed.blank.take() else { return Ok(()) };
         let result = match answer {
             Ok(Answer::Status(status)) => {
                 self.lose_blank(&mut blank);
-                passed.become_lent(life, stamp);
-                file.lent.store(true, Ordering::Release);
+                passed.become_loaned(life, stamp);
+                file.loaned.store(true, Ordering::Release);
                 self.drop_scratch(file);
                 self.tables.lock().put(snapshot, status);
                 Ok(())
@@ -198,7 +200,10 @@ impl Core {
             }
             passed.blank = Some(blank);
             if !matches!(error, Error::Interrupted | Error::TimedOut) {
-                tracing::error!(fid = %file.fid, %error, "what is written into a new file is lost");
+                tracing::error!(
+                    fid = %file.fid, %error,
+                    "cannot send a new file's bytes; they are lost"
+                );
                 file.scratch(|scratch| scratch.lost = true);
                 data.fail(error.clone());
             }
@@ -207,17 +212,17 @@ impl Core {
         result
     }
 
-    /// Before the file is cut or grown at the server. Whether it has a blank to be cut too: then
-    /// [`Core::cut_blank`] must follow.
+    /// Before the file is cut or grown at the server. Returns whether it has a preallocated body to
+    /// be cut too: then [`Core::cut_blank`] must follow.
     ///
     /// # Errors
-    /// [`Error::Interrupted`], and that the blank is lost.
+    /// [`Error::Interrupted`], and that the body is lost.
     pub fn begin_cut(&self, file: &FileBytes, cancel: Option<&Cancel>) -> Result<bool, Error> {
         self.occupy(file, cancel).map(|number| number.is_some())
     }
 
-    /// The file was cut or grown to this size at the server, or was not. False: what the blank held
-    /// was adopted after all, so that the server must be told once more.
+    /// The file was cut or grown to this size at the server, or was not. False: the body was
+    /// adopted after all, so the cut must be sent once more.
     pub fn cut_blank(&self, file: &FileBytes, size: Option<u64>) -> bool {
         let mut data = file.data.lock();
         let mut failed = false;
@@ -229,7 +234,7 @@ impl Core {
             }
         });
         if failed {
-            tracing::error!(fid = %file.fid, "a new file's body cannot be cut");
+            tracing::error!(fid = %file.fid, "cannot cut a new file's body; its bytes are lost");
             data.fail(Error::Lost);
         }
         let blank = data.passed.as_mut().and_then(|passed| passed.blank.as_mut());

@@ -1,10 +1,10 @@
-//! Memory that all volumes of a mount take together.
+//! Memory limits that all volumes of a mount share.
 //!
-//! Of everything that is bounded there is one *pot* for a mount, and each volume has a *share* of
-//! it. One volume alone may take all of it. Where others need some too, each may have what they
-//! leave, and in any case its even part, so that a volume whose server is away, or that nobody uses
-//! any more, keeps nobody from working. So a pot may be passed, while volumes that took much at
-//! first do nothing: up to twice.
+//! Each limit has one *pot* for a mount, and each volume has a *share* of it. One volume alone may
+//! take all of it. Where others need some too, each may take what they leave, and in any case its
+//! even part, so that a volume whose server is away, or that is not used any more, does not block
+//! the others. So a pot may be exceeded, while volumes that took much at first do nothing: up to
+//! twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes of one kind, of all volumes; wakes who waits when they get fewer.
+/// Bytes of one kind, of all volumes; wakes waiters when they decrease.
 #[derive(Default)]
 pub(crate) struct Pot {
     bytes: AtomicUsize,
@@ -21,14 +21,13 @@ pub(crate) struct Pot {
     fewer: Condvar,
 }
 
-/// Those of one volume.
+/// One volume's part of a pot.
 pub(crate) struct Share {
     pot: Arc<Pot>,
     own: AtomicUsize,
 }
 
 impl Default for Share {
-    /// Of a pot that nobody else has a share of.
     fn default() -> Self {
         Share::of(&Arc::default())
     }
@@ -40,19 +39,18 @@ impl Share {
         Share { pot: Arc::clone(pot), own: AtomicUsize::new(0) }
     }
 
-    /// What this volume has.
     pub fn bytes(&self) -> usize {
         self.own.load(Ordering::Acquire)
     }
 
-    /// What it may have now, where all together may have `most`.
+    /// This volume's limit now, where all together may have `most`.
     pub fn limit(&self, most: usize) -> usize {
         let others = self.pot.bytes.load(Ordering::Acquire).saturating_sub(self.bytes());
         let even = most / self.pot.shares.load(Ordering::Acquire).max(1);
         most.saturating_sub(others).max(even)
     }
 
-    /// One part of the volume's went from `old` to `new` bytes. Returns what it has now.
+    /// A part of the volume's bytes changed from `old` to `new`. Returns the volume's total.
     pub fn change(&self, old: usize, new: usize) -> usize {
         if new >= old {
             self.pot.bytes.fetch_add(new - old, Ordering::AcqRel);
@@ -63,13 +61,12 @@ impl Share {
         now
     }
 
-    /// The volume has so many now. Callers take turns.
+    /// Sets the volume's bytes. Callers take turns.
     pub fn set(&self, bytes: usize) {
         self.change(self.bytes(), bytes);
     }
 
-    /// Who waits looks again.
-    pub fn nudge(&self) {
+    pub fn wake_waiters(&self) {
         self.pot.take(0);
     }
 
@@ -123,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_hears_of_bytes_that_another_volume_gives_back() {
+    fn waiters_wake_when_another_volume_frees_bytes() {
         let pot = Arc::default();
         let (waiting, other) = (Arc::new(Share::of(&pot)), Share::of(&pot));
         other.set(10);

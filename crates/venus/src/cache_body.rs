@@ -1,16 +1,15 @@
 //! Passthrough on another machine than the server's: the kernel has a body of our disk cache
 //! (docs/spec/passthrough.md).
 //!
-//! Such a body is *pinned* (`cache_body_sync.rs` has its bytes). What the server has comes into it
-//! by *following* (PT-6): after each break, before it is acknowledged; after the promises are void;
-//! after a change of ours that the server worked out. One thread follows one file at a time, and
-//! goes round once more for whatever came while it did. It calls the server and nobody else, takes
-//! no `choice`, and waits for no write of ours: two clients that break each other would wait for
-//! each other.
+//! Such a body is *pinned* (`cache_body_sync.rs` has its bytes). *Following* brings the server's
+//! bytes into it (PT-6): after each break, before the acknowledgement; after the promises are void;
+//! after an own change that the server worked out. One thread follows one file at a time, and
+//! repeats it for whatever came meanwhile. It calls only the server, takes no `choice`, and waits
+//! for no own write: two clients that break each other would wait for each other.
 //!
-//! Is a body what the server has? While the promise holds, nothing written here is unsent and it is
-//! not in *doubt*, yes. `VerifiedBlocks` says of which version it is: our own changes lead it on, a
-//! strange one leaves a gap until it is followed.
+//! A body equals the server's while the promise holds, no own write is unsent and it is not in
+//! *doubt*. `VerifiedBlocks` has its version: own changes advance it, another client's leaves a gap
+//! until it is followed.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,49 +32,46 @@ use crate::passthrough::PassedFile;
 use crate::read_cache::SUMMED;
 use crate::{Backing, Error, OpenMode, RequestContext};
 
-/// Shorter files are read as quickly through the kernel's own pages.
+/// The kernel's own pages serve shorter files as quickly.
 pub(crate) const SIZE_MIN: u64 = 128 << 10;
-/// Longer files would take too long to be followed, and a writer elsewhere waits for that.
+/// Following longer files would take too long, and a writer elsewhere waits for that.
 const SIZE_MAX: u64 = 1 << 30;
-/// Pieces of the disk cache that are fetched at an open: so many, and one of so many of the whole.
+/// Missing pieces that an open fetches: at most so many, and one of so many of the whole.
 const GAPS_MAX: u64 = 64;
 const GAPS_PART: u64 = 8;
-/// Sums asked for at once: those of 64 MiB.
+/// Sums per request: those of 64 MiB.
 const SUMS: u64 = 4096;
-/// Blocks asked for at once.
 const RUN: u64 = CHUNK as u64 / SUMMED;
-/// Stores of maps that are taken up at once.
+/// Bytes of stores through maps that are read at once.
 const STORES_MAX: u64 = 8 << 20;
-/// How often bodies are looked after that need it.
+/// How often the janitor checks pinned bodies that need it.
 pub(crate) const TEND: Duration = Duration::from_secs(1);
-/// One wait for the end of a following before the waiter looks whether it is cancelled.
+/// The longest single wait for a following before the waiter checks its cancellation.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// See the head of the file.
 pub(crate) struct CacheBody {
     body: Mutex<Body>,
-    /// For the disk cache, when it goes back.
+    /// The disk cache's record, for the return of the body.
     taken: Mutex<Option<Taken>>,
     following: Mutex<BodySync>,
     followed: Condvar,
-    /// It may differ from what the server has, and no break will say so.
+    /// It may differ from the server's body, and no break will report that.
     doubt: AtomicBool,
-    /// A writer joined: it is looked after each second.
+    /// A writer joined: the janitor checks the body each second.
     watched: AtomicBool,
-    /// All handles are closed, and it waits for maps.
+    /// All handles are closed, but applications still have it mapped.
     lingers: AtomicBool,
 }
 
 #[derive(Default)]
 struct BodySync {
     running: bool,
-    /// One more round is to begin.
+    /// Another round is to begin.
     wanted: bool,
     /// Rounds begun, and the last one that ended.
     round: u64,
     ended: u64,
-    /// Breaks to be acknowledged after the next round.
-    heard: Vec<Arc<BreakAck>>,
+    acks: Vec<Arc<BreakAck>>,
 }
 
 impl CacheBody {
@@ -91,7 +87,6 @@ impl CacheBody {
         }
     }
 
-    /// Another descriptor of the same open file.
     pub fn descriptor(&self) -> Option<OwnedFd> {
         self.file().as_fd().try_clone_to_owned().ok()
     }
@@ -100,12 +95,12 @@ impl CacheBody {
         Arc::clone(&self.body.lock().file)
     }
 
-    /// It may hold what the server does not have.
+    /// It may have bytes that the server does not have.
     pub fn doubt(&self) {
         self.doubt.store(true, Ordering::Release);
     }
 
-    /// What every handle and map shows; nothing if the disk fails.
+    /// The bytes that every handle and map shows; `None` if the disk fails.
     pub fn read(&self, offset: u64, length: u32) -> Option<Bytes> {
         let file = self.file();
         let mut bytes = vec![0; length as usize];
@@ -120,12 +115,15 @@ impl CacheBody {
         Some(bytes.into())
     }
 
-    /// Puts what is written here into the body, and does `then` before anybody else changes it.
+    /// Writes bytes into the body, and runs `then` before another thread changes it.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`] or [`Fault::Medium`] if the disk fails.
     pub fn put<R>(&self, offset: u64, bytes: &[u8], then: impl FnOnce() -> R) -> Result<R, Error> {
         let mut body = self.body.lock();
         body.put(offset, bytes).map_err(|error| {
             self.doubt();
-            tracing::warn!(%error, "the disk cache does not take a write");
+            tracing::warn!(%error, "cannot write to a body of the disk cache");
             let full = error.kind() == std::io::ErrorKind::StorageFull;
             Error::Fault(if full { Fault::NoSpace } else { Fault::Medium })
         })?;
@@ -139,9 +137,8 @@ impl CacheBody {
     }
 }
 
-/// Opening and closing. All under the file's `choice`.
 impl Core {
-    /// The first open: gives the body in the disk cache to the kernel, if everything for it holds.
+    /// The first open: gives the body in the disk cache to the kernel, if all conditions hold.
     ///
     /// # Errors
     /// [`Error::Interrupted`] only.
@@ -154,7 +151,7 @@ impl Core {
         let Some((passed, pinned, version)) = self.try_pin(request, file, mode) else {
             return Ok(None);
         };
-        // A break that came before it was there to be seen.
+        // A break that came before the body was there to be found.
         if self.promised(file).is_none_or(|now| now.data_version != version)
             && let Err(error) = self.follow_now(file, request.cancel)
         {
@@ -201,19 +198,19 @@ impl Core {
         data.reads.known.reset(status.data_version);
         data.reads.known.checked(0, status.size.div_ceil(SUMMED), status.data_version);
         drop(data);
-        // The pages of the mode before are of no more use.
+        // Pages from before passthrough are of no more use.
         kernel.inode_data(file.fid);
         self.passed.fetch_add(1, Ordering::Relaxed);
         Some((passed, pinned, status.data_version))
     }
 
-    /// Behind all that waits for the disk cache: if the whole file is in it then and nobody has the
-    /// file open, the next open is passed, and the kernel's own pages of it are of no more use. To
-    /// drop them then would hold that open up (50 ms for 256 MiB).
+    /// Runs behind all jobs for the disk cache: if the whole file is in it then and no application
+    /// has the file open, the next open is passed, and the kernel's own pages of it are of no more
+    /// use. To drop them at the open would delay it (50 ms for 256 MiB).
     pub fn drop_pages_of_whole(&self, fid: Fid) {
         let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) else { return };
         if self.disk().is_some() && self.passes().is_ok() && self.closed(fid).is_some() {
-            // In a thread that the kernel waits for never.
+            // In a thread for which the kernel never waits.
             self.fillers.run(move || {
                 if core.closed(fid).is_some_and(|status| core.is_whole(&status)) {
                     core.invalidator().inode_data(fid);
@@ -222,7 +219,7 @@ impl Core {
         }
     }
 
-    /// The file's status, if nobody has it open here and it could be passed.
+    /// The file's status, if it is not open here and could be passed.
     fn closed(&self, fid: Fid) -> Option<Status> {
         let tables = self.tables.lock();
         if tables.nodes.whole(&fid).is_some_and(|node| node.opens > 0) {
@@ -232,7 +229,6 @@ impl Core {
         (SIZE_MIN..=SIZE_MAX).contains(&status.size).then_some(status)
     }
 
-    /// Whether all of this version is in the disk cache.
     fn is_whole(&self, status: &Status) -> bool {
         let missing = self
             .disk()
@@ -240,7 +236,7 @@ impl Core {
         missing.is_some_and(|missing| missing.is_empty())
     }
 
-    /// Fetches what is missing in the disk cache, if that is little; nothing if it is not.
+    /// Fetches the missing pieces of the disk cache, if these are few; `None` if they are not.
     fn fill_gaps(
         &self,
         request: &RequestContext<'_>,
@@ -254,7 +250,7 @@ impl Core {
             return None;
         }
         for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {
-            let life = self.lives.life();
+            let life = self.instance.life();
             let (offset, length) = (from * PIECE, ((to - from) * PIECE) as u32);
             match self.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
                 Answer::Data { data, status: now, .. } => {
@@ -271,7 +267,10 @@ impl Core {
         tables.nodes.get(&file.fid).filter(|node| node.valid && tables.trusted())?.status
     }
 
-    /// One more handle of a file that is pinned.
+    /// One more handle of a pinned file.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]; [`Fault::Medium`] if the disk fails.
     pub fn join_pinned(
         &self,
         request: &RequestContext<'_>,
@@ -300,19 +299,19 @@ impl Core {
         if pinned.lingers.swap(true, Ordering::AcqRel) {
             return;
         }
-        // What is mapped counts as open.
+        // A mapped file counts as open.
         self.tables.lock().node(file.fid).opens += 1;
         self.tend_soon();
     }
 
-    /// Gives the body back to the disk cache. False: somebody has it mapped, or what is in it is
-    /// still on its way.
+    /// Gives the body back to the disk cache. False: an application has it mapped, or some of its
+    /// bytes are still to be sent.
     fn unpin(&self, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) -> bool {
         let free = mem::lease::is_open_elsewhere(pinned.file().as_fd()) == Ok(false);
         if !free || pinned.following.lock().running {
             return false;
         }
-        // Nobody can store any more: what is found now is all.
+        // No application can store any more: this reads the last stores.
         if self.take_stores(file, pinned, true) || !file.is_clean() || !file.is_landed() {
             self.hurry_weakly(file);
             return false;
@@ -324,7 +323,7 @@ impl Core {
             let version = data.reads.known.whole_version(body.size());
             (passed.backing, version.filter(|_| !pinned.doubt.load(Ordering::Acquire)))
         };
-        // Pages that came in beside (by sendfile through a writer's handle) may be old.
+        // Pages from other paths (sendfile through a writer's handle) may be old.
         self.invalidator().inode_data(file.fid);
         self.drop_pinned(file, pinned, backing, version);
         true
@@ -357,8 +356,8 @@ impl Core {
         }
     }
 
-    /// Everything ends: what is still pinned goes back as it is. The kernel is told nothing, since
-    /// the mount is gone by now.
+    /// At shutdown: pinned bodies go back as they are. The kernel is not notified, since the mount
+    /// is gone by now.
     pub fn unpin_all(&self) {
         for file in self.files() {
             let Some(pinned) = file.pinned() else { continue };
@@ -376,10 +375,12 @@ impl Core {
     }
 }
 
-/// Stores of maps.
 impl Core {
-    /// What maps stored is among what is to be sent, on return.
-    pub fn settle_pinned(
+    /// Queues the stores of maps to be sent.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only.
+    pub fn queue_stores(
         &self,
         file: &Arc<FileBytes>,
         cancel: Option<&Cancel>,
@@ -392,15 +393,18 @@ impl Core {
         Ok(())
     }
 
-    /// Takes up some of what maps stored, to be sent as writes. Whether there may be more. `sure`:
-    /// whether the times say so or not.
+    /// Reads some of the stores of maps, to be sent as writes. Returns whether there may be more.
+    /// `sure`: also if the times show no store.
     fn take_stores(&self, file: &Arc<FileBytes>, pinned: &CacheBody, sure: bool) -> bool {
         let mut body = pinned.body.lock();
         if !body.is_watched() {
             return false;
         }
         let (stores, more) = body.take_stores(STORES_MAX, sure).unwrap_or_else(|error| {
-            tracing::warn!(fid = %file.fid, %error, "stores to a map are not seen");
+            tracing::warn!(
+                fid = %file.fid, %error,
+                "cannot read the stores to a mapped file; they are not sent yet"
+            );
             (Vec::new(), false)
         });
         if stores.is_empty() {
@@ -420,9 +424,11 @@ impl Core {
     }
 }
 
-/// Following.
 impl CacheBody {
-    /// Waits until the body has what the server had when this was called.
+    /// Waits until the body has the server's state at the time of the call.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only.
     pub fn wait(&self, cancel: Option<&Cancel>) -> Result<(), Error> {
         let mut following = self.following.lock();
         let enough = following.round + u64::from(following.wanted);
@@ -437,22 +443,23 @@ impl CacheBody {
 }
 
 impl Core {
-    /// The body is brought up to what the server has now, and then `heard` is let go.
+    /// Brings the body up to the server's current state, and then drops `ack`, which acknowledges
+    /// the break.
     pub fn follow(
         self: &Arc<Self>,
         file: &Arc<FileBytes>,
         pinned: &Arc<CacheBody>,
-        heard: Option<Arc<BreakAck>>,
+        ack: Option<Arc<BreakAck>>,
     ) {
         {
             let mut following = pinned.following.lock();
-            following.heard.extend(heard);
+            following.acks.extend(ack);
             following.wanted = true;
             if std::mem::replace(&mut following.running, true) {
                 return;
             }
         }
-        // It stays open, and so held, until the server has heard.
+        // It stays open, and so held, until the server has the acknowledgement.
         self.tables.lock().node(file.fid).opens += 1;
         let (core, file, pinned) = (Arc::clone(self), Arc::clone(file), Arc::clone(pinned));
         self.followers.run(move || {
@@ -461,7 +468,10 @@ impl Core {
         });
     }
 
-    /// The same, and it is done on return.
+    /// The same; it is done on return.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only.
     pub fn follow_now(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
         let Some(pinned) = file.pinned() else { return Ok(()) };
         if let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) {
@@ -472,19 +482,19 @@ impl Core {
 
     fn go_round(&self, file: &FileBytes, pinned: &CacheBody) {
         loop {
-            let heard = {
+            let acks = {
                 let mut following = pinned.following.lock();
                 following.wanted = false;
                 following.round += 1;
-                std::mem::take(&mut following.heard)
+                std::mem::take(&mut following.acks)
             };
             if let Err(error) = self.catch_up(file, pinned) {
-                tracing::warn!(fid = %file.fid, %error, "a body that the kernel has is not \
-                    brought up to date");
-                // Who is gone for good is not asked for again.
+                tracing::warn!(fid = %file.fid, %error, "cannot bring a body that the \
+                    kernel reads up to date");
+                // A removed file is not asked for again.
                 pinned.doubt.store(error.fault() != Some(Fault::Stale), Ordering::Release);
             }
-            drop(heard);
+            drop(acks);
             if pinned.needs_tending() {
                 self.tend_soon();
             }
@@ -515,7 +525,7 @@ impl Core {
                 pinned.doubt.store(false, Ordering::Release);
                 Ok(())
             }
-            // Done once more when ours has landed, or for the change that came between.
+            // Repeated when the own write has landed, or for the change that came between.
             Ok(_) => {
                 pinned.doubt();
                 Ok(())
@@ -524,8 +534,8 @@ impl Core {
         }
     }
 
-    /// Brings what the server has into the body, but for what is ours. The version, if all of it is
-    /// of one.
+    /// Brings the server's bytes into the body, except over own writes. Returns the version, if all
+    /// bytes are of one.
     fn bring(&self, file: &FileBytes, pinned: &CacheBody) -> Result<Option<u64>, Error> {
         let fid = file.fid;
         let status = self.follow_call(file, Call::GetStatus { fid }, |answer| match answer {
@@ -533,8 +543,8 @@ impl Core {
             _ => None,
         })?;
         let disk = |error: std::io::Error| {
-            tracing::error!(%fid, %error, "the disk cache does not take a change that was made \
-                elsewhere");
+            tracing::error!(%fid, %error, "cannot write another client's change to the disk \
+                cache");
             Error::Fault(Fault::Medium)
         };
         {
@@ -598,7 +608,6 @@ impl Core {
     }
 }
 
-/// Tending.
 impl Core {
     fn tend_soon(&self) {
         let mut chores = self.chores.lock();
@@ -608,8 +617,8 @@ impl Core {
         }
     }
 
-    /// Each second, as long as there is a body that needs it: stores are sent, doubts are cleared,
-    /// what nobody has mapped any more goes back.
+    /// Each second, while a body needs it: sends stores, clears doubts, returns bodies that no
+    /// application has mapped any more.
     pub fn tend_pinned(self: &Arc<Self>) {
         let mut again = false;
         for file in self.files() {
@@ -632,7 +641,7 @@ impl Core {
     }
 
     fn end_lingering(self: &Arc<Self>, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) {
-        // Who has it opens or closes the file.
+        // Another thread opens or closes the file.
         let Some(choice) = file.choice.try_lock() else { return };
         if choice.users == 0 && !self.unpin(file, pinned) {
             return;
@@ -643,7 +652,7 @@ impl Core {
     }
 }
 
-/// Consecutive numbers, from and to, at most so many together.
+/// Runs of consecutive numbers, from and to, at most `most` numbers together.
 fn runs(blocks: &[u64], most: u64) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for block in blocks {

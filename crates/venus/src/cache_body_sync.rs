@@ -1,14 +1,15 @@
-//! A cached body that the kernel has: its bytes, and what is needed to tell whose they are.
+//! A cache body that the kernel has: its bytes, and the records that tell the client's bytes from
+//! the server's.
 //!
-//! Three hands change it: *put*, what was written here through a handle; *adopt*, what the server
-//! has in place of what was here; and maps, which store without a word. What was put while a
-//! following of the server is under way, or had not landed when it began, is *ours*, and not
-//! replaced by what is adopted.
+//! It changes in three ways: *put* enters what was written here through a handle; *adopt* replaces
+//! bytes by the server's; and maps store without a report. Bytes that were put while the server is
+//! followed, or had not landed when the following began, are *ours*, and adopt does not replace
+//! them.
 //!
 //! `sums` are of the server's blocks, to be compared with the server's; none where a block changed
-//! here. `pages` are of what was put or adopted into each page, kept from when somebody may map the
-//! file for writing: a page that differs was stored to. So they are computed from what was meant to
-//! be there and never read back: a store that comes between is not taken for ours.
+//! here. `pages` are of the bytes put or adopted into each page, from the time when an application
+//! may map the file for writing: a map stored to a page that differs. So they are computed from the
+//! intended bytes and never read back: a store that comes between is not taken for ours.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,15 +26,14 @@ use crate::disk_cache::PIECE;
 use crate::passthrough::BodyStamp;
 use crate::read_cache::SUMMED;
 
-/// Of memory.
+/// A page of memory.
 const PAGE: u64 = 4096;
-/// Read at once when everything is looked through.
+/// Bytes per read when the whole body is checked.
 const STRIDE: u64 = 1 << 20;
 
 /// The sum of a block of zeros that is no hole.
 static ZERO_SUM: LazyLock<u32> = LazyLock::new(|| block_sum(&[0; SUMMED as usize]));
 
-/// Bytes at an offset.
 pub(crate) type At = (u64, Bytes);
 
 pub(crate) struct Body {
@@ -42,16 +42,14 @@ pub(crate) struct Body {
     /// 0 is a hole.
     sums: Vec<Option<u32>>,
     pages: Option<Pages>,
-    /// While the server is followed.
     ours: Option<Vec<(u64, u64)>>,
-    /// Pieces of the disk cache that are not as they were.
     pub changed: BTreeSet<u64>,
 }
 
 struct Pages {
     sums: Vec<u32>,
-    /// As the body was when it was looked through, but for what was put since.
-    settled: Option<BodyStamp>,
+    /// State of the body at the last check for stores, except for bytes put since.
+    checked: Option<BodyStamp>,
 }
 
 impl Body {
@@ -64,22 +62,25 @@ impl Body {
         self.size
     }
 
-    /// Somebody may map the body for writing from now on.
+    /// An application may map the body for writing from now on.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn watch_pages(&mut self) -> io::Result<()> {
         if self.pages.is_some() {
             return Ok(());
         }
         let mut sums = Vec::with_capacity(self.size.div_ceil(PAGE) as usize);
-        let settled = BodyStamp::of(&self.file);
+        let checked = BodyStamp::of(&self.file);
         for start in (0..self.size).step_by(STRIDE as usize) {
             let bytes = self.read(start, (start + STRIDE).min(self.size))?;
             sums.extend(bytes.chunks(PAGE as usize).map(page_sum));
         }
-        self.pages = Some(Pages { sums, settled });
+        self.pages = Some(Pages { sums, checked });
         Ok(())
     }
 
-    /// Whether somebody may map it for writing.
+    /// Whether an application may map it for writing.
     pub fn is_watched(&self) -> bool {
         self.pages.is_some()
     }
@@ -97,7 +98,10 @@ impl Body {
         Ok(bytes)
     }
 
-    /// What was written here.
+    /// Enters bytes written here.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if let Some(ours) = &mut self.ours {
             ours.push((offset, offset + bytes.len() as u64));
@@ -111,7 +115,7 @@ impl Body {
             self.resize(end)?;
         }
         let as_left =
-            self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
+            self.pages.as_ref().is_some_and(|pages| pages.checked == BodyStamp::of(&self.file));
         let expected = self.expected(offset, bytes)?;
         self.file.write_all_at(bytes, offset)?;
         for block in offset / SUMMED..end.div_ceil(SUMMED) {
@@ -123,14 +127,14 @@ impl Body {
                 pages.sums[page as usize] = sum;
             }
             if as_left {
-                pages.settled = BodyStamp::of(&self.file);
+                pages.checked = BodyStamp::of(&self.file);
             }
         }
         Ok(())
     }
 
-    /// The sums of the pages that `bytes` are about to be written into. A page of which a part
-    /// stays and that was stored to keeps its sum, and so differs from it still.
+    /// The sums of the pages that `bytes` are about to be written into. A page with a store of a
+    /// map, of which a part stays, retains its sum and so still differs from it.
     fn expected(&self, offset: u64, bytes: &[u8]) -> io::Result<Vec<(u64, u32)>> {
         let Some(pages) = &self.pages else { return Ok(Vec::new()) };
         let end = offset + bytes.len() as u64;
@@ -152,7 +156,10 @@ impl Body {
         Ok(expected)
     }
 
-    /// The body has so many bytes now; new ones are zeros.
+    /// Sets the body's length; new bytes are zeros.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn resize(&mut self, size: u64) -> io::Result<()> {
         if size == self.size {
             return Ok(());
@@ -160,7 +167,7 @@ impl Body {
         let cut = size.min(self.size);
         let last = cut / PAGE;
         let as_left =
-            self.pages.as_ref().is_some_and(|pages| pages.settled == BodyStamp::of(&self.file));
+            self.pages.as_ref().is_some_and(|pages| pages.checked == BodyStamp::of(&self.file));
         let unstored = match &self.pages {
             Some(pages) if !cut.is_multiple_of(PAGE) => {
                 let whole = self.read(last * PAGE, (last + 1) * PAGE)?;
@@ -185,7 +192,7 @@ impl Body {
                 pages.sums[last as usize] = page_sum(&whole);
             }
             if as_left {
-                pages.settled = BodyStamp::of(&self.file);
+                pages.checked = BodyStamp::of(&self.file);
             }
         }
         self.changed.extend([self.size / PIECE, size / PIECE]);
@@ -193,23 +200,29 @@ impl Body {
         Ok(())
     }
 
-    /// The server is followed from now on; these are ours already.
+    /// A following of the server begins; these ranges are ours already.
     pub fn begin(&mut self, ours: Vec<(u64, u64)>) {
         self.ours = Some(ours);
     }
 
-    /// It is not any more. Whether anything was ours.
+    /// The following ended. Returns whether any bytes were ours.
     pub fn end(&mut self) -> bool {
         self.ours.take().is_some_and(|ours| !ours.is_empty())
     }
 
-    /// The server's file ends here; what is ours behind stays.
+    /// The server's file ends here; own bytes behind it stay.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn follow_size(&mut self, size: u64) -> io::Result<()> {
         let ours = self.ours.iter().flatten().map(|(_, end)| *end).max().unwrap_or(0);
         self.resize(size.max(ours))
     }
 
     /// Those of the server's blocks from `first` on that have another sum here.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn differing(&mut self, first: u64, theirs: &[u32]) -> io::Result<Vec<u64>> {
         let mut differing = Vec::new();
         for (block, theirs) in (first..).zip(theirs) {
@@ -231,8 +244,11 @@ impl Body {
         Ok(differing)
     }
 
-    /// What the server has from `offset` on, the start of a block. `sums` of these blocks, if they
-    /// are known to belong to it.
+    /// Enters the server's bytes from `offset` on, the start of a block. `sums` of these blocks, if
+    /// they are known to belong to it.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn adopt(&mut self, offset: u64, bytes: &[u8], sums: Option<&[u32]>) -> io::Result<()> {
         let bytes = &bytes[..bytes.len().min(self.size.saturating_sub(offset) as usize)];
         let end = offset + bytes.len() as u64;
@@ -263,9 +279,12 @@ impl Body {
         Ok(stored.map(|(page, _)| (page * PAGE, (page + 1) * PAGE)).collect())
     }
 
-    /// What maps stored since the last time, `most` bytes or a little more of it; these pages are
-    /// ours then. Whether there may be more. `sure`: looks at every page, also if the times say
-    /// that nothing was stored.
+    /// The stores of maps since the last call, `most` bytes or a little more; these pages are ours
+    /// then. Returns with them whether there may be more. `sure`: checks every page, also if the
+    /// times show no store.
+    ///
+    /// # Errors
+    /// That of the disk.
     pub fn take_stores(&mut self, most: u64, sure: bool) -> io::Result<(Vec<At>, bool)> {
         if self.pages.is_none() {
             return Ok((Vec::new(), false));
@@ -274,7 +293,7 @@ impl Body {
         let now = BodyStamp::of(&self.file);
         let mut stores = Vec::new();
         let mut bytes = 0;
-        if !sure && self.pages.as_ref().is_some_and(|pages| now.is_some() && pages.settled == now) {
+        if !sure && self.pages.as_ref().is_some_and(|pages| now.is_some() && pages.checked == now) {
             return Ok((stores, false));
         }
         for start in (0..self.size).step_by(STRIDE as usize) {
@@ -301,19 +320,19 @@ impl Body {
             }
         }
         if let Some(pages) = &mut self.pages {
-            pages.settled = now;
+            pages.checked = now;
         }
         Ok((stores, false))
     }
 }
 
-/// As if zeros followed up to the page's end.
+/// The sum as if zeros followed up to the page's end.
 fn page_sum(page: &[u8]) -> u32 {
     static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
     crc32c::crc32c_append(crc32c::crc32c(page), &ZEROS[page.len()..])
 }
 
-/// What of `start..end` lies in none of the `holes`.
+/// The parts of `start..end` outside the `holes`.
 fn outside(start: u64, end: u64, mut holes: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     holes.sort_unstable();
     let mut parts = Vec::new();
@@ -357,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_of_holes() {
+    fn ranges_outside_of_holes() {
         assert_eq!(
             outside(10, 20, vec![(12, 14), (0, 11), (13, 15), (19, 30)]),
             [(11, 12), (15, 19)]
@@ -381,7 +400,7 @@ mod tests {
         expected[5..10].copy_from_slice(&content(size, 1)[5..10]);
         expected[20_000..20_004].copy_from_slice(b"mine");
         assert!(whole(&body) == expected);
-        // Once more, now that ours has landed.
+        // Repeated, now that the own write has landed.
         body.begin(Vec::new());
         assert_eq!(body.differing(0, &sums_of(&theirs)).unwrap(), [0, 1]);
         body.adopt(0, &theirs[..2 * SUMMED as usize], Some(&sums_of(&theirs)[..2])).unwrap();
@@ -405,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_of_maps_are_found_beside_what_is_put_and_survive_what_is_adopted() {
+    fn stores_of_maps_are_found_beside_puts_and_survive_adopts() {
         let size = 3 << 20;
         let mut body = body(size);
         body.watch_pages().unwrap();

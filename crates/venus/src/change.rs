@@ -1,18 +1,19 @@
-//! Changing directories: make, link, remove, rename. Each is one call, and its answer brings the
-//! cache up to date.
+//! Changing directories: make, link, remove, rename. Each is one call, and its answer updates the
+//! cache.
 //!
-//! A removal says whether the file is open here (`hold`), and opens ask nobody. So that both are
-//! right, a removal that says "not open" marks the file, and opens wait for it. A victim that is
-//! not known is held to be safe, and let go of if it was not open.
+//! A removal reports whether the file is open here (`hold`), and an open makes no call. So that
+//! both are right, a removal that reports "not open" marks the file, and opens wait for it. The
+//! server holds an unknown victim to be safe; the client ends the hold if the file was not open.
 
+use lease::CallStart;
 use types::{
     Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status,
 };
 
 use crate::core::Core;
+use crate::node_tables::Tables;
 use crate::{EntryReply, Error, OpenMode, OpenReply, RequestContext, Venus};
 
-/// What a removal knows of its victim.
 struct Victim {
     hold: bool,
     marked: Option<Fid>,
@@ -23,21 +24,21 @@ fn unsure(error: &Error) -> bool {
     matches!(error, Error::Lost | Error::TimedOut | Error::Closed(_) | Error::Protocol)
 }
 
-/// Whether the refusal may say otherwise than the cache: somebody else's change was quicker, and
-/// its break is on its way. Whoever was refused must not be shown the time before.
+/// Whether the refusal may contradict the cache: another client's change was quicker, and its break
+/// is on its way. The refused caller must not see the state before that change.
 fn contradicts(error: &Error) -> bool {
     matches!(error.fault(), Some(Fault::Exists | Fault::NotFound | Fault::Stale))
 }
 
 impl Core {
-    /// Runs a change of these directories, which are told from others' changes by it; `take` enters
-    /// the answer.
+    /// Runs a change of these directories, which distinguishes it from other clients' changes;
+    /// `take` enters the answer.
     fn change<R>(
         &self,
         request: &RequestContext<'_>,
         dirs: &[Fid],
         mut call: Call,
-        take: impl FnOnce(&mut crate::node_tables::Tables, lease::CallStart, Answer) -> Result<R, Error>,
+        take: impl FnOnce(&mut Tables, CallStart, Answer) -> Result<R, Error>,
     ) -> Result<R, Error> {
         if let Some((mut tables, snapshot, answer)) = self.answer_under_delegation(request, &call) {
             dirs.iter().for_each(|dir| tables.change_begins(*dir));
@@ -65,7 +66,7 @@ impl Core {
         result
     }
 
-    /// What was made, and whether it was there already.
+    /// The file that was made, and whether it existed already.
     fn made(
         &self,
         request: &RequestContext<'_>,
@@ -80,7 +81,7 @@ impl Core {
             };
             if !existed && status.kind == Kind::Directory {
                 tables.made_directory(snapshot, &status);
-                // Who makes a directory is likely to fill it.
+                // The maker of a directory is likely to fill it.
                 tables.own_change(status.fid, false);
             }
             let (shown, cacheable) = tables.put(snapshot, status);
@@ -116,7 +117,7 @@ impl Core {
     }
 
     /// A file lost a name; if it was the last one it is gone, or held.
-    fn lost_name(&self, tables: &mut crate::node_tables::Tables, status: &Status, hold: bool) {
+    fn lost_name(&self, tables: &mut Tables, status: &Status, hold: bool) {
         if status.links > 0 || status.kind == Kind::Directory {
             return;
         }
@@ -167,10 +168,10 @@ impl Core {
 }
 
 impl Venus {
-    /// A new file, directory, link or node; refused if the name is there.
+    /// Makes a file, directory, link or node; refused if the name exists.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn make(
         &self,
         request: &RequestContext<'_>,
@@ -186,7 +187,7 @@ impl Venus {
     /// Makes a plain file, or finds it unless `exclusive`, and opens it.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn create(
         &self,
         request: &RequestContext<'_>,
@@ -200,13 +201,13 @@ impl Venus {
             if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
         let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
         let (entry, existed) = match self.core.made(request, dir, name, call.clone()) {
-            // The verifier makes it the same request: whether the first one was applied no longer
-            // matters.
+            // The verifier identifies a repeated request: whether the first one was applied no
+            // longer matters.
             Err(Error::Lost) => self.core.made(request, dir, name, call)?,
             first => first?,
         };
         let fid = entry.status.fid;
-        // What was just made is empty; the same for a file that somebody else made a moment ago.
+        // A file that was just made is empty; also one that another client made a moment ago.
         let opened = if existed && !exclusive {
             self.open(request, fid, open)?
         } else {
@@ -215,10 +216,10 @@ impl Venus {
         Ok((entry, opened))
     }
 
-    /// A file without a name, open; `dir` says in which volume.
+    /// Makes and opens a file without a name; `dir` gives the volume.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn make_unnamed(
         &self,
         request: &RequestContext<'_>,
@@ -241,10 +242,10 @@ impl Venus {
         Ok((entry, core.open_made(request, status.fid, open)?))
     }
 
-    /// One more name for `fid`.
+    /// Adds a name for `fid`.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn link(
         &self,
         request: &RequestContext<'_>,
@@ -259,26 +260,26 @@ impl Venus {
         self.core.made(request, dir, name, call).map(|(entry, _)| entry)
     }
 
-    /// Takes the name of something that is no directory away.
+    /// Removes a name of something other than a directory.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn unlink(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::File)
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn rmdir(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::Directory)
     }
 
-    /// Takes a mount point away; what it names stays.
+    /// Removes a mount point; the volume that it names stays.
     ///
     /// # Errors
-    /// As the service says; `Invalid` if it is none.
+    /// The service's refusal; `Invalid` if it is none.
     pub fn remove_mount_point(
         &self,
         request: &RequestContext<'_>,
@@ -288,11 +289,11 @@ impl Venus {
         self.core.remove(request, dir, name, RemoveWhat::MountPoint)
     }
 
-    /// Moves a name, after what was written to the file: who replaces a file by a rename must not
-    /// lose both.
+    /// Moves a name, after the file's writes have been sent: an application that replaces a file by
+    /// a rename must not lose both.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn rename(
         &self,
         request: &RequestContext<'_>,
@@ -335,8 +336,8 @@ impl Venus {
                     core.lost_name(tables, &other, hold);
                 }
             }
-            // A rename of one name of a file onto another of the same does nothing, and its answer
-            // does not show it.
+            // A rename onto another name of the same file does nothing, and its answer does not
+            // show that.
             let nothing = match (moved, there) {
                 _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => {
                     Some(false)
@@ -373,7 +374,7 @@ impl Venus {
 }
 
 impl Core {
-    /// As [`Core::mark_victim`], but that there is nothing to replace is the usual case.
+    /// As [`Core::mark_victim`], but usually there is nothing to replace.
     fn mark_replaced(&self, dir: Fid, name: &Name) -> Victim {
         let absent =
             matches!(self.tables.lock().lookup(dir, name), crate::node_tables::Cached::Absent);

@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 use types::{Fid, Kind, Status, Timestamp};
 
-/// One file.
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     fid: Fid,
@@ -20,7 +19,7 @@ pub(crate) struct Plain {
     uid: u32,
     gid: u32,
     links: u32,
-    /// As in [`crate::nodes::Node`], and the rest too.
+    /// As in [`crate::nodes::Node`], like the fields below.
     pub lookups: u32,
     pub touched: u32,
     mode: u16,
@@ -36,7 +35,6 @@ pub(crate) struct Plain {
 const _: () = assert!(size_of::<Plain>() <= 136);
 
 impl Plain {
-    /// Which file.
     pub fn fid(&self) -> Fid {
         self.fid
     }
@@ -70,7 +68,6 @@ impl Plain {
         })
     }
 
-    /// The status.
     pub fn status(&self) -> Status {
         let time = |at: usize| Timestamp { secs: self.secs[at], nanos: self.nanos[at] };
         Status {
@@ -98,7 +95,7 @@ impl Plain {
         self.data_version
     }
 
-    /// A newer status took the place of this one.
+    /// A newer status replaces this one.
     fn renew(&mut self, newer: Plain, promised: bool) {
         let was = std::mem::replace(self, newer);
         self.lookups = was.lookups;
@@ -109,18 +106,15 @@ impl Plain {
     }
 }
 
-/// Where one lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeIndex(u32);
 
 /// Files to a chunk: 64 KiB.
 const CHUNK: usize = 512;
 
-/// All of them.
 #[derive(Default)]
 pub(crate) struct Plains {
     chunks: Vec<Vec<Option<Plain>>>,
-    /// Places that are empty.
     free: Vec<u32>,
     index: HashTable<u32>,
     hasher: RandomState,
@@ -145,8 +139,8 @@ impl Plains {
         self.chunks[place / CHUNK][place % CHUNK].as_mut()
     }
 
-    /// Enters the status of an answer, if it can be packed. Returns it as it is to be shown, and
-    /// whether the kernel may keep it.
+    /// Enters the status of an answer, if it can be packed. Returns the status to be shown, and
+    /// whether the kernel may cache it.
     pub fn enter(
         &mut self,
         status: &Status,
@@ -162,13 +156,13 @@ impl Plains {
         match plain.status_version.cmp(&status.status_version) {
             std::cmp::Ordering::Greater => {}
             std::cmp::Ordering::Equal if plain.valid => {}
-            // Whether lists decide is no part of the version.
+            // The version does not cover whether access lists decide.
             std::cmp::Ordering::Equal | std::cmp::Ordering::Less => plain.renew(newer, promised),
         }
         Some((plain.status(), plain.valid))
     }
 
-    /// Adds one that is not there.
+    /// Adds a file that is not there.
     pub fn insert(&mut self, plain: Plain) {
         let hash = self.hasher.hash_one(plain.fid);
         let place = self.free.pop().unwrap_or_else(|| self.grow());
@@ -181,25 +175,26 @@ impl Plains {
         });
     }
 
-    /// A place that was never taken.
+    /// A place that was never used.
     fn grow(&mut self) -> u32 {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         let before = (self.chunks.len() - 1) * CHUNK;
-        let last = self.chunks.last_mut().expect("one was just made if there was none");
+        let last = self
+            .chunks
+            .last_mut()
+            .expect("the last chunk exists: one was just made if there was none");
         last.push(None);
         u32::try_from(before + last.len() - 1)
             .expect("4 billion files are far beyond any budget of memory")
     }
 
-    /// Takes one out.
     pub fn take(&mut self, fid: Fid) -> Option<Plain> {
         let place = self.place(fid)?;
         self.remove(NodeIndex(place))
     }
 
-    /// Takes out what lies at `place`.
     pub fn remove(&mut self, place: NodeIndex) -> Option<Plain> {
         let at = place.0 as usize;
         let plain = self.chunks[at / CHUNK][at % CHUNK].take()?;
@@ -220,13 +215,12 @@ impl Plains {
         self.index.len()
     }
 
-    /// What they take, each with its share of the index.
+    /// Memory of all files, each with its share of the index.
     pub fn bytes(&self) -> usize {
         const EACH: usize = size_of::<Option<Plain>>() + 8;
         self.len() * EACH
     }
 
-    /// What is allocated.
     #[cfg(test)]
     pub fn allocated(&self) -> usize {
         let chunks: usize =

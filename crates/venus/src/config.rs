@@ -1,4 +1,4 @@
-//! What can be set. Sizes are bytes unless the name says otherwise.
+//! Configuration. Sizes are bytes unless the name says otherwise.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,25 +11,26 @@ use types::limits;
 /// Configuration of a [`crate::Venus`].
 #[derive(Clone, Debug)]
 pub struct VenusConfig {
-    /// How long promises are good after a renewal was sent.
+    /// How long promises are good after the client sent a renewal.
     pub lease: Duration,
-    /// What statuses and names may take in memory: two thirds for what is known of files, a third
-    /// for names. Beyond it the longest unused go, those first that the kernel does not refer to. A
-    /// file known by its status costs about 140 bytes, a name about 50 and its letters. Not in it:
-    /// open files, and what the mount itself keeps of each inode that the kernel has.
+    /// Memory for statuses and names: two thirds for what is known of files, a third for names.
+    /// Beyond it the longest unused go, those first that the kernel does not refer to. A file known
+    /// by its status costs about 140 bytes, a name about 50 and its letters. Not counted: open
+    /// files, and what the mount stores for each inode that the kernel has.
     pub memory_bytes_max: usize,
-    /// Written and not yet at the server, over all files: writers wait beyond it.
+    /// Dirty bytes of all files that are not at the server yet: writers wait beyond it.
     pub dirty_bytes_max: usize,
     /// The same for one file.
     pub file_dirty_bytes_max: usize,
-    /// At the server but not stable there, kept to be sent again: beyond it a commit starts in the
+    /// Unstable writes, which stay in memory to be sent again: beyond it a COMMIT starts in the
     /// background.
     pub uncommitted_bytes_max: usize,
     /// Written data is sent at the latest after this.
     pub dirty_age: Duration,
-    /// Directories are asked for, and changes answered here that their delegations cover.
+    /// The client asks for delegations of directories and answers the changes that they cover.
     pub delegations: bool,
-    /// How long a directory is not asked for again after it was recalled; longer each time.
+    /// How long the client does not ask again for a directory whose delegation was recalled; the
+    /// pause grows with each recall.
     pub recall_pause: Duration,
     /// Threads that send written data.
     pub flusher_threads: usize,
@@ -39,21 +40,21 @@ pub struct VenusConfig {
     pub read_ahead_bytes_max: usize,
     /// Bytes that read-ahead may hold over all files.
     pub read_cache_bytes_max: usize,
-    /// Bodies on this machine are given to the kernel (docs/spec/passthrough.md), where it can take
-    /// them.
+    /// The client gives bodies on this machine to the kernel (docs/spec/passthrough.md), where the
+    /// kernel can take them.
     pub passthrough: bool,
-    /// Tokens of this machine's users, which sessions show; `None`: users are only named.
+    /// Tokens of this machine's users, which sessions present; `None`: users are only named.
     pub tokens: Option<Arc<TokenWallet>>,
-    /// Where file data is kept on disk; used when the connection passes no descriptors. `None`:
-    /// nowhere.
+    /// Directory of the disk cache, which is used when the connection passes no descriptors.
+    /// `None`: no disk cache.
     pub cache_dir: Option<PathBuf>,
-    /// How much may lie in `cache_dir`.
+    /// Most bytes in `cache_dir`.
     pub cache_bytes_max: u64,
-    /// From so many bytes on a stream that is faster than `keep_rate_max` is not kept there when it
-    /// is read for the first time.
+    /// From so many bytes on, a stream faster than `keep_rate_max` is not admitted to the disk
+    /// cache at its first reading.
     pub keep_bytes: u64,
-    /// Bytes a second that `cache_dir`'s disk can be expected to take beside everything else:
-    /// faster than a line of a gigabit.
+    /// Bytes a second that the disk of `cache_dir` can take beside its other work: faster than a
+    /// gigabit line.
     pub keep_rate_max: u64,
 }
 

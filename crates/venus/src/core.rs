@@ -1,5 +1,5 @@
-//! What all operations share: the session, the tables, the open files, the threads. See the head of
-//! `lib.rs` for the locks.
+//! The state that all operations share: the session, the tables, the open files, the threads. The
+//! order of the locks is at the head of `lib.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,29 +26,27 @@ use crate::pool::JobPool;
 use crate::preallocated::BlankPool;
 use crate::server_instance::ServerInstance;
 use crate::snapshots::is_made_up;
-use crate::unstable_metadata::{MetadataSubject, Unsaved};
+use crate::unstable_metadata::{MetadataSubject, UnstableMetadata};
 use crate::{
     DirHandle, Error, KernelPort, NoKernel, OpenHandle, RequestContext, Stamp, VenusConfig,
 };
 
-/// Files that are followed at the same time.
+/// Files whose cache bodies are brought up to date at the same time.
 const FOLLOWERS: usize = 4;
 
-/// What the janitor has to look after.
 #[derive(Default)]
 pub(crate) struct Chores {
-    /// Files that became dirty, in that order.
+    /// Files that became dirty, oldest first.
     pub aging: VecDeque<(Instant, Arc<FileBytes>)>,
-    /// Held files whose last handle is closed.
+    /// Held files whose last handle is closed: their holds end.
     pub unhold: Vec<Fid>,
-    /// Held files to be claimed in a new session.
+    /// Held files that a new session must claim again.
     pub hold: Vec<Fid>,
-    /// Acknowledged and not stable: commit all soon.
     pub commit: bool,
     pub committed: Option<Instant>,
-    /// When the lease ends if nothing is heard.
+    /// When the lease ends without a renewal.
     pub lease: Option<Time>,
-    /// When pinned bodies are to be looked after.
+    /// When the pinned bodies are due for a check.
     pub tend: Option<Instant>,
     pub stop: bool,
 }
@@ -56,65 +54,67 @@ pub(crate) struct Chores {
 pub(crate) struct Core {
     pub remote: Arc<dyn Remote>,
     pub config: VenusConfig,
-    /// Nobody can change the volume: there is nothing to lock but what this client's applications
-    /// agree upon, and its locks are its own.
+    /// The volume is read-only, so locks exclude only this client's applications from each other:
+    /// the client grants them itself.
     pub own_locks: bool,
-    /// With the other volumes of the mount.
+    /// Shared with the other volumes of the mount.
     pub common: Arc<MountShared>,
     pub tables: Mutex<Tables>,
-    /// A removal ended.
     pub removed: Condvar,
-    /// Counts breaks and losses; replies into the kernel hold it for reading.
+    /// Counts breaks and losses. A thread that replies into the kernel holds it for reading.
     pub gate: RwLock<u64>,
-    /// Counts what ends lends: lost leases and restarts of the server.
+    /// Counts the events that end body loans: lost leases and restarts of the server.
     pub life: AtomicU64,
-    /// When trust ends if nothing is heard, in nanoseconds of [`client::clock`]: for replies into
-    /// the kernel, which must not take the tables' lock.
+    /// When trust ends without a renewal, in nanoseconds of [`client::clock`]: for replies into the
+    /// kernel, which must not take the tables' lock.
     pub trusted_until: AtomicU64,
-    /// Bodies that the kernel was given.
+    /// How often a body was given to the kernel.
     pub passed: AtomicU64,
     pub invalidate: RwLock<Arc<dyn KernelPort>>,
     pub opens: Mutex<HashMap<OpenHandle, Arc<Open>>>,
     pub dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
     pub next: AtomicU64,
     pub unsent: Share,
-    /// Bytes in all files' `kept`.
-    pub kept: Share,
-    /// Bytes that were read ahead.
+    pub unstable: Share,
+    /// Bytes of all files that were read ahead.
     pub ahead: Share,
     pub siblings: Siblings,
     pub early_dirs: EarlyDirs,
     pub space: Space,
     pub senders: JobPool,
     pub readers: JobPool,
-    /// Writes the disk cache, or tells the kernel what it may forget; `filling` bytes wait for it.
+    /// Threads that write the disk cache and send invalidations to the kernel; `filling` bytes wait
+    /// for them.
     pub fillers: JobPool,
     pub filling: Share,
-    /// Bring bodies that the kernel has up to what the server has.
+    /// Threads that bring the bodies which the kernel has up to the server's state.
     pub followers: JobPool,
-    /// They are to end.
+    /// Cancels the followers' calls at the end.
     pub leaving: Cancel,
     pub chores: Mutex<Chores>,
     pub poke: Condvar,
     pub left_out: Admission,
     pub stopped: AtomicBool,
     pub journal: Journal,
-    pub unsaved: Unsaved,
-    pub lives: ServerInstance,
-    /// Bodies for new files.
+    pub unstable_metadata: UnstableMetadata,
+    pub instance: ServerInstance,
     pub blanks: Mutex<BlankPool>,
-    /// Entries that were taken out of the journal, whose bytes are to be let go.
+    /// Entries cut out of the journal, whose bytes are still to be freed.
     pub cuts: Mutex<Vec<JournalEntry>>,
-    /// Answers of the server that were not those given here (DE-5), other than behind a change that
-    /// was lost.
+    /// Counts answers of the server that differ from those given here (DE-5), except behind a lost
+    /// change.
     pub differences: AtomicU64,
-    /// Entries up to here may rest on one that was lost.
+    /// Entries up to this number may depend on a lost one.
     pub distrusted: AtomicU64,
-    /// Itself, for work in the background.
+    /// A reference to this value, for background jobs.
     pub this: OnceLock<Weak<Core>>,
 }
 
 impl Core {
+    /// Opens the disk cache if necessary.
+    ///
+    /// # Errors
+    /// Why the disk cache cannot be opened.
     pub fn new(
         common: &Arc<MountShared>,
         remote: Arc<dyn Remote>,
@@ -139,7 +139,7 @@ impl Core {
             dirs: Mutex::default(),
             next: AtomicU64::new(1),
             unsent: Share::of(&common.unsent),
-            kept: Share::of(&common.kept),
+            unstable: Share::of(&common.unstable),
             ahead: Share::of(&common.ahead),
             siblings: Siblings::new(&common.siblings),
             early_dirs: EarlyDirs::default(),
@@ -155,8 +155,8 @@ impl Core {
             left_out: Admission::default(),
             stopped: AtomicBool::new(false),
             journal,
-            unsaved: Unsaved::default(),
-            lives: ServerInstance::default(),
+            unstable_metadata: UnstableMetadata::default(),
+            instance: ServerInstance::default(),
             blanks: Mutex::default(),
             cuts: Mutex::default(),
             differences: AtomicU64::new(0),
@@ -169,23 +169,29 @@ impl Core {
         })
     }
 
-    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept
-    /// for it.
+    /// The server is on this machine and passes descriptors: a crash of the machine ends both, so
+    /// this client stores no unstable changes for it.
     pub fn is_local(&self) -> bool {
         self.remote.passes_descriptors()
     }
 
-    /// The disk cache, if the server is on another machine.
     pub fn disk(&self) -> Option<&DiskCache> {
         self.common.disk().filter(|_| !self.is_local())
     }
 
-    /// Calls, after what was answered here about the files concerned has been sent; looks the
-    /// groups up and calls again if the server says that they decide.
+    /// Calls the server, after the changes that were answered here about the same files have been
+    /// sent. Looks up the caller's groups and calls again if the server answers that they decide.
+    ///
+    /// # Errors
+    /// The service's refusal, or why no answer came.
     pub fn call(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
         self.call_with_body(request, call).map(|reply| reply.answer)
     }
 
+    /// As [`Core::call`]; returns the body's descriptor too.
+    ///
+    /// # Errors
+    /// As [`Core::call`].
     pub fn call_with_body(
         &self,
         request: &RequestContext<'_>,
@@ -194,10 +200,10 @@ impl Core {
         if call.changes() && call.fids_mut().into_iter().any(|fid| is_made_up(*fid)) {
             return Err(Fault::ReadOnly.into());
         }
-        self.settle(request, &mut call)?;
-        let (place, subject) = (self.lives.place(), MetadataSubject::of(&call));
+        self.send_related(request, &mut call)?;
+        let (place, subject) = (self.instance.place(), MetadataSubject::of(&call));
         let reply = self.ask_with_groups(request, call)?;
-        self.hear(place, &reply);
+        self.check_instance(place, &reply);
         if let Some(subject) = subject {
             self.note(place, &reply, subject);
         }
@@ -221,12 +227,15 @@ impl Core {
         self.tables.lock().holder.begin()
     }
 
-    /// To be taken under the lock of the tables, with what it stamps.
+    /// Taken under the same lock of the tables as the answer that it stamps.
     pub fn stamp(&self) -> Stamp {
         Stamp(*self.gate.read())
     }
 
-    /// A call that answers with a status, which is entered; as the server sees the file.
+    /// A call that answers with a status, which is entered; the server's view of the file.
+    ///
+    /// # Errors
+    /// The service's refusal; [`Error::Protocol`] if the answer is no status.
     pub fn fetch_status(&self, request: &RequestContext<'_>, call: Call) -> Result<Status, Error> {
         let snapshot = self.begin();
         match self.call(request, call)? {
@@ -238,6 +247,10 @@ impl Core {
         }
     }
 
+    /// The open file of a handle.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`].
     pub fn open_of(&self, handle: OpenHandle) -> Result<Arc<Open>, Error> {
         self.opens.lock().get(&handle).cloned().ok_or(Error::BadHandle)
     }
@@ -250,19 +263,19 @@ impl Core {
         Arc::clone(&self.invalidate.read())
     }
 
-    /// The bytes of `fid` that are here, if any or if it is open.
+    /// The data of `fid`, if it has bytes here or is open.
     pub fn file_of(&self, fid: Fid) -> Option<Arc<FileBytes>> {
         self.tables.lock().files.get(&fid).cloned()
     }
 
-    /// All files with bytes here or open.
+    /// All files that are open or have bytes here.
     pub fn files(&self) -> Vec<Arc<FileBytes>> {
         self.tables.lock().files.values().cloned().collect()
     }
 
-    /// Lets go of the file's bytes when nothing needs them.
-    pub fn let_go(&self, file: &FileBytes) {
-        let Some(learned) = self.is_let_go(file) else { return };
+    /// Drops the file's data when nothing needs it.
+    pub fn drop_if_unused(&self, file: &FileBytes) {
+        let Some(learned) = self.is_dropped(file) else { return };
         if let Some(disk) = self.disk() {
             disk.rest(file.fid);
         }
@@ -272,8 +285,8 @@ impl Core {
         self.drop_pages_of_whole(file.fid);
     }
 
-    /// Whether it is gone; if so, whether all its blocks are known since.
-    fn is_let_go(&self, file: &FileBytes) -> Option<bool> {
+    /// Whether the data was dropped; if so, whether all blocks of the file were known to be good.
+    fn is_dropped(&self, file: &FileBytes) -> Option<bool> {
         let data = file.data.lock();
         let mut tables = self.tables.lock();
         let node = tables.nodes.whole_mut(&file.fid)?;
@@ -281,7 +294,7 @@ impl Core {
         let idle = file.is_clean()
             && data.passed.is_none()
             && data.sealed.is_empty()
-            && data.kept.is_empty()
+            && data.unstable.is_empty()
             && data.workers == 0
             && node.opens == 0;
         if !(this && idle) {
@@ -300,7 +313,7 @@ impl Core {
     }
 }
 
-/// Whoever acts in the background for a caller.
+/// A request that a background thread makes for a caller.
 pub(crate) fn as_caller<'a>(caller: &'a Caller, cancel: Option<&'a Cancel>) -> RequestContext<'a> {
     RequestContext { caller, cancel, groups: None }
 }

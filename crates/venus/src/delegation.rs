@@ -1,11 +1,11 @@
-//! Delegations: when they are asked for, what they cover, and how they are given back
+//! Delegations: when the client asks for them, what they cover, and how they are returned
 //! (`docs/spec/delegation.md`).
 //!
-//! A directory's delegation is *at home* (the server's), *asked* for, *held*, or *recalled*: then
-//! nothing is answered here any more (DE-3), and a thread sends what there is and returns it. Each
-//! time it is held it is another *generation*. A sole child remembers the directory and the
-//! generation that cover it, so nothing is to be done to the children when a delegation ends. It is
-//! never more than what the server takes for covered.
+//! A directory's delegation is *at home* (with the server), *asked* for, *held*, or *recalled*:
+//! then nothing is answered here any more (DE-3), and a thread sends the journal and returns it.
+//! Each time it is held it is another *generation*. A sole child records the directory and the
+//! generation that cover it, so the end of a delegation changes nothing in the children. The client
+//! never takes more for covered than the server does.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -25,17 +25,16 @@ use crate::local_answers::Local;
 use crate::node_tables::Tables;
 use crate::{Error, RequestContext};
 
-/// Counts delegations.
 pub(crate) type Generation = u64;
 
-/// Changes in a row after which a directory is asked for at the next one.
+/// Own changes in a row after which the client asks for a directory at the next one.
 const OWN_CHANGES: u32 = 1;
-/// A pause after a recall is at most this many times the first one.
+/// Longest pause after a recall, as a multiple of the first one.
 const PAUSE_FACTOR_MAX: u32 = 64;
-/// More slots are asked for, together with a chain that is sent anyway, when fewer are left.
+/// With fewer slots left, the client asks for more, together with a chain that is sent anyway.
 const SLOTS_FEW: u64 = 512;
-/// What may be missing for an answer here: the delegation, slots, a page of the listing, the
-/// caller's rights.
+/// Preconditions that may be missing for an answer here: the delegation, slots, a page of the
+/// listing, the caller's rights.
 const IMPROVEMENTS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -49,18 +48,18 @@ enum State {
     Recalled,
 }
 
-/// How a directory stands with its delegation.
 #[derive(Debug, Default)]
 pub(crate) struct Delegation {
     state: State,
-    /// Changes of ours since the last one of somebody else.
+    /// Own changes since the last one of another client.
     own_changes: u32,
-    /// The last one took a name away.
+    /// The last own change removed a name.
     removes: bool,
-    /// It is not asked for before.
+    /// The client does not ask for it earlier.
     not_before: Option<Instant>,
     pause: Duration,
-    /// How far it was listed under the delegation, so that the server says which children are sole.
+    /// How far the directory was listed under the delegation, so that the server reports which
+    /// children are sole.
     listed: Listed,
 }
 
@@ -71,7 +70,7 @@ struct Listed {
 }
 
 impl Delegation {
-    /// The one that is held.
+    /// The generation of the delegation, if it is held.
     pub fn generation(&self) -> Option<Generation> {
         match self.state {
             State::Held(generation) => Some(generation),
@@ -79,12 +78,12 @@ impl Delegation {
         }
     }
 
-    /// Whether the server may believe that we hold it.
+    /// Whether the server may assume that this client holds it.
     pub fn is_out(&self) -> bool {
         !matches!(self.state, State::Home)
     }
 
-    /// Somebody else changed the directory.
+    /// Another client changed the directory.
     pub fn others_change(&mut self) {
         self.own_changes = 0;
     }
@@ -99,8 +98,9 @@ impl Delegation {
         self.listed = Listed::default();
     }
 
-    /// It is not asked for again for a while, twice as long each time, unless that was long ago.
-    fn shun(&mut self, first: Duration) {
+    /// The client does not ask for it again for a while, twice as long each time, unless the last
+    /// pause was long ago.
+    fn pause_asking(&mut self, first: Duration) {
         let now = Instant::now();
         let long_ago = self.not_before.is_none_or(|at| now > at + self.pause * 4);
         self.pause = if long_ago { first } else { (self.pause * 2).min(first * PAUSE_FACTOR_MAX) };
@@ -110,12 +110,13 @@ impl Delegation {
 }
 
 impl Tables {
-    /// The delegation of `dir` that we hold.
+    /// The generation of `dir`'s delegation, if this client holds it.
     pub fn delegation(&self, dir: Fid) -> Option<Generation> {
-        self.nodes.whole(&dir)?.lend.as_ref()?.generation()
+        self.nodes.whole(&dir)?.delegation.as_ref()?.generation()
     }
 
-    /// Whether a delegation covers it: its own, or one that it is a sole child under.
+    /// Whether a delegation covers the file: its own, or that of the directory whose sole child it
+    /// is.
     pub fn covers(&self, fid: Fid) -> bool {
         let sole = || {
             let (dir, generation) = self.nodes.whole(&fid)?.sole?;
@@ -124,7 +125,8 @@ impl Tables {
         self.delegation(fid).is_some() || sole() == Some(true)
     }
 
-    /// The server said so in answer to a question that was sent when `dir` had this delegation.
+    /// Enters that the file is a sole child, from the answer to a call that was sent when `dir` had
+    /// this delegation.
     pub fn put_sole(&mut self, dir: Fid, delegation: Option<Generation>, fid: Fid) {
         let Some(generation) = delegation.filter(|_| self.delegation(dir) == delegation) else {
             return;
@@ -134,7 +136,7 @@ impl Tables {
         }
     }
 
-    /// A slot for a new file, and the file's fid.
+    /// Takes a slot for a new file; returns the file's fid with it.
     pub fn take_slot(&mut self, volume: VolumeId, directory: bool) -> Option<(u64, Fid)> {
         let runs = self.slots.get_mut(&volume)?;
         let run = runs.last_mut()?;
@@ -156,11 +158,11 @@ impl Tables {
         self.slots.get(&volume).into_iter().flatten().map(|range| u64::from(range.count)).sum()
     }
 
-    /// A change of ours in `dir` was executed by the server.
+    /// The server executed an own change in `dir`.
     pub fn own_change(&mut self, dir: Fid, removes: bool) {
-        let lend = self.node(dir).lend.get_or_insert_default();
-        lend.own_changes += 1;
-        lend.removes = removes;
+        let delegation = self.node(dir).delegation.get_or_insert_default();
+        delegation.own_changes += 1;
+        delegation.removes = removes;
     }
 
     fn hold_delegation(&mut self, dir: Fid) -> Generation {
@@ -168,38 +170,38 @@ impl Tables {
         let generation = self.generations;
         let node = self.node(dir);
         node.sole = None;
-        node.lend.get_or_insert_default().become_held(generation);
+        node.delegation.get_or_insert_default().become_held(generation);
         generation
     }
 
-    /// The server wants it back. Whether it is to be given back now: otherwise that is under way,
-    /// or happens when it comes.
+    /// The server recalls it. Returns whether it is to be returned now: otherwise that is under
+    /// way, or happens when it arrives.
     pub fn recall(&mut self, dir: Fid) -> bool {
-        let lend = self.node(dir).lend.get_or_insert_default();
-        match &mut lend.state {
+        let delegation = self.node(dir).delegation.get_or_insert_default();
+        match &mut delegation.state {
             State::Asked { recalled } => {
                 *recalled = true;
                 false
             }
             State::Recalled => false,
             State::Held(_) | State::Home => {
-                lend.state = State::Recalled;
+                delegation.state = State::Recalled;
                 true
             }
         }
     }
 
-    /// All delegations end; those that are to be given back, in case the server still knows of
-    /// them.
+    /// All delegations end; returns those to be given back, in case the server still has them on
+    /// record.
     pub fn end_delegations(&mut self) -> Vec<Fid> {
         self.slots.clear();
         let mut ended = Vec::new();
         for (fid, node) in self.nodes.each_whole() {
-            let Some(lend) = &mut node.lend else { continue };
-            match &mut lend.state {
+            let Some(delegation) = &mut node.delegation else { continue };
+            match &mut delegation.state {
                 State::Asked { recalled } => *recalled = true,
                 State::Held(_) => {
-                    lend.state = State::Recalled;
+                    delegation.state = State::Recalled;
                     ended.push(*fid);
                 }
                 State::Home | State::Recalled => {}
@@ -219,7 +221,6 @@ impl Tables {
     }
 }
 
-/// What is missing for an answer here.
 enum Missing {
     Delegation(Fid),
     Slots(Fid),
@@ -227,12 +228,11 @@ enum Missing {
     Rights(Fid),
 }
 
-/// An answer that was given here, under the lock of the tables as it was taken.
+/// An answer that was given here, under the lock of the tables as it was computed.
 pub(crate) type Answered<'a> = (MutexGuard<'a, Tables>, CallStart, Answer);
 
-/// Answering.
 impl Core {
-    /// Answers a change here if that is possible; asks for the delegation if it is time for that.
+    /// Answers a change here if possible; asks for the delegation if it is time for that.
     pub fn answer_under_delegation(
         &self,
         request: &RequestContext<'_>,
@@ -263,13 +263,13 @@ impl Core {
         self.wait_for_journal();
         let mut tables = self.tables.lock();
         let at = wall();
-        let local = tables.answer_here(&self.asker(caller), call, at)?;
+        let local = tables.answer_here(&self.local_caller(caller), call, at)?;
         let (_, answer) = self.record(&mut tables, caller, call, at, local, None);
         let snapshot = tables.holder.begin();
         Some((tables, snapshot, answer))
     }
 
-    /// Puts what was answered into the journal, and what it covers into the tables.
+    /// Enters an answered change into the journal and its effects into the tables.
     pub fn record(
         &self,
         tables: &mut Tables,
@@ -315,7 +315,7 @@ impl Core {
                 tables.put_sole(dir.fid, delegation, status.fid);
             }
             (Answer::Removed { status, .. }, _) if status.kind == Kind::Directory => {
-                tables.node(status.fid).lend = None;
+                tables.node(status.fid).delegation = None;
             }
             (Answer::Removed { status, .. }, Call::Remove { hold: false, .. })
                 if status.links == 0 && before > 0 =>
@@ -338,10 +338,12 @@ impl Core {
             }
             _ => return None,
         };
-        let lend = |dir: &Fid| tables.nodes.whole(dir).and_then(|node| node.lend.as_ref());
+        let delegation =
+            |dir: &Fid| tables.nodes.whole(dir).and_then(|node| node.delegation.as_ref());
         if let Some(dir) = dirs.iter().find(|dir| tables.delegation(**dir).is_none()) {
             let all = dirs.iter().all(|dir| {
-                tables.delegation(*dir).is_some() || lend(dir).is_some_and(|lend| lend.is_wanted())
+                tables.delegation(*dir).is_some()
+                    || delegation(dir).is_some_and(|delegation| delegation.is_wanted())
             });
             return (all && tables.trusted()).then_some(Missing::Delegation(*dir));
         }
@@ -362,18 +364,19 @@ impl Core {
         let strange = |(dir, name): &&(Fid, &Name)| {
             let known = tables.resolve(*dir, name);
             known.is_some_and(|fid| !tables.covers(fid))
-                && lend(dir).is_some_and(|lend| !lend.listed.end)
+                && delegation(dir).is_some_and(|delegation| !delegation.listed.end)
         };
         names.iter().find(strange).map(|(dir, _)| Missing::Page(*dir))
     }
 
-    /// Asks for a delegation, or for more slots under one. Whether there is something new.
+    /// Asks for a delegation, or for more slots under one. Returns whether the answer brought
+    /// something new.
     fn ask(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
         let snapshot = {
             let mut tables = self.tables.lock();
-            let lend = tables.node(dir).lend.get_or_insert_default();
-            match lend.state {
-                State::Home => lend.state = State::Asked { recalled: false },
+            let delegation = tables.node(dir).delegation.get_or_insert_default();
+            match delegation.state {
+                State::Home => delegation.state = State::Asked { recalled: false },
                 State::Held(_) => {}
                 State::Asked { .. } | State::Recalled => return false,
             }
@@ -393,8 +396,8 @@ impl Core {
         };
         let promised = tables.holder.promised(dir, snapshot) && tables.node(dir).valid;
         let pause = self.config.recall_pause;
-        let lend = tables.node(dir).lend.get_or_insert_default();
-        match lend.state {
+        let delegation = tables.node(dir).delegation.get_or_insert_default();
+        match delegation.state {
             State::Asked { recalled: false } if granted && promised => {
                 tables.hold_delegation(dir);
                 drop(tables);
@@ -402,14 +405,14 @@ impl Core {
                 true
             }
             State::Asked { .. } if granted => {
-                lend.state = State::Recalled;
+                delegation.state = State::Recalled;
                 drop(tables);
                 self.give_back_soon(vec![dir]);
                 false
             }
             State::Asked { .. } => {
-                lend.state = State::Home;
-                lend.shun(pause);
+                delegation.state = State::Home;
+                delegation.pause_asking(pause);
                 false
             }
             State::Held(_) => granted,
@@ -417,35 +420,42 @@ impl Core {
         }
     }
 
-    /// Lists the next page of a directory that is delegated, to learn which children are sole.
-    /// Whether there was one.
+    /// Lists the next page of a delegated directory, to learn which children are sole. Returns
+    /// whether there was one.
     fn list_sole(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
-        let lend = |tables: &mut Tables| {
-            tables.node(dir).lend.as_ref().map_or(Listed::default(), |lend| lend.listed)
+        let delegation = |tables: &mut Tables| {
+            tables
+                .node(dir)
+                .delegation
+                .as_ref()
+                .map_or(Listed::default(), |delegation| delegation.listed)
         };
-        let from = lend(&mut self.tables.lock());
+        let from = delegation(&mut self.tables.lock());
         let (cookie, end) = match self.list_page(request, dir, from.cookie) {
             Ok((cookie, end)) => (cookie, end),
             Err(_) => (from.cookie, true),
         };
         let mut tables = self.tables.lock();
-        let now = lend(&mut tables);
-        if let Some(lend) = tables.node(dir).lend.as_mut().filter(|_| now.cookie == from.cookie) {
-            lend.listed = Listed { cookie, end };
+        let now = delegation(&mut tables);
+        if let Some(delegation) =
+            tables.node(dir).delegation.as_mut().filter(|_| now.cookie == from.cookie)
+        {
+            delegation.listed = Listed { cookie, end };
         }
         true
     }
 
-    /// Before a directory is listed from its beginning: somebody is removing a tree if the one
-    /// above lost a name last. The server then says of each entry whether it is sole.
+    /// Called before a directory is listed from its beginning: if the last change of its parent
+    /// removed a name, an application is removing a tree. The server then reports of each entry
+    /// whether it is sole.
     pub fn ask_before_listing(&self, request: &RequestContext<'_>, dir: Fid) {
         let above_removes = || {
             let tables = self.tables.lock();
             let above = tables.nodes.whole(&dir)?.sole?.0;
-            let removes = tables.nodes.whole(&above)?.lend.as_ref()?.removes;
-            let may = tables.nodes.whole(&dir)?.lend.as_ref().is_none_or(|lend| {
-                matches!(lend.state, State::Home)
-                    && lend.not_before.is_none_or(|at| at <= Instant::now())
+            let removes = tables.nodes.whole(&above)?.delegation.as_ref()?.removes;
+            let may = tables.nodes.whole(&dir)?.delegation.as_ref().is_none_or(|delegation| {
+                matches!(delegation.state, State::Home)
+                    && delegation.not_before.is_none_or(|at| at <= Instant::now())
             });
             Some(removes && may && tables.covers(dir))
         };
@@ -454,8 +464,8 @@ impl Core {
         }
     }
 
-    /// After a chain with these entries: a directory to ask for more slots with, if there are few
-    /// left.
+    /// Called before a chain with these entries is sent: the directory to ask for more slots with,
+    /// if few are left.
     pub fn slots_wanted(&self, chain: &[JournalEntry]) -> Option<Fid> {
         let made = chain.iter().rev().find_map(|entry| match &entry.call {
             Call::Make { dir, .. } => Some(*dir),
@@ -466,7 +476,7 @@ impl Core {
             .then_some(made)
     }
 
-    /// The answer to asking with [`Core::slots_wanted`].
+    /// Enters the answer to the call for [`Core::slots_wanted`].
     pub fn slots_came(&self, dir: Fid, snapshot: CallStart, answer: &Answer) {
         let mut tables = self.tables.lock();
         if let Answer::Delegation { slots, .. } = answer
@@ -477,9 +487,8 @@ impl Core {
     }
 }
 
-/// Giving back.
 impl Core {
-    /// The server wants these back: nothing is answered under them from now on.
+    /// The server recalls these: from now on nothing is answered under them.
     pub fn recalled(&self, dirs: &[Fid]) {
         let mut tables = self.tables.lock();
         let now: Vec<Fid> = dirs.iter().copied().filter(|dir| tables.recall(*dir)).collect();
@@ -487,8 +496,8 @@ impl Core {
         self.give_back_soon(now);
     }
 
-    /// Sends what there is and returns these, in the background: nobody may wait for that who hears
-    /// breaks.
+    /// Sends the journal and returns these delegations, in the background: a thread that receives
+    /// breaks must not wait for that.
     pub fn give_back_soon(&self, dirs: Vec<Fid>) {
         if !dirs.is_empty()
             && let Some(core) = self.this.get().and_then(Weak::upgrade)
@@ -499,36 +508,37 @@ impl Core {
 
     pub fn give_back(self: &Arc<Self>, dirs: &[Fid]) {
         self.withdraw_uncovered();
-        // Whoever asks must see what was closed, and with handles whose closing says nothing that
-        // is all that was written.
+        // The client that asks must see every closed file's writes; with handles whose close is not
+        // reported that is all writes.
         let files = self.tables.lock().children_of(dirs);
         for file in files.iter().filter(|file| !file.is_clean()) {
             if self.send_all(file, None).is_err() {
-                tracing::warn!(fid = %file.fid, "written bytes could not be sent before a \
-                    delegation is given back");
+                tracing::warn!(fid = %file.fid, "cannot send written bytes before a \
+                    delegation is returned");
             }
         }
-        // Interrupted is the only error, and nobody interrupts this.
+        // Interrupted is the only error, and nothing interrupts this call.
         let _ = self.drain_all(None);
         for fids in dirs.chunks(HOLD_FIDS_MAX) {
             match self.remote.call(&Caller::ROOT, Call::Return { fids: fids.to_vec() }, None) {
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "delegations could not be returned"),
+                Err(error) => tracing::debug!(%error, "cannot return delegations"),
             }
         }
         let mut tables = self.tables.lock();
         for dir in dirs {
-            let Some(lend) = tables.nodes.whole_mut(dir).and_then(|node| node.lend.as_mut()) else {
+            let Some(delegation) =
+                tables.nodes.whole_mut(dir).and_then(|node| node.delegation.as_mut())
+            else {
                 continue;
             };
-            lend.state = State::Home;
-            lend.shun(self.config.recall_pause);
+            delegation.state = State::Home;
+            delegation.pause_asking(self.config.recall_pause);
         }
     }
 }
 
-/// The files that a call is about, and whether that is all: a name that it takes away may be
-/// unknown here.
+/// The files of a call, and whether these are all: a name that it removes may be unknown here.
 fn concerned(tables: &Tables, call: &mut Call) -> (Vec<Fid>, bool) {
     let mut fids: Vec<Fid> = call.fids_mut().into_iter().map(|fid| *fid).collect();
     let names: &[(Fid, &Name)] = match call {
@@ -547,11 +557,11 @@ fn concerned(tables: &Tables, call: &mut Call) -> (Vec<Fid>, bool) {
     (fids, all)
 }
 
-/// A call of ours that changes files at the server: meanwhile nothing about them is answered here.
+/// An own call that changes files at the server: meanwhile nothing about them is answered here.
 pub(crate) struct Away<'a> {
     core: &'a Core,
     fids: Vec<Fid>,
-    /// These are not all: meanwhile nothing at all is answered here.
+    /// The files are not all known: meanwhile nothing at all is answered here.
     blind: bool,
 }
 
@@ -565,10 +575,9 @@ impl Drop for Away<'_> {
     }
 }
 
-/// Calls that the server answers.
 impl Core {
-    /// Before `call`, which changes something, is sent, until its answer has been entered. Not to
-    /// be dropped under the lock of the tables.
+    /// Called before `call`, which changes something, is sent; the result lives until the answer
+    /// has been entered. It is not dropped under the lock of the tables.
     pub fn away(&self, call: &mut Call) -> Away<'_> {
         let mut tables = self.tables.lock();
         let (fids, all) = concerned(&tables, call);
@@ -579,10 +588,12 @@ impl Core {
         Away { core: self, fids, blind: !all }
     }
 
-    /// What was answered here about the files that `call` is about is at the server afterwards;
-    /// before a change of names or status all that was answered is, so that no later change
-    /// outlives an earlier one.
-    pub fn settle(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
+    /// Sends the changes that were answered here about the files of `call`; before a change of
+    /// names or status it sends all changes, so that no later change outlives an earlier one.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only.
+    pub fn send_related(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
         let until = {
             let tables = self.tables.lock();
             let landed = tables.landed.load(Ordering::Acquire);
@@ -601,7 +612,7 @@ impl Core {
     }
 }
 
-/// The time that changes get which are answered here.
+/// The time of changes that are answered here.
 pub(crate) fn wall() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())

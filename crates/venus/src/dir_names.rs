@@ -1,12 +1,12 @@
-//! The names of one directory that are known here.
+//! The known names of one directory.
 //!
 //! They belong to one data version of the directory. A name maps to a file, or to nothing: then it
-//! is known to be absent. A *complete* directory knows all its names, so what is not in the map is
-//! absent.
+//! is known to be absent. In a *complete* directory all names are known, so one that is not in the
+//! map is absent.
 //!
-//! Whether the names may be used is another question: `valid` says that the directory is promised
-//! and still has this version. Names that are not valid are kept: if the directory turns out to
-//! have the same version, they are good again.
+//! Whether the names may be used is another question: `valid` means that the directory is promised
+//! and still has this version. Invalid names stay: if the directory turns out to have the same
+//! version, they are valid again.
 //!
 //! A directory may have millions of names. Their letters lie behind one another in one piece of
 //! memory; a name costs them and 33 bytes in a table.
@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashTable;
 use types::{Fid, Name};
 
-/// What is known of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedName {
     File(Fid),
@@ -25,29 +24,27 @@ pub(crate) enum CachedName {
     Unknown,
 }
 
-/// Lookups that had to ask the server before the directory is listed ahead of the next ones, one
-/// page each time: of the first page, and of later ones, whose readers have shown that they go on.
+/// Lookups that missed before the directory is listed ahead of the next ones, one page each time:
+/// of the first page, and of later ones, whose readers have shown that they go on.
 const AHEAD_MISSES: [u32; 2] = [4, 1];
 /// The same once a page has been asked for and did not come yet.
 const AHEAD_MISSES_AGAIN: [u32; 2] = [32, 2];
-/// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names
-/// of a larger directory pays for no more.
+/// Most pages listed ahead under one version: some tens of thousands of names. A reader of random
+/// names in a larger directory pays for no more.
 const AHEAD_PAGES_MAX: u32 = 24;
 
-/// Maps there were, of all directories.
+/// Number of maps made, of all directories.
 static MAPS: AtomicU64 = AtomicU64::new(0);
 
 fn another() -> u64 {
     MAPS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// Letters that belong to no name and are not worth moving the others.
+/// Unused letters below this number do not trigger a move of the others.
 const WASTE_MIN: usize = 4096;
 
-/// A page to list ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// From where on.
     pub cookie: u64,
     /// It was asked for, and did not come yet.
     pub is_late: bool,
@@ -65,8 +62,8 @@ struct Ahead {
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Which map this is: one that began anew, also under the directory's next version, has another
-    /// number, and knows nothing of what was entered under this one. 0: names were left out, so it
+    /// Number of this map. A map that began anew, also under the directory's next version, has
+    /// another number, and lacks the names entered under this one. 0: names were left out, so it
     /// never becomes complete.
     pub number: u64,
     pub version: u64,
@@ -78,14 +75,14 @@ pub(crate) struct Names {
     hasher: RandomState,
 }
 
-/// The letters of all names, and how many of them no name has any more.
+/// The letters of all names, and how many of them are unused.
 #[derive(Debug, Default)]
 struct Letters {
     bytes: Vec<u8>,
     waste: usize,
 }
 
-/// One name, and what it means: nothing if the vnode is 0, which no file has.
+/// One name and the file that it means: none if the vnode is 0, which no file has.
 #[derive(Clone, Copy, Debug)]
 struct One {
     fid: Fid,
@@ -113,7 +110,7 @@ impl Letters {
 }
 
 impl Names {
-    /// Nothing is known.
+    /// No name is known.
     pub fn new() -> Self {
         Names { number: another(), ..Names::default() }
     }
@@ -132,7 +129,7 @@ impl Names {
         }
     }
 
-    /// Bytes that they take.
+    /// Memory of the names.
     pub fn bytes(&self) -> usize {
         size_of::<Names>() + self.letters.bytes.capacity() + self.table.allocation_size()
     }
@@ -148,7 +145,7 @@ impl Names {
     }
 
     /// The server answered under this version of the directory, with a promise or without. True:
-    /// what it answered may be entered. An answer older than what is here changes nothing.
+    /// its answer may be entered. An answer older than the map changes nothing.
     pub fn meet(&mut self, version: u64, promised: bool) -> bool {
         if version < self.version {
             return false;
@@ -161,8 +158,8 @@ impl Names {
         promised
     }
 
-    /// One change of ours led to `version`. True: `edit` may enter what it did, and the rest is
-    /// still good.
+    /// One own change led to `version`. True: `edit` may enter its effect, and the other names are
+    /// still valid.
     pub fn advance(&mut self, version: u64, promised: bool) -> bool {
         if version == self.version + 1 {
             self.version = version;
@@ -182,8 +179,8 @@ impl Names {
         self.number = another();
     }
 
-    /// A lookup found nothing here. Somebody who asks for one name after the other is likely to ask
-    /// for the rest: every so often this says what to list ahead.
+    /// A lookup missed. A process that asks for one name after the other is likely to ask for the
+    /// rest: every so often this returns a page to list ahead.
     pub fn missed(&mut self) -> Option<Wanted> {
         let ahead = &mut self.ahead;
         ahead.misses += 1;
@@ -231,7 +228,7 @@ impl Names {
             return;
         }
         let Some((at, length)) = letters.add(name) else {
-            // Whatever is left out, the rest must not be taken for all.
+            // Some names were left out: the rest must not be taken for all.
             self.restart(self.version);
             self.number = 0;
             return;
@@ -250,7 +247,7 @@ impl Names {
         }
     }
 
-    /// Moves the letters together when half of them belong to nobody.
+    /// Moves the letters together when half of them are unused.
     fn tidy(&mut self) {
         if self.letters.waste < WASTE_MIN || self.letters.waste < self.letters.bytes.len() / 2 {
             return;
@@ -287,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_change_keeps_the_rest_and_a_strange_one_drops_it() {
+    fn only_an_own_change_preserves_the_other_names() {
         let file = Fid::new(1, 2, 3);
         let mut names = Names::empty(7, true);
         assert!(names.advance(8, true));
@@ -311,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn completion_forgets_what_it_implies() {
+    fn completion_drops_absent_names() {
         let mut names = Names::new();
         names.meet(1, true);
         names.insert_absent(&name("x"));
@@ -323,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn who_misses_name_after_name_has_page_after_page_listed_ahead() {
+    fn misses_in_a_row_list_page_after_page_ahead() {
         let mut names = Names::new();
         let asked = |names: &mut Names, times: u32| (0..times).find_map(|_| names.missed());
         let wanted = |cookie, is_late| Some(Wanted { cookie, is_late });

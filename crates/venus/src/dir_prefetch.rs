@@ -1,16 +1,16 @@
-//! Small files ahead: who reads the files of a directory one after the other finds the next ones
-//! here already (`access_pattern.rs` says which).
+//! Directory prefetch: a process that reads the files of a directory one after the other finds the
+//! next small ones here already (`access_pattern.rs` chooses them).
 //!
-//! They are fetched whole, with chains of reads, and kept until they are read. Longer ones on the
-//! server's machine come through their descriptors, which are asked for with their sums in the same
-//! chains: the disk is then waited for by several threads here instead of by the server's one, and
+//! The client fetches them whole, with chains of reads, and stores them until they are read. Longer
+//! ones on the server's machine come through their descriptors, which are asked for with their sums
+//! in the same chains: then several threads here wait for the disk instead of the server's one, and
 //! the bytes pass no socket. A body here belongs to a data version of its file, and is used only
-//! under a valid status with this version: so a break needs to do nothing here. What nobody reads
-//! goes when there is no room.
+//! under a valid status with this version: so a break needs no action here. Unread bodies go when
+//! there is no room.
 //!
-//! Small files that were written here, past the kernel's pages, wait here too once the server has
-//! them: who reads what was just made does not ask for it. They have a room of their own, from
-//! which the oldest goes, and tell nothing of who reads.
+//! Small files that were written here past the kernel's pages are stored here too once the server
+//! has them: a later reader makes no call for them. They have a limit of their own, beyond which
+//! the oldest goes, and do not count as signs of a reader.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -34,26 +34,28 @@ use crate::direct_body::{agree, read_at};
 use crate::passthrough::READ_MIN;
 use crate::read_cache::SUMMED;
 
-/// On the server's machine longer files do not come ahead: of who only looks at their first bytes
-/// too much would be read for nothing.
+/// On the server's machine longer files are not prefetched: for a process that reads only their
+/// first bytes too much would be fetched for nothing.
 const LOCAL_MAX: u64 = 256 << 10;
-/// From another machine not those that the disk cache passes: the kernel reads them from there.
+/// From another machine, files that the disk cache passes to the kernel are not prefetched: the
+/// kernel reads them from there.
 const REMOTE_MAX: u64 = SIZE_MIN - 1;
 /// Longer bodies on the server's machine are read here, through their descriptors; for shorter ones
 /// one answer with the bytes is cheaper than two.
 const ANSWER_MAX: u64 = 64 << 10;
-const _: () = assert!(LOCAL_MAX < READ_MIN, "longer ones the kernel is given as they are");
-/// Bytes here.
+const _: () = assert!(LOCAL_MAX < READ_MIN, "longer bodies use passthrough");
+/// Most prefetched bytes.
 const BYTES_MAX: usize = 16 << 20;
-/// Bytes of those that were written here.
+/// Most bytes of files that were written here.
 const WRITTEN_BYTES_MAX: usize = 4 << 20;
-/// One chain: few enough that its first files are here soon.
+/// Files of one chain: few enough that its first files are here soon.
 const CHAIN_FILES: usize = 16;
 const CHAIN_BYTES: u64 = 512 << 10;
-/// How long one wait for a body on its way is, before everything is looked at again.
+/// The longest single wait for a body on its way, before all conditions are checked again.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// After so many it is asked for on its own: another file of the chain may be waited for.
-const LOOKS: u32 = 100;
+/// After so many waits the file is asked for on its own: the chain may wait for another of its
+/// files.
+const POLLS_MAX: u32 = 100;
 
 /// A file's bytes.
 enum Body {
@@ -64,16 +66,16 @@ enum Body {
 struct State {
     lists: ListedDirs,
     bodies: HashMap<Fid, Body>,
-    /// In the order in which they came; some are gone by now.
+    /// Files in the order of their arrival; some are gone by now.
     order: VecDeque<Fid>,
     /// Bytes of `bodies`.
     share: Share,
-    /// Those that were written here, in that order, with their lengths; some are gone by now.
+    /// Files that were written here, in that order, with their lengths; some are gone by now.
     written: VecDeque<(Fid, usize)>,
     written_bytes: usize,
 }
 
-/// Small files that were fetched before somebody asked.
+/// Small files that were fetched before they were asked for.
 pub(crate) struct Siblings {
     pot: Arc<Pot>,
     state: Mutex<State>,
@@ -96,7 +98,7 @@ impl State {
         }
     }
 
-    /// The file has these bytes in this version: they were written here.
+    /// Stores the bytes of a file in this version, which were written here.
     fn keep(&mut self, fid: Fid, version: u64, data: &Bytes) {
         if matches!(self.bodies.get(&fid), Some(Body::Coming)) {
             return;
@@ -116,7 +118,7 @@ impl State {
         }
     }
 
-    /// Makes room, the oldest first.
+    /// Drops the oldest bodies until the limit holds.
     fn trim(&mut self) {
         while self.share.bytes() > self.share.limit(BYTES_MAX)
             && let Some(oldest) = self.order.pop_front()
@@ -126,14 +128,15 @@ impl State {
                 self.lists.wasted();
             }
         }
-        // Places of those that were read; as many as there are others, so that this is rare.
+        // Removes the places of read files; only when they outnumber the others, so that this is
+        // rare.
         if self.order.len() > 64 + 2 * self.bodies.len() {
             let bodies = &self.bodies;
             self.order.retain(|fid| bodies.contains_key(fid));
         }
     }
 
-    /// All bytes, if they are here in this version; those of another go.
+    /// All bytes, if they are here in this version; those of another version are dropped.
     fn whole(&mut self, status: &Status) -> Option<Bytes> {
         let Body::Here { version, data } = self.bodies.get(&status.fid)? else { return None };
         if *version != status.data_version || data.len() as u64 != status.size {
@@ -143,7 +146,7 @@ impl State {
         Some(data.clone())
     }
 
-    /// Some of them; they go when their end is read.
+    /// Some of the bytes; they are dropped when their end is read.
     fn take(&mut self, status: &Status, start: u64, end: u64) -> Option<Bytes> {
         let part = self.whole(status)?.slice(start as usize..end as usize);
         if end == status.size {
@@ -154,28 +157,26 @@ impl State {
 }
 
 impl Siblings {
-    /// With what the volumes of the mount have ahead together.
+    /// `pot`: the prefetched bytes of all volumes of the mount.
     pub fn new(pot: &Arc<Pot>) -> Self {
         Siblings { pot: Arc::clone(pot), state: Mutex::new(State::new(pot)), came: Condvar::new() }
     }
 
-    /// Whether it came.
     fn has(&self, fid: Fid) -> bool {
         matches!(self.state.lock().bodies.get(&fid), Some(Body::Here { .. }))
     }
 
-    /// A reader begins to list this directory.
     pub fn listing_begins(&self, dir: Fid) {
         self.state.lock().lists.begun(dir);
     }
 
-    /// This directory was listed ahead; which one is to be listed too.
+    /// This directory was listed ahead; returns the next one to be listed ahead.
     pub fn listed_ahead(&self, dir: Fid) -> Option<Fid> {
         self.state.lock().lists.listed_ahead(dir)
     }
 
-    /// These came, or did not. Nobody may use them if the lease was lost (`life`) since they were
-    /// asked for.
+    /// These bodies arrived or failed. They are not used if the lease was lost (`life`) since they
+    /// were asked for.
     fn arrived(&self, life: &AtomicU64, asked_in: u64, bodies: Vec<(Status, Option<Bytes>)>) {
         let mut state = self.state.lock();
         let alive = life.load(Ordering::Acquire) == asked_in;
@@ -195,7 +196,7 @@ impl Siblings {
         self.came.notify_all();
     }
 
-    /// Versions mean nothing any more.
+    /// Known versions are void.
     pub fn clear(&self) {
         let mut state = self.state.lock();
         *state = State::new(&self.pot);
@@ -205,12 +206,10 @@ impl Siblings {
 }
 
 impl Core {
-    /// Whether the file may come ahead.
     fn is_small(&self, status: &Status) -> bool {
         is_file_up_to(status, if self.is_local() { LOCAL_MAX } else { REMOTE_MAX })
     }
 
-    /// Those of a listing that are small, and the directories.
     pub fn named(&self, entries: &[DirEntry]) -> Named {
         let mut named = Named::default();
         for entry in entries {
@@ -225,7 +224,8 @@ impl Core {
         named
     }
 
-    /// The page of `dir` from one cookie to the next was listed with status; it names these.
+    /// A page of `dir` from one cookie to the next was listed with these entries and their
+    /// statuses.
     pub fn siblings_listed(
         &self,
         caller: &Caller,
@@ -237,15 +237,14 @@ impl Core {
         self.fetch_siblings(caller, ahead);
     }
 
-    /// The server has taken in this write, which was all of the file; the kernel has no pages of
-    /// it.
+    /// The server has executed this write of a whole file; the kernel has no pages of it.
     pub fn wrote_whole(&self, status: &Status, offset: u64, data: &Bytes) {
         if offset == 0 && is_file_up_to(status, ANSWER_MAX) && data.len() as u64 == status.size {
             self.siblings.state.lock().keep(status.fid, status.data_version, data);
         }
     }
 
-    /// Reads `start..end` of a small file, if it was fetched; and fetches those behind it.
+    /// Reads `start..end` of a small file, if it was prefetched; and fetches the files behind it.
     pub fn read_sibling(
         &self,
         caller: &Caller,
@@ -265,7 +264,7 @@ impl Core {
             self.go_ahead(caller, ahead);
             state = self.siblings.state.lock();
         }
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS_MAX {
             if !matches!(state.bodies.get(&fid), Some(Body::Coming))
                 || cancel.is_some_and(Cancel::is_cancelled)
             {
@@ -276,13 +275,13 @@ impl Core {
         state.take(status, start, end)
     }
 
-    /// A small file is about to be opened, by nobody else. If it was fetched, the kernel is given
-    /// it before the answer, and need not ask for it.
+    /// Called before a small file is opened that is not open yet. If it was prefetched, the kernel
+    /// receives its bytes before the answer, and need not ask for them.
     ///
-    /// Breaks wait (`gate`) from the moment that the bytes are found good until the kernel has
-    /// them, and take them back afterwards. So does a truncation of ours. Who writes must open the
-    /// file first, and waits for its `choice`, which the caller holds. The kernel locks the pages:
-    /// nobody who has the file open is there to hold them.
+    /// Breaks wait (`gate`) from the moment that the bytes are found valid until the kernel has
+    /// them, and invalidate them afterwards. So does an own truncation. A writer must open the file
+    /// first, and waits for its `choice`, which the caller holds. The kernel locks the pages: no
+    /// other process can hold them because none has the file open.
     pub fn fill_from_prefetch(&self, caller: &Caller, fid: Fid) {
         if !self.siblings.has(fid) {
             return;
@@ -316,7 +315,7 @@ impl Core {
         }
     }
 
-    /// Fetches those of `fids` that are not here and that nothing is known against.
+    /// Fetches those of `fids` that are not here and may be prefetched.
     fn fetch_siblings(&self, caller: &Caller, fids: Vec<Fid>) {
         let this = self.this.get().and_then(Weak::upgrade);
         let Some(this) = this.filter(|_| !fids.is_empty()) else { return };
@@ -342,8 +341,8 @@ impl Core {
             };
             wanted.into_iter().filter(begin).collect()
         };
-        // In the order in which they were made: so they lie on the server's disk. They are ahead of
-        // their reader, who need not have the first one first.
+        // In the order of their creation, which is their order on the server's disk. They are ahead
+        // of their reader, which need not have the first one first.
         let mut wanted = wanted;
         wanted.sort_unstable_by_key(|status| status.fid);
         let life = self.life.load(Ordering::Acquire);
@@ -375,10 +374,12 @@ impl Core {
             }
         }
         let calls: Vec<Call> = missing.iter().flat_map(|status| self.questions(status)).collect();
-        let (snapshot, place, of_server) = (self.begin(), self.lives.place(), self.lives.life());
+        let (snapshot, place, of_server) =
+            (self.begin(), self.instance.place(), self.instance.life());
         let replies = if calls.is_empty() { Vec::new() } else { self.remote.chain(caller, calls) };
-        let mut replies =
-            replies.into_iter().map(|reply| reply.inspect(|reply| self.hear(place, reply)).ok());
+        let mut replies = replies
+            .into_iter()
+            .map(|reply| reply.inspect(|reply| self.check_instance(place, reply)).ok());
         let mut bodies = Vec::new();
         for wanted in missing {
             let first = replies.next().flatten();
@@ -408,7 +409,6 @@ impl Core {
         self.is_local() && status.size > ANSWER_MAX
     }
 
-    /// What to ask for a body.
     fn questions(&self, status: &Status) -> Vec<Call> {
         let fid = status.fid;
         if self.comes_by_descriptor(status) {
@@ -418,8 +418,8 @@ impl Core {
         vec![Call::Read { fid, offset: 0, length: status.size as u32 }]
     }
 
-    /// The body that these answers brought, if it is in the version that was `wanted`. Its bytes
-    /// are on their way from the disk.
+    /// The body that these answers brought, if it has the `wanted` version. Its bytes are on their
+    /// way from the disk.
     fn summed(
         &self,
         snapshot: CallStart,
@@ -433,21 +433,20 @@ impl Core {
         if status.data_version != wanted.data_version || version != wanted.data_version {
             return None;
         }
-        // Not to be told of an error: it comes again when the bytes are read.
+        // An error here comes again when the bytes are read.
         let _ =
             rustix::fs::fadvise(&fd, 0, NonZeroU64::new(wanted.size), rustix::fs::Advice::WillNeed);
         Some(Summed { fd, sums })
     }
 }
 
-/// A body and its sums.
 struct Summed {
     fd: OwnedFd,
     sums: Vec<u32>,
 }
 
 impl Summed {
-    /// All bytes, if they agree with the sums.
+    /// All bytes, if they match the sums.
     fn read(&self, size: u64) -> Option<Bytes> {
         read_at(&self.fd, 0, size as usize).filter(|bytes| agree(bytes, &self.sums))
     }

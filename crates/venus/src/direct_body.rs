@@ -1,8 +1,8 @@
 //! Reading a body through its descriptor, on the server's machine: no bytes pass through the
 //! session.
 //!
-//! Every block is compared with the server's checksum (ST-3). One that differs may be damaged, or
-//! be written just now: the server, which knows, is asked for those bytes instead.
+//! The client compares each block with the server's checksum (ST-3). A block that differs is
+//! damaged, or being written just now: the client asks the server for its bytes instead.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -16,15 +16,14 @@ use crate::core::Core;
 use crate::open::Open;
 use crate::read_cache::{DirectBody, GROUP, SUMMED};
 
-/// Checksums by group.
 type Sums = HashMap<u64, Arc<[u32]>>;
 
-/// Checksums asked for at once: those of 64 MiB.
+/// Checksums per request: those of 64 MiB.
 const SUMS: u32 = 64 * GROUP as u32;
 static ZEROS: [u8; SUMMED as usize] = [0; SUMMED as usize];
 
 impl Core {
-    /// Reads `start..end`, which lies in the file; nothing if it must come from the server.
+    /// Reads `start..end`, which lies in the file; `None` if the bytes must come from the server.
     pub fn read_body(
         &self,
         request: &RequestContext<'_>,
@@ -54,7 +53,7 @@ impl Core {
         Some(bytes.slice((start - from) as usize..(end - from) as usize))
     }
 
-    /// The descriptor and the checksums of these blocks, asked for if they are not here.
+    /// The descriptor and the checksums of these blocks, fetched if they are not here.
     fn body(
         &self,
         request: &RequestContext<'_>,
@@ -115,12 +114,12 @@ pub(crate) fn block_sum(block: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(block), &ZEROS[block.len()..])
 }
 
-/// Whether `block`, a whole one or the last of the file, has this sum; 0 is a hole's.
+/// Whether `block`, a whole one or the last of the file, has this sum; 0 is the sum of a hole.
 pub(crate) fn matches_sum(block: &[u8], sum: u32) -> bool {
     block_sum(block) == sum || sum == 0 && block.iter().all(|byte| *byte == 0)
 }
 
-/// Whether these bytes, all of a body, agree with its sums.
+/// Whether these bytes, all of a body, match its sums.
 pub(crate) fn agree(bytes: &[u8], sums: &[u32]) -> bool {
     let blocks = bytes.chunks(SUMMED as usize);
     blocks.len() == sums.len() && blocks.zip(sums).all(|(block, sum)| matches_sum(block, *sum))

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //! <cache dir>/data/<low byte of vnode>/<volume>.<vnode>.<uniquifier>        the bytes, sparse
-//! <cache dir>/data/<low byte of vnode>/<volume>.<vnode>.<uniquifier>.map    which pieces, and their sums
+//! <cache dir>/data/<low byte of vnode>/<volume>.<vnode>.<uniquifier>.map    pieces and their sums
 //! ```
 //! A file's data belongs to one data version and comes in pieces of 64 KiB. The map is written anew
 //! and renamed into place, so it is whole or absent. Nothing is synced: after a crash a map may
-//! speak of bytes that never came to the disk, and their sums show it. So every piece is compared
-//! with its sum when it is read: one that differs is not served, but fetched again. After a restart
-//! an entry is used only if the server still has that data version (its status says so).
+//! list bytes that never came to the disk, and their sums show it. So every piece is compared with
+//! its sum when it is read: one that differs is fetched again. After a restart an entry is used
+//! only if the server still has that data version (by its status).
 //!
-//! A server whose machine lost its power may give a number of a data version once more, to
-//! something else. So an entry belongs to the life of the server in which its bytes came; in
-//! another one it is used only if the file has not been changed since, in anything (`Edition`).
+//! A server whose machine lost its power may use a data version once more, for other data. So an
+//! entry belongs to the server instance in which its bytes came; in another one it is used only if
+//! the file has not changed since, in anything (`Edition`).
 //!
 //! A body that the kernel has (`cache_body.rs`) is *pinned*: it is out of the index, and nothing
 //! here touches its file until it comes back. Its map stays on the disk: no piece that was changed
-//! in place agrees with it.
+//! in place matches it.
 //!
-//! Any error of the disk, a full one too, means that something is not cached, and nothing else.
+//! Any error of the disk, a full one too, means only that data is not cached.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -35,9 +35,8 @@ use types::{Fid, Status, VolumeId};
 use crate::direct_body::block_sum;
 use crate::read_cache::SUMMED;
 
-/// What is valid or not as a whole.
+/// The unit that is valid or not as a whole.
 pub(crate) const PIECE: u64 = 64 << 10;
-/// First bytes of a map.
 const MAGIC: &[u8; 8] = b"RIALTOC3";
 /// A map is written when so many pieces came since the last time, or a quarter of all.
 const MAP_EVERY: usize = 64;
@@ -46,28 +45,28 @@ const HEAD: usize = 40;
 /// Bytes of a piece in a map: index, length, sum.
 const ROW: usize = 16;
 
-/// Up to so many bytes of earlier lives are compared with their sums when a body is pinned.
+/// Most bytes from before the start that are compared with their sums when a body is pinned.
 const CHECK_MAX: u64 = 8 << 20;
 
-/// What a file has in it.
+/// Identity of a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edition {
     pub version: u64,
-    /// When the file was changed last, by the server's clock, in nanoseconds.
+    /// Time of the file's last change, by the server's clock, in nanoseconds.
     changed: u64,
-    /// Boot verifier of the server's life in which that was so; 0: nobody said.
+    /// Boot verifier of the server instance; 0: unknown.
     life: u64,
 }
 
 impl Edition {
-    /// What a file has in it by this status, which came in that life of the server.
+    /// The edition of this status, which came in that server instance.
     pub fn of(status: &Status, life: u64) -> Edition {
         let changed = status.changed.secs.cast_unsigned().wrapping_mul(1_000_000_000)
             + u64::from(status.changed.nanos);
         Edition { version: status.data_version, changed, life }
     }
 
-    /// Nothing else is known of it.
+    /// An edition of which only the version is known.
     pub fn in_this_life(version: u64) -> Edition {
         Edition { version, ..Edition::default() }
     }
@@ -83,9 +82,9 @@ type Blocks = [u32; (PIECE / SUMMED) as usize];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     bytes: u32,
-    /// Of its blocks' sums: the bytes are summed once, for this and for what the server has.
+    /// Sum over its blocks' sums: the bytes are summed once, for this and for the server's sums.
     sum: u32,
-    /// Of a piece that came, or was compared with its sum, in this life.
+    /// Sums of a piece that came, or was compared with its sum, since the start.
     blocks: Option<Blocks>,
 }
 
@@ -106,10 +105,9 @@ fn blocks_of(piece: &[u8]) -> Blocks {
     blocks
 }
 
-/// A body that is taken out of the index for as long as the kernel has it.
+/// A body that is out of the index for as long as the kernel has it.
 pub(crate) struct Taken {
     pub file: Arc<fs::File>,
-    /// Of its blocks, as the server has them.
     pub sums: Vec<u32>,
     edition: Edition,
     pieces: HashMap<u64, Piece>,
@@ -126,10 +124,10 @@ struct Item {
 }
 
 impl Item {
-    /// Whether its pieces are of this edition; notes what else is said of it.
+    /// Whether its pieces are of this edition; takes over the rest of the edition.
     fn confirm(&mut self, edition: &Edition) -> bool {
         if self.edition.life == edition.life && self.edition.version == edition.version {
-            // Its mode or its names were changed.
+            // The file's mode or names changed.
             self.edition.changed = edition.changed;
         }
         self.edition.is(edition)
@@ -139,13 +137,12 @@ impl Item {
 #[derive(Default)]
 struct Index {
     items: HashMap<Fid, Item>,
-    /// What is counted for bodies that are taken out.
+    /// Bytes charged for bodies that are out of the index.
     taken: HashMap<Fid, u64>,
     bytes: u64,
     clock: u64,
 }
 
-/// See the head of the file.
 pub(crate) struct DiskCache {
     dir: PathBuf,
     bytes_max: u64,
@@ -153,7 +150,10 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
-    /// Opens or makes the cache below `dir`, and throws away what is not part of it any more.
+    /// Opens or makes the cache below `dir`, and removes files that are not part of it any more.
+    ///
+    /// # Errors
+    /// That of the directory.
     pub fn open(dir: &Path, bytes_max: u64) -> io::Result<Self> {
         let dir = dir.join("data");
         let mut index = Index::default();
@@ -174,7 +174,7 @@ impl DiskCache {
     }
 
     /// The bytes `start..end` of this edition of the file, which has `size` bytes, if all of them
-    /// are here and good.
+    /// are here and match their sums.
     pub fn read(
         &self,
         fid: Fid,
@@ -212,7 +212,7 @@ impl DiskCache {
         let mut compared = Vec::new();
         for (index, piece) in &pieces {
             if u64::from(piece.bytes) != (size - index * PIECE).min(PIECE) {
-                // The file's end was in it, and is elsewhere now.
+                // The piece ended at the file's end, which is elsewhere now.
                 self.drop_piece(fid, version, *index);
                 return None;
             }
@@ -222,7 +222,7 @@ impl DiskCache {
             let found = Piece::of(&whole[at..]);
             if read.is_err() || found.sum != piece.sum {
                 tracing::warn!(%fid, piece = index, "damaged piece in the disk cache; fetching it \
-                    again");
+                    from the server");
                 self.drop_piece(fid, version, *index);
                 return None;
             }
@@ -237,7 +237,7 @@ impl DiskCache {
         Some(Bytes::from(whole).slice(skip..skip + (end - start) as usize))
     }
 
-    /// Keeps those pieces of `bytes`, which lie at `offset` of this edition of `size` bytes, that
+    /// Stores those pieces of `bytes`, which lie at `offset` of this edition of `size` bytes, that
     /// are whole or reach the end of the file.
     pub fn store(&self, fid: Fid, edition: Edition, size: u64, offset: u64, bytes: &Bytes) {
         let end = offset + bytes.len() as u64;
@@ -250,7 +250,7 @@ impl DiskCache {
         let whole =
             &bytes[(first * PIECE - offset) as usize..((last * PIECE).min(end) - offset) as usize];
         if let Err(error) = file.write_all_at(whole, first * PIECE) {
-            tracing::debug!(%fid, %error, "not cached on disk");
+            tracing::debug!(%fid, %error, "cannot write to the disk cache; bytes are not cached");
             return;
         }
         let stored: Vec<_> =
@@ -259,7 +259,7 @@ impl DiskCache {
         self.evict(Some(fid));
     }
 
-    /// The file that holds this edition; an older one is emptied.
+    /// The file for this edition; an older one is emptied.
     fn file_for(&self, fid: Fid, edition: Edition) -> Option<Arc<fs::File>> {
         let stale =
             self.index.lock().items.get_mut(&fid).is_some_and(|item| !item.confirm(&edition));
@@ -333,7 +333,7 @@ impl DiskCache {
         }
     }
 
-    /// Which pieces of this edition are not here; nothing if none is.
+    /// The missing pieces of this edition; `None` if all are missing.
     pub fn missing(&self, fid: Fid, edition: Edition, size: u64) -> Option<Vec<u64>> {
         let mut index = self.index.lock();
         let item = index.items.get_mut(&fid)?;
@@ -343,8 +343,8 @@ impl DiskCache {
         Some((0..size.div_ceil(PIECE)).filter(|number| !item.pieces.contains_key(number)).collect())
     }
 
-    /// Takes the body out of the index, if all of this edition is here and known, and nobody else
-    /// has the file open or mapped.
+    /// Takes the body out of the index, if all of this edition is here and verified, and no other
+    /// process has the file open or mapped.
     pub fn take(&self, fid: Fid, edition: Edition, size: u64) -> Option<Taken> {
         let unknown: Vec<u64> = {
             let mut index = self.index.lock();
@@ -384,7 +384,7 @@ impl DiskCache {
                 fs::File::options().read(true).write(true).open(self.path(fid)).ok().map(Arc::new);
         }
         let file = item.file.as_ref()?;
-        // Whoever fetched bytes before may still be about to write them.
+        // A thread that fetched bytes before may still be about to write them.
         if Arc::strong_count(file) > 1 || mem::lease::is_open_elsewhere(file.as_fd()) != Ok(false) {
             return None;
         }
@@ -398,8 +398,8 @@ impl DiskCache {
         Some(Taken { file, sums, edition: item.edition, pieces: item.pieces })
     }
 
-    /// The body comes back as this edition of `size` bytes, in which these pieces are not what they
-    /// were; or not at all.
+    /// The body comes back as this edition of `size` bytes, in which these pieces changed; or not
+    /// at all.
     pub fn give_back(
         &self,
         fid: Fid,
@@ -409,7 +409,7 @@ impl DiskCache {
     ) {
         let Taken { file, mut pieces, edition: before, .. } = taken;
         let entered = now.and_then(|(edition, size)| {
-            // What lies behind the end from earlier is no part of any piece.
+            // Earlier bytes behind the end belong to no piece.
             file.set_len(size).ok()?;
             pieces.retain(|number, _| number * PIECE < size && !changed.contains(number));
             let missing: Vec<u64> =
@@ -419,7 +419,7 @@ impl DiskCache {
                 file.read_exact_at(&mut bytes, number * PIECE).ok()?;
                 pieces.insert(number, Piece::of(&bytes));
             }
-            // It may be what it was in the life in which it was taken.
+            // It may still be the edition of the instance in which it was taken.
             Some(Edition { life: before.life, ..edition })
         });
         let mut index = self.index.lock();
@@ -444,12 +444,12 @@ impl DiskCache {
         let new = path.with_extension("new");
         let written = fs::write(&new, map).and_then(|()| fs::rename(&new, &path));
         if let Err(error) = written {
-            tracing::debug!(%fid, %error, "map of the disk cache not written");
+            tracing::debug!(%fid, %error, "cannot write a map of the disk cache");
             let _ = fs::remove_file(&new);
         }
     }
 
-    /// A write of ours took the file from the version `previous` to this edition.
+    /// An own write took the file from the version `previous` to this edition.
     pub fn wrote(&self, fid: Fid, offset: u64, bytes: &Bytes, previous: u64, edition: Edition) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid) else { return };
@@ -463,8 +463,8 @@ impl DiskCache {
         item.edition = edition;
         let touched = offset / PIECE..=(offset + bytes.len() as u64).saturating_sub(1) / PIECE;
         let before = item.pieces.len();
-        // A piece that ended the file may now end elsewhere: its length no longer fits, so it goes
-        // when it is read.
+        // A piece at the file's end may now end elsewhere: its length no longer fits, so the next
+        // read drops it.
         item.pieces.retain(|piece, _| !touched.contains(piece));
         let gone = (before - item.pieces.len()) as u64 * PIECE;
         item.bytes -= gone;
@@ -485,25 +485,22 @@ impl DiskCache {
         }
     }
 
-    /// Forgets the file.
     pub fn remove(&self, fid: Fid) {
         let mut index = self.index.lock();
         let Some(item) = index.items.remove(&fid) else { return };
         index.bytes -= item.bytes;
         let path = self.path(fid);
-        // Under the lock, so that nobody makes it anew in between.
+        // Under the lock, so that no thread makes it anew in between.
         let _ = fs::remove_file(map_path(&path));
         let _ = fs::remove_file(&path);
     }
 
-    /// Forgets all files of a volume.
     pub fn remove_volume(&self, volume: VolumeId) {
         let of = |fid: &&Fid| fid.volume == volume;
         let fids: Vec<Fid> = self.index.lock().items.keys().filter(of).copied().collect();
         fids.into_iter().for_each(|fid| self.remove(fid));
     }
 
-    /// What lies here, and what may.
     pub fn usage(&self) -> (u64, u64) {
         (self.index.lock().bytes, self.bytes_max)
     }
@@ -524,7 +521,7 @@ impl DiskCache {
         }
     }
 
-    /// The file is not used for the moment: its map is written and its descriptor closed.
+    /// The file is not used for the moment: writes its map and closes its descriptor.
     pub fn rest(&self, fid: Fid) {
         let map = {
             let mut index = self.index.lock();
@@ -537,7 +534,6 @@ impl DiskCache {
         }
     }
 
-    /// Everything rests.
     pub fn rest_all(&self) {
         let all: Vec<Fid> = self.index.lock().items.keys().copied().collect();
         all.into_iter().for_each(|fid| self.rest(fid));
@@ -555,8 +551,8 @@ fn map_path(data: &Path) -> PathBuf {
     name.into()
 }
 
-/// What a map file says: magic, edition (version, last change, life), count, rows of (index, bytes,
-/// sum), crc32c of everything before.
+/// The content of a map file: magic, edition (version, last change, instance), count, rows of
+/// (index, bytes, sum), crc32c of everything before.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CacheMap {
     edition: Edition,
@@ -609,7 +605,7 @@ fn map_of(edition: Edition, pieces: &HashMap<u64, Piece>) -> Vec<u8> {
     map
 }
 
-/// Takes in one file of the cache directory, or removes it if it is no use.
+/// Loads one file of the cache directory, or removes it if it is of no use.
 fn load(index: &mut Index, path: &Path) {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let data = name.strip_suffix(".map").unwrap_or(name);
@@ -642,7 +638,8 @@ pub(crate) fn file_name(fid: Fid) -> String {
     format!("{:x}.{:x}.{:x}", fid.volume.0, fid.vnode.0, fid.unique.0)
 }
 
-/// The file that the cache keeps under this name; another form of the same numbers is none of ours.
+/// The file that the cache stores under this name; another form of the same numbers is not
+/// accepted.
 pub(crate) fn fid_of(name: &str) -> Option<Fid> {
     let mut parts = name.split('.').map(|part| u64::from_str_radix(part, 16).ok());
     let fid = Fid::new(parts.next()??, parts.next()??, parts.next()??);
@@ -668,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_is_read_after_a_restart_under_the_same_version_only() {
+    fn stored_bytes_are_read_after_a_restart_in_their_version_only() {
         let dir = tempfile::tempdir().unwrap();
         let (size, bytes) = (200_000u64, data(200_000, 1));
         let first = cache(dir.path());
@@ -684,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn in_another_life_of_the_server_only_what_was_not_changed_since_is_read() {
+    fn cb8_another_server_instance_serves_only_unchanged_files() {
         let dir = tempfile::tempdir().unwrap();
         let (bytes, next) =
             (data(PIECE as usize, 1), |edition: Edition| Edition { life: 2, ..edition });
@@ -694,7 +691,7 @@ mod tests {
         assert_eq!(
             first.read(FILE, renamed, PIECE, 0, PIECE),
             Some(bytes.clone()),
-            "in one life the version says it all"
+            "in one server instance the version suffices"
         );
         first.rest_all();
         let second = cache(dir.path());
@@ -702,7 +699,7 @@ mod tests {
         assert_eq!(
             second.read(FILE, renamed, PIECE, 0, PIECE),
             Some(bytes),
-            "it stays of the life in which it came"
+            "it belongs to the instance in which it came"
         );
         assert_eq!(
             second.read(FILE, next(at(9)), PIECE, 0, PIECE),
@@ -729,7 +726,7 @@ mod tests {
         assert_eq!(cache.read(FILE, at(1), size, 0, size), Some(bytes), "fetched again");
     }
 
-    /// A map's sum finds accidents, and says nothing about whether what was summed makes sense.
+    /// A map's sum finds accidents; it does not prove that the summed values make sense.
     #[test]
     fn lengths_in_a_map_take_no_memory_before_they_are_checked() {
         let dir = tempfile::tempdir().unwrap();
@@ -770,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_pieces_are_kept_and_our_writes_take_theirs_out() {
+    fn only_whole_pieces_are_stored_and_own_writes_remove_theirs() {
         let dir = tempfile::tempdir().unwrap();
         let cache = cache(dir.path());
         let size = 4 * PIECE;

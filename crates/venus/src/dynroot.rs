@@ -1,25 +1,28 @@
-//! The root of everything: a directory that no server has, in which every cell is a mount point to
-//! its `root.cell`.
+//! The dynamic root: a directory above all cells, which no server has. In it every cell is a mount
+//! point to its `root.cell`.
 //!
-//! It is a read-only volume like any other to the cache manager and the mount, served by a
-//! [`Remote`] that answers from memory. What it shows:
+//! To the cache manager and the mount it is a read-only volume like any other, served by a
+//! [`Remote`] that answers from memory. It shows:
 //!
-//! | name | is | where |
-//! |---|---|---|
-//! | `CELL` | mount point `#CELL:root.cell` | the own cell, those that [`KnownCells`] lists, those that were looked up and found |
-//! | `.CELL` | mount point `%CELL:root.cell`; a symbolic link to `CELL` while nothing is released there, because that leads to the same volume, which has one place | the own cell, and those whose `.CELL` was looked up: only the cell itself can say which it is |
-//! | `SHORT`, `.SHORT` | symbolic links to `CELL` and `.CELL` | the own cell's first label, if no other cell is called or begins so |
+//! - `CELL`: mount point `#CELL:root.cell`; for the own cell, those that [`KnownCells`] lists, and
+//!   those that were looked up and found.
+//! - `.CELL`: mount point `%CELL:root.cell`; for the own cell, and those whose `.CELL` was looked
+//!   up, since only the cell itself can answer which it is. While nothing is released there it is a
+//!   symbolic link to `CELL`, because both would lead to the same volume, which can be mounted only
+//!   once.
+//! - `SHORT`, `.SHORT`: symbolic links to `CELL` and `.CELL`; for the own cell's first label, if no
+//!   other cell is called or begins so.
 //!
-//! A name that is not listed and may be a cell's is looked for; that takes as long as
-//! [`KnownCells::finds`] does, so it happens without a lock. What was not found is remembered for
-//! [`ABSENT`]. Names are found that are not listed, so no listing ever says that it has come to its
-//! end: otherwise the cache manager would know by itself what is absent.
+//! An unlisted name that may be a cell's is searched for; that takes as long as
+//! [`KnownCells::finds`] does, so no lock is held. A failed search is remembered for [`ABSENT`].
+//! Unlisted names can be found, so no listing reports its end: otherwise the cache manager would
+//! conclude which names are absent.
 //!
-//! What is shown changes when the list does, when a cell is found, and when `root.cell` is released
-//! for the first time. A thread looks, sends breaks by name as a server would, and renews the
-//! lease, which nobody can lose. A name that nobody was told anything of is not broken, because
-//! that could detach what is mounted there. Breaks are not waited for: nobody was told that the
-//! change is done.
+//! The content changes when the list does, when a cell is found, and when `root.cell` is released
+//! for the first time. A thread checks for that, sends breaks by name as a server would, and renews
+//! the lease, which no client can lose. A name that no client received is not broken, because that
+//! could detach a submount there. The thread does not wait for break acknowledgements: no caller
+//! waits for the change.
 //!
 //! Source: AFS, `afsd -dynroot`.
 
@@ -37,29 +40,29 @@ use types::{
     VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus,
 };
 
-/// The volume that is to be mounted.
+/// Name of the volume to be mounted.
 pub const DYNROOT: &str = "dynroot";
-/// A volume that no other of its cell can be: there is none.
+/// A volume number that no real volume has.
 const VOLUME: u64 = 1;
 const ROOT: u64 = 1;
-/// How long a cell that was not found is not looked for again.
+/// How long a failed search for a cell is not repeated.
 const ABSENT: Duration = Duration::from_secs(60);
-/// Names that are remembered to be absent; then all are looked for anew.
+/// Most names that are remembered to be absent; beyond it all are forgotten.
 const ABSENT_MAX: usize = 1024;
-/// Of how many looks at the list one looks at what is released, too: that asks servers.
+/// One check of the list out of so many also checks what is released, which calls servers.
 const RELEASED_EVERY: u32 = 6;
 /// Bytes of an entry besides its name and target.
 const ENTRY_BYTES: usize = 192;
 
-/// Which cells there are.
+/// The cells that there are.
 pub trait KnownCells: Send + Sync {
     /// The cell of this machine.
     fn own(&self) -> Option<String>;
-    /// Others that are known beforehand.
+    /// Other cells that need no search.
     fn listed(&self) -> Vec<String>;
-    /// Whether there is such a cell, as can be found out in some seconds.
+    /// Whether the cell exists, as far as that can be found out in some seconds.
     fn finds(&self, cell: &str) -> bool;
-    /// Whether its `root.cell` has been released; nothing if it cannot be reached.
+    /// Whether its `root.cell` has been released; `None` if it cannot be reached.
     fn is_released(&self, cell: &str) -> Option<bool>;
 }
 
@@ -68,11 +71,11 @@ pub struct Dynroot {
     cells: Box<dyn KnownCells>,
     state: Mutex<State>,
     events: Mutex<Option<Arc<dyn Events>>>,
-    /// There is something to tell.
+    /// Signalled when there are breaks to send.
     poke: Condvar,
 }
 
-/// What is shown under a name.
+/// The entry under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     kind: Kind,
@@ -84,13 +87,13 @@ struct State {
     changed: Timestamp,
     /// Cells that were looked up and found.
     found: BTreeSet<String>,
-    /// What is known of cells whose `.CELL` was looked at.
+    /// Whether cells whose `.CELL` was looked up have a released `root.cell`.
     released: HashMap<String, bool>,
     shown: BTreeMap<String, Shown>,
-    /// The numbers of all that was ever shown, which are the cookies too.
+    /// The numbers of all entries ever shown, which are the cookies too.
     numbers: HashMap<(String, Kind), u64>,
     absent: HashMap<Name, Instant>,
-    /// Names whose promises end; none: only what the root is and lists.
+    /// Names whose promises end; `None`: only the root's status and listing.
     broken: Vec<Option<Name>>,
 }
 
@@ -119,10 +122,10 @@ fn root() -> Fid {
 }
 
 impl Dynroot {
-    /// Of these cells.
+    /// Starts the dynamic root of these cells.
     ///
     /// # Errors
-    /// If there is no thread to look after it.
+    /// If its thread cannot be started.
     pub fn start(cells: Box<dyn KnownCells>) -> std::io::Result<Arc<Dynroot>> {
         let state = State {
             version: 1,
@@ -141,14 +144,14 @@ impl Dynroot {
             poke: Condvar::new(),
         };
         let this = Arc::new(this);
-        this.look();
-        let looking = Arc::downgrade(&this);
-        std::thread::Builder::new().name("dynroot".into()).spawn(move || look_after(&looking))?;
+        this.refresh();
+        let checking = Arc::downgrade(&this);
+        std::thread::Builder::new().name("dynroot".into()).spawn(move || run_checks(&checking))?;
         Ok(this)
     }
 
-    /// Finds out anew what is to be shown.
-    fn look(&self) {
+    /// Computes the entries anew.
+    fn refresh(&self) {
         let (own, listed) = (self.cells.own(), self.cells.listed());
         let mut state = self.state.lock();
         let mut cells: BTreeSet<String> = own.iter().cloned().chain(listed).collect();
@@ -173,8 +176,8 @@ impl Dynroot {
         self.poke.notify_all();
     }
 
-    /// Asks in these cells whether anything is released. One that cannot be reached counts as if
-    /// there were, so that whoever goes there hears why.
+    /// Asks these cells whether anything is released. A cell that cannot be reached counts as
+    /// released, so that a visitor receives the reason.
     fn ask_released(&self, cells: impl IntoIterator<Item = String>) {
         for cell in cells {
             let released = self.cells.is_released(&cell);
@@ -184,7 +187,7 @@ impl Dynroot {
         }
     }
 
-    /// What a name means, looked for if need be.
+    /// The meaning of a name, searched for if necessary.
     fn find(&self, name: &Name) -> Option<Shown> {
         let text = std::str::from_utf8(name.as_bytes()).ok()?;
         let cell = text.strip_prefix('.').unwrap_or(text);
@@ -206,7 +209,7 @@ impl Dynroot {
         if text != cell {
             self.ask_released([cell.to_owned()]);
         }
-        self.look();
+        self.refresh();
         shows(text)
     }
 
@@ -270,7 +273,7 @@ impl Dynroot {
             partition: types::PartitionNo::default(),
             epoch: 1,
             origin: None,
-            name: name(DYNROOT).expect("a constant that is a name"),
+            name: name(DYNROOT).expect("the constant is a valid name"),
             created: state.changed,
             updated: state.changed,
             quota_bytes: 0,
@@ -352,8 +355,8 @@ impl Dynroot {
         }
     }
 
-    /// Names that were not found long ago, and all of them if they are too many, are looked for
-    /// when they are asked for next.
+    /// Forgets names whose failed search was long ago, or all of them if they are too many; the
+    /// next lookup searches again.
     fn forget_absent(&self) {
         let mut state = self.state.lock();
         let all = state.absent.len() > ABSENT_MAX;
@@ -362,8 +365,8 @@ impl Dynroot {
         state.broken.extend(old);
     }
 
-    /// Tells what changed.
-    fn tell(&self) {
+    /// Sends breaks for the changes.
+    fn send_breaks(&self) {
         let broken = std::mem::take(&mut self.state.lock().broken);
         let Some(events) = self.events.lock().clone() else { return };
         for name in broken {
@@ -380,7 +383,7 @@ impl Dynroot {
         }
     }
 
-    /// Until there is something to tell, or it is time to look again, which this says.
+    /// Waits until there are breaks to send, or, which the result tells, it is time to check again.
     fn rest(&self) -> bool {
         let mut state = self.state.lock();
         state.broken.is_empty()
@@ -389,7 +392,7 @@ impl Dynroot {
     }
 }
 
-fn look_after(of: &Weak<Dynroot>) {
+fn run_checks(of: &Weak<Dynroot>) {
     let mut looks = 0_u32;
     loop {
         let Some(this) = of.upgrade() else { return };
@@ -399,11 +402,11 @@ fn look_after(of: &Weak<Dynroot>) {
                 let cells: BTreeSet<String> = this.state.lock().released.keys().cloned().collect();
                 this.ask_released(cells.into_iter().chain(this.cells.own()));
             }
-            this.look();
+            this.refresh();
             looks = looks.wrapping_add(1);
         }
         this.forget_absent();
-        this.tell();
+        this.send_breaks();
     }
 }
 
@@ -418,7 +421,7 @@ impl Shown {
 }
 
 impl State {
-    /// Shows this from now on.
+    /// Replaces the shown entries.
     fn show(&mut self, shown: BTreeMap<String, Shown>) {
         let names: BTreeSet<&String> = self.shown.keys().chain(shown.keys()).collect();
         let differ = names.into_iter().filter(|name| self.shown.get(*name) != shown.get(*name));
@@ -432,8 +435,8 @@ impl State {
         }
         self.version += 1;
         self.changed = wall();
-        // Who was never told anything of a cell need not hear of it: whoever looks for it now may
-        // be on his way through it.
+        // A client that never received anything of a cell needs no break: a process that searches
+        // for it now may be on its way through it.
         let unknown = |state: &State, name: &Name| {
             let text = String::from_utf8_lossy(name.as_bytes());
             let cell = text.strip_prefix('.').unwrap_or(&text);
@@ -441,10 +444,10 @@ impl State {
                 && is_cell_name(cell)
                 && !state.absent.contains_key(name)
         };
-        let told =
+        let broken =
             changed.iter().filter(|name| !unknown(self, name)).map(|name| Some(name.clone()));
-        let told: Vec<Option<Name>> = told.chain([None]).collect();
-        self.broken.extend(told);
+        let broken: Vec<Option<Name>> = broken.chain([None]).collect();
+        self.broken.extend(broken);
         self.absent.retain(|name, _| !changed.contains(name));
         self.shown = shown;
     }
@@ -453,7 +456,7 @@ impl State {
         self.numbers.get(&(name.to_owned(), shown.kind)).copied()
     }
 
-    /// What is no directory has an even number.
+    /// The fid of an entry other than a directory has an even number.
     fn fid(&self, name: &str, shown: &Shown) -> Option<Fid> {
         Some(Fid::new(VOLUME, self.number(name, shown)? * 2, 1))
     }
@@ -518,7 +521,7 @@ impl Remote for Dynroot {
         Ok(self.answer(call)?.into())
     }
 
-    /// What a chain does beyond its first call is about files, and there is none here.
+    /// Calls of a chain after the first concern files, and there are none here.
     fn chain(&self, _: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
         let mut failed = false;
         let each = calls.into_iter().map(|mut call| {
@@ -539,7 +542,7 @@ impl Remote for Dynroot {
         self.renew();
     }
 
-    /// It needs no disk cache.
+    /// This volume needs no disk cache.
     fn passes_descriptors(&self) -> bool {
         true
     }

@@ -1,9 +1,9 @@
-//! Who somebody of this machine is to the cell's mode bits.
+//! The effective identity of a local user: how the cell's mode bits see the user.
 //!
-//! Where the cell believes this machine (docs/spec/access.md, *Callers*), a user is who he is
-//! here, unless he has a token. Where it does not, only tokens say who anybody is, and the numbers
-//! of this machine and those of the cell have nothing to do with each other. A server says which is
-//! the case, and who the holder of a token is.
+//! Where the cell trusts this host (docs/spec/access.md, *Callers*), a user without a token has
+//! the local numbers. Where it does not, only tokens identify users, and the numbers of this
+//! machine are unrelated to those of the cell. A server reports which is the case, and the identity
+//! of a token's holder.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::local_answers::LocalCaller;
 use crate::{Error, RequestContext, Venus};
 
-/// Who he is to mode bits.
+/// The identity for mode bits.
 fn known<'c>(tokens: Option<&TokenWallet>, caller: &'c Caller) -> Cow<'c, Caller> {
     match tokens.and_then(|tokens| tokens.ids(caller.uid)) {
         None => Cow::Borrowed(caller),
@@ -25,8 +25,8 @@ fn known<'c>(tokens: Option<&TokenWallet>, caller: &'c Caller) -> Cow<'c, Caller
 }
 
 impl Core {
-    /// Who the caller is to the cell's mode bits, and to what is known of rights.
-    pub(crate) fn asker<'c>(&self, caller: &'c Caller) -> LocalCaller<'c> {
+    /// The caller's identity for the cell's mode bits and for the cached rights.
+    pub(crate) fn local_caller<'c>(&self, caller: &'c Caller) -> LocalCaller<'c> {
         let tokens = self.config.tokens.as_deref();
         LocalCaller {
             caller: known(tokens, caller),
@@ -37,11 +37,11 @@ impl Core {
 }
 
 impl Venus {
-    /// Asks a server who the caller, who has shown a token, is to mode bits; whether he was another
-    /// one before.
+    /// Asks a server for the effective identity of a caller that has presented a token; returns
+    /// whether it changed.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let report = self.report(request)?;
         let tokens = self.core.config.tokens.as_ref().zip(EffectiveIdentity::of(&report));
@@ -49,14 +49,14 @@ impl Venus {
             .is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 
-    /// The status as this machine's kernel is told: whose it is in its own numbers, where they are
-    /// others than the cell's.
+    /// The status for this machine's kernel: owner and group in local numbers, where they differ
+    /// from the cell's.
     pub fn localized(&self, status: Status) -> Status {
         let local = self.core.config.tokens.as_ref().and_then(|tokens| tokens.local(status.uid));
         Status { uid: local.unwrap_or(status.uid), ..status }
     }
 
-    /// The number of the cell for a user of this machine.
+    /// The cell's number of a local user.
     pub fn cells_number(&self, uid: u32) -> u32 {
         let tokens = self.core.config.tokens.as_ref();
         tokens
@@ -65,7 +65,7 @@ impl Venus {
             .map_or(uid, |ids| ids.uid)
     }
 
-    /// Whether mode bits let the caller do what `wanted` says (read 4, write 2, execute or search
+    /// Whether mode bits give the caller the `wanted` access (read 4, write 2, execute or search
     /// 1), where the kernel judges by other numbers. True where it does not.
     pub fn lets(&self, caller: &Caller, status: &Status, wanted: u16) -> bool {
         let tokens = self

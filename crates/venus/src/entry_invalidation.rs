@@ -1,26 +1,26 @@
-//! Breaks of directories in a mount that has others below it.
+//! Breaks of directories in a mount with submounts.
 //!
 //! Usually a break of a directory ends every name that the kernel has of the mount
 //! ([`KernelPort::directory`]), which takes no lock. But the kernel then detaches what is mounted
 //! below such names. So where [`KernelPort::by_name`] says so, only the changed name ends. The
-//! kernel's other names of the directory stay good because no change goes unheard:
+//! kernel's other names of the directory stay valid because every change is reported:
 //!
-//! - The server tells us of a change if we have a promise of the directory, or have not
-//!   acknowledged an earlier break of it (CB-1). So the directory is promised to us again, by
-//!   asking for its status, *before* the break is acknowledged. A change that comes between is a
-//!   break of its own, worked off in the same way.
-//! - Each of these breaks names the entry that changed, or says that none did (the status changed,
-//!   or the server wanted the promise back). If it says neither, or the kernel does not let go of
-//!   the name in time, or the server cannot be asked, all names end.
-//! - A directory that was removed had no entries any more, and gets none: what the kernel knows of
-//!   it stays true, and there is nothing left to be promised.
+//! - The server breaks before a change if this client has a promise of the directory, or has not
+//!   acknowledged an earlier break of it (CB-1). So the client obtains a new promise, by asking for
+//!   the directory's status, *before* it acknowledges the break. A change that comes between is a
+//!   break of its own, handled in the same way.
+//! - Each of these breaks names the entry that changed, or reports that none did (the status
+//!   changed, or the server wanted the promise back). If it does neither, or the kernel does not
+//!   drop the name in time, or the server cannot be asked, all names end.
+//! - A directory that was removed had no entries any more, and gets none: the kernel's knowledge of
+//!   it stays true, and no new promise is needed.
 
 use types::{Answer, BreakItem, BreakReason, Call, Caller, Fid, Name};
 
 use crate::KernelPort;
 use crate::core::Core;
 
-/// A directory whose other names are to stay.
+/// A directory whose other names stay in the kernel.
 pub(crate) struct SparedEntries {
     pub dir: Fid,
     name: Option<Name>,
@@ -41,7 +41,7 @@ impl SparedEntries {
 }
 
 impl Core {
-    /// Ends the changed name, or all.
+    /// Ends the changed name, or all names.
     pub fn spare(&self, spared: &SparedEntries) {
         let kernel = self.invalidator();
         let ended = spared.name.as_ref().is_none_or(|name| kernel.name(spared.dir, name));
@@ -52,7 +52,7 @@ impl Core {
         }
     }
 
-    /// Asks for the directory's status, which the server promises with its answer.
+    /// Asks for the directory's status; the answer carries a promise.
     fn promise_again(&self, dir: Fid) -> bool {
         let snapshot = self.begin();
         let reply = self.remote.call_urgently(

@@ -1,34 +1,34 @@
-//! Why an operation failed. `mount/errno.rs` alone turns these into errnos.
+//! Why an operation failed. Only `mount/errno.rs` turns these into errnos.
 
 use client::CallError;
 use types::Fault;
 
-/// What an operation of [`crate::Venus`] fails with. `Clone`, because an error of a write in the
-/// background is reported to every open handle of its file.
+/// The error of an operation of [`crate::Venus`]. `Clone`, because a failed background write is
+/// reported to every open handle of its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The service refused.
     #[error("{0}")]
     Fault(Fault),
-    /// The caller took the request back before it had an effect.
+    /// The caller cancelled the request before it had an effect.
     #[error("interrupted")]
     Interrupted,
     /// No answer within the session's deadline; whether the call was applied is unknown.
     #[error("no answer from the server within the deadline")]
     TimedOut,
     /// The session ended before the reply; whether the call was applied is unknown.
-    #[error("session ended before the reply")]
+    #[error("session ended before the answer")]
     Lost,
-    /// Shut down, or the server refuses this client.
+    /// The client shut down, or the server refuses this client.
     #[error("session is closed: {0}")]
     Closed(String),
-    /// This machine has no threads for it, or its disk cache cannot be opened.
+    /// This machine has no threads for the cache manager, or its disk cache cannot be opened.
     #[error("no cache for the volume: {0}")]
     NoCache(String),
-    /// A lock that this file's user relied on was lost together with its session.
+    /// A lock on the file was lost with its session.
     #[error("a lock on the file was lost with its session")]
     LockLost,
-    /// Neither open nor known.
+    /// The handle is neither open nor known.
     #[error("no such handle")]
     BadHandle,
     /// The server's answer does not fit the call.
@@ -37,7 +37,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The service's refusal, if it is one.
+    /// The service's refusal, if the error is one.
     pub fn fault(&self) -> Option<Fault> {
         match self {
             Error::Fault(fault) => Some(*fault),

@@ -1,10 +1,11 @@
-//! What the server tells us: broken promises, lost leases, restarts. Our own cache first, then the
-//! kernel's, then the acknowledgement: on return, or when the bodies that the kernel has have
-//! followed (`cache_body.rs`).
+//! Messages of the server: broken promises, lost leases, restarts. First the client's cache is
+//! changed, then the kernel's, then the message is acknowledged: on return, or when the bodies that
+//! the kernel has are up to date (`cache_body.rs`).
 //!
-//! This runs on a thread of the session and waits for nothing that waits for the session: locks
-//! here are held by others only for moments. A writer that waits in venus holds pages locked in the
-//! kernel, so the writers of a broken file are let go before the kernel is told (`breaks`).
+//! The handlers run on a thread of the session and wait for nothing that waits for the session:
+//! other threads hold the locks used here only for moments. A writer that waits in venus holds
+//! pages locked in the kernel, so writers of a broken file stop waiting before the kernel is
+//! notified (`breaks`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -19,20 +20,20 @@ use crate::entry_invalidation::SparedEntries;
 use crate::file_data::FileBytes;
 
 /// How long the end of all promises waits for the kernel.
-const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
+const KERNEL_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Whether what it ends is what anybody may do in the volume.
+/// Whether the break ends the cached rights in the volume.
 fn is_rights(item: &BreakItem) -> bool {
     item.fid == Fid::rights(item.fid.volume)
 }
 
-/// Hears for a [`Core`], and does not keep it alive.
+/// Receives messages for a [`Core`] without owning it.
 pub(crate) struct EventListener(pub Weak<Core>);
 
 impl Events for EventListener {
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
         if let Some(core) = self.0.upgrade() {
-            core.on_break(items, heard);
+            core.on_break(items, ack);
         }
     }
 
@@ -77,7 +78,7 @@ impl Events for EventListener {
 }
 
 impl Core {
-    fn on_break(self: &Arc<Self>, items: &[BreakItem], mut heard: BreakAck) {
+    fn on_break(self: &Arc<Self>, items: &[BreakItem], mut ack: BreakAck) {
         // A recall ends no promise.
         let (recalls, items): (Vec<BreakItem>, Vec<BreakItem>) =
             items.iter().cloned().partition(|item| item.reason == BreakReason::Recall);
@@ -92,7 +93,7 @@ impl Core {
             items.iter().filter_map(|item| SparedEntries::of(&*kernel, item)).collect();
         {
             let mut tables = self.tables.lock();
-            heard.hold(tables.on_break(items));
+            ack.hold(tables.on_break(items));
             *self.gate.write() += 1;
         }
         let files: Vec<Arc<FileBytes>> =
@@ -107,23 +108,25 @@ impl Core {
             } else if item.fid.vnode.is_directory() {
                 kernel.directory(item.fid);
             } else {
-                // Whatever the reason, nobody will tell us of the next change of the data.
+                // For any reason of the break: the server will not report the next change of the
+                // data.
                 kernel.inode_data(item.fid);
             }
         }
         files.iter().for_each(|file| file.data.lock().breaking -= 1);
-        let heard = Arc::new(heard);
+        let ack = Arc::new(ack);
         if !spared.is_empty() {
-            let (core, heard) = (Arc::clone(self), Arc::clone(&heard));
+            let (core, ack) = (Arc::clone(self), Arc::clone(&ack));
             self.followers.run(move || {
                 spared.iter().for_each(|spared| core.spare(spared));
-                drop(heard);
+                drop(ack);
             });
         }
-        // What the kernel has open is brought up to date before the last of them lets go of it.
+        // Bodies that the kernel has open are brought up to date before the last of these
+        // references is dropped.
         for file in &files {
             if let Some(pinned) = file.pinned() {
-                self.follow(file, &pinned, Some(Arc::clone(&heard)));
+                self.follow(file, &pinned, Some(Arc::clone(&ack)));
             }
         }
     }
@@ -136,19 +139,19 @@ impl Core {
         file.moved.notify_all();
         let dirty = !data.dirty.is_empty();
         drop(data);
-        self.unsent.nudge();
+        self.unsent.wake_waiters();
         if dirty {
             self.send_soon(file);
         }
     }
 
-    /// Promises are void: nothing is known any more, here and in the kernel.
+    /// Promises are void: the client and the kernel forget everything.
     pub fn void(&self, mark: impl FnOnce(&mut crate::node_tables::Tables)) {
         self.void_here(mark);
-        self.tell_all();
+        self.invalidate_all();
     }
 
-    /// After each change of how long the server is trusted.
+    /// Called after each change of how long the server is trusted.
     pub fn note_trust(&self, tables: &crate::node_tables::Tables) {
         let until = tables.holder.trusted_until().since_start().as_nanos();
         self.trusted_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
@@ -171,7 +174,7 @@ impl Core {
             data.breaks += 1;
             data.reads.body = None;
             data.reads.known.reset(0);
-            // Data versions seen before mean nothing to a server that lost changes.
+            // Data versions seen before are void: a server that lost changes may use them again.
             let freed = data.reads.meet(u64::MAX);
             data.reads.version = 0;
             self.drop_ahead(freed);
@@ -186,38 +189,40 @@ impl Core {
         }
     }
 
-    /// The kernel is to forget everything. That can wait for a read that waits for the server, and
-    /// the server may be waiting for us here (to claim our locks after its restart): so this waits
-    /// for the kernel for a while only.
-    fn tell_all(&self) {
+    /// Has the kernel forget everything. That can wait for a read that waits for the server, and
+    /// the server may be waiting for this thread (to claim its locks after the restart): so this
+    /// waits for the kernel only for a while.
+    fn invalidate_all(&self) {
         let kernel = self.invalidator();
         let (done, wait) = std::sync::mpsc::channel();
-        let telling = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
+        let notifying = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
             kernel.all();
-            // Nobody listens any more if it took too long.
+            // The receiver is gone if the kernel took too long.
             let _ = done.send(());
         });
-        match telling {
+        match notifying {
             Ok(_) => {
-                if wait.recv_timeout(KERNEL_PATIENCE).is_err() {
+                if wait.recv_timeout(KERNEL_WAIT_MAX).is_err() {
                     tracing::warn!(
-                        "kernel is still reading; it forgets the rest when that is over"
+                        "a read delays the end of the kernel's cache; the rest is dropped after it"
                     );
                 }
             }
-            Err(error) => tracing::error!(%error, "no thread to tell the kernel with"),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a thread to invalidate the kernel's cache")
+            }
         }
     }
 
     fn on_lease_lost(&self) {
-        tracing::warn!("lease lost: cache and locks are void");
+        tracing::warn!("lease lost; cache, locks and unsent delegated changes are dropped");
         self.lose_journal(Vec::new(), &Error::Lost);
         self.forget_blanks();
         self.void(|tables| tables.holder.on_lease_lost());
         for file in self.files() {
             let mut data = file.data.lock();
             if !data.locks.is_empty() && !self.own_locks {
-                tracing::warn!(fid = %file.fid, "locks lost with the lease");
+                tracing::warn!(fid = %file.fid, "lease lost; locks of the file are lost");
                 data.locks.clear();
                 data.locks_lost += 1;
             }
@@ -229,8 +234,8 @@ impl Core {
         self.poke.notify_one();
     }
 
-    /// Every open file, from now on held: with its promise gone the server does not know that it is
-    /// open.
+    /// All open files; from now on they are held, because a server without a promise for them does
+    /// not know that they are open.
     fn held(&self) -> Vec<Fid> {
         let mut tables = self.tables.lock();
         let open = tables.nodes.each_whole().filter(|(_, node)| node.opens > 0);
@@ -241,31 +246,31 @@ impl Core {
         .collect()
     }
 
-    /// The volume is on another server. The one that it left has ended all promises of it, so the
-    /// kernel has nothing that must be taken back at once.
+    /// The volume moved to another server. The old server has ended all its promises, so the kernel
+    /// has nothing that must be invalidated at once.
     fn on_moved(&self, reclaim: &dyn Remote) {
         self.forget_blanks();
-        // All that the old server had is stable at the new one, where others may have written
-        // since.
-        self.files().iter().for_each(|file| self.forget_kept(file));
-        self.unsaved.moved();
-        self.lives.moved();
+        // Everything that the old server had is stable at the new one, where other clients may have
+        // written since.
+        self.files().iter().for_each(|file| self.forget_unstable(file));
+        self.unstable_metadata.moved();
+        self.instance.moved();
         self.void_here(|tables| tables.holder.on_lease_lost());
         let kernel = self.invalidator();
         self.fillers.run(move || kernel.all());
         self.claim(reclaim);
     }
 
-    /// What is held here is claimed from a server that knows nothing of it any more, or never did.
+    /// Claims the locks and holds of this client from a server that does not know them.
     fn claim(&self, reclaim: &dyn Remote) {
-        // Before the delegations are forgotten there: delegated changes do not wait for the end of
+        // Before the server forgets the delegations: delegated changes do not wait for the end of
         // the reclaim.
         let _ = self.drain_all(None);
         if !self.own_locks {
             self.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));
         }
-        if let Err(error) = self.say_held(reclaim, &self.held()) {
-            tracing::warn!(%error, "files that are open here could not be claimed");
+        if let Err(error) = self.report_held(reclaim, &self.held()) {
+            tracing::warn!(%error, "cannot reclaim holds of open files; removed ones may be lost");
         }
         self.borrow_again(reclaim);
         self.chores.lock().commit = true;
@@ -287,7 +292,10 @@ impl Core {
             };
             let caller = self.open_of(lock.handle).map_or(Caller::ROOT, |open| open.caller.clone());
             if let Err(error) = reclaim.call(&caller, call, None) {
-                tracing::warn!(fid = %file.fid, %error, "lock lost with the server");
+                tracing::warn!(
+                    fid = %file.fid, %error,
+                    "cannot reclaim a lock after a server restart; locks of the file are lost"
+                );
                 let mut data = file.data.lock();
                 data.locks.clear();
                 data.locks_lost += 1;

@@ -1,9 +1,8 @@
 //! Written bytes by their place in the file: no two extents overlap, later writes win.
 //!
-//! Small writes that follow each other grow one extent up to [`CHUNK`], which is what one call
-//! sends; large ones are kept as they came, without a copy. Each extent remembers `first`, the
-//! clock of its oldest byte, so that a flush knows when everything that was written before it began
-//! is gone.
+//! Consecutive small writes grow one extent up to [`CHUNK`], which one call sends; large ones are
+//! stored without a copy. Each extent has `first`, the clock of its oldest byte, so that a flush
+//! knows when every earlier write is gone.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +10,7 @@ use bytes::{Bytes, BytesMut};
 
 /// Bytes of one write call to the server.
 pub(crate) const CHUNK: usize = types::limits::PAYLOAD_BYTES_MAX;
-/// Writes from here on are kept as they came: copying them to join them would cost more than a call
-/// of their own.
+/// Longer writes are stored without joining: a copy would cost more than a call of their own.
 const WHOLE: usize = CHUNK / 2;
 
 #[derive(Debug)]
@@ -50,12 +48,11 @@ struct Extent {
     piece: Piece,
 }
 
-/// A chunk taken out to be sent.
+/// A chunk that was removed to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub offset: u64,
     pub data: Bytes,
-    /// The clock of its oldest byte.
     pub first: u64,
 }
 
@@ -69,7 +66,6 @@ impl Chunk {
     }
 }
 
-/// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     map: BTreeMap<u64, Extent>,
@@ -81,22 +77,20 @@ impl Extents {
         self.map.is_empty()
     }
 
-    /// Bytes in all extents.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Past the last byte; 0 if there is none.
+    /// End of the last byte; 0 if there is none.
     pub fn end(&self) -> u64 {
         self.map.last_key_value().map_or(0, |(start, extent)| start + extent.piece.len() as u64)
     }
 
-    /// The clock of the oldest byte.
     pub fn oldest(&self) -> Option<u64> {
         self.map.values().map(|extent| extent.first).min()
     }
 
-    /// Newer bytes: they replace what is there. True: a chunk may be full now.
+    /// Adds newer bytes, which replace older ones. True: a chunk may be full now.
     pub fn write(&mut self, offset: u64, mut data: Bytes, clock: u64) -> bool {
         if data.is_empty() || self.overwrite(offset, &data) {
             return false;
@@ -136,8 +130,8 @@ impl Extents {
         }
     }
 
-    /// Appends to the growing extent that ends at `offset`, as far as it may grow; how much, and
-    /// whether it is full.
+    /// Appends to the growing extent that ends at `offset`, as far as it may grow; returns how many
+    /// bytes, and whether it is full.
     fn grow(&mut self, offset: u64, data: &[u8]) -> (usize, bool) {
         let Some((start, extent)) = self.map.range_mut(..offset).next_back() else {
             return (0, false);
@@ -153,7 +147,7 @@ impl Extents {
         }
     }
 
-    /// Older bytes: they go where there are none.
+    /// Adds older bytes, only where there are none.
     pub fn fill(&mut self, chunk: &Chunk) {
         let mut at = chunk.offset;
         while at < chunk.end() {
@@ -183,7 +177,6 @@ impl Extents {
         (start.min(end), until.max(start.min(end)))
     }
 
-    /// Takes out the bytes in `start..end`.
     pub fn carve(&mut self, start: u64, end: u64) {
         let before = self.map.range(..start).next_back().map(|(key, _)| *key);
         let hit: Vec<u64> =
@@ -212,7 +205,7 @@ impl Extents {
         self.map.insert(offset, Extent { first, piece: Piece::Whole(data) });
     }
 
-    /// What lies in `start..end`, in order, as (offset, bytes).
+    /// The bytes in `start..end`, in order, as (offset, bytes).
     pub fn within(&self, start: u64, end: u64) -> Vec<(u64, Bytes)> {
         let from = self.map.range(..=start).next_back().map_or(start, |(key, _)| *key);
         let mut found = Vec::new();
@@ -225,8 +218,8 @@ impl Extents {
         found
     }
 
-    /// Takes out the first chunk that overlaps none of `flying`: with `full`, only one that a
-    /// single extent fills or that is at least half of [`CHUNK`]. Contiguous extents are joined.
+    /// Takes the first chunk that overlaps none of `flying`: with `full`, only one that a single
+    /// extent fills or that is at least half of [`CHUNK`]. Contiguous extents are joined.
     pub fn take(&mut self, flying: &[Chunk], full: bool) -> Option<Chunk> {
         let mut run: Option<(u64, u64)> = None;
         let mut chosen = None;
@@ -271,7 +264,6 @@ impl Extents {
         Chunk { offset: start, data, first }
     }
 
-    /// Takes everything out.
     pub fn flush_all(&mut self) -> Vec<Chunk> {
         self.bytes = 0;
         let map = std::mem::take(&mut self.map);
@@ -286,7 +278,8 @@ impl Extents {
 }
 
 /// Lays written bytes over fetched ones. `base` begins at `start` and is cut or grown to `end` by
-/// what lies there; bytes between the end of the file at the server and a written place are zeros.
+/// the written bytes; bytes between the end of the file at the server and a written place are
+/// zeros.
 pub(crate) fn overlay(base: Bytes, start: u64, layers: &[(u64, Bytes)]) -> Bytes {
     if layers.is_empty() {
         return base;
@@ -316,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// What extents are: a byte or nothing at each place.
+    /// The model of extents: a byte or `None` at each place.
     #[derive(Default)]
     struct Plain(BTreeMap<u64, u8>);
 

@@ -1,14 +1,14 @@
 //! The bytes of one file that are here: written and not sent, sent and not answered, answered and
 //! not yet stable.
 //!
-//! A written byte moves `dirty` -> `flying` -> (`kept` ->) gone. Reads lay `flying` and then
-//! `dirty` over what the server has. Under a delegation it moves `dirty` -> `sealed` -> (`kept` ->)
-//! gone: what is sealed is an entry of the journal, and its effect is in the status already. Chunks
-//! in flight never overlap, so the order in which the server applies them does not matter. `kept`
-//! is what the server acknowledged as *unstable* (`unstable_writes.rs`).
+//! A written byte moves `dirty` -> `flying` -> (`unstable` ->) gone. Reads lay `flying` and then
+//! `dirty` over the server's bytes. Under a delegation it moves `dirty` -> `sealed` -> (`unstable`
+//! ->) gone: a sealed chunk is an entry of the journal, and its effect is in the status already.
+//! Chunks in flight never overlap, so the order in which the server applies them does not matter.
+//! `unstable` has the bytes that the server acknowledged as *unstable* (`unstable_writes.rs`).
 //!
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning
-//! is gone, so that a busy writer does not hold it up for ever.
+//! is gone, so that a busy writer does not delay it for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,36 +24,34 @@ use crate::extents::{Chunk, Extents};
 use crate::passthrough::{Choice, PassedFile};
 use crate::preallocated::ScratchBody;
 use crate::read_cache::ReadCache;
-use crate::unstable_writes::Kept;
+use crate::unstable_writes::UnstableWrites;
 use crate::{Error, OpenHandle};
 
-/// One file with bytes here, or open.
 pub(crate) struct FileBytes {
     pub fid: Fid,
-    /// Bytes dirty or flying. Changes under `data`; read without it for the status that is shown.
+    /// Bytes dirty or flying. Changes under `data`; read without it for the shown status.
     pub unsent: AtomicUsize,
-    /// Past the last of those bytes.
+    /// End of the last of those bytes.
     pub floor: AtomicU64,
-    /// Chunks sealed. As `unsent`.
+    /// Number of sealed chunks. As `unsent`.
     sealed: AtomicUsize,
-    /// The server's records lag behind what the kernel writes. Changes under `data`; read without
-    /// it for the status that is shown.
-    pub lent: AtomicBool,
-    /// The kernel writes into a blank. Changes with `scratch`; read without it.
+    /// The body is loaned for writing, so the server's records lag behind the kernel's writes.
+    /// Changes under `data`; read without it for the shown status.
+    pub loaned: AtomicBool,
+    /// The kernel writes into a preallocated body. Changes with `scratch`; read without it.
     pub blank: AtomicBool,
     pub scratch: Mutex<Option<ScratchBody>>,
-    /// It was made here, and what was written went past the kernel's pages.
+    /// This client made the file, and writes bypassed the kernel's pages.
     pub past_pages: AtomicBool,
-    /// How many handles there are, and with them the mode. See `passthrough.rs`.
+    /// Number of handles, and with them the mode. See `passthrough.rs`.
     pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
-    /// Held by the commit that asks about what is kept.
+    /// Held by the commit that asks about the unstable bytes.
     pub commits: Mutex<()>,
-    /// Something flew, landed or failed.
+    /// Signalled when a chunk was sent, landed or failed.
     pub moved: Condvar,
 }
 
-/// A lock that the server granted us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub owner: LockOwner,
@@ -61,19 +59,19 @@ pub(crate) struct Granted {
     pub family: LockFamily,
     pub range: ByteRange,
     pub mode: LockMode,
-    /// It was asked for through this one.
+    /// The handle through which it was asked for.
     pub handle: OpenHandle,
     pub end: End,
 }
 
-/// How near a lock's end may be. The kernel does not wait for us when it closes a file.
+/// How near a lock's end may be. The kernel does not wait for the client when it closes a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// We shall hear of a close before it is done.
+    /// The kernel will report the close before it is done.
     Far,
-    /// The file may be closed, and we hear of it later.
+    /// The file may be closed already, and the kernel reports it later.
     Near,
-    /// It is being given back.
+    /// The client is releasing it.
     Now,
 }
 
@@ -81,36 +79,35 @@ pub(crate) enum End {
 pub(crate) struct Data {
     pub dirty: Extents,
     pub flying: Vec<Chunk>,
-    /// In the journal, oldest first, with the entries' numbers.
+    /// Chunks in the journal, oldest first, with the entries' numbers.
     pub sealed: Vec<(u64, Chunk)>,
-    pub kept: Kept,
+    pub unstable: UnstableWrites,
     pub clock: u64,
-    /// Writes not newer than this go without waiting for a full chunk.
+    /// Writes not newer than this are sent without waiting for a full chunk.
     pub urgent: u64,
     /// When `dirty` got its first byte.
     pub since: Option<Instant>,
-    /// Background threads at work on this file.
     pub workers: usize,
-    /// Failed writes, and why the last one failed.
     pub errors: u64,
     pub error: Option<Error>,
-    /// Who wrote last; sends in the background go in this name.
+    /// The last writer; background calls that send use its name.
     pub writer: Option<Caller>,
-    /// Who opened it last, for reading if anybody did; what follows others' changes in the
-    /// background asks in this name.
+    /// The last opener, for reading if there was one; background calls that fetch other clients'
+    /// changes use its name.
     pub opener: Option<Caller>,
     /// The next write call clears set-id bits.
     pub kill: bool,
-    /// Breaks of this file: a writer that waits is let go when one comes (see `KernelPort`).
+    /// Counts breaks of this file: a waiting writer stops waiting when one comes (see
+    /// `KernelPort`).
     pub breaks: u64,
-    /// Breaks of this file that are being told to the kernel: it writes mapped pages back to us
-    /// first, and waits for that.
+    /// Breaks of this file of which the kernel is being notified: it writes mapped pages back to
+    /// the client first, and waits for that.
     pub breaking: u32,
     pub locks: Vec<Granted>,
-    /// Locks of this file that were lost with their session: handles opened before are of no use.
+    /// Locks of this file that were lost with their session: handles opened before are void.
     pub locks_lost: u64,
     pub reads: ReadCache,
-    /// The body that the kernel has, while the file is open in that mode.
+    /// The body that the kernel has, while the file is open with passthrough.
     pub passed: Option<PassedFile>,
 }
 
@@ -121,7 +118,7 @@ impl FileBytes {
             unsent: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
             sealed: AtomicUsize::new(0),
-            lent: AtomicBool::new(false),
+            loaned: AtomicBool::new(false),
             blank: AtomicBool::new(false),
             scratch: Mutex::default(),
             past_pages: AtomicBool::new(false),
@@ -136,17 +133,16 @@ impl FileBytes {
         self.unsent.load(Ordering::Acquire) == 0 && !self.is_behind()
     }
 
-    /// The body of the disk cache that the kernel has, if it has one.
     pub fn pinned(&self) -> Option<Arc<CacheBody>> {
         self.data.lock().passed.as_ref()?.pinned.clone()
     }
 
-    /// Whether nothing is on its way in the journal.
+    /// Whether the journal has no bytes of this file.
     pub fn is_landed(&self) -> bool {
         self.sealed.load(Ordering::Acquire) == 0
     }
 
-    /// Publishes what `data` holds, after each change of `dirty`, `flying` or `sealed`.
+    /// Publishes the counts of `data`, after each change of `dirty`, `flying` or `sealed`.
     pub fn account(&self, data: &mut Data, share: &Share) {
         let now =
             data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
@@ -160,7 +156,7 @@ impl FileBytes {
         self.moved.notify_all();
     }
 
-    /// Bytes written here in `start..end`, oldest first, and past the last written byte.
+    /// Bytes written here in `start..end`, oldest first, and the end of the last written byte.
     pub fn layers(&self, start: u64, end: u64) -> (Vec<(u64, Bytes)>, u64) {
         if self.is_clean() && self.is_landed() {
             return (Vec::new(), 0);
@@ -181,25 +177,25 @@ impl FileBytes {
 }
 
 impl Data {
-    /// Whether a byte not newer than `clock` is still here.
+    /// Whether a byte not newer than `clock` is still unsent.
     pub fn holds(&self, clock: u64) -> bool {
         self.flying.iter().any(|chunk| chunk.first <= clock)
             || self.dirty.oldest().is_some_and(|oldest| oldest <= clock)
     }
 
-    /// Whether one is, or in the journal.
+    /// As [`Data::holds`], or the journal has one.
     pub fn has_on_its_way(&self, clock: u64) -> bool {
         self.holds(clock) || self.sealed.iter().any(|(_, chunk)| chunk.first <= clock)
     }
 
-    /// Takes the next chunk to send; it flies from now on. `all`: not only a full one.
+    /// Takes the next chunk to send into `flying`. `all`: also one that is not full.
     pub fn launch(&mut self, all: bool) -> Option<Chunk> {
         let chunk = self.dirty.take(&self.flying, !all)?;
         self.flying.push(chunk.clone());
         Some(chunk)
     }
 
-    /// The entry of the journal with this number has landed.
+    /// The journal entry with this number has landed.
     pub fn unseal(&mut self, number: u64) {
         self.sealed.retain(|(sealed, _)| *sealed != number);
     }
@@ -208,8 +204,7 @@ impl Data {
         self.flying.retain(|flight| flight.offset != chunk.offset);
     }
 
-    /// Bytes that were at the server, or on their way, before all that is here are to be sent
-    /// again.
+    /// Puts bytes that were at the server, or in flight, below all bytes here, to be sent again.
     pub fn send_older(&mut self, chunks: &[Chunk]) {
         let mut older = Extents::default();
         chunks.iter().for_each(|chunk| older.fill(chunk));
@@ -219,7 +214,7 @@ impl Data {
         self.send_again(&older.flush_all());
     }
 
-    /// Bytes are to be sent (again): where nothing newer is dirty or in flight.
+    /// Queues bytes to be sent (again), except where newer ones are dirty or in flight.
     pub fn send_again(&mut self, chunks: &[Chunk]) {
         let mut older = Extents::default();
         chunks.iter().for_each(|chunk| older.fill(chunk));
@@ -234,14 +229,14 @@ impl Data {
 
     pub fn fail(&mut self, error: Error) {
         if let Some(pinned) = self.passed.as_ref().and_then(|passed| passed.pinned.as_ref()) {
-            // It is in the body, and never will be at the server.
+            // The bytes are in the body and will never be at the server.
             pinned.doubt();
         }
         self.errors += 1;
         self.error = Some(error);
     }
 
-    /// The lock of another owner that is in the way of one.
+    /// A lock of another owner that conflicts with `wanted`.
     pub fn conflict(&self, wanted: &Granted) -> Option<Granted> {
         let shared =
             |lock: &Granted| lock.mode == LockMode::Shared && wanted.mode == LockMode::Shared;
@@ -252,18 +247,18 @@ impl Data {
             .find(|lock| other(lock) && !shared(lock) && lock.range.overlaps(wanted.range))
     }
 
-    /// This is how near the end is of the locks that `which` chooses.
+    /// Sets how near the end of the locks is that `which` chooses.
     pub fn ends(&mut self, end: End, which: impl Fn(&Granted) -> bool) {
         self.locks.iter_mut().filter(|lock| which(lock)).for_each(|lock| lock.end = end);
     }
 
-    /// The server granted a lock: it replaces what the owner had in its range.
+    /// The server granted a lock: it replaces the owner's locks in its range.
     pub fn granted(&mut self, lock: Granted) {
         self.ungranted(lock.owner, lock.family, lock.range);
         self.locks.push(lock);
     }
 
-    /// The owner's locks in the range are gone; parts outside stay.
+    /// Removes the owner's locks in the range; parts outside stay.
     pub fn ungranted(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) {
         let (hit, mut rest): (Vec<Granted>, Vec<Granted>) =
             self.locks.drain(..).partition(|lock| {
@@ -323,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_never_replaces_newer_bytes() {
+    fn du4_resent_bytes_never_replace_newer_ones() {
         let mut data = Data { clock: 5, ..Data::default() };
         data.dirty.write(0, Bytes::from_static(b"new"), 5);
         data.flying.push(Chunk { offset: 6, data: Bytes::from_static(b"fly"), first: 4 });

@@ -1,12 +1,11 @@
-//! Sending the journal, and taking in what the server says to it.
+//! Sending the journal, and entering the server's answers.
 //!
-//! Who waits for an entry sends chains itself, unless another thread is at it. What came of age,
-//! and what has grown large, the flusher sends.
+//! A thread that waits for an entry sends chains itself, unless another thread does so. The flusher
+//! sends entries that are old enough, and a long queue.
 //!
-//! The server's answer is compared with the one that was given here (DE-5). A refusal means that
-//! what was answered is not so: it is reported like a failed write, and what is known of the files
-//! concerned is forgotten, here and in the kernel. When the session is lost, so is all that was not
-//! sent.
+//! The server's answer is compared with the one that was given here (DE-5). A refusal means that an
+//! answer given here was wrong: it is reported like a failed write, and the client and the kernel
+//! forget the files concerned. A lost session loses every unsent entry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,13 +22,13 @@ use crate::journal::{JournalEntry, Take};
 use crate::unstable_metadata::MetadataSubject;
 use crate::write::Landed;
 
-/// How long one wait is at most before everything is looked at again.
+/// The longest single wait before all conditions are checked again.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Before a server that has no room for a chain is asked again.
+/// Pause before a chain is sent again to a server that had no room for it.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
-    /// Everything up to this entry has landed on return.
+    /// Sends until everything up to this entry has landed.
     ///
     /// # Errors
     /// [`Error::Interrupted`] only.
@@ -47,12 +46,15 @@ impl Core {
         Ok(())
     }
 
-    /// Everything that was answered here has landed on return. Errors as [`Core::drain`].
+    /// Sends until everything that was answered here has landed.
+    ///
+    /// # Errors
+    /// As [`Core::drain`].
     pub fn drain_all(&self, cancel: Option<&Cancel>) -> Result<(), Error> {
         self.drain(self.journal.last(), cancel)
     }
 
-    /// Who is about to add to the journal waits while there is too much in it.
+    /// Called before an entry is added: waits while the journal is too long.
     pub fn wait_for_journal(&self) {
         while let Some(until) = self.journal.crowded() {
             // Interrupted is the only error, and this is short.
@@ -60,7 +62,6 @@ impl Core {
         }
     }
 
-    /// The flusher's life.
     pub fn flush_journal(&self) {
         while self.journal.wait_for_work(self.config.dirty_age) {
             if let Take::Chain(chain) = self.journal.take() {
@@ -75,7 +76,7 @@ impl Core {
         let mut calls: Vec<Call> = chain.iter().map(delegated).collect();
         let refill = self.slots_wanted(&chain);
         calls.extend(refill.map(|fid| Call::Delegate { fid }));
-        let (snapshot, place) = (self.begin(), self.lives.place());
+        let (snapshot, place) = (self.begin(), self.instance.place());
         let mut replies = self.remote.chain(&caller, calls);
         if let Some(dir) = refill
             && let Some(Ok(reply)) = replies.pop()
@@ -87,7 +88,7 @@ impl Core {
         for (entry, reply) in chain.into_iter().zip(replies) {
             match reply {
                 Ok(reply) => {
-                    self.hear(place, &reply);
+                    self.check_instance(place, &reply);
                     if let Some(subject) = MetadataSubject::of(&entry.call) {
                         self.note(place, &reply, subject);
                     }
@@ -112,8 +113,8 @@ impl Core {
         self.journal.land(again);
     }
 
-    /// The session is over: nothing of the journal will ever be executed, nor these, which were on
-    /// their way.
+    /// The session is over: neither the journal nor these entries, which were on their way, will
+    /// ever be executed.
     pub fn lose_journal(&self, mut entries: Vec<JournalEntry>, why: &Error) {
         let ended = {
             let mut tables = self.tables.lock();
@@ -123,8 +124,8 @@ impl Core {
         };
         self.give_back_soon(ended);
         if !entries.is_empty() {
-            tracing::error!(changes = entries.len(), %why, "changes that the server had not been \
-                told of are lost");
+            tracing::error!(changes = entries.len(), %why, "session lost; unsent changes are \
+                lost");
         }
         entries.iter().for_each(|entry| self.entry_lost(entry, why));
     }
@@ -133,7 +134,10 @@ impl Core {
         if !agrees(entry, answer) {
             let number = entry.number;
             if number > self.distrusted.load(Ordering::Acquire) {
-                tracing::error!(expected = ?entry.expected, ?answer, call = ?entry.call, "DE-5: the server answers otherwise");
+                tracing::error!(
+                    expected = ?entry.expected, ?answer, call = ?entry.call,
+                    "DE-5: the server's answer differs from the one given here"
+                );
                 self.differences.fetch_add(1, Ordering::AcqRel);
             }
             self.distrust(entry.fids());
@@ -147,14 +151,14 @@ impl Core {
             }
             file.account(&mut data, &self.unsent);
             drop(data);
-            self.let_go(file);
+            self.drop_if_unused(file);
         }
     }
 
-    /// What was answered here is not so.
+    /// The answer given here was wrong.
     fn entry_lost(&self, entry: &JournalEntry, why: &Error) {
-        tracing::warn!(call = %describe(&entry.call), %why, "change lost");
-        // What follows was answered on top of it.
+        tracing::warn!(call = %describe(&entry.call), %why, "delegated change lost");
+        // Later entries were answered on top of it.
         self.distrusted.fetch_max(self.journal.last(), Ordering::AcqRel);
         if let Some((file, _)) = &entry.data {
             self.unseal(file, entry.number, Some(why));
@@ -172,10 +176,10 @@ impl Core {
         }
         file.account(&mut data, &self.unsent);
         drop(data);
-        self.let_go(file);
+        self.drop_if_unused(file);
     }
 
-    /// Bytes of removed files that will not be sent are let go of.
+    /// Frees the bytes of removed files that will not be sent.
     pub fn drop_cuts(&self) {
         let cuts = std::mem::take(&mut *self.cuts.lock());
         for entry in cuts {
@@ -185,7 +189,7 @@ impl Core {
         }
     }
 
-    /// What is known of these files is not what the server has.
+    /// The cached state of these files differs from the server's: forgets it.
     fn distrust(&self, fids: SmallVec<[Fid; 4]>) {
         {
             let mut tables = self.tables.lock();
@@ -232,7 +236,7 @@ fn agrees(entry: &JournalEntry, answer: &Answer) -> bool {
     }
 }
 
-/// A change in few words, for people.
+/// A short description of a change, for people.
 fn describe(call: &Call) -> String {
     let text = |name: &types::Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
     match call {

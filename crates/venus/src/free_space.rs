@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use types::VolumeStatus;
 
-/// Writes go through for so long after a sign of fullness.
+/// How long writes go through after a sign of fullness.
 const CAREFUL: Duration = Duration::from_secs(30);
-/// The volume is asked again after so many bytes, but not more often than once in [`ASK_EVERY`].
+/// The client asks for the volume's status after so many bytes, but not more often than once in
+/// [`ASK_EVERY`].
 const ASK_BYTES: u64 = 16 << 20;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -23,7 +24,6 @@ struct State {
 pub(crate) struct Space(Mutex<State>);
 
 impl Space {
-    /// A write was refused for lack of room.
     pub fn refused(&self) {
         self.0.lock().careful_until = Some(Instant::now() + CAREFUL);
     }
@@ -45,7 +45,7 @@ impl Space {
         ask
     }
 
-    /// The volume as it is; writes behind may hold up to `budget` bytes.
+    /// Takes the volume's status; unsent writes may have up to `budget` bytes.
     pub fn learn(&self, volume: &VolumeStatus, budget: u64) {
         let by_quota = if volume.quota_bytes == 0 {
             u64::MAX
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scarce_is_less_than_what_may_wait_here() {
+    fn scarce_is_less_than_the_dirty_bytes_allowed() {
         let volume = VolumeStatus { partition_free_bytes: 100, ..VolumeStatus::default() };
         let space = Space::default();
         space.learn(&volume, 100);

@@ -1,10 +1,10 @@
-//! What the fuzz targets check of what is read back from the disk cache, so that plain tests run it
-//! too (feature `fuzzing`).
+//! Checks of the fuzz targets on data read back from the disk cache; plain tests run them too
+//! (feature `fuzzing`).
 
 use crate::disk_cache::{CacheMap, fid_of, file_name};
 
-/// A map is refused, or says the same when it is written again. Its sum is made here: it only finds
-/// accidents.
+/// A map is refused, or is the same when it is written again. The check computes the sum itself:
+/// sums only find accidents.
 pub fn map(bytes: &[u8]) {
     let summed = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
     for bytes in [bytes, &summed] {
@@ -15,7 +15,7 @@ pub fn map(bytes: &[u8]) {
     }
 }
 
-/// The name of a cached file: what is taken has no other form.
+/// The name of a cached file: an accepted name has only one form.
 pub fn name(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(fid) = fid_of(text) {
@@ -41,7 +41,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn maps_of_any_rows(rows in vec(row(), 0..6), more in -1i64..2, cut in 0usize..3, rest in vec(any::<u8>(), 0..3)) {
+        fn maps_of_any_rows(
+            rows in vec(row(), 0..6),
+            more in -1i64..2,
+            cut in 0usize..3,
+            rest in vec(any::<u8>(), 0..3),
+        ) {
             let count = (rows.len() as i64 + more) as u64;
             let head = [&b"RIALTOC2"[..], &9u64.to_le_bytes(), &count.to_le_bytes()].concat();
             let whole = [head, rows.concat(), rest].concat();

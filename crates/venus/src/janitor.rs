@@ -1,7 +1,7 @@
-//! The thread for what nobody waits for: old written data, commits, holds to be let go, the end of
-//! the lease.
+//! The janitor: the thread for work that no caller waits for: old dirty bytes, commits, ends of
+//! holds, the end of the lease.
 //!
-//! It calls nobody itself: while the server is away a call takes as long as that, and the end of
+//! It makes no calls itself: while the server is away a call takes as long as that, and the end of
 //! the lease must not wait (CB-4).
 
 use std::sync::Arc;
@@ -15,14 +15,13 @@ use crate::RequestContext;
 use crate::core::{Chores, Core};
 use crate::file_data::FileBytes;
 
-/// Holds are let go in batches this far apart.
+/// Ends of holds are sent in batches this far apart.
 const BATCH: Duration = Duration::from_millis(50);
-/// Without work it looks around this often.
+/// Without work it checks this often.
 const IDLE: Duration = Duration::from_secs(3600);
-/// What is acknowledged and not stable is committed at the latest after this.
+/// Unstable writes and metadata are committed at the latest after this.
 const COMMIT_AGE: Duration = Duration::from_secs(5);
 
-/// What is due now.
 #[derive(Default)]
 struct Due {
     aged: Vec<Arc<FileBytes>>,
@@ -33,21 +32,20 @@ struct Due {
 }
 
 impl Core {
-    /// The janitor's life.
-    pub fn look_after(self: &Arc<Self>) {
+    pub fn run_janitor(self: &Arc<Self>) {
         while let Some(mut due) = self.wait_for_work() {
             self.check_lease();
             for file in &due.aged {
                 self.flush_now(file);
-                self.look_at_blank(file);
+                self.check_blank(file);
             }
             if !due.unhold.is_empty() || !due.hold.is_empty() {
                 std::thread::sleep(BATCH);
                 due.unhold.append(&mut self.chores.lock().unhold);
                 let core = Arc::clone(self);
                 self.senders.run(move || {
-                    // Only a new session: what is lent to one that goes on stays lent, and blanks
-                    // are adopted in their turn.
+                    // Only a new session: loans last while a session goes on, and preallocated
+                    // bodies are adopted in their turn.
                     if !due.hold.is_empty() {
                         core.hold_again(&due.hold);
                     }
@@ -66,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Waits until something is due; nothing: it is time to stop.
+    /// Waits until something is due; `None`: it is time to stop.
     fn wait_for_work(&self) -> Option<Due> {
         let mut chores = self.chores.lock();
         loop {
@@ -95,19 +93,19 @@ impl Core {
         }
     }
 
-    /// It looks at the lease at once: the machine has slept, which no thread counts as waiting.
-    /// `false`: there is nobody to look any more.
+    /// Has the janitor check the lease at once: the machine has slept, which threads do not count
+    /// as waiting. `false`: the janitor has ended.
     pub fn wake_janitor(&self) -> bool {
-        // Under its lock, so that it does not miss this between looking and waiting.
+        // Under its lock, so that the wake-up does not fall between its check and its wait.
         let chores = self.chores.lock();
         self.poke.notify_one();
         !chores.stop
     }
 
-    /// How long until what is not stable must be committed; nothing if there is nothing.
+    /// How long until unstable changes must be committed; `None` if there are none.
     fn commit_left(&self, chores: &Chores) -> Option<Duration> {
         let since = chores.committed.map_or(COMMIT_AGE, |at| at.elapsed());
-        (self.kept.bytes() > 0).then(|| COMMIT_AGE.saturating_sub(since))
+        (self.unstable.bytes() > 0).then(|| COMMIT_AGE.saturating_sub(since))
     }
 
     fn due(&self, chores: &mut Chores) -> Due {
@@ -119,7 +117,8 @@ impl Core {
                 || self.commit_left(chores) == Some(Duration::ZERO),
             tend: chores.tend.take_if(|at| *at <= Instant::now()).is_some(),
         };
-        // What is nearly old enough goes along, so that many small files do not wake us one by one.
+        // Files that are nearly old enough go along, so that many small files do not wake the
+        // janitor one by one.
         let nearly = self.config.dirty_age - self.config.dirty_age / 8;
         while chores.aging.front().is_some_and(|(since, _)| since.elapsed() >= nearly) {
             due.aged.extend(chores.aging.pop_front().map(|(_, file)| file));
@@ -127,8 +126,8 @@ impl Core {
         due
     }
 
-    /// CB-4: at the end of the lease the kernel must forget too, whether the session has found out
-    /// or not.
+    /// CB-4: at the end of the lease the kernel must forget too, whether or not the session has
+    /// noticed the end.
     fn check_lease(&self) {
         let (expired, until) = {
             let mut tables = self.tables.lock();
@@ -138,12 +137,12 @@ impl Core {
         };
         self.chores.lock().lease = (until > Time::ZERO).then_some(until);
         if expired {
-            tracing::warn!("lease ran out: cache is void");
+            tracing::warn!("lease expired; cache is dropped");
             self.void(|_| {});
         }
     }
 
-    /// Lets go of those that are not open again.
+    /// Ends the holds of files that are not open again.
     pub fn unhold(&self, mut fids: Vec<Fid>) {
         {
             let mut tables = self.tables.lock();
@@ -159,16 +158,15 @@ impl Core {
         for fids in fids.chunks(HOLD_FIDS_MAX) {
             let call = Call::Unhold { fids: fids.to_vec() };
             if let Err(error) = self.call(&RequestContext::of(&Caller::ROOT), call) {
-                tracing::warn!(%error, "files that are not open any more could not be let go");
+                tracing::warn!(%error, "cannot end holds of closed files");
             }
         }
     }
 
-    /// The session is new: files that are open here are claimed again, as far as they are still
-    /// there.
+    /// The session is new: claims the files that are open here again, as far as they still exist.
     fn hold_again(&self, fids: &[Fid]) {
-        if let Err(error) = self.say_held(&*self.remote, fids) {
-            tracing::warn!(%error, "removed files that are open here are lost");
+        if let Err(error) = self.report_held(&*self.remote, fids) {
+            tracing::warn!(%error, "cannot claim holds of open files; removed ones may be lost");
         }
         self.borrow_again(&*self.remote);
     }

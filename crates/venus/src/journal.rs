@@ -2,19 +2,19 @@
 //! (`docs/spec/delegation.md`).
 //!
 //! An entry is *queued*, then it *flies* in a chain, then it has *landed*: executed, refused, or
-//! lost. One chain flies at a time, and chains are taken from the front, so what the server has
-//! seen is always a prefix of what was answered (DE-4). `landed` says up to which number everything
-//! has landed; who needs the server to know something waits for its number.
+//! lost. One chain flies at a time, and chains are taken from the front, so the server has always
+//! executed a prefix of the changes answered here (DE-4). `landed` is the number up to which
+//! everything has landed; a thread that needs the server to know a change waits for its number.
 //!
 //! Entries are pushed under the lock of the tables, in the step that answers the application: the
 //! order of the journal is the order of the answers. Their numbers follow each other, so a number
-//! says where in the queue its entry is. One that was taken out (*cut*) leaves a gap there, never
-//! in front.
+//! gives the entry's place in the queue. A removed entry (*cut*) leaves a gap there, never in
+//! front.
 //!
-//! Nobody is woken for an entry. While the applications go on with their changes, sending would
-//! only take processor time from them: the *flusher* begins when nothing was added for a while,
-//! when the oldest entry is of age, or when there are many. It looks up on its own, and is woken
-//! when there are many or after it slept for long.
+//! An entry wakes no thread. While the applications go on with their changes, sending would only
+//! take processor time from them: the *flusher* begins when nothing was added for a while, when the
+//! oldest entry is old enough, or when there are many. It checks periodically, and is woken when
+//! there are many or after a long sleep.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,44 +33,43 @@ use crate::local_answers::merged;
 const CHAIN_MEMBERS_MAX: usize = 63;
 /// Written bytes of one chain, but one write always fits.
 const CHAIN_BYTES_MAX: usize = 2 << 20;
-/// A flush begins at so many entries or bytes: who waits for all of them (fsync, a recall) waits
-/// for a fifth of a second.
+/// A flush begins at so many entries or bytes: a waiter for all of them (fsync, a recall) waits for
+/// a fifth of a second.
 const FLUSH_ENTRIES: usize = 8192;
 const FLUSH_BYTES: usize = 32 << 20;
-/// Who adds waits at so many entries or bytes. With a chain that flies these are fewer files than
-/// the server sets aside for a session.
+/// At so many entries or bytes a thread that adds waits. With a flying chain these are fewer files
+/// than the server sets aside for a session.
 const ENTRIES_MAX: usize = 16_000;
 const BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(
     FLUSH_ENTRIES < ENTRIES_MAX && FLUSH_BYTES < BYTES_MAX,
-    "who adds goes on while a flush begins"
+    "threads that add go on while a flush begins"
 );
-/// The flusher looks up so many times in the age at which entries are sent; what was not added to
-/// between two looks is sent.
-const LOOKS_IN_AGE: u32 = 16;
-/// After so many looks for nothing it sleeps until it is woken.
-const LOOKS_FOR_NOTHING: u32 = 24;
+/// The flusher checks so many times in the age at which entries are sent; it sends when nothing was
+/// added between two checks.
+const CHECKS_IN_AGE: u32 = 16;
+/// After so many checks without work it sleeps until it is woken.
+const IDLE_CHECKS_MAX: u32 = 24;
 /// An empty queue keeps room for so many.
 const ENTRIES_KEPT: usize = 256;
 
-/// One change.
 pub(crate) struct JournalEntry {
-    /// Its place in the order, given by [`Journal::push`].
+    /// Its place in the order, set by [`Journal::push`].
     pub number: u64,
-    /// That of the change before to what this one makes, changes or removes first, if that had not
-    /// landed; otherwise 0.
+    /// Number of the previous change of the file that this entry makes, changes or removes first,
+    /// if that had not landed; otherwise 0.
     pub before: u64,
-    /// When it came.
+    /// Time of the answer.
     pub since: Instant,
     pub caller: Caller,
     pub at: Timestamp,
     pub slot: u64,
     pub call: Call,
-    /// What was answered.
+    /// The answer given here.
     pub expected: Answer,
-    /// The file that is written, and what.
+    /// The written file and the bytes.
     pub data: Option<(Arc<FileBytes>, Chunk)>,
-    /// What was done to the removed file before is not sent: its status at the server is another.
+    /// Earlier changes of the removed file are not sent: its status at the server differs.
     pub cut: bool,
 }
 
@@ -79,13 +78,13 @@ impl JournalEntry {
         self.data.as_ref().map_or(0, |(_, chunk)| chunk.data.len())
     }
 
-    /// What the change is about: the first is what it makes, changes or removes.
+    /// The files of the change: first the one that it makes, changes or removes.
     pub fn fids(&self) -> SmallVec<[Fid; 4]> {
         fids(&self.expected)
     }
 }
 
-/// The files that an answer tells of: first what was made, changed or removed.
+/// The files in an answer: first the one that was made, changed or removed.
 pub(crate) fn fids(answer: &Answer) -> SmallVec<[Fid; 4]> {
     match answer {
         Answer::Status(status) | Answer::Written { status, .. } => smallvec![status.fid],
@@ -102,14 +101,12 @@ pub(crate) fn fids(answer: &Answer) -> SmallVec<[Fid; 4]> {
 
 #[derive(Default)]
 struct State {
-    /// `None`: it was cut, or is lost. The first one is there.
+    /// `None`: it was cut, or is lost. The front is never `None`.
     queue: VecDeque<Option<JournalEntry>>,
     bytes: usize,
-    /// Number of the youngest entry ever.
     last: u64,
-    /// A chain flies.
     flying: bool,
-    /// The flusher is to go on up to here.
+    /// The flusher is to send up to this number.
     wanted: u64,
     /// The flusher sleeps until it is woken.
     asleep: bool,
@@ -117,7 +114,7 @@ struct State {
 }
 
 impl State {
-    /// The number of the first entry that is queued, or of the next one that will be.
+    /// The number of the first queued entry, or of the next one that will be queued.
     fn front(&self) -> u64 {
         self.last + 1 - self.queue.len() as u64
     }
@@ -133,7 +130,6 @@ impl State {
     }
 }
 
-/// See the head of the file.
 #[derive(Default)]
 pub(crate) struct Journal {
     state: Mutex<State>,
@@ -142,17 +138,15 @@ pub(crate) struct Journal {
     poke: Condvar,
 }
 
-/// What there is to send.
 pub(crate) enum Take {
-    /// These: whoever takes them says [`Journal::land`] when they are answered.
+    /// Entries to send: the caller reports the answers to [`Journal::land`].
     Chain(Vec<JournalEntry>),
-    /// Another thread is at it.
+    /// Another thread sends.
     Busy,
     Nothing,
 }
 
 impl Journal {
-    /// The counter of what has landed, to be read without a lock.
     pub fn counter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.landed)
     }
@@ -161,12 +155,11 @@ impl Journal {
         self.landed.load(Ordering::Acquire)
     }
 
-    /// Number of the youngest entry.
     pub fn last(&self) -> u64 {
         self.state.lock().last
     }
 
-    /// Adds an entry; its number.
+    /// Adds an entry; returns its number.
     pub fn push(&self, mut entry: JournalEntry) -> u64 {
         let mut state = self.state.lock();
         state.last += 1;
@@ -185,8 +178,8 @@ impl Journal {
         state.last
     }
 
-    /// Makes one change of the youngest entry and this one, if both are changes of status of one
-    /// file by one caller; the answer.
+    /// Merges this entry into the youngest one, if both change the status of one file for one
+    /// caller; returns the answer.
     pub fn merge(
         &self,
         caller: &Caller,
@@ -212,9 +205,9 @@ impl Journal {
         Some((back.number, Answer::Status(status)))
     }
 
-    /// The youngest entry is the removal of a file's last name. If a queued entry made the file:
-    /// takes out what was done to its bytes and status since. A file that was renamed or had
-    /// another name stays as it is: the answers to that tell of the changes before.
+    /// Called when the youngest entry removes a file's last name. If a queued entry made the file:
+    /// removes and returns the changes of its bytes and status since. A file that was renamed or
+    /// had another name stays as it is: the answers to that include the earlier changes.
     pub fn cut(&self) -> Vec<JournalEntry> {
         let mut state = self.state.lock();
         let last = state.last;
@@ -241,7 +234,7 @@ impl Journal {
         cut
     }
 
-    /// Takes the next chain: entries of one caller that follow each other.
+    /// Takes the next chain: consecutive entries of one caller.
     pub fn take(&self) -> Take {
         let mut state = self.state.lock();
         if state.flying {
@@ -278,7 +271,7 @@ impl Journal {
             }
             state.queue.push_front(Some(entry));
         }
-        self.settle(&state);
+        self.publish_landed(&state);
         if state.queue.is_empty() {
             state.queue.shrink_to(ENTRIES_KEPT);
         }
@@ -287,23 +280,23 @@ impl Journal {
         }
     }
 
-    fn settle(&self, state: &State) {
+    fn publish_landed(&self, state: &State) {
         self.landed.store(state.front() - 1, Ordering::Release);
         self.moved.notify_all();
     }
 
-    /// Takes out everything that does not fly: it will never be sent.
+    /// Removes and returns all queued entries: they will never be sent.
     pub fn lose(&self) -> Vec<JournalEntry> {
         let mut state = self.state.lock();
         state.bytes = 0;
         let lost = std::mem::take(&mut state.queue).into_iter().flatten().collect();
         if !state.flying {
-            self.settle(&state);
+            self.publish_landed(&state);
         }
         lost
     }
 
-    /// Waits a while for the chain that flies.
+    /// Waits a while for the flying chain.
     pub fn wait(&self, most: Duration) {
         let mut state = self.state.lock();
         if state.flying {
@@ -311,7 +304,7 @@ impl Journal {
         }
     }
 
-    /// Up to where somebody who wants to add must wait, if there is too much.
+    /// The number that must land before a thread adds an entry, if the journal is too long.
     pub fn crowded(&self) -> Option<u64> {
         let state = self.state.lock();
         let full = state.queue.len() >= ENTRIES_MAX || state.bytes >= BYTES_MAX;
@@ -321,7 +314,7 @@ impl Journal {
     /// The flusher's sleep: until there is something to send (true) or it is to stop (false).
     pub fn wait_for_work(&self, age: Duration) -> bool {
         let mut state = self.state.lock();
-        let (mut looks, mut seen) = (0, 0);
+        let (mut checks, mut seen) = (0, 0);
         loop {
             if state.stop {
                 return false;
@@ -334,18 +327,17 @@ impl Journal {
             if !state.flying && !state.queue.is_empty() && state.wanted > self.landed() {
                 return true;
             }
-            looks = if state.queue.is_empty() { looks + 1 } else { 0 };
-            if looks > LOOKS_FOR_NOTHING {
+            checks = if state.queue.is_empty() { checks + 1 } else { 0 };
+            if checks > IDLE_CHECKS_MAX {
                 state.asleep = true;
                 self.poke.wait(&mut state);
-                looks = 0;
+                checks = 0;
             } else {
-                self.poke.wait_for(&mut state, age / LOOKS_IN_AGE);
+                self.poke.wait_for(&mut state, age / CHECKS_IN_AGE);
             }
         }
     }
 
-    /// The flusher is to end.
     pub fn stop(&self) {
         self.state.lock().stop = true;
         self.poke.notify_all();
@@ -394,12 +386,12 @@ mod tests {
 
     /// A journal, and the number of the last change of each file.
     #[derive(Default)]
-    struct Desk {
+    struct Fixture {
         journal: Journal,
         pending: std::collections::HashMap<Fid, u64>,
     }
 
-    impl Desk {
+    impl Fixture {
         fn push(&mut self, fid: Fid, call: Call, expected: Answer) -> u64 {
             let entry = JournalEntry {
                 number: 0,
@@ -470,16 +462,20 @@ mod tests {
 
     #[test]
     fn of_a_file_that_came_and_went_only_its_name_is_sent() {
-        let mut desk = Desk::default();
+        let mut fixture = Fixture::default();
         let (a, b, c) = (file(1), file(2), file(3));
-        let made = [a, b, c].map(|fid| desk.make(fid));
-        let set = [a, b, a, c, a].map(|fid| desk.set(fid));
-        desk.rename(c);
-        let gone = desk.remove(a);
-        assert_eq!(numbers(&desk.journal.cut()), [set[0], set[2], set[4]]);
-        let renamed = desk.remove(c);
-        assert_eq!(numbers(&desk.journal.cut()), [0; 0], "its rename told of what was set before");
-        let sent = desk.take();
+        let made = [a, b, c].map(|fid| fixture.make(fid));
+        let set = [a, b, a, c, a].map(|fid| fixture.set(fid));
+        fixture.rename(c);
+        let gone = fixture.remove(a);
+        assert_eq!(numbers(&fixture.journal.cut()), [set[0], set[2], set[4]]);
+        let renamed = fixture.remove(c);
+        assert_eq!(
+            numbers(&fixture.journal.cut()),
+            [0; 0],
+            "the answer to its rename has the earlier status"
+        );
+        let sent = fixture.take();
         assert_eq!(
             numbers(&sent),
             [made[0], made[1], made[2], set[1], set[3], renamed - 2, gone, renamed]
@@ -488,23 +484,23 @@ mod tests {
             sent.iter().map(|entry| entry.cut).collect::<Vec<_>>(),
             [[false; 4], [false, false, true, false]].concat()
         );
-        desk.journal.land(Vec::new());
-        assert_eq!(desk.journal.landed(), renamed);
+        fixture.journal.land(Vec::new());
+        assert_eq!(fixture.journal.landed(), renamed);
     }
 
     #[test]
-    fn what_a_chain_left_is_next_though_others_were_cut_between() {
-        let mut desk = Desk::default();
-        desk.make(file(1));
+    fn entries_that_a_chain_left_are_next_despite_cuts() {
+        let mut fixture = Fixture::default();
+        fixture.make(file(1));
         for number in 2..200 {
-            desk.make(file(number));
-            desk.set(file(number));
-            desk.remove(file(number));
-            assert_eq!(desk.journal.cut().len(), 1);
+            fixture.make(file(number));
+            fixture.set(file(number));
+            fixture.remove(file(number));
+            assert_eq!(fixture.journal.cut().len(), 1);
         }
         let mut sent = Vec::new();
         loop {
-            let mut chain = desk.take();
+            let mut chain = fixture.take();
             if chain.is_empty() {
                 break;
             }
@@ -514,8 +510,8 @@ mod tests {
             let (last, next) =
                 (chain.last().unwrap().number, again.first().map(|entry| entry.number));
             sent.extend(numbers(&chain));
-            desk.journal.land(again);
-            let landed = desk.journal.landed();
+            fixture.journal.land(again);
+            let landed = fixture.journal.landed();
             assert!(
                 landed >= last && next.is_none_or(|next| landed == next - 1),
                 "{last} {landed} {next:?}"
@@ -523,22 +519,22 @@ mod tests {
         }
         assert_eq!(sent.len(), 1 + 2 * 198);
         assert!(sent.is_sorted());
-        assert_eq!(desk.journal.landed(), desk.journal.last());
+        assert_eq!(fixture.journal.landed(), fixture.journal.last());
     }
 
     #[test]
-    fn what_flies_is_not_cut() {
-        let mut desk = Desk::default();
-        desk.make(file(1));
-        desk.set(file(1));
-        let flying = desk.take();
-        desk.set(file(1));
-        let gone = desk.remove(file(1));
-        assert_eq!(numbers(&desk.journal.cut()), [0; 0]);
-        desk.journal.lose();
-        desk.journal.land(flying);
-        assert_eq!(numbers(&desk.take()), [1, 2]);
-        desk.journal.land(Vec::new());
-        assert_eq!(desk.journal.landed(), gone);
+    fn flying_entries_are_not_cut() {
+        let mut fixture = Fixture::default();
+        fixture.make(file(1));
+        fixture.set(file(1));
+        let flying = fixture.take();
+        fixture.set(file(1));
+        let gone = fixture.remove(file(1));
+        assert_eq!(numbers(&fixture.journal.cut()), [0; 0]);
+        fixture.journal.lose();
+        fixture.journal.land(flying);
+        assert_eq!(numbers(&fixture.take()), [1, 2]);
+        fixture.journal.land(Vec::new());
+        assert_eq!(fixture.journal.landed(), gone);
     }
 }

@@ -2,8 +2,8 @@
 //! exact from then on.
 //!
 //! It happens when the file is closed or synced, when its status is asked for or changed, or when
-//! the bytes are old enough: where bytes are sent otherwise. A file that has much is written as it
-//! streams, by the sender threads: what is in the journal waits in memory.
+//! the bytes are old enough: where bytes are sent otherwise. The sender threads write a file with
+//! many bytes as it streams: the journal's bytes wait in memory.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::core::Core;
 use crate::delegation::wall;
 use crate::file_data::FileBytes;
 
-/// Bytes that one sealing takes at most.
+/// Most bytes of one sealing.
 const SEALED_BYTES_MAX: usize = 1 << 20;
 
 impl Core {
-    /// Seals everything dirty. False: nothing covers the file, or its bytes are to be sent
+    /// Seals all dirty bytes. False: no delegation covers the file, or its bytes are to be sent
     /// otherwise; some may be sealed.
     pub fn seal(&self, file: &Arc<FileBytes>) -> bool {
         if !self.config.delegations || !self.tables.lock().covers(file.fid) {
@@ -42,7 +42,7 @@ impl Core {
                 kill_privileges: data.kill,
             };
             let at = wall();
-            let Some(local) = tables.answer_here(&self.asker(&caller), &call, at) else {
+            let Some(local) = tables.answer_here(&self.local_caller(&caller), &call, at) else {
                 data.dirty.fill(&chunk);
                 break;
             };

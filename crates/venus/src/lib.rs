@@ -1,15 +1,16 @@
-//! The cache manager: a file system in fids that answers from its cache while the server's promises
-//! hold.
+//! The cache manager: a file system in fids which answers from its cache while the server's
+//! promises hold.
 //!
-//! The walk of a request: `mount` calls an operation of [`Venus`] (`look`, `change`, `list`,
-//! `open`, `read`, `write`, `locks`); the operation asks the `tables` (statuses and names under
-//! promises) or a `file` (its bytes); what is not there is fetched with one call, and the answer is
-//! entered if no break overtook it (CB-3). Breaks come in through `events`. Changes that a
-//! delegation covers are answered here (`delegate`, `lend`) and sent later (`journal`, `flush`).
+//! The walk of a request: `mount` calls an operation of [`Venus`] (`lookup`, `change`, `listing`,
+//! `open`, `read`, `write`, `locks`). The operation reads `node_tables` (statuses and names under
+//! promises) or `file_data` (a file's bytes). One call fetches a missing value; its answer is
+//! entered if no break overtook it (CB-3). `events` receives the breaks. The client answers changes
+//! that a delegation covers itself (`delegation`, `local_answers`) and sends them later (`journal`,
+//! `flush`).
 //!
 //! # Locks
-//! In this order, and none is held over a call to the server, to [`KernelPort`], or over a wait for
-//! another thread's call:
+//! They are taken in this order. None is held over a call to the server or to [`KernelPort`], or
+//! over a wait for another thread's call:
 //!
 //! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is
 //!    held over calls (`passthrough.rs`)
@@ -21,7 +22,7 @@
 //!
 //! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
 
-// Libraries tell through `tracing` and their results.
+// A library reports through `tracing` and its results; it does not print.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod access_pattern;

@@ -1,10 +1,10 @@
 //! Listing directories. A listing that was read from its beginning to its end under one version
 //! makes the directory complete.
 //!
-//! While a reader takes one page, the next is fetched. It is shown only if the directory is still
-//! in the version that the page is of, and with the statuses of that later moment: so nobody can
-//! tell that it was asked for before. Who walks through a tree finds the first page of the next
-//! directory in the same way (`access_pattern.rs`): it waits in a directory that nobody has opened
+//! While a reader takes one page, the client fetches the next. It is shown only if the directory
+//! still has the version of the page, and with the statuses of that later moment: so no application
+//! can see that it was fetched before. A process that walks a tree finds the first page of the next
+//! directory in the same way (`access_pattern.rs`): the page waits for a directory that is not open
 //! yet.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use crate::dir_names::Wanted;
 use crate::snapshots::is_made_up;
 use crate::{DirHandle, DirListing, Error, ListEntry, RequestContext, Venus};
 
-/// Where a listing got to its end, and under which version: (cookie, version).
+/// The end of a listing, and its version: (cookie, version).
 type End = Option<(u64, u64)>;
 
 /// How far a listing got without a gap.
@@ -28,19 +28,17 @@ type End = Option<(u64, u64)>;
 struct Progress {
     cookie: u64,
     version: u64,
-    /// The map of names that all of it was entered into.
+    /// The map of names that received all of it.
     map: u64,
 }
 
-/// One open directory.
 pub(crate) struct OpenDir {
     dir: Fid,
     progress: Mutex<Option<Progress>>,
-    /// Behind which cookie there was nothing more, and under which version: readers ask once more
-    /// to be sure.
+    /// The cookie behind which nothing followed, and the version: readers ask once more to be sure.
     end: Mutex<End>,
     early: Mutex<Early>,
-    /// The page that was asked for ahead came, or did not.
+    /// Signalled when the page that was asked for ahead came or failed.
     came: Condvar,
 }
 
@@ -51,19 +49,19 @@ impl OpenDir {
     }
 }
 
-/// Directories that were listed before somebody opened them, oldest first.
+/// Directories that were listed before they were opened, oldest first.
 #[derive(Default)]
 pub(crate) struct EarlyDirs {
     dirs: Mutex<VecDeque<Arc<OpenDir>>>,
-    /// How much readers ask for.
+    /// The largest page that readers asked for.
     bytes_max: AtomicU32,
 }
 
-/// More than a walk has ahead of it.
+/// More directories than a walk has ahead of it.
 const EARLY_DIRS_MAX: usize = 8;
 
 impl EarlyDirs {
-    /// A place for a directory; nothing if it has one.
+    /// Adds a directory; `None` if it is there already.
     fn add(&self, dir: Fid) -> Option<Arc<OpenDir>> {
         let mut dirs = self.dirs.lock();
         if dirs.iter().any(|open| open.dir == dir) {
@@ -90,38 +88,34 @@ impl EarlyDirs {
 enum Early {
     #[default]
     No,
-    /// The one behind this cookie is asked for.
+    /// The page behind this cookie has been asked for.
     Asked(u64),
     Here {
         cookie: u64,
         plus: bool,
-        /// Who may see it.
         caller: Caller,
         page: Page,
     },
 }
 
-/// How long a reader waits for a page that was asked for ahead before it asks itself.
-const EARLY_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a reader waits for a page that was asked for ahead before it asks on its own.
+const EARLY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes of the first page that is listed ahead: some hundred entries with status, a millisecond or
 /// two of the server's time.
 const AHEAD_BYTES: u32 = 64 << 10;
-/// Of later ones: a whole message.
+/// Size of later pages: a whole message.
 const AHEAD_MORE_BYTES: u32 = 256 << 10;
 
-/// A page of a directory, entered.
 struct Page {
     listing: DirListing,
     version: u64,
-    /// The map that all its names were entered into.
+    /// The map that received all names of the page.
     entered: Option<u64>,
-    /// Where the next page begins.
     next: u64,
 }
 
 impl Core {
-    /// Asks for a page and enters what it says.
     fn page(
         &self,
         request: &RequestContext<'_>,
@@ -199,8 +193,8 @@ impl Core {
         });
     }
 
-    /// Asks for the first page of a directory before it is opened; and of the one behind it, if
-    /// nothing of it is to be read.
+    /// Asks for the first page of a directory before it is opened, and for that of the next
+    /// directory if this one has no files to fetch.
     pub fn list_dir_early(&self, caller: &Caller, dir: Fid) {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
         let bytes_max = self.early_dirs.bytes_max.load(Ordering::Relaxed);
@@ -211,7 +205,7 @@ impl Core {
         }
     }
 
-    /// The page behind `cookie`, if it was fetched and is as good as one that is asked for now.
+    /// The page behind `cookie`, if it was fetched ahead and is still as good as a new answer.
     fn take_early(
         &self,
         request: &RequestContext<'_>,
@@ -221,7 +215,7 @@ impl Core {
     ) -> Option<Page> {
         let mut early = open.early.lock();
         if matches!(*early, Early::Asked(asked) if asked == cookie) {
-            open.came.wait_for(&mut early, EARLY_PATIENCE);
+            open.came.wait_for(&mut early, EARLY_WAIT_MAX);
         }
         match std::mem::take(&mut *early) {
             Early::Here { cookie: at, plus: with, caller, page }
@@ -234,7 +228,7 @@ impl Core {
         }
     }
 
-    /// The empty page behind the last one, if nothing came since.
+    /// The empty page behind the last one, if the directory did not change since.
     fn known_end(&self, open: &OpenDir, cookie: u64) -> Option<DirListing> {
         let (_, version) = open.end.lock().filter(|(end, _)| *end == cookie && cookie != 0)?;
         let tables = self.tables.lock();
@@ -247,7 +241,7 @@ impl Core {
         })
     }
 
-    /// The page as it would be answered now, if the directory did not change.
+    /// The page with current statuses, if the directory did not change.
     fn refresh(&self, dir: Fid, mut page: Page) -> Option<Page> {
         let mut tables = self.tables.lock();
         if !page.listing.names_cacheable || !tables.is_current(dir, page.version) {
@@ -262,8 +256,11 @@ impl Core {
         Some(page)
     }
 
-    /// Lists a page with status for its own sake; where the next one begins, and whether there is
-    /// none.
+    /// Lists a page with status only for the cache; returns the next page's cookie, and whether
+    /// this was the last page.
+    ///
+    /// # Errors
+    /// The service's refusal.
     pub fn list_page(
         &self,
         request: &RequestContext<'_>,
@@ -274,9 +271,10 @@ impl Core {
         Ok((page.next, page.listing.end))
     }
 
-    /// After a run of lookups that had to ask: has the kernel list the next page of the directory,
-    /// or lists it with status, so that the following ones need not ask; also if the kernel takes
-    /// longer than who looks. Who may not list it, or finds it changing, goes on asking.
+    /// After a run of lookups that missed: has the kernel list the next page of the directory, or
+    /// lists it here with status, so that the following lookups hit; here also if the kernel takes
+    /// longer than the process that looks up. A process that may not list the directory, or finds
+    /// it changing, goes on with single lookups.
     pub fn list_ahead(&self, request: &RequestContext<'_>, dir: Fid) {
         let Some(Wanted { cookie, is_late }) = self.tables.lock().missed(dir) else { return };
         if !is_late && self.invalidator().list(dir, cookie) {
@@ -298,7 +296,7 @@ impl Venus {
     /// Opens a directory.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn opendir(&self, _request: &RequestContext<'_>, dir: Fid) -> Result<DirHandle, Error> {
         let handle = DirHandle(self.core.number());
         let open = self.core.early_dirs.take(dir).unwrap_or_else(|| Arc::new(OpenDir::new(dir)));
@@ -313,7 +311,7 @@ impl Venus {
     /// Entries behind `cookie` (0: the first), about `bytes_max` bytes of them.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn readdir(
         &self,
         request: &RequestContext<'_>,
@@ -362,13 +360,13 @@ impl Venus {
         self.core.dirs.lock().remove(&handle);
     }
 
-    /// The directory's entries are stable afterwards.
+    /// Makes the directory's entries stable.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn fsyncdir(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         self.core.drain_all(request.cancel)?;
         self.core.call_commit(request, fid, false)?;
-        self.core.tell_lost(fid)
+        self.core.report_loss(fid)
     }
 }

@@ -1,13 +1,13 @@
-//! Answering changes here: what the service would answer, computed from what is known
+//! Answering changes here: the service's answer, computed from the client's tables
 //! (`docs/spec/delegation.md`).
 //!
 //! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`,
-//! `data.rs`), for the cases where everything that they look at is known here for certain: the
-//! directory is delegated to us, the file is a sole child, its status is valid, nothing of ours
-//! that changes it is under way at the server, and what decides is known: the caller's class
-//! without groups that are not shown or, where access lists decide, his rights in the directory
-//! (`rights.rs`). In all other cases, refusals among them, there is no answer here, and the service
-//! is asked.
+//! `data.rs`), for the cases where all their inputs are known here for certain: this client has the
+//! directory's delegation, the file is a sole child, its status is valid, no own call that changes
+//! it is under way at the server, and the deciding right is known: the caller's class without
+//! groups that the caller did not show or, where access lists decide, the caller's rights in the
+//! directory (`rights.rs`). In all other cases, refusals among them, there is no answer here, and
+//! the service is asked.
 //!
 //! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the
 //! change.
@@ -28,26 +28,27 @@ use types::{
 use crate::dir_names::CachedName;
 use crate::node_tables::Tables;
 
-/// Who has proved nothing owns nothing by lists. Source: docs/spec/access.md.
+/// Access lists give no ownership to a caller without proof of identity, which has this number.
+/// Source: docs/spec/access.md.
 const NOBODY_ID: u32 = 65534;
 
 /// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source:
 /// docs/spec/store.md.
 const BLOCK_BYTES: u64 = 16 << 10;
-/// An answer that was found here.
+/// An answer that was computed here.
 pub(crate) struct Local {
     pub answer: Answer,
-    /// That of the new file; 0: there is none.
+    /// Slot of the new file; 0: none.
     pub slot: u64,
 }
 
-/// Who asks.
+/// The caller, as the cell and as this machine see it.
 pub(crate) struct LocalCaller<'c> {
-    /// Who he is to the cell's mode bits.
+    /// The effective identity for the cell's mode bits.
     pub caller: Cow<'c, Caller>,
-    /// His number on this machine, under which his rights are known.
+    /// The user number on this machine, which keys the cached rights.
     pub uid: u32,
-    /// The server does not believe what this machine says of its users.
+    /// The server does not trust this host's user numbers.
     pub is_doubted: bool,
 }
 
@@ -58,65 +59,70 @@ impl From<Answer> for Local {
 }
 
 impl Tables {
-    /// What the service will answer to this call at the time `at`; nothing if it must be asked.
-    /// Changes nothing but the slots that are left, and what is known of rights: those in what was
-    /// made.
+    /// The service's future answer to this call at the time `at`; `None` if the service must be
+    /// asked. Changes only the free slots and the cached rights, which gain those in a new file.
     pub fn answer_here(
         &mut self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         call: &Call,
         at: Timestamp,
     ) -> Option<Local> {
-        // A caller without a token is judged by rules of its own, which the server has.
-        if !self.trusted() || self.blind > 0 || asker.caller.uid == NOBODY_ID {
+        // The server has rules of its own for a caller without a token.
+        if !self.trusted() || self.blind > 0 || local_caller.caller.uid == NOBODY_ID {
             return None;
         }
         match call {
             Call::Make { dir, name, kind, mode, .. } => {
-                self.make_here(asker, *dir, name, kind, *mode, at)
+                self.make_here(local_caller, *dir, name, kind, *mode, at)
             }
-            Call::Remove { dir, name, what, .. } => self.remove_here(asker, *dir, name, *what, at),
+            Call::Remove { dir, name, what, .. } => {
+                self.remove_here(local_caller, *dir, name, *what, at)
+            }
             Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
-                self.rename_here(asker, (*from_dir, from), (*to_dir, to), *mode, at)
+                self.rename_here(local_caller, (*from_dir, from), (*to_dir, to), *mode, at)
             }
-            Call::SetStatus { fid, change } => self.set_here(asker, *fid, change, at),
-            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => {
-                self.write_here(asker, *fid, *offset, data.len() as u64, *kill_privileges, at)
-            }
+            Call::SetStatus { fid, change } => self.set_here(local_caller, *fid, change, at),
+            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => self
+                .write_here(local_caller, *fid, *offset, data.len() as u64, *kill_privileges, at),
             _ => None,
         }
     }
 
-    /// The status of something covered.
     fn covered_status(&self, fid: Fid) -> Option<Status> {
-        let node =
-            self.nodes.get(&fid).filter(|node| node.valid && node.away == 0 && !node.is_lent())?;
+        let node = self
+            .nodes
+            .get(&fid)
+            .filter(|node| node.valid && node.away == 0 && !node.is_loaned())?;
         node.status.filter(|_| self.covers(fid))
     }
 
-    /// The status of a directory whose entries this caller may change here, where he has these
-    /// rights if lists decide.
-    fn changeable(&self, asker: &LocalCaller<'_>, dir: Fid, needed: Rights) -> Option<Status> {
+    /// The status of a directory whose entries this caller may change here; where lists decide,
+    /// with the `needed` rights.
+    fn changeable(
+        &self,
+        local_caller: &LocalCaller<'_>,
+        dir: Fid,
+        needed: Rights,
+    ) -> Option<Status> {
         let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
         let status =
             node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
         self.delegation(dir)?;
         let allowed = match status.by_list {
-            true => self.rights.of(dir, asker.uid)?.has(needed),
-            false => may(&asker.caller, &status, WRITE | EXECUTE).ok()?,
+            true => self.rights.of(dir, local_caller.uid)?.has(needed),
+            false => may(&local_caller.caller, &status, WRITE | EXECUTE).ok()?,
         };
         (allowed && node.names.as_ref()?.valid).then_some(status)
     }
 
-    /// Whether a list lets the asker change a file, or a directory's status.
-    fn list_lets_write(&self, asker: &LocalCaller<'_>, status: &Status) -> Option<bool> {
-        let rights = self.rights.of(status.fid, asker.uid)?;
-        let owns = asker.caller.uid == status.uid && status.uid != NOBODY_ID;
+    /// Whether a list lets the caller change a file, or a directory's status.
+    fn list_lets_write(&self, local_caller: &LocalCaller<'_>, status: &Status) -> Option<bool> {
+        let rights = self.rights.of(status.fid, local_caller.uid)?;
+        let owns = local_caller.caller.uid == status.uid && status.uid != NOBODY_ID;
         let dropped = status.kind != Kind::Directory && owns && rights.has(Rights::INSERT);
         Some(rights.has(Rights::WRITE) || dropped)
     }
 
-    /// What is known of a name.
     pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
         let names =
             self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
@@ -125,15 +131,15 @@ impl Tables {
 
     fn make_here(
         &mut self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         dir: Fid,
         name: &Name,
         new: &NewKind,
         mode: u16,
         at: Timestamp,
     ) -> Option<Local> {
-        let caller = &*asker.caller;
-        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::INSERT))?;
+        let caller = &*local_caller.caller;
+        let mut parent = self.changeable(local_caller, dir, Rights::LOOKUP.with(Rights::INSERT))?;
         if self.known(dir, name) != CachedName::Absent
             || !may_make(caller, new)
             || new.check_target().is_err()
@@ -144,14 +150,14 @@ impl Tables {
         let kind = new.kind();
         let (mode, gid) = inherit(caller, &parent, kind, mode).ok()?;
         if parent.by_list && mode & SET_IDS != 0 && !caller.is_root() {
-            // Administrators', and who is one is not known here.
+            // Only administrators may, and this client does not know them.
             return None;
         }
         let (slot, fid) = self.take_slot(dir.volume, kind == Kind::Directory)?;
         let mut status = new_status(fid, kind, mode, (caller.uid, gid), at);
         if parent.by_list {
             status.by_list = true;
-            self.rights.made_in(dir, &status, asker.uid);
+            self.rights.made_in(dir, &status, local_caller.uid);
         }
         match new {
             NewKind::Symlink(target) | NewKind::MountPoint(target) => {
@@ -170,13 +176,13 @@ impl Tables {
 
     fn remove_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         dir: Fid,
         name: &Name,
         what: RemoveWhat,
         at: Timestamp,
     ) -> Option<Local> {
-        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::DELETE))?;
+        let mut parent = self.changeable(local_caller, dir, Rights::LOOKUP.with(Rights::DELETE))?;
         let CachedName::File(fid) = self.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;
         let empty = || {
@@ -185,7 +191,7 @@ impl Tables {
                 .and_then(|node| node.names.as_ref())
                 .is_some_and(|names| names.is_empty())
         };
-        if is_stuck(&asker.caller, &parent, &victim)
+        if is_stuck(&local_caller.caller, &parent, &victim)
             || what != removable_as(victim.kind)
             || what == RemoveWhat::Directory && !empty()
             || victim.links == 0
@@ -202,21 +208,21 @@ impl Tables {
 
     fn rename_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         from: (Fid, &Name),
         to: (Fid, &Name),
         mode: RenameMode,
         at: Timestamp,
     ) -> Option<Local> {
-        let caller = &*asker.caller;
+        let caller = &*local_caller.caller;
         let (leave, enter) =
             (Rights::LOOKUP.with(Rights::DELETE), Rights::LOOKUP.with(Rights::INSERT));
-        let mut from_dir = self.changeable(asker, from.0, leave)?;
+        let mut from_dir = self.changeable(local_caller, from.0, leave)?;
         let replaces = self.known(to.0, to.1) != CachedName::Absent;
         let mut to_dir =
-            self.changeable(asker, to.0, if replaces { enter.with(leave) } else { enter })?;
+            self.changeable(local_caller, to.0, if replaces { enter.with(leave) } else { enter })?;
         if from_dir.by_list && from.0 != to.0 {
-            // Another list decides from then on, which everybody hears of.
+            // Another list decides from then on, which breaks promises on rights everywhere.
             return None;
         }
         let CachedName::File(moved) = self.known(from.0, from.1) else { return None };
@@ -263,12 +269,12 @@ impl Tables {
 
     fn set_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         fid: Fid,
         wanted: &StatusChange,
         at: Timestamp,
     ) -> Option<Local> {
-        let caller = &*asker.caller;
+        let caller = &*local_caller.caller;
         let mut status = self.covered_status(fid)?;
         if (StatusChange { through_handle: false, hold: false, ..*wanted })
             == StatusChange::default()
@@ -282,11 +288,11 @@ impl Tables {
             return None;
         }
         if status.by_list && !caller.is_root() {
-            // Owners, groups and set-id bits are administrators' to change.
+            // Only administrators change owners, groups and set-id bits.
             let privileged = wanted.uid.is_some()
                 || wanted.gid.is_some()
                 || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
-            if privileged || !self.list_lets_write(asker, &status)? {
+            if privileged || !self.list_lets_write(local_caller, &status)? {
                 return None;
             }
         }
@@ -330,7 +336,7 @@ impl Tables {
 
     fn write_here(
         &self,
-        asker: &LocalCaller<'_>,
+        local_caller: &LocalCaller<'_>,
         fid: Fid,
         offset: u64,
         length: u64,
@@ -342,16 +348,16 @@ impl Tables {
         if status.kind != Kind::File || length == 0 || offset > status.size {
             return None;
         }
-        if status.by_list && !self.list_lets_write(asker, &status)? {
+        if status.by_list && !self.list_lets_write(local_caller, &status)? {
             return None;
         }
         // The server judges each write of a machine that it does not believe, and knows what the
         // file allowed at the open.
-        let owns = asker.caller.is_root() || asker.caller.uid == status.uid;
-        if asker.is_doubted
+        let owns = local_caller.caller.is_root() || local_caller.caller.uid == status.uid;
+        if local_caller.is_doubted
             && !status.by_list
             && !owns
-            && !may(&asker.caller, &status, WRITE).ok()?
+            && !may(&local_caller.caller, &status, WRITE).ok()?
         {
             return None;
         }
@@ -359,7 +365,7 @@ impl Tables {
         let size = status.size.max(end);
         status.used = dense(&status, size)?;
         status.size = size;
-        if kill || !asker.caller.is_root() {
+        if kill || !local_caller.caller.is_root() {
             status.mode = without_privileges(&status);
         }
         touch_data(&mut status, at);
@@ -371,8 +377,8 @@ impl Tables {
     }
 }
 
-/// One change of status that does what two did that followed each other, if there is one; `after`
-/// is the status after both.
+/// One change of status with the effect of two in a row, if there is one; `after` is the status
+/// after both.
 pub(crate) fn merged(
     caller: &Caller,
     first: &StatusChange,
@@ -381,7 +387,7 @@ pub(crate) fn merged(
     then_at: Timestamp,
     after: &Status,
 ) -> Option<StatusChange> {
-    // What an open file allowed between the two would not be noted.
+    // The rights of an open file between the two would not be recorded.
     if then.hold
         || first.size.is_some()
         || then.size.is_some()
@@ -406,7 +412,7 @@ pub(crate) fn merged(
     })
 }
 
-/// What a body of this `size` is charged that had no holes and gets none; nothing if it has holes.
+/// The charge of a body of this `size` that had no holes and gets none; `None` if it has holes.
 fn dense(status: &Status, size: u64) -> Option<u64> {
     let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
     let inline = status.used == status.size && status.size <= BLOCK_BYTES;

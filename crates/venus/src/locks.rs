@@ -1,12 +1,12 @@
-//! Locks, all of them the server's, but those in volumes that nobody can change: they are this
-//! client's own, whichever server has the volume. What was written under a lock is at the server
-//! before the lock is given back, and what others wrote is seen after it is had, because their
-//! writes ended our promise.
+//! Byte-range and whole-file locks. The server grants them; in read-only volumes this client grants
+//! them itself, whichever server has the volume. Bytes that were written under a lock are at the
+//! server before the lock is released. After a lock is granted its owner sees the others' writes,
+//! because these broke our promise.
 //!
-//! A lock that ends with its open file ends after `close` has returned: the kernel tells us later.
-//! Who then asks for one without waiting must not be told that it is taken. So he waits for locks
-//! of this client whose file may be closed already: a moment, and as long as it takes once we hear
-//! of it.
+//! A lock that ends with its open file ends after `close` has returned, because the kernel reports
+//! the release later. Another application that then asks for a lock without waiting must not find
+//! it taken. So its request waits for locks of this client whose file may be closed already: for
+//! [`CLOSING`], and until the unlock is done once the kernel has reported the close.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use types::{Answer, ByteRange, Call, Fault, LockConflict, LockFamily, LockMode, 
 use crate::file_data::{End, FileBytes, Granted};
 use crate::{Error, OpenHandle, RequestContext, Venus};
 
-/// How much later than `close` returns the kernel may tell us of it.
+/// The longest time from the return of `close` to the kernel's report of it.
 const CLOSING: Duration = Duration::from_millis(50);
-/// How often a waiter looks whether he is interrupted.
+/// How often a waiter checks for its cancellation.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Venus {
-    /// The lock in the way of one, if any.
+    /// The lock that conflicts with the wanted one, if any.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn getlk(
         &self,
         request: &RequestContext<'_>,
@@ -57,10 +57,10 @@ impl Venus {
         }
     }
 
-    /// Takes a lock; with `wait`, blocks until it is had or the request is cancelled.
+    /// Takes a lock; with `wait`, blocks until it is granted or the request is cancelled.
     ///
     /// # Errors
-    /// [`types::Fault::Locked`] without `wait`; [`types::Fault::Deadlock`]; as the service says.
+    /// [`types::Fault::Locked`] without `wait`; [`types::Fault::Deadlock`]; the service's refusal.
     #[allow(clippy::too_many_arguments)] // They are the lock.
     pub fn setlk(
         &self,
@@ -97,10 +97,10 @@ impl Venus {
         Ok(())
     }
 
-    /// Lets go of a lock, or of a part; what was written under it is at the server before.
+    /// Releases a lock or a part of one; bytes that were written under it are at the server before.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn unlock(
         &self,
         request: &RequestContext<'_>,
@@ -120,7 +120,7 @@ impl Venus {
             lock.owner == owner && lock.family == family && lock.range.overlaps(range)
         };
         file.data.lock().ends(End::Now, these);
-        // An unlock is not taken back: the kernel has no lock any more.
+        // An unlock cannot be cancelled: the kernel has dropped the lock already.
         let sent = self.core.send_all(file, None);
         let call = Call::Unlock { fid: file.fid, owner, family, range };
         let unlocked =
@@ -136,7 +136,7 @@ impl Venus {
     }
 }
 
-/// Waits while a lock of this client is in the way whose file may be closed already.
+/// Waits while a lock of this client conflicts whose file may be closed already.
 fn wait_for_closing(file: &FileBytes, wanted: &Granted, cancel: Option<&Cancel>) {
     let until = Instant::now() + CLOSING;
     let mut data = file.data.lock();
@@ -146,13 +146,13 @@ fn wait_for_closing(file: &FileBytes, wanted: &Granted, cancel: Option<&Cancel>)
         if over || cancel.is_some_and(Cancel::is_cancelled) {
             return;
         }
-        let look = if lock.end == End::Near { until } else { now + POLL_INTERVAL };
-        file.moved.wait_until(&mut data, look);
+        let check_at = if lock.end == End::Near { until } else { now + POLL_INTERVAL };
+        file.moved.wait_until(&mut data, check_at);
     }
 }
 
-/// A lock of our own. Nobody has such a file open for writing, so what is exclusive is `flock`'s,
-/// which knows no deadlocks.
+/// Grants a lock here. No application has such a file open for writing, so exclusive locks are
+/// `flock`'s, which has no deadlock detection.
 fn grant(
     file: &Arc<FileBytes>,
     lock: Granted,
@@ -178,7 +178,7 @@ fn grant(
     }
     data.granted(lock);
     drop(data);
-    // A lock that was made shared lets others in.
+    // A lock that became shared lets other owners in.
     file.moved.notify_all();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Looking: names, statuses, links' targets, extended attributes. From the cache while promises
+//! Lookups: names, statuses, links' targets, extended attributes. The cache answers while promises
 //! hold.
 
 use std::sync::atomic::Ordering;
@@ -12,11 +12,11 @@ use crate::snapshots::is_made_up;
 use crate::unstable_writes::Cut;
 use crate::{Attributes, EntryReply, Error, LookupReply, RequestContext, Venus};
 
-/// Attribute values up to here are remembered.
+/// Longer attribute values are not cached.
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
-/// File capabilities go with the next write, without a word: they are not remembered.
+/// A write removes file capabilities without a report to the client: they are not cached.
 const CAPABILITY: &[u8] = b"security.capability";
-/// Attributes remembered of one file.
+/// Attributes that are cached of one file.
 const XATTRS_KEPT_MAX: usize = 32;
 
 impl Core {
@@ -26,6 +26,9 @@ impl Core {
     }
 
     /// A call that answers with a status.
+    ///
+    /// # Errors
+    /// The service's refusal; [`Error::Protocol`] if the answer is no status.
     pub fn status_by(
         &self,
         request: &RequestContext<'_>,
@@ -39,7 +42,7 @@ impl Core {
         Ok(self.attributes(status, cacheable))
     }
 
-    /// A change of status that a delegation covers.
+    /// Answers a change of status here if a delegation covers it.
     fn set_here(&self, request: &RequestContext<'_>, call: &Call) -> Option<Attributes> {
         let Call::SetStatus { fid, change } = call else { return None };
         if !self.config.delegations || change.size.is_some() && !self.may_cut_here(*fid) {
@@ -51,14 +54,14 @@ impl Core {
         Some(self.attributes(status, cacheable))
     }
 
-    /// Whether no bytes of the file are in the journal, where what a truncation cuts off would
-    /// still be read, or in a body that the kernel has.
+    /// Whether the file has no bytes in the journal, which would still show what a truncation cuts
+    /// off, nor in a body that the kernel has.
     fn may_cut_here(&self, fid: Fid) -> bool {
         self.file_of(fid).is_none_or(|file| file.is_landed() && file.pinned().is_none())
     }
 
-    /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep
-    /// the name.
+    /// Counts one more reference of the kernel to a file that an answer made or found. `named`: the
+    /// kernel may cache the name.
     pub fn entry(
         &self,
         tables: &mut Tables,
@@ -83,20 +86,20 @@ impl Core {
 }
 
 impl Venus {
-    /// The root of a volume, referred to once more.
+    /// The root of a volume; counts one more reference of the kernel.
     ///
     /// # Errors
-    /// As the service says; so in all operations.
+    /// The service's refusal; so in all operations.
     pub fn root(&self, request: &RequestContext<'_>, volume: &Name) -> Result<Attributes, Error> {
         let root = self.core.status_by(request, Call::Root { volume: volume.clone() })?;
         self.remember(root.status.fid);
         Ok(root)
     }
 
-    /// One name; what it found is referred to once more.
+    /// Looks up one name; counts one more reference of the kernel to what it finds.
     ///
     /// # Errors
-    /// As the service says; that there is no such entry is no error.
+    /// The service's refusal; an absent entry is no error.
     pub fn lookup(
         &self,
         request: &RequestContext<'_>,
@@ -153,8 +156,8 @@ impl Venus {
         }
     }
 
-    /// The kernel was given `fid` once more otherwise than by lookup, make, create or link (by a
-    /// listing).
+    /// The kernel received one more reference to `fid` from a listing, and not by lookup, make,
+    /// create or link.
     pub fn remember(&self, fid: Fid) {
         self.core.tables.lock().nodes.refer(fid);
     }
@@ -164,11 +167,11 @@ impl Venus {
         self.core.tables.lock().nodes.forget(fid, count);
     }
 
-    /// The status. Of a file with bytes that are not at the server yet it is asked for after they
-    /// are, so that the times that an application sees are those that stay.
+    /// The status. For a file with unsent bytes the client sends these first and then asks, so that
+    /// the times which an application sees are final.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn getattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Attributes, Error> {
         let core = &self.core;
         if is_made_up(fid) {
@@ -179,7 +182,7 @@ impl Venus {
             if let Some(pinned) = &pinned {
                 pinned.wait(request.cancel)?;
             }
-            if !file.is_clean() || file.lent.load(Ordering::Acquire) || pinned.is_some() {
+            if !file.is_clean() || file.loaned.load(Ordering::Acquire) || pinned.is_some() {
                 core.send_all(&file, request.cancel)?;
             }
         }
@@ -191,10 +194,10 @@ impl Venus {
         core.status_by(request, Call::GetStatus { fid })
     }
 
-    /// Changes the status, after what was written before.
+    /// Changes the status, after earlier writes have been sent.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn setattr(
         &self,
         request: &RequestContext<'_>,
@@ -210,11 +213,11 @@ impl Venus {
         if let Some(file) = &file {
             core.send_all(file, request.cancel)?;
             if let Some(size) = change.size {
-                cut = core.cut_kept(request, file, size, u64::MAX)?;
+                cut = core.cut_unstable(request, file, size, u64::MAX)?;
                 has_blank = match core.begin_cut(file, request.cancel) {
                     Ok(has_blank) => has_blank,
                     Err(why) => {
-                        core.restore_kept(file, cut, &why);
+                        core.restore_unstable(file, cut, &why);
                         return Err(why);
                     }
                 };
@@ -232,12 +235,12 @@ impl Venus {
             set = core.status_by(request, call);
         }
         if let (Some(file), Err(why)) = (&file, &set) {
-            core.restore_kept(file, cut, why);
+            core.restore_unstable(file, cut, why);
         }
         let set = set?;
         if change.size.is_some() {
-            // Who gives the kernel bytes of the version before must be through before it cuts them
-            // off.
+            // A thread that gives the kernel bytes of the earlier version must finish before the
+            // kernel cuts them off.
             drop(core.gate.write());
             if let Some(file) = core.file_of(fid) {
                 file.data.lock().reads.known.reset(set.status.data_version);
@@ -250,7 +253,7 @@ impl Venus {
     /// A symbolic link's target.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn readlink(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Bytes, Error> {
         if is_made_up(fid) {
             return self.core.snapshot_target(request, fid);
@@ -267,10 +270,10 @@ impl Venus {
         Ok(target)
     }
 
-    /// The volume of `fid`.
+    /// Space and files of the volume of `fid`.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
         self.core.drain_all(request.cancel)?;
         let Answer::Volume(volume) = self.core.call(request, Call::VolumeStatus { fid })? else {
@@ -280,10 +283,10 @@ impl Venus {
         Ok(volume)
     }
 
-    /// An extended attribute.
+    /// The value of an extended attribute.
     ///
     /// # Errors
-    /// [`Fault::NoXattr`] if there is none; as the service says.
+    /// [`Fault::NoXattr`] if there is none; the service's refusal.
     pub fn getxattr(
         &self,
         request: &RequestContext<'_>,
@@ -321,7 +324,7 @@ impl Venus {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn setxattr(
         &self,
         request: &RequestContext<'_>,
@@ -340,7 +343,7 @@ impl Venus {
     /// The names of the extended attributes.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn listxattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Vec<Bytes>, Error> {
         match self.core.call(request, Call::XattrList { fid })? {
             Answer::XattrNames(names) => Ok(names),
@@ -348,10 +351,10 @@ impl Venus {
         }
     }
 
-    /// Takes an extended attribute away.
+    /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`Fault::NoXattr`] if there is none; as the service says.
+    /// [`Fault::NoXattr`] if there is none; the service's refusal.
     pub fn removexattr(
         &self,
         request: &RequestContext<'_>,
@@ -371,12 +374,12 @@ impl Venus {
         fid: Fid,
         call: Call,
     ) -> Result<(), Error> {
-        // What was written before must not take the capabilities away that are set now.
+        // Earlier writes must not remove the capabilities that are set now.
         if let Some(file) = self.core.file_of(fid) {
             self.core.send_all(&file, request.cancel)?;
         }
-        // Before, so that a look in between is not remembered; and after, for one that was answered
-        // in between.
+        // Before the call, so that an answer from in between is not cached; and after it, for one
+        // that was entered in between.
         self.core.tables.lock().node(fid).forget_xattrs();
         let changed = self.core.status_by(request, call);
         let mut tables = self.core.tables.lock();

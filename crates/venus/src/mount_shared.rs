@@ -1,4 +1,4 @@
-//! What all volumes of one mount have in common: the disk cache, and what they may take of memory.
+//! State that all volumes of one mount share: the disk cache, and limits of memory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,10 +14,8 @@ pub(crate) struct MountShared {
     disk: OnceLock<DiskCache>,
     opening: Mutex<()>,
     pub unsent: Arc<Pot>,
-    /// Bytes in all files' `kept`.
-    pub kept: Arc<Pot>,
+    pub unstable: Arc<Pot>,
     pub ahead: Arc<Pot>,
-    /// Bytes that wait for the disk cache.
     pub filling: Arc<Pot>,
     pub siblings: Arc<Pot>,
     pub nodes: Arc<Pot>,
@@ -25,12 +23,11 @@ pub(crate) struct MountShared {
 }
 
 impl MountShared {
-    /// The disk cache, if there is one.
     pub fn disk(&self) -> Option<&DiskCache> {
         self.disk.get()
     }
 
-    /// Opens it, if there is to be one and it is not open.
+    /// Opens the disk cache, if the configuration has one and it is not open.
     ///
     /// # Errors
     /// If its directory cannot be used.
@@ -38,7 +35,7 @@ impl MountShared {
         let _turn = self.opening.lock();
         if let (Some(dir), None) = (&config.cache_dir, self.disk.get()) {
             let opened = DiskCache::open(dir, config.cache_bytes_max)?;
-            // Nobody else is here.
+            // No other thread has this value yet.
             let _ = self.disk.set(opened);
         }
         Ok(())

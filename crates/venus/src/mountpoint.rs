@@ -1,15 +1,15 @@
-//! What a mount point says. The server does not follow mount points; clients do, and
-//! [`crate::Volumes`] is where.
+//! Reading mount points. The server does not follow mount points; clients do, in
+//! [`crate::Volumes`].
 
 use types::{Fault, Fid, MountPoint};
 
 use crate::{Error, RequestContext, Venus};
 
 impl Venus {
-    /// What the mount point `fid` says.
+    /// The content of the mount point `fid`.
     ///
     /// # Errors
-    /// As the service says; `Damaged` if it cannot be read.
+    /// The service's refusal; `Damaged` if it cannot be read.
     pub fn mount_point(&self, request: &RequestContext<'_>, fid: Fid) -> Result<MountPoint, Error> {
         let target = self.readlink(request, fid)?;
         MountPoint::parse(&target).map_err(|_| Fault::Damaged.into())

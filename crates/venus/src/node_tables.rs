@@ -1,14 +1,12 @@
-//! What is known of files without their bytes: statuses, names, what the kernel refers to, what is
-//! open.
+//! The client's knowledge of files without their bytes: statuses, names, the kernel's references,
+//! open handles.
 //!
-//! Everything lies under one lock, so that an answer is entered, a break taken in and a cached
-//! answer given as one step each: a break is either before an answer is entered (and
-//! [`Holder::promised`] then refuses it) or after (and takes it out). Nobody does I/O under this
-//! lock.
+//! One lock covers all of it, so that entering an answer, taking a break and giving a cached answer
+//! are one step each: a break comes either before an answer is entered (and [`Holder::promised`]
+//! then refuses it) or after (and removes it). No thread does I/O under this lock.
 //!
 //! A status is *valid* while the server's promise for it holds. Answers may overtake each other, so
-//! the one with the higher status version stays. A status that is not valid any more is kept for
-//! its versions only.
+//! the one with the higher status version stays. An invalid status stays for its versions only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,17 +24,17 @@ use crate::mount_shared::MountShared;
 use crate::nodes::{Node, Nodes};
 use crate::rights::KnownRights;
 
-/// Smaller changes are not told to the other volumes one by one.
+/// Smaller changes are not added to the shared count.
 const STEP: usize = 16 << 10;
 
-/// What the cache says to a lookup.
+/// The cache's answer to a lookup.
 pub(crate) enum Cached {
     Entry { status: Status, cacheable: bool },
     Absent,
     Unknown,
 }
 
-/// The moment before a lookup was sent, as its directory was.
+/// The state of a directory before a lookup was sent.
 pub(crate) struct Before {
     pub snapshot: CallStart,
     changes: u64,
@@ -48,23 +46,21 @@ pub(crate) struct Tables {
     pub holder: Holder,
     pub rights: KnownRights,
     pub nodes: Nodes,
-    /// Those nodes whose `file` is there.
+    /// The nodes that have file data.
     pub files: HashMap<Fid, Arc<FileBytes>>,
     /// Slots for new files that the server granted.
     pub slots: HashMap<VolumeId, Vec<VnodeSlots>>,
-    /// Calls under way that change files that are not known here: meanwhile nothing is answered
+    /// Calls under way that change files which are not known here: meanwhile nothing is answered
     /// here.
     pub blind: u32,
-    /// Delegations there were.
+    /// Delegations so far.
     pub generations: u64,
-    /// What has landed of the journal.
     pub landed: Arc<AtomicU64>,
-    /// Bytes of all names.
     names: usize,
-    /// What nodes and names of all volumes may take.
+    /// Most bytes of nodes and names of all volumes.
     nodes_max: usize,
     names_max: usize,
-    /// What they take here, to within [`STEP`].
+    /// This volume's bytes, to within [`STEP`].
     nodes_share: Share,
     names_share: Share,
 }
@@ -81,23 +77,22 @@ impl Tables {
         }
     }
 
-    /// Whether anything may be answered from here now.
+    /// Whether the cache may answer now.
     pub fn trusted(&self) -> bool {
         self.holder.trusted(clock::now())
     }
 
-    /// The node of `fid`, to be changed.
     pub fn node(&mut self, fid: Fid) -> &mut Node {
         self.nodes.node(fid)
     }
 
-    /// The status, if the cache may answer; and whether the kernel may keep it.
+    /// The status, if the cache may answer; and whether the kernel may cache it.
     pub fn status(&mut self, fid: Fid) -> Option<(Status, bool)> {
         if self.trusted() { self.nodes.view(fid) } else { None }
     }
 
-    /// Enters a status from an answer; returns it as it is to be shown, and whether the kernel may
-    /// keep it.
+    /// Enters a status from an answer; returns the status to be shown, and whether the kernel may
+    /// cache it.
     pub fn put(&mut self, snapshot: CallStart, status: Status) -> (Status, bool) {
         let promised = self.holder.promised(status.fid, snapshot);
         let (shown, cacheable) = self.nodes.enter(status, promised);
@@ -105,7 +100,6 @@ impl Tables {
         (shown, cacheable && self.trusted())
     }
 
-    /// What the cache says to a lookup.
     pub fn lookup(&mut self, dir: Fid, name: &Name) -> Cached {
         if !self.trusted() {
             return Cached::Unknown;
@@ -136,14 +130,14 @@ impl Tables {
         }
     }
 
-    /// Before a lookup or listing of `dir` is sent.
+    /// Called before a lookup or listing of `dir` is sent.
     pub fn before(&self, dir: Fid) -> Before {
         let (changes, changing) =
             self.nodes.whole(&dir).map_or((0, 0), |node| (node.changes, node.changing));
         Before { snapshot: self.holder.begin(), changes, quiet: changing == 0 }
     }
 
-    /// Edits a directory's names, and keeps count.
+    /// Edits a directory's names, and counts their bytes.
     fn edit<R>(&mut self, dir: Fid, edit: impl FnOnce(&mut Names) -> R) -> R {
         let names = &mut self.nodes.node(dir).names;
         let before = names.as_ref().map_or(0, |names| names.bytes());
@@ -154,7 +148,7 @@ impl Tables {
         result
     }
 
-    /// Enters what a lookup found; whether the kernel may keep the name.
+    /// Enters the result of a lookup; whether the kernel may cache the name.
     pub fn put_name(
         &mut self,
         before: &Before,
@@ -174,9 +168,8 @@ impl Tables {
         entered && self.trusted()
     }
 
-    /// Enters that a lookup found nothing; whether the kernel may keep that. The refusal has no
-    /// version: it is taken only if no change of ours ran beside it, under the version that is
-    /// known.
+    /// Enters that a lookup found nothing; whether the kernel may cache that. The refusal has no
+    /// version: it is entered only if no own change ran beside it, under the known version.
     pub fn put_absent(&mut self, before: &Before, dir: Fid, name: &Name) -> bool {
         let promised = self.holder.promised(dir, before.snapshot);
         let Some(node) = self.nodes.get(&dir) else {
@@ -201,7 +194,7 @@ impl Tables {
         self.trusted()
     }
 
-    /// Enters a part of a listing; whether the kernel may keep the names, and whether they were
+    /// Enters a part of a listing; whether the kernel may cache the names, and whether they were
     /// entered.
     pub fn put_listing(
         &mut self,
@@ -211,7 +204,7 @@ impl Tables {
         entries: &[DirEntry],
     ) -> (bool, Option<u64>) {
         if entries.iter().any(|entry| entry.fid.is_masked()) {
-            // The caller may see names and not what they stand for; others here may see more.
+            // The caller may see the names without the statuses; other callers here may see more.
             return (false, None);
         }
         let promised = self.holder.promised(dir, before.snapshot);
@@ -232,14 +225,14 @@ impl Tables {
         names.is_some_and(|names| names.valid && names.version == dir_version) && self.trusted()
     }
 
-    /// A lookup in `dir` has to ask the server; what of the directory to list ahead, if it is time
-    /// for that.
+    /// A lookup in `dir` has to ask the server; returns the page to list ahead, if it is time for
+    /// that.
     pub fn missed(&mut self, dir: Fid) -> Option<Wanted> {
         self.nodes.whole_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()
     }
 
     /// A page that was listed ahead has been entered into this map by [`Tables::put_listing`].
-    /// Whether everything before it was too.
+    /// Whether everything before it was entered too.
     pub fn listed(&mut self, dir: Fid, number: u64, from: u64, cookie: u64) -> bool {
         self.edit(dir, |names| names.number == number && names.listed(from, cookie))
     }
@@ -253,7 +246,7 @@ impl Tables {
         });
     }
 
-    /// A directory that we made is known to be empty.
+    /// A directory that this client made is known to be empty.
     pub fn made_directory(&mut self, snapshot: CallStart, status: &Status) {
         let promised = self.holder.promised(status.fid, snapshot);
         let node = self.nodes.node(status.fid);
@@ -265,7 +258,6 @@ impl Tables {
         }
     }
 
-    /// A change of ours in `dir` is about to be sent.
     pub fn change_begins(&mut self, dir: Fid) {
         let node = self.node(dir);
         node.changing += 1;
@@ -279,8 +271,8 @@ impl Tables {
         node.changes += 1;
     }
 
-    /// A change of ours was answered with the directory's new status: `edit` does to the names what
-    /// the change did.
+    /// An own change was answered with the directory's new status: `edit` applies the change to the
+    /// names.
     pub fn changed(&mut self, snapshot: CallStart, dir: &Status, edit: impl FnOnce(&mut Names)) {
         let promised = self.holder.promised(dir.fid, snapshot);
         self.put(snapshot, *dir);
@@ -291,8 +283,7 @@ impl Tables {
         });
     }
 
-    /// A change may have been applied without our seeing its answer: nothing of `dir` is known any
-    /// more.
+    /// A change may have been applied without an answer: nothing of `dir` is known any more.
     pub fn unsure(&mut self, dir: Fid) {
         let node = self.node(dir);
         node.void();
@@ -300,16 +291,16 @@ impl Tables {
         self.names -= dropped;
     }
 
-    /// The server ended promises; returns the files that are open here, whatever the reason:
-    /// without a promise the server would not ask again before it drops one whose last name goes.
-    /// They are held from now on.
+    /// The server ended promises; returns the files that are open here, for any reason: without a
+    /// promise the server would drop a file whose last name goes without asking this client. From
+    /// now on they are held.
     pub fn on_break(&mut self, items: &[BreakItem]) -> Vec<Fid> {
         self.holder.on_break(items);
         self.rights.on_break(items);
         let mut held = Vec::new();
         for item in items {
             let Some(node) = self.nodes.void(item.fid) else { continue };
-            node.lend.iter_mut().for_each(|lend| lend.others_change());
+            node.delegation.iter_mut().for_each(|delegation| delegation.others_change());
             if node.opens > 0 || node.held {
                 node.held = true;
                 held.push(item.fid);
@@ -318,15 +309,15 @@ impl Tables {
         held
     }
 
-    /// All promises are gone. Versions seen before mean nothing to a server that lost changes, so
-    /// they are forgotten too.
+    /// All promises are gone. A server that lost changes may use earlier versions again, so they
+    /// are forgotten too.
     pub fn void(&mut self) {
         self.nodes.void_all();
         self.rights.clear();
         self.names = 0;
     }
 
-    /// Keeps within bounds.
+    /// Drops files and names until the memory limits hold.
     fn trim(&mut self) {
         if self.nodes.is_untidy() {
             self.nodes.sweep(self.landed.load(Ordering::Acquire));
@@ -353,7 +344,7 @@ impl Tables {
     }
 }
 
-/// How much may be here, after what is here was told.
+/// Reports this volume's bytes; returns how many it may have.
 fn room(share: &Share, bytes: usize, most: usize) -> usize {
     if share.bytes().abs_diff(bytes) > STEP {
         share.set(bytes);
@@ -431,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn who_decides_is_known_anew_after_a_break_though_the_version_is_the_same() {
+    fn a_break_renews_who_decides_under_the_same_version() {
         let mut tables = tables(1 << 20);
         for vnode in [1, 2] {
             let by_list = Status { by_list: true, ..status(vnode, 5) };
@@ -462,7 +453,7 @@ mod tests {
         tables.change_ends(dir);
         assert!(
             !tables.put_absent(&before, dir, &name("x")),
-            "asked before the change, heard after it"
+            "asked before the change, entered after it"
         );
         assert_eq!(tables.resolve(dir, &name("x")), Some(Fid::new(1, 2, 1)));
         let before = tables.before(dir);
@@ -471,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_whose_promise_was_broken_and_did_not_change_knows_its_names_again() {
+    fn an_unchanged_directory_knows_its_names_again_after_a_break() {
         let mut tables = tables(1 << 20);
         let (dir, file) = (Fid::new(1, 1, 1), Fid::new(1, 2, 1));
         let before = tables.before(dir);
@@ -502,8 +493,8 @@ mod tests {
             let (nodes, names) = (tables.nodes.bytes(), tables.names);
             assert!(nodes <= 41_000 && names <= 40_000, "{nodes} bytes of nodes, {names} of names");
         }
-        let kept = (1..=20).filter(|n| tables.nodes.get(&Fid::new(1, 2 * n, 1)).is_some()).count();
-        assert_eq!(kept, 20);
+        let left = (1..=20).filter(|n| tables.nodes.get(&Fid::new(1, 2 * n, 1)).is_some()).count();
+        assert_eq!(left, 20);
         assert!(tables.nodes.len() > 100);
     }
 
@@ -522,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_whose_first_page_was_forgotten_meanwhile_makes_nothing_complete() {
+    fn a_listing_with_a_forgotten_first_page_completes_nothing() {
         let dir = Fid::new(1, 1, 1);
         let (first, second) = (listed(1), listed(2));
         for forgotten in [false, true] {
@@ -536,11 +527,11 @@ mod tests {
             }
             let before = tables.before(dir);
             let late = tables.put_listing(&before, dir, 7, std::slice::from_ref(&second)).1;
-            assert_eq!(early == late, !forgotten, "who lists sees the difference");
+            assert_eq!(early == late, !forgotten, "a listing sees the difference");
             assert_eq!(
                 tables.listed(dir, early.unwrap(), 0, 1),
                 !forgotten,
-                "so does who lists ahead"
+                "so does a listing ahead"
             );
             tables.complete(dir, 7, early.unwrap());
             let known = matches!(tables.lookup(dir, &name("other")), Cached::Absent);
@@ -549,14 +540,14 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_a_version_that_is_over_is_no_beginning_of_the_next_one() {
+    fn a_page_of_an_old_version_does_not_begin_the_next_one() {
         let dir = Fid::new(1, 1, 1);
         let (first, second) = (listed(1), listed(2));
         let mut tables = tables(1 << 20);
         let before = tables.before(dir);
         let early = tables.put_listing(&before, dir, 7, std::slice::from_ref(&first)).1.unwrap();
-        // Before who listed it says how far he came, somebody changes the directory, and a look-up
-        // meets that.
+        // Before the reader that listed it reports its position, another client changes the
+        // directory, and a lookup meets that.
         tables.on_break(&[broken(dir, BreakReason::Data)]);
         let before = tables.before(dir);
         tables.put_name(&before, dir, 8, &name("met"), Fid::new(1, 8, 8));
@@ -594,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_once_is_packed_again_and_keeps_what_it_knew() {
+    fn a_file_opened_once_is_packed_again_without_loss() {
         let mut tables = tables(1 << 24);
         let snapshot = tables.holder.begin();
         let fid = |n: u64| Fid::new(1, 2 * n, 1);
@@ -620,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_lease_ends_answers_and_a_loss_forgets_versions() {
+    fn cb4_lease_end_ends_answers_and_a_loss_forgets_versions() {
         let mut tables = tables(1 << 20);
         let snapshot = tables.holder.begin();
         tables.put(snapshot, status(2, 9));

@@ -1,9 +1,9 @@
-//! The files that something is known of, in as few bytes as that takes.
+//! The files that the client knows something of, stored compactly.
 //!
-//! Of most files nothing is known but the status: they are *plain*, and packed. Of others there is
-//! more (names, bytes, handles, delegations): they are *whole*. A plain file becomes whole when its
-//! node is asked for to be changed. A sweep, each time the whole ones have doubled, packs those
-//! that are nothing but a status again. So what was opened once does not cost more for ever.
+//! For most files only the status is known: they are *plain*, and packed. Other files have more
+//! (names, bytes, handles, delegations): they are *whole*. A plain file becomes whole when its node
+//! is needed for a change. A sweep, each time the whole ones have doubled, packs those that have
+//! only a status again. So a file that was opened once does not cost more for ever.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -18,44 +18,38 @@ use crate::delegation::{Delegation, Generation};
 use crate::dir_names::Names;
 use crate::file_data::FileBytes;
 
-/// Everything about one file.
 #[derive(Default)]
 pub(crate) struct Node {
     pub status: Option<Status>,
     pub valid: bool,
-    /// The data version of which all blocks are known (`verified_blocks.rs`); 0: of none.
+    /// The data version whose blocks are all known to be good (`verified_blocks.rs`); 0: none.
     pub known: u64,
-    /// References of the kernel.
     pub lookups: u64,
-    /// Open handles.
     pub opens: u32,
-    /// The server keeps it for us although its last name went.
+    /// The server has a hold for this session although the last name is gone.
     pub held: bool,
-    /// Removals under way that told the server that it is not open here: opens wait for them.
+    /// Removals under way that reported to the server that the file is not open here: opens wait
+    /// for them.
     pub removing: u32,
-    /// Its bytes, while it is open or bytes are still here.
+    /// The file's data, while it is open or has bytes here.
     pub file: Option<Arc<FileBytes>>,
     pub names: Option<Box<Names>>,
-    /// Own changes of this directory under way, and how often one began or ended.
+    /// Own changes of this directory under way, and how many began or ended.
     pub changing: u32,
     pub changes: u64,
-    /// A symbolic link's target, which never changes.
     pub target: Option<Bytes>,
-    /// Extended attributes that were asked for, absent ones too; good as long as the status is
-    /// valid.
+    /// Extended attributes that were asked for, absent ones too; valid as long as the status.
     pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
-    /// There are no attributes beside those in `xattrs`: the file is ours from its first moment.
-    /// Good as long as `xattrs` is.
+    /// `xattrs` has all attributes: this client made the file. Valid as long as `xattrs`.
     pub bare: bool,
-    /// Of a directory that we change: how it stands with its delegation.
-    pub lend: Option<Box<Delegation>>,
-    /// The delegation that covers it as a sole child.
+    /// The state of a directory's delegation, for a directory that this client changes.
+    pub delegation: Option<Box<Delegation>>,
     pub sole: Option<(Fid, Generation)>,
-    /// The youngest entry of the journal about it.
+    /// Number of the youngest journal entry about the file.
     pub pending: u64,
-    /// Calls under way at the server that change it: meanwhile nothing is answered here.
+    /// Calls under way that change the file at the server: meanwhile nothing is answered here.
     pub away: u32,
-    /// When it was last of use, in [`Nodes::tick`]s.
+    /// Last use, in [`Nodes::tick`]s.
     pub touched: u32,
 }
 
@@ -73,7 +67,7 @@ impl Node {
         self.bare = false;
     }
 
-    /// What is known of an attribute: its value, that it is absent, or nothing.
+    /// The cached value of an attribute: present, absent, or unknown.
     pub fn xattr(&self, name: &[u8]) -> Option<Option<Bytes>> {
         let known = self.xattrs.as_ref().and_then(|known| known.get(name).cloned());
         known.or(if self.bare { Some(None) } else { None })
@@ -88,15 +82,15 @@ impl Node {
             || self.file.is_some()
             || self.pending > landed
             || self.away > 0
-            || self.lend.as_ref().is_some_and(|lend| lend.is_out())
+            || self.delegation.as_ref().is_some_and(|delegation| delegation.is_out())
     }
 
-    /// The plain file that says the same, if there is one.
+    /// The plain file with the same content, if it fits.
     fn pack(&self, landed: u64) -> Option<Plain> {
         let more = self.names.is_some()
             || self.target.is_some()
             || self.xattrs.is_some()
-            || self.lend.is_some()
+            || self.delegation.is_some()
             || self.sole.is_some()
             || self.changes > 0;
         if more || self.is_pinned(landed) {
@@ -111,24 +105,24 @@ impl Node {
         Some(plain)
     }
 
-    /// Whether the kernel writes the body, so that its status is not known for certain.
-    pub fn is_lent(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.lent.load(Ordering::Acquire))
+    /// Whether the kernel writes the body, so that the status is uncertain.
+    pub fn is_loaned(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.loaned.load(Ordering::Acquire))
     }
 
-    /// An answer said this. The newer of it and what was known stays.
+    /// Enters the status of an answer. The newer of it and the known status stays.
     fn enter(&mut self, status: Status, promised: bool) {
         match &self.status {
             Some(old) if old.status_version > status.status_version => {}
             Some(old) if old.status_version == status.status_version => {
                 if !self.valid {
-                    // Whether lists decide is no part of the version.
+                    // The version does not cover whether access lists decide.
                     self.status = Some(status);
                 }
                 self.valid |= promised;
             }
             _ => {
-                // A change of ours: anybody else's would have ended the promise.
+                // An own change: another client's would have ended the promise.
                 if !(self.valid && promised) {
                     self.forget_xattrs();
                 }
@@ -138,7 +132,7 @@ impl Node {
         }
     }
 
-    /// The status with what was written here and not sent yet; whether the kernel may keep it.
+    /// The status with unsent writes; whether the kernel may cache it.
     fn view(&self) -> Option<(Status, bool)> {
         let mut status = self.status?;
         let unsent = self.file.as_ref().filter(|file| file.unsent.load(Ordering::Acquire) > 0);
@@ -146,7 +140,7 @@ impl Node {
             status.size = status.size.max(file.floor.load(Ordering::Acquire));
         }
         let behind = || self.file.as_ref().is_some_and(|file| file.is_behind());
-        Some((status, self.valid && unsent.is_none() && !self.is_lent() && !behind()))
+        Some((status, self.valid && unsent.is_none() && !self.is_loaned() && !behind()))
     }
 }
 
@@ -164,8 +158,8 @@ impl From<&Plain> for Node {
     }
 }
 
-/// A node to look at.
-// One that was plain is unpacked to be looked at once: a box would cost an allocation each time.
+/// A plain node is unpacked for one reading: a box would cost an allocation each time.
+// A plain node is unpacked for one reading: a box would cost an allocation each time.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum NodeView<'a> {
     Whole(&'a Node),
@@ -182,13 +176,12 @@ impl Deref for NodeView<'_> {
     }
 }
 
-/// What a whole file takes: its node and key in a map that is two thirds full. What its node points
-/// to is not counted, but for names, which have a share of their own.
+/// Memory of a whole file: its node and key in a map that is two thirds full. Data behind the
+/// node's pointers is not counted, except names, which have a share of their own.
 const WHOLE_BYTES: usize = (size_of::<Node>() + size_of::<Fid>()) * 3 / 2;
-/// So many whole ones are not worth a sweep.
+/// Fewer whole files are not worth a sweep.
 const SWEEP_MIN: usize = 1024;
 
-/// All files that something is known of.
 #[derive(Default)]
 pub(crate) struct Nodes {
     whole: HashMap<Fid, Node>,
@@ -197,7 +190,7 @@ pub(crate) struct Nodes {
     sweep_at: usize,
 }
 
-/// The order in which files are forgotten: those that the kernel refers to last, the longest unused
+/// The order in which files are dropped: those that the kernel refers to last, the longest unused
 /// first.
 fn rank(lookups: u64, touched: u32) -> u64 {
     u64::from(lookups > 0) << 32 | u64::from(touched)
@@ -222,7 +215,7 @@ impl Nodes {
         node
     }
 
-    /// What is known of `fid`.
+    /// The known state of `fid`.
     pub fn get(&self, fid: &Fid) -> Option<NodeView<'_>> {
         match self.whole.get(fid) {
             Some(node) => Some(NodeView::Whole(node)),
@@ -230,12 +223,11 @@ impl Nodes {
         }
     }
 
-    /// The node if more is known than the status.
     pub fn whole(&self, fid: &Fid) -> Option<&Node> {
         self.whole.get(fid)
     }
 
-    /// The node, to be changed, if more is known than the status.
+    /// The node, to be changed, if it is whole.
     pub fn whole_mut(&mut self, fid: &Fid) -> Option<&mut Node> {
         let tick = self.tick();
         let node = self.whole.get_mut(fid)?;
@@ -243,13 +235,13 @@ impl Nodes {
         Some(node)
     }
 
-    /// Those of which more is known than the status.
+    /// All whole nodes.
     pub fn each_whole(&mut self) -> impl Iterator<Item = (&Fid, &mut Node)> {
         self.whole.iter_mut()
     }
 
-    /// Enters the status of an answer. Returns it as it is to be shown, and whether the kernel may
-    /// keep it.
+    /// Enters the status of an answer. Returns the status to be shown, and whether the kernel may
+    /// cache it.
     pub fn enter(&mut self, status: Status, promised: bool) -> (Status, bool) {
         let tick = self.tick();
         if let Some(node) = self.whole.get_mut(&status.fid) {
@@ -265,7 +257,7 @@ impl Nodes {
         node.view().unwrap_or((status, false))
     }
 
-    /// The status, if it is promised; and whether the kernel may keep it.
+    /// The status, if it is promised; and whether the kernel may cache it.
     pub fn view(&mut self, fid: Fid) -> Option<(Status, bool)> {
         let tick = self.tick();
         if let Some(node) = self.whole.get_mut(&fid) {
@@ -305,7 +297,7 @@ impl Nodes {
         Some(node)
     }
 
-    /// All promises are over, and versions mean nothing any more.
+    /// All promises are over, and known versions are void.
     pub fn void_all(&mut self) {
         self.plain = Plains::default();
         for node in self.whole.values_mut() {
@@ -316,17 +308,15 @@ impl Nodes {
         }
     }
 
-    /// All of which something is known.
     pub fn fids(&self) -> Vec<Fid> {
         self.whole.keys().copied().chain(self.plain.iter().map(|(_, plain)| plain.fid())).collect()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.whole.len() + self.plain.len()
     }
 
-    /// What they take, names not counted.
+    /// Memory of all nodes, without names.
     pub fn bytes(&self) -> usize {
         self.whole.len() * WHOLE_BYTES + self.plain.bytes()
     }
@@ -336,15 +326,16 @@ impl Nodes {
         self.whole.len() > self.sweep_at.max(SWEEP_MIN)
     }
 
-    /// Packs whole files of which only the status is known. What has landed of the journal up to
-    /// `landed` is no reason to keep one.
+    /// Packs whole files of which only the status is known. Journal entries up to `landed` do not
+    /// prevent it.
     pub fn sweep(&mut self, landed: u64) {
-        let lent = |(fid, node): (&Fid, &Node)| Some((*fid, node.lend.as_ref()?.generation()?));
-        let lent: HashMap<Fid, Generation> = self.whole.iter().filter_map(lent).collect();
+        let held =
+            |(fid, node): (&Fid, &Node)| Some((*fid, node.delegation.as_ref()?.generation()?));
+        let held: HashMap<Fid, Generation> = self.whole.iter().filter_map(held).collect();
         let plain = &mut self.plain;
         self.whole.retain(|_, node| {
-            // A delegation that is over covers nothing.
-            node.sole = node.sole.filter(|(dir, generation)| lent.get(dir) == Some(generation));
+            // An ended delegation covers nothing.
+            node.sole = node.sole.filter(|(dir, generation)| held.get(dir) == Some(generation));
             match node.pack(landed) {
                 Some(packed) => {
                     plain.insert(packed);
@@ -356,14 +347,14 @@ impl Nodes {
         self.sweep_at = self.whole.len() * 2;
     }
 
-    /// Forgets what the kernel does not refer to first, the longest unused first, until `bytes_max`
-    /// are left. Returns how many bytes of names went with them.
+    /// Drops files that the kernel does not refer to first, the longest unused first, until
+    /// `bytes_max` are left. Returns the bytes of names that were dropped.
     pub fn trim(&mut self, bytes_max: usize, landed: u64) -> usize {
         let surplus = self.bytes().saturating_sub(bytes_max);
         let wanted =
             (self.len() as u128 * surplus as u128).div_ceil(self.bytes().max(1) as u128) as usize;
-        // A word for each file, and not the files, since there are millions: this happens when
-        // memory is scarce.
+        // One word for each file, because there are millions of files and this runs when memory is
+        // scarce.
         let whole = self.whole.values().filter(|node| !node.is_pinned(landed));
         let whole = whole.map(|node| rank(node.lookups, node.touched));
         let plain = self.plain.iter().map(|(_, plain)| rank(plain.lookups.into(), plain.touched));
@@ -400,7 +391,7 @@ impl Nodes {
         order.into_iter().map(|(_, fid)| fid).collect()
     }
 
-    /// What is allocated for plain ones.
+    /// Bytes allocated for plain files.
     #[cfg(test)]
     pub fn allocated(&self) -> usize {
         self.plain.allocated()

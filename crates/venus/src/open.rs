@@ -1,5 +1,6 @@
 //! Open files. An open costs no request: a status under a promise is enough, because the server
-//! tells of a removal and hears then that the file is open here (`Removed` breaks, `hold`).
+//! reports a removal, and the client then answers that the file is open here (`Removed` breaks,
+//! `hold`).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,43 +16,44 @@ use crate::file_data::{End, FileBytes};
 use crate::read_ahead::Sequence;
 use crate::{Error, OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
 
-/// Answers that were broken on their way before an open goes on without a promise.
+/// After so many answers that a break overtook, an open goes on without a promise.
 const TRIES: usize = 16;
 
-/// One open file.
 pub(crate) struct Open {
     pub file: Arc<FileBytes>,
     pub mode: OpenMode,
     pub caller: Caller,
-    /// Failed writes that this handle's user has been told of.
+    /// Failed writes that were reported to this handle.
     seen: AtomicU64,
-    /// Lost locks of the file when the first lock was taken through this handle, and one more; 0:
-    /// none was.
+    /// The file's count of lost locks when the first lock was taken through this handle, plus one;
+    /// 0: no lock was taken.
     locked: AtomicU64,
     pub sequence: Mutex<Sequence>,
-    /// Its closing says nothing: as long as a delegation covers the file, who asks for it gets what
-    /// was written.
+    /// The kernel does not report its close before `close` returns: as long as a delegation covers
+    /// the file, whoever asks for it sees what was written.
     pub quiet: bool,
     /// As [`OpenReply::direct`].
     direct: bool,
-    /// It made the file.
     made: bool,
 }
 
 impl Open {
-    /// The operation in the name of the caller that opened the file: its rights count for what goes
-    /// through the handle, whichever process uses it now.
+    /// A request in the name of the caller that opened the file: its rights count for this handle,
+    /// whichever process uses it now.
     pub fn request<'a>(&'a self, request: &RequestContext<'a>) -> RequestContext<'a> {
         RequestContext { caller: &self.caller, cancel: request.cancel, groups: None }
     }
 
-    /// How near the end is of a lock that is had through this handle now: without a `FLUSH` we hear
-    /// of its close when it is done.
+    /// How near the end of a lock through this handle is: without a `FLUSH` the client learns of
+    /// the close only afterwards.
     pub fn end_of_locks(&self) -> End {
         if self.quiet || !self.mode.write { End::Near } else { End::Far }
     }
 
-    /// Fails once for failed writes in the background that this handle was not told of.
+    /// Reports failed background writes that were not reported to this handle yet.
+    ///
+    /// # Errors
+    /// The last failure, once; [`Error::Lost`] for ever if a preallocated body was lost.
     pub fn take_error(&self) -> Result<(), Error> {
         if self.file.is_lost() {
             return Err(Error::Lost);
@@ -63,7 +65,10 @@ impl Open {
         Err(data.error.clone().unwrap_or(Error::Protocol))
     }
 
-    /// Fails for ever once a lock that was taken through this handle is lost.
+    /// Checks the locks that were taken through this handle.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`], for ever, once one of them is lost.
     pub fn check_locks(&self) -> Result<(), Error> {
         let locked = self.locked.load(Ordering::Acquire);
         if locked == 0 || self.file.data.lock().locks_lost + 1 == locked {
@@ -79,7 +84,7 @@ impl Open {
 }
 
 impl Core {
-    /// Counts one more open of `fid`, which is a plain file that exists.
+    /// Counts one more open of `fid`, an existing plain file.
     fn count_open(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Arc<FileBytes>, Error> {
         for _ in 0..TRIES {
             let mut tables = self.tables.lock();
@@ -132,8 +137,8 @@ impl Core {
             }
             data.errors
         };
-        // Who opens an older file for reading too is likely to keep it open and to share it:
-        // without the delegation every write would have to go through.
+        // An application that opens an older file for reading too is likely to keep it open and to
+        // share it: without the delegation every write would have to go through.
         let quiet = backing.is_none()
             && mode.write
             && !mode.append
@@ -163,17 +168,20 @@ impl Core {
         Ok(OpenReply { handle, direct, quiet, backing })
     }
 
-    /// Whether what is written through a new file's handle goes past the kernel's pages. Each write
-    /// asks us in any case; so the first one need not ask for `security.capability` before, and the
-    /// bytes are copied once less. Who reads the file later asks for it once. Not so with long
-    /// files: past its pages the kernel cuts what is written where the application's memory has its
-    /// pages, and that is in the middle of blocks.
+    /// Whether writes through a new file's handle bypass the kernel's pages. The kernel sends each
+    /// write to us in any case; so the first one need not ask for `security.capability` before, and
+    /// the bytes are copied once less. A later reader of the file asks for them once. Long files do
+    /// not bypass: past its pages the kernel splits a write at the page boundaries of the
+    /// application's memory, and that is in the middle of blocks.
     fn writes_past(&self, mode: OpenMode) -> bool {
         mode.write && !mode.read && self.expects_short()
     }
 
-    /// Opens a file that was just made or found by an answer: it is counted even if the promise is
-    /// gone already.
+    /// Opens a file that an answer just made or found: it is counted even if the promise is gone
+    /// already.
+    ///
+    /// # Errors
+    /// Why the file cannot be opened: the service's refusal or no answer.
     pub fn open_made(
         &self,
         request: &RequestContext<'_>,
@@ -184,8 +192,8 @@ impl Core {
         self.enter(request, file, mode, true)
     }
 
-    /// These files, with each caller that has one open. A file that no handle says anything of is
-    /// the machine's own.
+    /// Of these files, those that each caller has open. A file without a handle here counts as
+    /// opened by this machine.
     pub fn openers(&self, fids: &[Fid]) -> Vec<(Caller, Vec<Fid>)> {
         let mut callers: HashMap<Caller, BTreeSet<Fid>> = HashMap::new();
         let mut left: HashSet<Fid> = fids.iter().copied().collect();
@@ -200,8 +208,11 @@ impl Core {
         callers.into_iter().map(|(caller, fids)| (caller, fids.into_iter().collect())).collect()
     }
 
-    /// Says through `remote` that these files are open here.
-    pub fn say_held(&self, remote: &dyn Remote, fids: &[Fid]) -> Result<(), CallError> {
+    /// Reports through `remote` that these files are open here.
+    ///
+    /// # Errors
+    /// The service's refusal, or why no answer came.
+    pub fn report_held(&self, remote: &dyn Remote, fids: &[Fid]) -> Result<(), CallError> {
         for (caller, fids) in self.openers(fids) {
             for fids in fids.chunks(HOLD_FIDS_MAX) {
                 remote.call(&caller, Call::Hold { fids: fids.to_vec() }, None)?;
@@ -210,14 +221,14 @@ impl Core {
         Ok(())
     }
 
-    /// The mode of the file is about to change: whether somebody has it open who is not its owner,
-    /// and goes on with what the mode allows now. Then the server holds the file for us from now
-    /// on.
+    /// Before the file's mode changes: whether a caller other than its owner has it open, and goes
+    /// on with the rights of the old mode. Then the server is asked for a hold.
     pub fn hold_for_others(&self, fid: Fid) -> bool {
         let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
         let Some(owner) = status.map(|status| status.uid) else { return false };
-        let others =
-            |open: &Arc<Open>| open.file.fid == fid && self.asker(&open.caller).caller.uid != owner;
+        let others = |open: &Arc<Open>| {
+            open.file.fid == fid && self.local_caller(&open.caller).caller.uid != owner
+        };
         let any = self.opens.lock().values().any(others);
         if any && let Some(node) = self.tables.lock().nodes.whole_mut(&fid) {
             node.held = true;
@@ -225,11 +236,11 @@ impl Core {
         any
     }
 
-    /// One handle less; the last one of a held file lets go of it.
+    /// One handle less; the last one of a held file ends the hold.
     pub fn count_release(&self, file: &FileBytes) {
         let mut tables = self.tables.lock();
         let Some(node) = tables.nodes.whole_mut(&file.fid) else { return };
-        // A shutdown has let go of all of them.
+        // A shutdown has closed all of them.
         node.opens = node.opens.saturating_sub(1);
         let unhold = node.opens == 0 && node.held;
         drop(tables);
@@ -237,16 +248,16 @@ impl Core {
             self.chores.lock().unhold.push(file.fid);
             self.poke.notify_one();
         }
-        self.let_go(file);
+        self.drop_if_unused(file);
     }
 }
 
 impl Venus {
-    /// Opens a plain file. Rights are the kernel's business (`default_permissions`), on the status
-    /// that it was given.
+    /// Opens a plain file. The kernel checks rights (`default_permissions`), by the status that it
+    /// was given.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn open(
         &self,
         request: &RequestContext<'_>,
@@ -266,17 +277,17 @@ impl Venus {
         core.enter(request, file, mode, false)
     }
 
-    /// Whether the kernel caches nothing of what is written through the handle, and leaves it to us
-    /// to make stable what must be at once.
+    /// Whether the kernel caches no writes through the handle, so that the client must make
+    /// synchronous writes stable itself.
     pub fn is_direct(&self, handle: OpenHandle) -> bool {
         self.core.open_of(handle).is_ok_and(|open| open.direct)
     }
 
-    /// A descriptor is closed: everything written is at the server afterwards, and `owner`'s
-    /// byte-range locks end.
+    /// A descriptor is closed: all writes are at the server afterwards, and `owner`'s byte-range
+    /// locks end.
     ///
     /// # Errors
-    /// That of a write in the background, once for each handle.
+    /// That of a background write, once for each handle.
     pub fn flush(
         &self,
         request: &RequestContext<'_>,
@@ -306,7 +317,7 @@ impl Venus {
     /// The last descriptor of the handle is closed; `flock_owner`'s whole-file lock ends.
     ///
     /// # Errors
-    /// If there is no such handle, or the lock could not be given back; the handle is gone in any
+    /// If there is no such handle, or the lock could not be released; the handle is gone in any
     /// case.
     pub fn release(
         &self,

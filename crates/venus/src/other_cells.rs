@@ -1,9 +1,9 @@
 //! Other cells, which mount points lead to (`#cell:volume`).
 //!
-//! Numbers of volumes, files and servers mean nothing in another cell, so each has sessions, cache
-//! managers and a disk cache of its own: volumes of two cells never meet in one table. A cell is
-//! reached when somebody first comes by; one that cannot be is not tried again for a while, so that
-//! a listing of many cells does not wait for each.
+//! Numbers of volumes, files and servers mean nothing in another cell, so each cell has sessions,
+//! cache managers and a disk cache of its own: volumes of two cells never meet in one table. The
+//! client connects to a cell at its first use. A cell that cannot be reached is not tried again for
+//! a while, so that a listing of many cells does not wait for each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ pub type CellOpener = dyn Fn(&str) -> Result<Arc<Volumes>, Error> + Send + Sync;
 
 /// See the head of the file.
 pub struct Neighbours {
-    /// What the cell of the first mount is called, if that is known.
+    /// Name of the first mount's cell, if known.
     own: Option<String>,
     home: Weak<Volumes>,
     reach: Box<CellOpener>,
@@ -53,7 +53,7 @@ impl Neighbours {
             Some(KnownCell::Failed(at, error)) if at.elapsed() < RETRY => return Err(error.clone()),
             Some(KnownCell::Failed(..)) | None => {}
         }
-        // Others need not wait for this cell.
+        // Requests for other cells need not wait for this one.
         let reached = (self.reach)(cell);
         let mut known = self.known.lock();
         if let (Some(KnownCell::Reached(first)), Ok(second)) = (known.get(cell), &reached) {
@@ -65,17 +65,17 @@ impl Neighbours {
                 volumes.is_neighbour(self);
                 known.insert(cell.to_owned(), KnownCell::Reached(Arc::clone(volumes)));
             }
-            // That may be mended at any moment, and costs nothing.
+            // The name may appear at any moment, and a new attempt is cheap: it is not remembered.
             Err(Error::Fault(Fault::NoVolume)) => {}
             Err(error) => {
-                tracing::warn!(cell, %error, "cell cannot be reached");
+                tracing::warn!(cell, %error, "cannot reach the cell; not tried again for 10 s");
                 known.insert(cell.to_owned(), KnownCell::Failed(Instant::now(), error.clone()));
             }
         }
         reached
     }
 
-    /// Those that were reached.
+    /// The volumes of the cells that were reached.
     pub(crate) fn all(&self) -> Vec<Arc<Volumes>> {
         let known = self.known.lock();
         let reached = known.values().filter_map(|one| match one {

@@ -1,11 +1,11 @@
 //! Passthrough: files whose bytes the kernel reads and writes itself (docs/spec/passthrough.md).
 //!
-//! The first open of a file chooses its mode and the last close ends it (PT-1); who opens or closes
-//! holds the file's `choice` meanwhile, over calls to the server too. Nothing else takes it, breaks
-//! least of all.
+//! The first open of a file chooses its mode and the last close ends it (PT-1); a thread that opens
+//! or closes holds the file's `choice` meanwhile, over calls to the server too. No other code takes
+//! it; breaks never do.
 //!
-//! While the kernel may write, the server's records lag behind the body. Whatever asks the server
-//! about the file first has them brought up, where other files send what was written (`send_all`).
+//! While the kernel may write, the server's records lag behind the body. A call about the file is
+//! preceded by an update of these records, where other files send their writes (`send_all`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -23,18 +23,17 @@ use crate::preallocated::Blank;
 use crate::read_cache::SUMMED;
 use crate::{Backing, Error, OpenMode, PassthroughState, RequestContext, Venus};
 
-/// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a
-/// word to the server.
+/// The kernel's own pages serve shorter bodies as quickly, and opening them again needs no call.
 pub(crate) const READ_MIN: u64 = 512 << 10;
-/// Up to here a body is compared with its sums at the open.
+/// An open compares shorter bodies with their sums.
 const CHECK_MAX: u64 = 1 << 20;
-/// Shorter bodies are written as quickly behind.
+/// Write-back is as quick for shorter bodies.
 const WRITE_MIN: u64 = 1 << 20;
-/// Longer bodies would have too much to be summed again after each lend.
+/// The server would have to sum too much of longer bodies after each loan.
 const WRITE_MAX: u64 = 4 << 30;
 
-/// What tells one state of a body from another. Each change changes it (the kernel makes times as
-/// fine as need be).
+/// State of a body. Each change of the body changes it (the kernel makes times as fine as
+/// necessary).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyStamp {
     size: i64,
@@ -58,28 +57,28 @@ impl BodyStamp {
 pub(crate) struct PassedFile {
     pub backing: Backing,
     body: Arc<OwnedFd>,
-    /// Lent for writing, in this life of the session (`Core::life`).
-    lent: Option<u64>,
-    /// The server knows that it may be mapped for writing.
+    /// Loaned for writing, at this count of `Core::life`.
+    loaned: Option<u64>,
+    /// The server has on record that it may be mapped for writing.
     mappable: bool,
-    /// The state that the server's records were last brought up to.
-    settled: Option<BodyStamp>,
-    /// It is not the server's body, but ours in the disk cache.
+    /// The state up to which the server's records were last brought.
+    recorded: Option<BodyStamp>,
+    /// The body of the disk cache, if it is not the server's.
     pub pinned: Option<Arc<CacheBody>>,
-    /// No body of the server's yet (`preallocated.rs`).
+    /// A preallocated body that the server has not adopted yet (`preallocated.rs`).
     pub blank: Option<Blank>,
 }
 
 impl PassedFile {
-    /// A body of the disk cache.
+    /// Passthrough of a cache body.
     pub fn of_cache(backing: Backing, pinned: Arc<CacheBody>) -> Option<PassedFile> {
         let body = Arc::new(pinned.descriptor()?);
         Some(PassedFile {
             backing,
             body,
-            lent: None,
+            loaned: None,
             mappable: false,
-            settled: None,
+            recorded: None,
             pinned: Some(pinned),
             blank: None,
         })
@@ -89,46 +88,48 @@ impl PassedFile {
         PassedFile {
             backing,
             body,
-            lent: None,
+            loaned: None,
             mappable: false,
-            settled: None,
+            recorded: None,
             pinned: None,
             blank: Some(blank),
         }
     }
 
-    /// Whether the server lent it for writing.
+    /// Whether the server loaned it for writing.
     pub fn is_borrowed(&self) -> bool {
-        self.lent.is_some()
+        self.loaned.is_some()
     }
 
-    /// The blank was adopted, in this life and at the latest in this state.
-    pub fn become_lent(&mut self, life: u64, settled: Option<BodyStamp>) {
+    /// The preallocated body was adopted, at this count of `Core::life` and at the latest in this
+    /// state.
+    pub fn become_loaned(&mut self, life: u64, recorded: Option<BodyStamp>) {
         self.blank = None;
-        self.lent = Some(life);
-        self.settled = settled;
+        self.loaned = Some(life);
+        self.recorded = recorded;
     }
 }
 
-/// Who has the file open.
 #[derive(Default)]
 pub(crate) struct Choice {
     pub users: u32,
     writers: u32,
-    /// Somebody had it open before: bytes of it may still be on their way.
+    /// The file was open before: bytes of it may still be on their way.
     used: bool,
 }
 
 impl Choice {
-    /// Whether nobody has the file open.
     pub fn is_unused(&self) -> bool {
         self.users == 0
     }
 }
 
 impl Core {
-    /// One more handle of the file, which `made` it or found it; the body that it has to be opened
-    /// with, if any.
+    /// Counts one more handle of the file, which `made` it or found it; returns the backing file
+    /// that it must use, if any.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`], the service's refusal, or a failed disk.
     pub fn select_backing(
         &self,
         request: &RequestContext<'_>,
@@ -169,7 +170,7 @@ impl Core {
         Ok(passed.map(|passed| passed.backing))
     }
 
-    /// One handle less.
+    /// Counts one handle less.
     pub fn release_backing(
         &self,
         request: &RequestContext<'_>,
@@ -183,9 +184,9 @@ impl Core {
         if passed.blank.is_some() && (choice.users > 0 || self.rest_blank(file)) {
             return;
         }
-        // As it is now: the blank may have been adopted a moment ago.
+        // Read anew: the preallocated body may have been adopted a moment ago.
         let Some(passed) = file.data.lock().passed.clone() else { return };
-        if passed.lent.is_some() && choice.writers == 0 {
+        if passed.loaned.is_some() && choice.writers == 0 {
             self.return_body(request, file);
         }
         if let Some(pinned) = &passed.pinned {
@@ -199,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Nobody has the file open any more: the kernel needs no body.
+    /// The file is not open any more: the kernel needs no body.
     pub fn end_pass(&self, file: &FileBytes) {
         let passed = {
             let mut data = file.data.lock();
@@ -211,8 +212,8 @@ impl Core {
         }
     }
 
-    /// One more handle of a file that has a blank. One that reads and writes could be mapped for
-    /// writing: it takes a body that is the server's.
+    /// One more handle of a file with a preallocated body. A handle that reads and writes could be
+    /// mapped for writing: it needs a body of the server.
     fn join_blank(
         &self,
         request: &RequestContext<'_>,
@@ -236,12 +237,16 @@ impl Core {
         Ok(file.data.lock().passed.clone())
     }
 
-    /// Whether the kernel may write into it: under a lease that the server counts on too (CB-4).
-    fn is_lent(&self, passed: &PassedFile) -> bool {
-        passed.lent == Some(self.life.load(Ordering::Acquire)) && self.tables.lock().trusted()
+    /// Whether the kernel may write into the body: under a lease that the server counts on too
+    /// (CB-4).
+    fn is_loaned(&self, passed: &PassedFile) -> bool {
+        passed.loaned == Some(self.life.load(Ordering::Acquire)) && self.tables.lock().trusted()
     }
 
-    /// Whether bodies can be given to the kernel.
+    /// Checks that bodies can be given to the kernel.
+    ///
+    /// # Errors
+    /// The reason why not, for people.
     pub fn passes(&self) -> Result<(), &'static str> {
         match (self.config.passthrough, self.is_local()) {
             (false, _) => Err("it is switched off"),
@@ -252,8 +257,8 @@ impl Core {
         }
     }
 
-    /// The next open of this file, whose blocks are all known now, is passed: the kernel's own
-    /// pages of it are no more use. To drop them then would hold that open up (50 ms for 256 MiB).
+    /// The next open of this file, whose blocks are all verified now, is passed: the kernel's own
+    /// pages of it are of no more use. To drop them at the open would delay it (50 ms for 256 MiB).
     pub fn drop_pages(&self, fid: Fid) {
         let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
         if self.is_local()
@@ -261,12 +266,12 @@ impl Core {
             && self.passes().is_ok()
         {
             let kernel = self.invalidator();
-            // Not in this thread: the kernel may be waiting for it.
+            // Not in this thread: the kernel may wait for it.
             self.fillers.run(move || kernel.inode_data(fid));
         }
     }
 
-    /// The first open: gives the body to the kernel, if everything for it holds.
+    /// The first open: gives the body to the kernel, if all conditions hold.
     fn pass(
         &self,
         request: &RequestContext<'_>,
@@ -294,7 +299,7 @@ impl Core {
         passed
     }
 
-    /// The status as the server has it, while it is promised, and whether all blocks are known.
+    /// The server's status, while it is promised, and whether all blocks are verified.
     fn known_status(&self, file: &FileBytes) -> Option<(Status, bool)> {
         let data = file.data.lock();
         let tables = self.tables.lock();
@@ -305,7 +310,7 @@ impl Core {
         Some((status, known))
     }
 
-    /// The body in the version of `status`, compared with its sums unless it is known.
+    /// The body in the version of `status`, compared with its sums unless all blocks are verified.
     fn borrow(
         &self,
         request: &RequestContext<'_>,
@@ -314,7 +319,7 @@ impl Core {
         status: &Status,
         known: bool,
     ) -> Option<OwnedFd> {
-        // The sums first: once it is lent for writing it has none.
+        // The sums first: a body loaned for writing has none.
         let sums = match known {
             true => Vec::new(),
             false => {
@@ -326,11 +331,11 @@ impl Core {
                 (version == status.data_version).then_some(sums)?
             }
         };
-        let lent = self.call_with_body(request, Call::LendBody { fid, how });
-        let lent = lent.inspect_err(|error| self.end_unknown_loan(fid, how, error)).ok()?;
-        let Answer::Body { status: found } = lent.answer else { return None };
-        let body = lent.body?;
-        // None: it is known, or was lent before, and some kernel writes it.
+        let loaned = self.call_with_body(request, Call::LendBody { fid, how });
+        let loaned = loaned.inspect_err(|error| self.end_unknown_loan(fid, how, error)).ok()?;
+        let Answer::Body { status: found } = loaned.answer else { return None };
+        let body = loaned.body?;
+        // None: it is verified, or was loaned before, and some kernel writes it.
         let agrees = sums.is_empty() || agrees(&body, status.size, &sums);
         let good = agrees && found.data_version == status.data_version;
         if good && !sums.is_empty() {
@@ -342,27 +347,32 @@ impl Core {
         good.then_some(body)
     }
 
-    /// Gives the kernel a body that the server lent.
-    fn hand_over(&self, file: &FileBytes, body: OwnedFd, lent: Option<u64>) -> Option<PassedFile> {
+    /// Gives the kernel a body of the server.
+    fn hand_over(
+        &self,
+        file: &FileBytes,
+        body: OwnedFd,
+        loaned: Option<u64>,
+    ) -> Option<PassedFile> {
         let kernel = self.invalidator();
         let backing = kernel.pass(body.as_fd())?;
-        if lent.is_some() {
-            // Pages of the mode before would outlive what the kernel writes past them.
+        if loaned.is_some() {
+            // Pages from before passthrough would outlive later writes that bypass them.
             kernel.inode_data(file.fid);
         }
-        let settled = BodyStamp::of(&body);
-        let mappable = lent.is_some();
+        let recorded = BodyStamp::of(&body);
+        let mappable = loaned.is_some();
         let passed = PassedFile {
             backing,
             body: Arc::new(body),
-            lent,
+            loaned,
             mappable,
-            settled,
+            recorded,
             pinned: None,
             blank: None,
         };
         file.data.lock().passed = Some(passed.clone());
-        file.lent.store(lent.is_some(), Ordering::Release);
+        file.loaned.store(loaned.is_some(), Ordering::Release);
         self.passed.fetch_add(1, Ordering::Relaxed);
         Some(passed)
     }
@@ -376,13 +386,14 @@ impl Core {
         mode: OpenMode,
     ) -> Result<PassedFile, Error> {
         let maps = mode.read && mode.write && !passed.mappable;
-        if passed.blank.is_none() && mode.write && (maps || !self.is_lent(&passed)) {
+        if passed.blank.is_none() && mode.write && (maps || !self.is_loaned(&passed)) {
             return self.join(request, file, passed);
         }
         Ok(passed)
     }
 
-    /// A writer joins readers, or those who cannot map it, or the lend was lost with the session.
+    /// A writer joins readers, or handles that cannot map it, or the loan was lost with the
+    /// session.
     fn join(
         &self,
         request: &RequestContext<'_>,
@@ -394,25 +405,25 @@ impl Core {
         self.call(request, Call::LendBody { fid: file.fid, how })
             .inspect_err(|error| self.end_unknown_loan(file.fid, how, error))?;
         self.invalidator().inode_data(file.fid);
-        let passed = PassedFile { lent: Some(life), mappable: true, ..passed };
+        let passed = PassedFile { loaned: Some(life), mappable: true, ..passed };
         if let Some(here) = &mut file.data.lock().passed {
-            here.lent = passed.lent;
+            here.loaned = passed.loaned;
             here.mappable = true;
         }
-        file.lent.store(true, Ordering::Release);
+        file.loaned.store(true, Ordering::Release);
         Ok(passed)
     }
 
-    /// The server may have executed a call that lends a body for writing, and no answer came: the
-    /// loan is given back in the background. Otherwise it would last as long as the session, and
-    /// the volume could not be moved.
+    /// The server may have executed a call that loans a body for writing, and no answer came: the
+    /// loan is returned in the background. Otherwise it would last as long as the session, and the
+    /// volume could not be moved.
     fn end_unknown_loan(&self, fid: Fid, how: Lending, error: &Error) {
         let is_known = matches!(error, Error::Fault(_) | Error::Closed(_));
         let Some(core) = self.this.get().and_then(Weak::upgrade) else { return };
         if how != Lending::Read && !is_known {
             self.senders.run(move || {
-                // A loan that an open obtained meanwhile is that open's to give back.
-                let has_loan = |file: &Arc<FileBytes>| file.lent.load(Ordering::Acquire);
+                // A loan that an open obtained meanwhile is returned by that open.
+                let has_loan = |file: &Arc<FileBytes>| file.loaned.load(Ordering::Acquire);
                 if !core.file_of(fid).as_ref().is_some_and(has_loan) {
                     core.settle_call(&RequestContext::of(&Caller::ROOT), fid, true);
                 }
@@ -423,12 +434,12 @@ impl Core {
     /// The last writer is gone: the server may sum the body.
     pub fn return_body(&self, request: &RequestContext<'_>, file: &FileBytes) {
         let status = self.settle_call(request, file.fid, true);
-        file.lent.store(false, Ordering::Release);
+        file.loaned.store(false, Ordering::Release);
         if let Some(passed) = &mut file.data.lock().passed {
-            passed.lent = None;
+            passed.loaned = None;
             passed.mappable = false;
         }
-        // Whatever pages came in beside (by advice to read ahead) are old.
+        // Pages that came in otherwise (by advice to read ahead) are old.
         self.invalidator().inode_data(file.fid);
         if let Some(status) = status {
             self.tables.lock().node(file.fid).known = status.data_version;
@@ -444,27 +455,33 @@ impl Core {
                 Some(status)
             }
             Ok(_) => None,
-            // With the session the lend is gone, and the server settles by itself.
+            // The loan ended with the session, and the server updates its records itself.
             Err(error) => {
-                tracing::warn!(%fid, %error, "a lent body is left to the server");
+                tracing::warn!(
+                    %fid, %error,
+                    "cannot return a body loan; the server ends it with the session"
+                );
                 None
             }
         }
     }
 
-    /// What the kernel wrote is in the server's records on return.
-    pub fn settle_passed(
+    /// Brings the server's records up to the kernel's writes.
+    ///
+    /// # Errors
+    /// The service's refusal, or why no answer came.
+    pub fn update_records(
         &self,
         file: &Arc<FileBytes>,
         cancel: Option<&Cancel>,
     ) -> Result<(), Error> {
-        if !file.lent.load(Ordering::Acquire) {
-            return self.settle_pinned(file, cancel);
+        if !file.loaned.load(Ordering::Acquire) {
+            return self.queue_stores(file, cancel);
         }
         let Some(passed) = file.data.lock().passed.clone() else { return Ok(()) };
-        // Before the call: what is written meanwhile is seen the next time.
+        // Before the call: the next update finds the writes made meanwhile.
         let stamp = BodyStamp::of(&passed.body);
-        if stamp.is_some() && stamp == passed.settled {
+        if stamp.is_some() && stamp == passed.recorded {
             return Ok(());
         }
         let snapshot = self.begin();
@@ -476,7 +493,7 @@ impl Core {
         let full = self.is_over_quota(file.fid);
         let mut data = file.data.lock();
         if let Some(passed) = &mut data.passed {
-            passed.settled = stamp;
+            passed.recorded = stamp;
         }
         if full {
             data.fail(Fault::QuotaExceeded.into());
@@ -484,7 +501,7 @@ impl Core {
         Ok(())
     }
 
-    /// The kernel knows no quota: what passes it is told at the next sync or close.
+    /// The kernel knows no quota: the next sync or close reports an excess.
     fn is_over_quota(&self, fid: Fid) -> bool {
         match self.call(&RequestContext::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
             Ok(Answer::Volume(volume)) => {
@@ -494,26 +511,27 @@ impl Core {
         }
     }
 
-    /// The server does not know any more which bodies our kernel writes: they are borrowed again
-    /// through `remote`.
+    /// After the server lost its record of the loans: borrows the bodies again through `remote`.
     pub fn borrow_again(&self, remote: &dyn client::Remote) {
         let life = self.life.load(Ordering::Acquire);
         self.files()
             .iter()
             .filter(|file| file.has_blank())
             .for_each(|file| self.adopt_again(file, remote));
-        for file in self.files().iter().filter(|file| file.lent.load(Ordering::Acquire)) {
+        for file in self.files().iter().filter(|file| file.loaned.load(Ordering::Acquire)) {
             let call = Call::LendBody { fid: file.fid, how: Lending::Join };
             match remote.call(&Caller::ROOT, call, None) {
                 Ok(_) => {
                     if let Some(passed) = &mut file.data.lock().passed {
-                        passed.lent = passed.lent.map(|_| life);
+                        passed.loaned = passed.loaned.map(|_| life);
                         passed.mappable = true;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(fid = %file.fid, %error, "a body that the kernel writes is not \
-                        lent again");
+                    tracing::warn!(
+                        fid = %file.fid, %error,
+                        "cannot borrow a body again that the kernel writes"
+                    );
                 }
             }
         }
@@ -521,7 +539,7 @@ impl Core {
 }
 
 impl Venus {
-    /// How passthrough is used.
+    /// The state of passthrough.
     pub fn passthrough(&self) -> PassthroughState {
         let open = self
             .core
@@ -535,7 +553,7 @@ impl Venus {
     }
 }
 
-/// Whether the whole body agrees with its sums.
+/// Whether the whole body matches its sums.
 fn agrees(body: &OwnedFd, size: u64, sums: &[u32]) -> bool {
     read_at(body, 0, size as usize).is_some_and(|bytes| agree(&bytes, sums))
 }

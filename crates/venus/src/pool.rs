@@ -1,5 +1,5 @@
-//! A few threads that run jobs in the order they came. They start when there is something to do,
-//! and end when there was nothing for a while: of a volume that nobody uses there are none.
+//! A few worker threads that run jobs in the order of their arrival. They start with the first job
+//! and end after a while without one, so an unused volume has no threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const IDLE: Duration = Duration::from_secs(10);
 struct State {
     jobs: VecDeque<Job>,
     stopped: bool,
-    /// Threads there are, and those of them that wait for a job.
+    /// Threads of the pool, and those of them that wait for a job.
     threads: usize,
     idle: usize,
 }
@@ -52,7 +52,7 @@ impl Queue {
     }
 }
 
-/// A thread of the pool, until it ends, be it by a job that panics.
+/// Counts a thread of the pool until it ends, also by a job that panics.
 struct Here<'a>(&'a Queue);
 
 impl Drop for Here<'_> {
@@ -78,7 +78,7 @@ impl JobPool {
         }
     }
 
-    /// Runs `job` soon; not at all after [`JobPool::stop`].
+    /// Queues `job`; drops it after [`JobPool::stop`].
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.queue.state.lock();
         if state.stopped {
@@ -107,14 +107,13 @@ impl JobPool {
             }
             Err(error) => {
                 // The job waits for another thread, or for the next job.
-                tracing::error!(%error, "no thread");
+                tracing::error!(%error, "cannot start a worker thread; the job waits for another");
                 self.queue.state.lock().threads -= 1;
                 self.queue.came.notify_one();
             }
         }
     }
 
-    /// Runs what is queued and ends the threads.
     pub fn stop(&self) {
         self.queue.state.lock().stopped = true;
         self.queue.came.notify_all();

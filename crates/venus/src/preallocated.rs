@@ -1,20 +1,20 @@
-//! New files' bodies: blanks that the kernel writes, and nobody is asked
-//! (docs/spec/passthrough.md).
+//! Preallocated bodies: the kernel writes new files into them without a call
+//! (docs/spec/passthrough.md). The code calls them blanks.
 //!
-//! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. What it
-//! holds is *sealed* (`journal_writes.rs`) as written bytes are, so at the server the file is one
-//! like any other; or it is *adopted*, and is then a lent body like any other (`passthrough.rs`).
-//! After the last close it is *idle*: it stays with the file for who reads what was just written,
-//! until another new file needs one, a second passed, or the file is not covered any more. Then it
-//! is taken off, which takes that nobody else has it open (PT-9).
+//! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. Its bytes
+//! are *sealed* (`journal_writes.rs`) as written bytes are, so at the server the file is one like
+//! any other; or it is *adopted*, and is then a body loan like any other (`passthrough.rs`). After
+//! the last close it is *idle*: it stays with the file for readers of what was just written, until
+//! another new file needs one, a second passed, or no delegation covers the file any more. Then it
+//! is taken off, which requires that no other process has it open (PT-9).
 //!
-//! While a file has a blank a delegation covers it (PT-8): whoever ends a delegation first
-//! withdraws what is not covered then. A session that is over takes its blanks along: what could
-//! not be sealed is lost, and the file says so for ever.
+//! While a file has a blank a delegation covers it (PT-8): a thread that ends a delegation first
+//! withdraws the blanks that are not covered then. The end of a session ends its blanks: unsealed
+//! bytes are lost, and the file reports that for ever.
 //!
 //! Only handles that cannot read write blanks, because such a handle cannot be mapped for writing:
-//! each change of a blank leaves its trace in the file's times, and there is none after the last
-//! handle is closed.
+//! each change of a blank shows in the file's times, and there is none after the last handle is
+//! closed.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,72 +30,64 @@ use crate::file_data::FileBytes;
 use crate::passthrough::{BodyStamp, PassedFile};
 use crate::{Backing, OpenMode, RequestContext};
 
-/// Where the last new files were all so short, and so many, the next one is taken to be short too,
-/// and written behind: that costs no more, and less where a single write is the whole file. Files
-/// with a longer pause between them are not in a row.
+/// Where the last new files were all so short, and so many, the next one is expected to be short
+/// too, and written back: that costs no more, and less where a single write is the whole file.
+/// Files with a longer pause between them are not in a row.
 const SHORT_BYTES: u64 = 64 << 10;
 const SHORT_FILES: u32 = 8;
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
-/// Blanks that there are at most.
 const BLANKS_MAX: usize = 64;
-/// So many are asked for at once; and with the first delegation, before it is used: the first new
+/// Blanks per request; the first come with the first delegation, before it is used: the first new
 /// file may be a long one.
 const ASKED_AT_ONCE: usize = 16;
 const ASKED_AT_FIRST: usize = 2;
 /// With fewer fresh ones an idle one is taken off, or more are asked for.
 const FRESH_FEW: usize = 8;
-/// After a refusal.
+/// Pause after a refusal.
 const ASK_PAUSE: Duration = Duration::from_secs(5);
 
-/// One blank.
 #[derive(Clone)]
 pub(crate) struct Blank {
     pub number: u64,
     body: Arc<OwnedFd>,
     backing: Backing,
-    /// The session that it belongs to (`BlankPool::session`); none if it is of no use any more.
+    /// The session that it belongs to (`BlankPool::session`); `None` if it is of no use any more.
     pub session: Option<u64>,
     /// A call is under way that adopts it, or cuts the file at the server.
     pub busy: bool,
 }
 
-/// What a file remembers of its blank. A leaf among the locks.
+/// A file's record of its blank. A leaf among the locks.
 pub(crate) struct ScratchBody {
     pub body: Arc<OwnedFd>,
-    /// The state that is sealed.
+    /// The state at the last seal.
     pub sealed: Option<BodyStamp>,
-    /// How often it was.
     pub seals: u32,
-    /// Nobody has the file open.
     pub idle: bool,
-    /// Nobody could have written since it was sealed: it was idle all the time. Saves asking for
-    /// its times.
+    /// It was idle all the time since the seal, so nothing wrote to it. Saves asking for its times.
     pub still: bool,
-    /// Somebody read the file otherwise than from the blank, by advice to read ahead.
+    /// The file was read otherwise than from the blank, by advice to read ahead.
     read_beside: bool,
-    /// It could not be adopted: what was written is lost.
+    /// It could not be adopted: the written bytes are lost.
     pub lost: bool,
 }
 
-/// All blanks.
 #[derive(Default)]
 pub(crate) struct BlankPool {
     fresh: Vec<Blank>,
-    /// Files that have one.
     files: HashMap<Fid, Arc<FileBytes>>,
-    /// Those that nobody has open, in the order of their last closes; some may be open again, or
-    /// have none any more.
+    /// Files that are closed, in the order of their last closes; some may be open again, or have no
+    /// blank any more.
     idle: VecDeque<Arc<FileBytes>>,
-    /// Fresh, or with a file.
+    /// Blanks that are fresh or have a file.
     count: usize,
     /// A call for more is under way.
     asking: bool,
     not_before: Option<Instant>,
-    /// New files in a row that were short when their makers closed them, and when the last one was
-    /// closed.
+    /// New files in a row that were short when their makers closed them, and the time of the last
+    /// such close.
     short: u32,
     made: Option<Instant>,
-    /// Counts sessions.
     session: u64,
 }
 
@@ -124,22 +116,19 @@ impl ScratchBody {
 }
 
 impl FileBytes {
-    /// Whether the kernel writes it into a blank.
     pub fn has_blank(&self) -> bool {
         self.blank.load(Ordering::Acquire)
     }
 
-    /// Whether the kernel wrote into the blank since it was sealed.
+    /// Whether the kernel wrote into the blank since the last seal.
     pub fn is_behind(&self) -> bool {
         self.has_blank() && self.scratch.lock().as_mut().is_some_and(ScratchBody::is_behind)
     }
 
-    /// Whether it has an idle blank.
     pub fn is_idle(&self) -> bool {
         self.has_blank() && self.scratch.lock().as_ref().is_some_and(|scratch| scratch.idle)
     }
 
-    /// Whether what was written into the blank is lost.
     pub fn is_lost(&self) -> bool {
         self.has_blank() && self.scratch.lock().as_ref().is_some_and(|scratch| scratch.lost)
     }
@@ -157,7 +146,7 @@ impl FileBytes {
         }
     }
 
-    /// Somebody opens the file again while its blank is idle.
+    /// The file is opened again while its blank is idle.
     pub fn wake_blank(&self) {
         self.scratch(|scratch| (scratch.idle, scratch.still) = (false, false));
     }
@@ -170,9 +159,8 @@ impl FileBytes {
     }
 }
 
-/// Giving blanks to files.
 impl Core {
-    /// A blank for a file that was just made and is opened with `mode`, if there is one at hand.
+    /// A blank for a file that was just made and is opened with `mode`, if a fresh one is there.
     pub fn begin_blank(&self, file: &Arc<FileBytes>, mode: OpenMode) -> Option<PassedFile> {
         let may = mode.write && !mode.read && self.config.delegations && self.passes().is_ok();
         if !may
@@ -187,14 +175,15 @@ impl Core {
         let passed = PassedFile::with_blank(blank.backing, Arc::clone(&blank.body), blank);
         file.data.lock().passed = Some(passed.clone());
         self.blanks.lock().files.insert(file.fid, Arc::clone(file));
-        // Whoever ends the delegation from here on finds the file, and waits for its `choice`.
+        // A thread that ends the delegation from here on finds the file, and waits for its
+        // `choice`.
         if !self.is_covered_and_empty(file.fid) {
             let blank = self.take_off(file);
             blank.into_iter().for_each(|blank| self.put_blank(blank));
             return None;
         }
         self.passed.fetch_add(1, Ordering::Relaxed);
-        self.look_again(file);
+        self.schedule_check(file);
         Some(passed)
     }
 
@@ -204,7 +193,7 @@ impl Core {
         blanks.short >= SHORT_FILES && blanks.made.is_some_and(|at| at.elapsed() < SHORT_PAUSE)
     }
 
-    /// Whether this client has it to itself, and it has no bytes.
+    /// Whether a delegation covers the file, and it has no bytes.
     fn is_covered_and_empty(&self, fid: Fid) -> bool {
         let tables = self.tables.lock();
         let empty = tables
@@ -229,8 +218,8 @@ impl Core {
         };
     }
 
-    /// The janitor looks at the file when its bytes would be old enough.
-    fn look_again(&self, file: &Arc<FileBytes>) {
+    /// The janitor checks the file when its bytes would be old enough.
+    fn schedule_check(&self, file: &Arc<FileBytes>) {
         let mut chores = self.chores.lock();
         let first = chores.aging.is_empty();
         chores.aging.push_back((Instant::now(), Arc::clone(file)));
@@ -239,7 +228,6 @@ impl Core {
         }
     }
 
-    /// How many there are at hand.
     pub fn fresh_blanks(&self) -> usize {
         self.blanks.lock().fresh.len()
     }
@@ -251,7 +239,7 @@ impl Core {
         blank
     }
 
-    /// A directory is delegated: the first ones are fetched, if there are none.
+    /// A directory is delegated: fetches the first blanks, if there are none.
     pub fn first_blanks(&self, dir: Fid) {
         if self.passes().is_ok() && self.is_local() && self.may_ask(|blanks| blanks.count == 0) {
             self.fetch_blanks(dir, ASKED_AT_FIRST);
@@ -268,7 +256,7 @@ impl Core {
         }
     }
 
-    /// Whether more may be asked for now, if they are `wanted`. Who is told so does.
+    /// Whether more may be asked for now, if they are `wanted`. A caller that receives true asks.
     fn may_ask(&self, wanted: impl FnOnce(&BlankPool) -> bool) -> bool {
         let mut blanks = self.blanks.lock();
         let late = blanks.not_before.is_none_or(|at| at <= Instant::now());
@@ -302,7 +290,7 @@ impl Core {
         Some(Blank { number, body: Arc::new(body), backing, session: Some(session), busy: false })
     }
 
-    /// The session is over, and so are its blanks.
+    /// The session is over, and with it its blanks.
     pub fn forget_blanks(&self) {
         let mut blanks = self.blanks.lock();
         blanks.session += 1;
@@ -313,10 +301,9 @@ impl Core {
     }
 }
 
-/// Taking them off.
 impl Core {
-    /// The last handle of a file is closed; the caller holds its `choice`. Whether the file keeps
-    /// its blank.
+    /// The last handle of a file is closed; the caller holds its `choice`. Returns whether the file
+    /// retains its blank.
     pub fn rest_blank(&self, file: &Arc<FileBytes>) -> bool {
         let gone = self.is_gone(file.fid);
         let data = file.data.lock();
@@ -325,7 +312,7 @@ impl Core {
         }
         file.scratch(|scratch| {
             if gone {
-                // Nobody will ever ask for it.
+                // No call will ever ask for it.
                 scratch.sealed = BodyStamp::of(&scratch.body);
             }
             (scratch.idle, scratch.still) = (true, gone);
@@ -335,7 +322,7 @@ impl Core {
         true
     }
 
-    /// Sees to it that the next new file finds a blank.
+    /// Ensures that the next new file finds a blank.
     pub fn refresh_blanks(&self) {
         if self.blanks.lock().fresh.len() < FRESH_FEW
             && let Some(blank) = self.take_off_oldest()
@@ -354,7 +341,7 @@ impl Core {
             .is_some_and(|status| status.links == 0)
     }
 
-    /// The blank of the file that is idle for longest.
+    /// The blank that is idle for longest.
     fn take_off_oldest(&self) -> Option<Blank> {
         let mut left = self.blanks.lock().idle.len();
         while left > 0 {
@@ -370,7 +357,7 @@ impl Core {
             };
             match taken {
                 Some(blank) => {
-                    self.let_go(&file);
+                    self.drop_if_unused(&file);
                     return self.usable(blank);
                 }
                 None if file.has_blank() => self.blanks.lock().idle.push_back(file),
@@ -380,7 +367,7 @@ impl Core {
         None
     }
 
-    /// Takes the blank off a file that nobody has open, if everything in it is sealed and nobody
+    /// Takes the blank off a file that is not open, if everything in it is sealed and no process
     /// has it mapped. The caller holds its `choice`.
     pub fn take_off(&self, file: &Arc<FileBytes>) -> Option<Blank> {
         let mut data = file.data.lock();
@@ -401,7 +388,8 @@ impl Core {
         Some(blank)
     }
 
-    /// The file has no blank any more. Under the lock of its `data`, if anybody knows the file.
+    /// The file has no blank any more. Under the lock of its `data`, if another thread can reach
+    /// the file.
     pub fn drop_scratch(&self, file: &FileBytes) -> Option<ScratchBody> {
         self.blanks.lock().files.remove(&file.fid);
         file.set_scratch(None)
@@ -416,14 +404,14 @@ impl Core {
         blank.session = None;
     }
 
-    /// A blank that was taken off is for the next new file.
+    /// Gives a blank that was taken off to the next new file.
     pub fn put_blank(&self, blank: Blank) {
         if let Some(blank) = self.usable(blank) {
             self.blanks.lock().fresh.push(blank);
         }
     }
 
-    /// Cuts a blank to nothing; nothing if it is of no use any more.
+    /// Cuts a blank to length 0; `None` if it is of no use any more.
     fn usable(&self, mut blank: Blank) -> Option<Blank> {
         let ours = blank.session == Some(self.blanks.lock().session);
         if ours && set_length(&blank.body, 0).is_ok() {
@@ -434,8 +422,8 @@ impl Core {
         None
     }
 
-    /// A file that has a blank has aged.
-    pub fn look_at_blank(self: &Arc<Self>, file: &Arc<FileBytes>) {
+    /// The bytes of a file that has a blank are old enough to be sent.
+    pub fn check_blank(self: &Arc<Self>, file: &Arc<FileBytes>) {
         if !file.has_blank() || file.is_lost() {
             return;
         }
@@ -444,11 +432,11 @@ impl Core {
             && let Some(blank) = self.take_off(file)
         {
             drop(choice);
-            self.let_go(file);
+            self.drop_if_unused(file);
             self.put_blank(blank);
             return;
         }
-        self.look_again(file);
+        self.schedule_check(file);
     }
 
     /// Files whose blanks no delegation covers lose them: taken off, or adopted.
@@ -456,7 +444,7 @@ impl Core {
         self.withdraw(|tables, file| !tables.covers(file.fid));
     }
 
-    /// The same for those that this directory covers, which is about to go.
+    /// The same for files that the delegation of this directory covers, which is about to end.
     pub fn withdraw_children(&self, dir: Fid) {
         self.withdraw(|tables, file| {
             tables
@@ -481,18 +469,17 @@ impl Core {
         let blank = if choice.is_unused() { self.take_off(file) } else { None };
         match blank {
             Some(blank) => self.put_blank(blank),
-            // What is lost was said.
+            // A loss was reported already.
             None => drop(self.adopt_held(file, None)),
         }
         if choice.is_unused() {
             self.end_unused(file);
         }
         drop(choice);
-        self.let_go(file);
+        self.drop_if_unused(file);
     }
 
-    /// A body that was adopted while nobody had the file open goes back. The caller holds its
-    /// `choice`.
+    /// A body that was adopted while the file was closed goes back. The caller holds its `choice`.
     pub fn end_unused(&self, file: &Arc<FileBytes>) {
         let Some(passed) = file.data.lock().passed.clone() else { return };
         if passed.blank.is_some() && !file.is_lost() {
@@ -505,8 +492,8 @@ impl Core {
     }
 }
 
-/// Sets a blank's length. Our descriptor cannot write, so that the kernel's leases tell others'
-/// from it.
+/// Sets a blank's length. Our descriptor cannot write, so that the kernel's leases distinguish it
+/// from others'.
 pub(crate) fn set_length(body: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     mem::length::set(body.as_fd(), length)
 }

@@ -19,10 +19,10 @@ use crate::{Error, OpenHandle, RequestContext, Venus};
 /// cheaper than one with it.
 const BODY_MIN: u64 = 128 << 10;
 
-/// A file about which the journal holds something.
+/// A file of which the journal has changes.
 struct AheadOfServer {
     pending: u64,
-    /// As it is shown.
+    /// The size that applications see.
     size: u64,
 }
 
@@ -45,7 +45,7 @@ impl Core {
         Some(AheadOfServer { pending, size: status.size })
     }
 
-    /// Bytes as the server has them: fewer than asked for only at the end of the file there.
+    /// Bytes in the server's state: fewer than asked for only at the end of the file there.
     fn read_base(
         self: &Arc<Self>,
         request: &RequestContext<'_>,
@@ -86,8 +86,8 @@ impl Core {
         }
     }
 
-    /// The same from the server in whole pieces of the disk cache, which keeps no others: who reads
-    /// a file from front to back leaves none out.
+    /// The same from the server in whole pieces of the disk cache, which stores no others: a
+    /// sequential reader leaves none out.
     fn read_pieces(
         self: &Arc<Self>,
         request: &RequestContext<'_>,
@@ -98,7 +98,7 @@ impl Core {
         let from = start / PIECE * PIECE;
         let to = end.next_multiple_of(PIECE);
         if to - from > CHUNK as u64 {
-            // One answer does not hold that; the pieces in the middle are whole.
+            // One answer cannot have all of that; the pieces in the middle are whole.
             return self
                 .read_server(request, open, start, (end - start) as u32)
                 .map(|(data, _)| data);
@@ -108,7 +108,7 @@ impl Core {
         Ok(data.slice(skip.min(data.len())..stop.min(data.len())))
     }
 
-    /// The status as the server has it, while it is promised.
+    /// The server's status, while it is promised.
     fn server_status(&self, fid: types::Fid) -> Option<Status> {
         let tables = self.tables.lock();
         let node = tables.nodes.get(&fid).filter(|node| node.valid)?;
@@ -122,7 +122,7 @@ impl Core {
         offset: u64,
         length: u32,
     ) -> Result<(Bytes, Status), Error> {
-        let (snapshot, life) = (self.begin(), self.lives.life());
+        let (snapshot, life) = (self.begin(), self.instance.life());
         match self
             .call(&open.request(request), Call::Read { fid: open.file.fid, offset, length })?
         {
@@ -140,7 +140,7 @@ impl Venus {
     /// Up to `length` bytes from `offset` on; fewer only at the end of the file.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn read(
         &self,
         request: &RequestContext<'_>,
@@ -156,10 +156,10 @@ impl Venus {
             return Ok(data);
         }
         loop {
-            let losses = self.core.lives.losses();
+            let losses = self.core.instance.losses();
             let data = self.read_over_base(request, &open, offset, length)?;
-            // What was written here is on its way again, over what came.
-            if self.core.lives.losses() == losses {
+            // Bytes that were written here are on their way again, over the fetched ones.
+            if self.core.instance.losses() == losses {
                 return Ok(data);
             }
         }
@@ -173,7 +173,7 @@ impl Venus {
         length: u32,
     ) -> Result<Bytes, Error> {
         let end = offset.saturating_add(u64::from(length));
-        // Before the rest is fetched: what lands meanwhile is then in what is fetched.
+        // Before the rest is fetched: the fetched bytes then include what lands meanwhile.
         let (layers, floor) = open.file.layers(offset, end);
         if let [.., (at, data)] = &layers[..]
             && *at == offset

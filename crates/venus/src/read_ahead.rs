@@ -1,12 +1,11 @@
-//! Read-ahead: who reads a file from front to back, or in equal steps, finds the next bytes here
-//! already.
+//! Read-ahead: a sequential reader, or one in equal steps, finds the next bytes here already.
 //!
-//! A stream's *window* is how far ahead of it has been asked for. It doubles while reads follow
-//! each other, up to what is plenty when the server is near; beyond that only while the line is
-//! long and the reader still has to wait for bytes that are on their way: so it grows to what the
-//! line holds (its bandwidth times its delay), and no further. On a short line who waits, waits for
-//! the processors, and bytes that came too early are no longer in their caches when they are
-//! needed: 16 MiB ahead cost a fifth more processor time than 4 MiB.
+//! A stream's *window* is how far ahead of it the client has asked. It doubles while reads follow
+//! each other, up to a size that suffices when the server is near; beyond that only while the line
+//! is long and the reader still has to wait for bytes that are on their way: so it grows to the
+//! line's bandwidth times its delay, and no further. On a short line a waiting reader waits for the
+//! processors, and bytes that came too early are no longer in their caches when they are needed: 16
+//! MiB ahead cost a fifth more processor time than 4 MiB.
 //!
 //! A reader that skips by the same distance three times reads in *steps*: the blocks of the next
 //! steps are fetched.
@@ -25,29 +24,29 @@ use crate::file_data::FileBytes;
 use crate::open::Open;
 use crate::read_cache::{Ahead, BLOCK, Block};
 
-/// The first window.
 const WINDOW_MIN: u64 = BLOCK;
-/// Up to here a window grows by itself.
+/// Up to here a window grows whether or not the reader waits.
 const WINDOW_NEAR: u64 = 4 << 20;
-/// Blocks asked for in one request: one thread receives them one after the other, and none has to
-/// be woken for each.
+/// Blocks of one request: one thread receives them one after the other, and none has to be woken
+/// for each.
 const RUN_BLOCKS: usize = 4;
 /// Reads of one stream may overtake each other in the kernel by so much: it has up to three
-/// requests of a block each on their way, which threads of ours take in any order.
+/// requests of a block each on their way, which worker threads take in any order.
 const SLACK: u64 = 4 * BLOCK;
 /// Equal steps in a row after which the next ones are fetched, and how many.
 const STEPS: u32 = 2;
 const STEPS_AHEAD: u64 = 4;
-/// Bytes that wait for the disk cache.
+/// Most bytes that wait for the disk cache.
 const FILLING_BYTES_MAX: usize = 32 << 20;
 
-/// How one handle reads, and how far ahead of it has been asked for.
+/// How one handle reads, and how far ahead of it the client has asked.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
     next: u64,
     window: u64,
     until: u64,
-    /// Where the last run of reads began, how far behind the one before, and how often in a row.
+    /// Start of the last run of reads, its distance to the one before, and the equal distances in a
+    /// row.
     run: u64,
     step: u64,
     steps: u32,
@@ -61,8 +60,8 @@ impl Sequence {
         start + slack >= self.next && start <= self.next + slack
     }
 
-    /// A read of `start..end`, which had to wait for bytes on their way or not; which ranges of
-    /// whole blocks to fetch now.
+    /// A read of `start..end`, and whether it had to wait for bytes on their way; returns the
+    /// ranges of whole blocks to fetch now.
     fn observe(
         &mut self,
         start: u64,
@@ -103,7 +102,7 @@ impl Sequence {
         if steps < STEPS {
             return Vec::new();
         }
-        // At first all of the next steps, then the farthest one each time.
+        // At first all blocks of the next steps, then the farthest one each time.
         let nearest = if steps == STEPS { 1 } else { STEPS_AHEAD };
         let runs = (nearest..=STEPS_AHEAD).map(|ahead| (start + ahead * step, end + ahead * step));
         runs.filter(|(from, _)| *from < size)
@@ -117,8 +116,8 @@ impl Core {
         self.ahead.change(bytes, 0);
     }
 
-    /// Reads `start..end`, which lies in the file, out of what was read ahead; and whether that had
-    /// to be waited for on a long line.
+    /// Reads `start..end`, which lies in the file, out of the blocks read ahead; and whether the
+    /// read had to wait for them on a long line.
     pub fn read_blocks(
         &self,
         file: &FileBytes,
@@ -148,8 +147,7 @@ impl Core {
         }
     }
 
-    /// After a read of `start..end`: asks for what will be read next. `waited`: see
-    /// [`Core::read_blocks`].
+    /// After a read of `start..end`: asks for the next bytes. `waited`: see [`Core::read_blocks`].
     pub fn look_ahead(
         self: &Arc<Self>,
         open: &Open,
@@ -203,18 +201,18 @@ impl Core {
             |index: &u64| Call::Read { fid: file.fid, offset: index * BLOCK, length: BLOCK as u32 };
         let mut calls: Vec<Call> = blocks.iter().map(read).collect();
         let request = as_caller(caller, None);
-        if calls.iter_mut().try_for_each(|call| self.settle(&request, call)).is_err() {
+        if calls.iter_mut().try_for_each(|call| self.send_related(&request, call)).is_err() {
             return blocks
                 .iter()
                 .for_each(|index| self.block_came(file, (version, 0), *index, None, fast));
         }
-        let (snapshot, place, life) = (self.begin(), self.lives.place(), self.lives.life());
+        let (snapshot, place, life) = (self.begin(), self.instance.place(), self.instance.life());
         let asked = Instant::now();
         self.remote.chain_each(caller, calls, &mut |at, result| {
             if at == 0 && result.is_ok() {
                 file.data.lock().reads.began_after(asked.elapsed());
             }
-            let result = result.inspect(|reply| self.hear(place, reply));
+            let result = result.inspect(|reply| self.check_instance(place, reply));
             let answer = match result.map(|reply| reply.answer) {
                 Ok(Answer::Data { data, status, .. }) => {
                     self.tables.lock().put(snapshot, status);
@@ -228,8 +226,7 @@ impl Core {
         });
     }
 
-    /// A block that was on its way is here, or will not come: then whoever reads it asks for it
-    /// himself.
+    /// A block that was on its way is here, or will not come: then its reader asks for it itself.
     fn block_came(
         self: &Arc<Self>,
         file: &FileBytes,
@@ -260,8 +257,8 @@ impl Core {
         }
     }
 
-    /// Keeps bytes on disk, soon, which were asked for in this life of the server; not if the disk
-    /// is slower than the line.
+    /// Writes bytes, which were asked for in this server instance, to the disk cache, soon; not if
+    /// the disk is slower than the line.
     pub fn store(self: &Arc<Self>, status: &Status, life: u64, offset: u64, bytes: &Bytes) {
         let length = bytes.len();
         if self.disk().is_none() || self.filling.bytes() > self.filling.limit(FILLING_BYTES_MAX) {
@@ -311,7 +308,7 @@ mod tests {
             for at in [0, 3, 2, 1].map(|behind| first + behind) {
                 fetched.extend(sequence.observe(at * BLOCK, (at + 1) * BLOCK, size, most, true));
             }
-            // Only the first reads of all are no stream yet.
+            // Only the very first reads are no stream yet.
             assert!(first == 0 || sequence.window > 0, "the stream broke before {first}");
         }
         assert!(
@@ -330,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_given_a_larger_window_and_who_does_not_keeps_his() {
+    fn only_a_reader_that_waits_gets_a_larger_window() {
         let (size, most) = (1 << 30, 16 << 20);
         for (waited, least, largest) in [(false, 4 << 20, 4 << 20), (true, 16 << 20, 16 << 20)] {
             let mut sequence = Sequence::default();

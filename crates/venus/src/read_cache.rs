@@ -1,9 +1,9 @@
-//! What is at hand of one file for reading: blocks that were read ahead, and the body's descriptor
-//! with its checksums.
+//! The cache of one file for reading: blocks that were read ahead, and the body's descriptor with
+//! its checksums.
 //!
-//! Both belong to one data version of the file. Whoever uses them compares it with a status that is
-//! valid, so a break needs to do nothing here. A write of ours takes the version along if it was
-//! the only change (`previous` is our version).
+//! Both belong to one data version of the file. Readers compare it with a valid status, so a break
+//! needs no action here. An own write advances the version if it was the only change (`previous` is
+//! our version).
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,30 +14,28 @@ use bytes::Bytes;
 
 use crate::verified_blocks::VerifiedBlocks;
 
-/// What is read ahead at once, aligned: as much as the kernel asks for in one request, so that a
-/// stream's reads are each one block.
+/// The unit of read-ahead, aligned: as much as the kernel asks for in one request, so that each
+/// read of a stream is one block.
 pub(crate) const BLOCK: u64 = 1 << 20;
 /// Bytes that one checksum of a body covers. Source: docs/spec/store.md.
 pub(crate) const SUMMED: u64 = 16 << 10;
-/// Checksums that are kept and dropped together: those of one MiB.
+/// Checksums that are stored and dropped together: those of one MiB.
 pub(crate) const GROUP: u64 = 64;
 
-/// From this delay on a line may hold more than a window that grew by itself: 4 MiB in 2 ms are 2
-/// GB/s.
+/// From this delay on a line may hold more than [`read_ahead`](crate::read_ahead)'s near window: 4
+/// MiB in 2 ms are 2 GB/s.
 const FAR: Duration = Duration::from_millis(2);
 
-/// A block that is read ahead.
 pub(crate) enum Block {
     Coming,
     Here {
         data: Bytes,
-        /// Bytes that nobody read yet. The kernel keeps what it read, so a block that was read
+        /// Bytes that were not read yet. The kernel caches what it read, so a block that was read
         /// whole is dropped.
         left: usize,
     },
 }
 
-/// A body that can be read directly.
 pub(crate) struct DirectBody {
     pub fd: Arc<OwnedFd>,
     pub version: u64,
@@ -47,14 +45,14 @@ pub(crate) struct DirectBody {
 #[derive(Default)]
 pub(crate) struct ReadCache {
     pub version: u64,
-    /// The least time that a request for blocks took to bring its first one.
+    /// The shortest time from a request for blocks to its first one.
     delay: Option<Duration>,
     pub blocks: HashMap<u64, Block>,
     pub body: Option<DirectBody>,
     pub known: VerifiedBlocks,
 }
 
-/// What the blocks say to a read.
+/// The blocks' answer to a read.
 pub(crate) enum Ahead {
     Data(Bytes),
     Coming,
@@ -62,7 +60,6 @@ pub(crate) enum Ahead {
 }
 
 impl ReadCache {
-    /// Bytes in blocks.
     pub fn bytes(&self) -> usize {
         self.blocks.values().map(Block::len).sum()
     }
@@ -72,13 +69,13 @@ impl ReadCache {
         self.delay = Some(self.delay.map_or(delay, |least| least.min(delay)));
     }
 
-    /// Whether the server, or its disk, is far away: what is asked for is long on its way, however
-    /// little else is.
+    /// Whether the server, or its disk, is far away: answers take long, even when nothing else is
+    /// on its way.
     pub fn is_far(&self) -> bool {
         self.delay.is_some_and(|delay| delay >= FAR)
     }
 
-    /// The file has `version` now; blocks of an older one go. Returns the bytes let go.
+    /// The file has `version` now; blocks of an older one go. Returns the bytes freed.
     pub fn meet(&mut self, version: u64) -> usize {
         if version <= self.version {
             return 0;
@@ -87,7 +84,7 @@ impl ReadCache {
         self.blocks.drain().map(|(_, block)| block.len()).sum()
     }
 
-    /// A write of ours was applied. Returns the bytes let go.
+    /// An own write was applied. Returns the bytes freed.
     pub fn wrote(&mut self, start: u64, end: u64, previous: u64, version: u64) -> usize {
         self.body =
             self.body.take().filter(|body| body.version == previous || body.version >= version);
@@ -105,7 +102,7 @@ impl ReadCache {
         self.version = version;
         let mut freed = 0;
         self.blocks.retain(|index, block| {
-            // What is still coming was asked for under the old version and will be refused.
+            // Blocks on their way were asked for under the old version and will be refused.
             let keep = matches!(block, Block::Here { .. })
                 && (end <= index * BLOCK || start >= (index + 1) * BLOCK);
             freed += if keep { 0 } else { block.len() };
@@ -115,7 +112,7 @@ impl ReadCache {
     }
 
     /// Reads `start..end` of a file of `size` bytes out of the blocks; those that were read whole
-    /// go. The bytes let go are added to `freed`.
+    /// go. The bytes freed are added to `freed`.
     pub fn read(&mut self, start: u64, end: u64, size: u64, freed: &mut usize) -> Ahead {
         let indices = start / BLOCK..=(end - 1) / BLOCK;
         for index in indices.clone() {
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn our_write_takes_the_rest_along_and_a_strange_one_does_not() {
+    fn only_an_own_write_preserves_the_other_blocks() {
         let mut ours = reads();
         assert_eq!(ours.wrote(BLOCK, BLOCK + 1, 5, 6), BLOCK as usize);
         assert_eq!(

@@ -1,21 +1,22 @@
-//! Who asks for an operation, and how to take it back.
+//! The caller of an operation, and its cancellation.
 
 use client::Cancel;
 use types::Caller;
 
-/// What comes with every operation.
+/// The context of an operation.
 #[derive(Clone, Copy)]
 pub struct RequestContext<'a> {
-    /// Whose rights count.
+    /// The caller whose rights count.
     pub caller: &'a Caller,
-    /// Takes the operation back.
+    /// Cancels the operation.
     pub cancel: Option<&'a Cancel>,
-    /// Looks up the caller's supplementary groups, once, when the server says that they may decide.
+    /// Looks up the caller's supplementary groups, once, when the server answers that they may
+    /// decide.
     pub groups: Option<&'a (dyn Fn() -> Box<[u32]> + Sync)>,
 }
 
 impl<'a> RequestContext<'a> {
-    /// An operation of `caller` that is never taken back.
+    /// An operation of `caller` that cannot be cancelled.
     pub fn of(caller: &'a Caller) -> Self {
         RequestContext { caller, cancel: None, groups: None }
     }

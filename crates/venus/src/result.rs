@@ -1,22 +1,23 @@
-//! What operations return.
+//! The results of operations.
 
 use bytes::Bytes;
 use types::{Fid, Kind, Name, Status};
 
 use crate::Backing;
 
-/// When an answer was taken: see [`crate::Venus::answering`].
+/// The state under which an answer was taken: see [`crate::Venus::answering`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(pub(crate) u64);
 
-/// A file's status as this client's applications must see it, writes that are still here included.
+/// A file's status as this client's applications must see it, with the writes that are not at the
+/// server yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// The status.
+    /// With the sizes and times of unsent writes.
     pub status: Status,
-    /// The kernel may keep it until told otherwise.
+    /// The kernel may cache the status until it is invalidated.
     pub cacheable: bool,
-    /// When.
+    /// The state under which the answer was taken.
     pub stamp: Stamp,
 }
 
@@ -24,92 +25,92 @@ pub struct Attributes {
 /// [`crate::Venus::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryReply {
-    /// What it names.
+    /// The status of the file that the name means.
     pub status: Status,
-    /// The kernel may keep the status until told otherwise.
+    /// The kernel may cache the status until it is invalidated.
     pub cacheable: bool,
-    /// The kernel may keep the name until told otherwise.
+    /// The kernel may cache the name until it is invalidated.
     pub name_cacheable: bool,
-    /// When.
+    /// The state under which the answer was taken.
     pub stamp: Stamp,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupReply {
-    /// A file.
+    /// The name exists.
     Entry(EntryReply),
-    /// Nothing.
+    /// The name does not exist.
     Absent {
-        /// The kernel may keep that until told otherwise.
+        /// The kernel may cache the absence until it is invalidated.
         cacheable: bool,
-        /// When.
+        /// The state under which the answer was taken.
         stamp: Stamp,
     },
 }
 
-/// An open file.
+/// Number of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpenHandle(pub u64);
 
-/// An open directory.
+/// Number of an open directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DirHandle(pub u64);
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenMode {
-    /// For reading.
+    /// Reads are allowed.
     pub read: bool,
-    /// For writing.
+    /// Writes are allowed.
     pub write: bool,
-    /// Each write goes to the end of the file, wherever that is by then.
+    /// Each write goes to the end that the file has at that moment.
     pub append: bool,
-    /// Cut to nothing.
+    /// The open cuts the file to length 0.
     pub truncate: bool,
 }
 
-/// What an open says.
+/// The result of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenReply {
-    /// The handle.
+    /// Number for reads, writes and the release.
     pub handle: OpenHandle,
     /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an
-    /// append lands, and of a new file that is only written it would ask for attributes first.
+    /// append lands, and for a new file that is only written it would ask for attributes first.
     pub direct: bool,
-    /// Its closing need not be told before it returns ([`crate::Venus::flush`]), only afterwards
-    /// ([`crate::Venus::release`]).
+    /// The kernel need not send [`crate::Venus::flush`] before `close` returns;
+    /// [`crate::Venus::release`] afterwards suffices.
     pub quiet: bool,
-    /// The kernel reads and writes this body itself.
+    /// The backing file, if the kernel reads and writes the body itself.
     pub backing: Option<Backing>,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrote {
     /// Bytes written.
     pub count: u32,
-    /// Where; differs from what was asked for only with `append`.
+    /// Where the bytes went; differs from the request only with `append`.
     pub offset: u64,
 }
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEntry {
-    /// Its name.
+    /// Without directories.
     pub name: Name,
-    /// What it names.
+    /// The file that the name means.
     pub fid: Fid,
-    /// What that is.
+    /// The file's kind.
     pub kind: Kind,
-    /// Where to go on behind it.
+    /// The listing goes on behind this entry with this cookie.
     pub cookie: u64,
-    /// With `plus`: its status. Counts no reference: whoever hands it to the kernel says so with
+    /// With `plus`: the status. It counts no reference: a caller that gives it to the kernel calls
     /// [`crate::Venus::remember`].
     pub status: Option<Status>,
-    /// The kernel may keep the status until told otherwise.
+    /// The kernel may cache the status until it is invalidated.
     pub cacheable: bool,
-    /// With the status of a symbolic link: where it leads, if that is short.
+    /// With the status of a symbolic link: its target, if that is short.
     pub target: Option<Bytes>,
 }
 
@@ -118,23 +119,23 @@ pub struct ListEntry {
 pub struct DirListing {
     /// In cookie order.
     pub entries: Vec<ListEntry>,
-    /// No more behind the last.
+    /// Nothing follows the last entry.
     pub end: bool,
-    /// The kernel may keep the names until told otherwise.
+    /// The kernel may cache the names until they are invalidated.
     pub names_cacheable: bool,
-    /// When.
+    /// The state under which the answer was taken.
     pub stamp: Stamp,
 }
 
-/// Whether and how much the kernel reads and writes bodies itself.
+/// State of passthrough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassthroughState {
-    /// Why it cannot, if it cannot.
+    /// Why passthrough is impossible here, if it is.
     pub why_not: Option<&'static str>,
-    /// Files that are open so.
+    /// Files that are open with passthrough.
     pub open: usize,
-    /// How often a body was given to it.
+    /// How often a body was given to the kernel.
     pub given: u64,
-    /// Blank bodies for new files that are at hand.
+    /// Preallocated bodies that are ready for new files.
     pub blanks: usize,
 }

@@ -1,11 +1,11 @@
-//! What users of this machine may do in a volume where access lists decide.
+//! The rights of this machine's users in a volume where access lists decide.
 //!
-//! Rights are a directory's, and those of the files in it that have no list of their own, as their
-//! status says. They are asked for once for each directory and user, and hold while everything else
-//! that is known of the directory holds and the server has not broken what it promised about rights
-//! in the volume ([`Fid::rights`]): it does when any list changes, when anything moves to another
-//! directory, and when somebody becomes a member of a group or ceases to be one. Then all of them
-//! are forgotten, and the kernel forgets what it made of them.
+//! Rights belong to a directory and to those files in it that have no list of their own, as their
+//! status says. The client asks once for each directory and user. The answer holds while the
+//! directory's status holds and the server has not broken its promise about rights in the volume
+//! ([`Fid::rights`]). The server breaks it when any list changes, when anything moves to another
+//! directory, and when a principal joins or leaves a group. Then the client forgets all rights, and
+//! the kernel the permissions that it derived from them.
 
 use std::collections::HashMap;
 
@@ -15,21 +15,20 @@ use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, Kind, PrincipalId, P
 use crate::core::Core;
 use crate::{Error, RequestContext, Stamp, Venus};
 
-/// Entries of each table, which are small; beyond that everything is asked for anew.
+/// Most entries of each table; beyond it the table is cleared and rights are asked for anew.
 const KNOWN_MAX: usize = 1 << 16;
 
 /// See the head of the file. Under the lock of the tables.
 #[derive(Default)]
 pub(crate) struct KnownRights {
     rights: HashMap<Fid, Vec<(u32, Rights)>>,
-    /// Of files: whose list decides.
+    /// For each file without a list of its own, the directory whose list decides.
     ruled: HashMap<Fid, Fid>,
-    /// How often somebody became another one to the cell.
+    /// Counts changes of a local user's identity in the cell.
     logins: u64,
 }
 
 impl KnownRights {
-    /// The server ended promises.
     pub fn on_break(&mut self, items: &[BreakItem]) {
         if items.iter().any(|item| item.fid == Fid::rights(item.fid.volume)) {
             self.clear();
@@ -40,13 +39,12 @@ impl KnownRights {
         }
     }
 
-    /// Nothing is known.
     pub fn clear(&mut self) {
         self.rights.clear();
         self.ruled.clear();
     }
 
-    /// Somebody is another one to the cell now.
+    /// A local user's identity in the cell changed.
     fn on_login(&mut self) {
         self.logins += 1;
         self.clear();
@@ -70,8 +68,9 @@ impl KnownRights {
         known.push((uid, rights));
     }
 
-    /// Something was made in `dir`, whose list decides for it, or a copy of which is its own: so
-    /// its maker may do there what he may in `dir`. As its owner he may do no less.
+    /// Something was made in `dir`. The list of `dir` decides for it, or its own list is a copy of
+    /// that: so its maker has the same rights there as in `dir`. As its owner the maker has no
+    /// fewer.
     pub fn made_in(&mut self, dir: Fid, made: &Status, uid: u32) {
         if made.kind != Kind::Directory {
             self.rule(made.fid, dir);
@@ -89,15 +88,15 @@ impl KnownRights {
 }
 
 impl Venus {
-    /// What the caller may do with a file or directory, and when that was so.
+    /// The caller's rights on a file or directory, and when they were valid.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn rights(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
         self.core.rights(request, fid)
     }
 
-    /// A file with one name was just found in `dir`, by an answer of that time.
+    /// A file with one name was just found in `dir`, by an answer with this stamp.
     pub fn ruled_by(&self, status: &Status, dir: Fid, stamp: Stamp) {
         let (fid, by) = (status.fid, if status.own_list { status.fid } else { dir });
         let mut tables = self.core.tables.lock();
@@ -106,22 +105,22 @@ impl Venus {
         }
     }
 
-    /// Who shows who he is, or another password.
+    /// A call that shows the caller's identity or changes a password.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn auth(&self, request: &RequestContext<'_>, call: AuthCall) -> Result<Answer, Error> {
         self.core.call(request, Call::Auth { behalf: None, call: Box::new(call) })
     }
 
-    /// What anybody may do is asked for anew, here and by the kernel.
+    /// Forgets all rights, here and in the kernel; they are asked for anew.
     pub fn forget_rights(&self) {
         self.core.tables.lock().rights.on_login();
         *self.core.gate.write() += 1;
         self.core.invalidator().rights();
     }
 
-    /// Users whose rights are known here, with them.
+    /// The users whose rights on `fid` are known here, with these rights.
     pub fn known_rights(&self, fid: Fid) -> Vec<(u32, Rights)> {
         let tables = self.core.tables.lock();
         let ruler = tables.rights.ruler(fid).filter(|_| tables.trusted());
@@ -129,10 +128,10 @@ impl Venus {
     }
 
     /// The number of the user or group with this name, or the name of the one with this number;
-    /// `None`: nobody is.
+    /// `None`: there is none.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn who(&self, request: &RequestContext<'_>, who: &str) -> Result<Option<String>, Error> {
         let number = who.parse().ok().map(PrincipalId);
         let call = match number {
@@ -150,10 +149,10 @@ impl Venus {
         Ok(found.map(|(id, name)| if number.is_some() { name } else { id.to_string() }))
     }
 
-    /// The list that decides for a file or directory, and whose it is.
+    /// The list that decides for a file or directory, and the fid that has it.
     ///
     /// # Errors
-    /// `Unsupported` where mode bits decide; as the service says.
+    /// `Unsupported` where mode bits decide; the service's refusal.
     pub fn acl(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Fid, Acl), Error> {
         match self.core.call(request, Call::GetAcl { fid })? {
             Answer::Acl { of, list } => Ok((of, Acl::decode(&list).map_err(|_| Error::Protocol)?)),
@@ -161,11 +160,11 @@ impl Venus {
         }
     }
 
-    /// Gives a directory or file this list, or takes its own away; `instead_of`: where the list
-    /// with this sum decides.
+    /// Sets the access list of a directory or file, or removes it; `instead_of`: only while the
+    /// list with this sum decides.
     ///
     /// # Errors
-    /// `Conflict`: another one does; as the service says.
+    /// `Conflict`: another list decides; the service's refusal.
     pub fn set_acl(
         &self,
         request: &RequestContext<'_>,
@@ -204,7 +203,7 @@ impl Core {
         let rights = Rights(rights);
         let mut tables = self.tables.lock();
         let holds = |fid: Fid| tables.holder.promised(fid, snapshot);
-        // Who logged in or out meanwhile was asked about as somebody else.
+        // A login or logout in between: the server judged the user by another identity.
         let same = tables.rights.logins == logins;
         if same && holds(Fid::rights(fid.volume)) && holds(fid) && holds(of) {
             if !fid.vnode.is_directory() {
@@ -216,7 +215,7 @@ impl Core {
     }
 }
 
-/// Somebody of this machine, for whom something is asked though it is another that asks now.
+/// A caller for another user of this machine than the one that made the request.
 pub fn somebody(uid: u32) -> Caller {
     Caller { uid, gid: uid, groups: Some(Box::default()), who: types::RequestIdentity::NAMED }
 }

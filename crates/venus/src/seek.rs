@@ -1,13 +1,13 @@
-//! Where data and holes are. Of a file without holes its status says so: programs that look for
-//! holes in every file that they read (`grep`, `cp`) then ask the server nothing.
+//! Where data and holes are. The status shows that a file has no holes: programs that search every
+//! file for holes (`grep`, `cp`) then cause no call to the server.
 
 use types::{Answer, Call, Fault, Fid, SeekWhat, Status};
 
 use crate::core::Core;
 use crate::{Error, OpenHandle, RequestContext, Venus};
 
-/// The answer for a file of this status, if it can be said without looking: every block that is no
-/// hole is charged, so what is charged for as many bytes as there are has none.
+/// The answer for a file of this status, if the status decides it: each block except holes is
+/// charged, so a file that is charged for its whole length has no holes.
 fn of_dense(status: &Status, offset: u64, what: SeekWhat) -> Option<Result<u64, Error>> {
     if status.used < status.size {
         return None;
@@ -20,7 +20,7 @@ fn of_dense(status: &Status, offset: u64, what: SeekWhat) -> Option<Result<u64, 
 }
 
 impl Core {
-    /// As far as a status that is exact says it.
+    /// The answer as far as an exact status decides it.
     fn seek_here(&self, fid: Fid, offset: u64, what: SeekWhat) -> Option<Result<u64, Error>> {
         let (status, exact) = self.tables.lock().status(fid)?;
         if exact { of_dense(&status, offset, what) } else { None }

@@ -1,11 +1,11 @@
-//! The server's lives. Each has a boot verifier, which changes when the server may have lost what
-//! was not stable.
+//! The server instances. Each has a boot verifier, which changes when the server may have lost
+//! unstable changes.
 //!
-//! What it lost is found before anybody here is given what it has now: whoever wrote bytes goes on
-//! reading them (`unstable_writes.rs`), and what else is lost is told (`unstable_metadata.rs`). So
-//! each answer is looked at, since one to an earlier question may come before the session says that
-//! the server restarted; and who reads begins again if something was found lost meanwhile. Another
-//! server, to which the volume moved, has lost nothing.
+//! The client finds lost changes before an application sees the new instance's state: an
+//! application that wrote bytes goes on reading them (`unstable_writes.rs`), and other losses are
+//! reported (`unstable_metadata.rs`). So the client checks the verifier of each answer, since an
+//! answer to an earlier question may come before the session reports the restart. A reader begins
+//! again if a loss was found meanwhile. A move of the volume to another server loses nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +19,9 @@ use crate::disk_cache::Edition;
 
 #[derive(Default)]
 pub(crate) struct ServerInstance {
-    /// Held while what was lost is looked for.
+    /// Held while the client searches for lost changes.
     now: Mutex<Now>,
-    /// Its verifier; 0: nobody said. For those who have locks.
+    /// The verifier; 0: unknown. For threads that hold locks.
     life: AtomicU64,
     losses: AtomicU64,
 }
@@ -34,17 +34,17 @@ struct Now {
 }
 
 impl ServerInstance {
-    /// Where the volume is; taken before a call whose answer is heard.
+    /// The volume's place; taken before a call whose answer is passed to [`Self::check_instance`].
     pub fn place(&self) -> u64 {
         self.now.lock().place
     }
 
-    /// How often something was found lost.
+    /// How many losses were found.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }
 
-    /// The server's life; 0: nobody said. Taken before a call whose answer is kept on the disk.
+    /// The server instance; 0: unknown. Taken before a call whose answer is stored on the disk.
     pub fn life(&self) -> u64 {
         self.life.load(Ordering::Acquire)
     }
@@ -57,28 +57,28 @@ impl ServerInstance {
 }
 
 impl Core {
-    /// What a file has in it by a status that counts now.
+    /// The edition of a file with this currently valid status.
     pub fn edition(&self, status: &Status) -> Edition {
-        Edition::of(status, self.lives.life())
+        Edition::of(status, self.instance.life())
     }
 
-    /// The answer of a call that was made when the volume was at this place.
-    pub fn hear(&self, place: u64, reply: &Reply) {
+    /// Takes the verifier of an answer to a call that was made when the volume was at this place.
+    pub fn check_instance(&self, place: u64, reply: &Reply) {
         if let Some(verifier) = reply.verifier {
             self.learn(Some(place), verifier);
         }
     }
 
-    /// The server is in this life now.
+    /// The server now has this boot verifier.
     pub fn learn(&self, place: Option<u64>, verifier: BootVerifier) {
-        let mut now = self.lives.now.lock();
+        let mut now = self.instance.now.lock();
         if place.is_some_and(|place| place != now.place) || now.verifier == Some(verifier) {
             return;
         }
-        self.lives.life.store(verifier.0, Ordering::Release);
+        self.instance.life.store(verifier.0, Ordering::Release);
         if now.verifier.replace(verifier).is_some() && !self.is_local() {
             self.find_lost(verifier);
-            self.lives.losses.fetch_add(1, Ordering::AcqRel);
+            self.instance.losses.fetch_add(1, Ordering::AcqRel);
         }
     }
 

@@ -1,10 +1,9 @@
-//! `.snapshots`: a directory that every root of a writable volume has, and that no listing shows.
-//! In it each snapshot of the volume is a mount point that leads to it, under the name that it was
+//! `.snapshots`: a directory in the root of every writable volume, which no listing shows. In it
+//! each snapshot of the volume is a mount point to the snapshot volume, under the label that it was
 //! given.
 //!
-//! It is made up here, from what the volume's server says when somebody looks
-//! (`VolumeCall::Examine`), so it takes no promise and nothing of it is kept. A file that was
-//! called so before comes first.
+//! The client makes it up from the server's answer at each access (`VolumeCall::Examine`), so it
+//! needs no promise and nothing of it is cached. An existing file of the same name comes first.
 
 use bytes::Bytes;
 use types::{
@@ -16,26 +15,26 @@ use crate::core::Core;
 use crate::result::{Attributes, DirListing, EntryReply, ListEntry, LookupReply};
 use crate::{Error, RequestContext};
 
-/// What it is called.
+/// Its name.
 const NAME: &[u8] = b".snapshots";
-/// Between the name of a volume and what its snapshot is called.
+/// Separates a volume's name from the label of its snapshot.
 const INFIX: &[u8] = b".snapshot.";
-/// Numbers from here on are made up. No volume has so many files, and the mount's numbers end a bit
-/// higher.
+/// Vnode numbers from here on are made up. No volume has so many files, and the mount's inode
+/// numbers end a bit higher.
 const FIRST: u64 = 1 << 47;
 const DIRECTORY: VnodeNo = VnodeNo(FIRST + 1);
 
-/// Whether nothing at the server is called so.
+/// Whether the server has no file of this fid.
 pub(crate) fn is_made_up(fid: Fid) -> bool {
     fid != Fid::CURRENT && fid.vnode.0 >= FIRST
 }
 
-/// The directory in the volume.
+/// The fid of `.snapshots` in the volume.
 fn directory(volume: VolumeId) -> Fid {
     Fid { volume, vnode: DIRECTORY, unique: Uniquifier(1) }
 }
 
-/// The mount point of a snapshot.
+/// The fid of a snapshot's mount point.
 fn point(volume: VolumeId, snapshot: VolumeId) -> Fid {
     Fid { volume, vnode: VnodeNo(FIRST + 2 * snapshot.0), unique: Uniquifier(snapshot.0) }
 }
@@ -64,7 +63,7 @@ fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
     }
 }
 
-/// What a snapshot is called in it: what was said when it was made, or the whole name.
+/// The name of a snapshot in `.snapshots`: its label, or the whole name.
 fn label(volume: &Name, snapshot: &Name) -> Option<Name> {
     let rest = snapshot
         .as_bytes()
@@ -74,8 +73,8 @@ fn label(volume: &Name, snapshot: &Name) -> Option<Name> {
 }
 
 impl Core {
-    /// The snapshots of the volume, each with what it is called here, in the order of their
-    /// numbers; and the volume.
+    /// The snapshots of the volume, each with its name here, in the order of their numbers; and the
+    /// volume.
     fn snapshots(
         &self,
         request: &RequestContext<'_>,
@@ -95,7 +94,7 @@ impl Core {
         Ok((own, shown))
     }
 
-    /// What a name means here, if it is looked up in what is made up or is its name. `None`:
+    /// The file that a name means, if the name is `.snapshots` or is looked up in it. `None`:
     /// neither.
     pub(crate) fn find_snapshot(
         &self,
@@ -130,7 +129,7 @@ impl Core {
         })))
     }
 
-    /// The status of what is made up.
+    /// The status of a made-up file.
     pub(crate) fn snapshot_status(
         &self,
         request: &RequestContext<'_>,
@@ -146,7 +145,7 @@ impl Core {
         Ok(Attributes { status, cacheable: false, stamp: self.stamp() })
     }
 
-    /// Where a mount point that is made up leads.
+    /// The target of a made-up mount point.
     pub(crate) fn snapshot_target(
         &self,
         request: &RequestContext<'_>,
@@ -193,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn snapshots_are_called_what_they_were_given() {
+    fn snapshots_appear_under_their_labels() {
         let name = |text: &str| Name::new(text.as_bytes()).unwrap();
         let of = |volume: &str, snapshot: &str| label(&name(volume), &name(snapshot)).unwrap();
         assert_eq!(of("home.joe", "home.joe.snapshot.monday"), name("monday"));
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_up_is_nothing_else() {
+    fn made_up_fids_differ_from_real_ones() {
         let volume = VolumeId(0x2000_0001);
         assert!(is_made_up(directory(volume)) && is_made_up(point(volume, VolumeId(7))));
         assert!(

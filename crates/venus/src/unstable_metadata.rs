@@ -1,15 +1,15 @@
-//! Changes of names and of status that the server acknowledged as *unstable*: it may lose them.
+//! Unstable metadata: changes of names and of status that the server acknowledged and may lose.
 //!
-//! Model. Bytes that a server loses are sent again (`unstable_writes.rs`). A change of names or of
-//! status is not: others may have changed the same since, or built upon it. So who makes sure of it
-//! hears that it is lost. Each acknowledged change is noted with the boot verifier under which its
-//! answer came. A commit whose answer comes under the same verifier makes it stable; one under
-//! another finds it lost, as is a delegated change that was answered here and never landed. What
-//! goes to another server with its volume is stable there. A server on this machine is lost
-//! together with who would ask.
+//! Model. The client sends lost bytes again (`unstable_writes.rs`), but not a lost change of names
+//! or status: other clients may have changed the same since, or built upon it. So a process that
+//! syncs receives an error if the change is lost. The client notes each acknowledged change with
+//! the boot verifier of its answer. A commit whose answer has the same verifier makes it stable;
+//! one with another verifier finds it lost, like a delegated change that was answered here and
+//! never landed. Changes that moved to another server with their volume are stable there. A crash
+//! of a server on this machine also ends the processes that would ask.
 //!
-//! Who hears: each handle that has the file open, otherwise (and of a directory) who asks first, as
-//! with errors of a local file system.
+//! The error goes to each handle that has the file open, otherwise (and for a directory) to the
+//! first process that asks, as with errors of a local file system.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,46 +21,45 @@ use crate::Error;
 use crate::core::Core;
 use crate::journal::fids;
 
-/// So many make a commit due.
+/// So many noted changes make a commit due.
 const NOTED_MAX: usize = 1 << 16;
 
-/// What the server has up to a point may become stable.
+/// A point in the sequence of noted changes; a commit may make those up to it stable.
 #[derive(Clone, Copy)]
 pub(crate) struct Point(u64);
 
 #[derive(Default)]
-pub(crate) struct Unsaved(Mutex<State>);
+pub(crate) struct UnstableMetadata(Mutex<State>);
 
 #[derive(Clone, Copy)]
 struct Noted {
     clock: u64,
     verifier: BootVerifier,
-    /// Its body was changed too: something was cut off, say. That is stable after a commit of the
-    /// file itself, or of all.
+    /// Its body was changed too, for example cut. That is stable after a commit of the file itself,
+    /// or of its whole volume.
     body: bool,
 }
 
 #[derive(Default)]
 struct State {
-    /// Counts what is noted.
     clock: u64,
     noted: HashMap<Fid, Noted>,
     lost: HashSet<Fid>,
-    /// Something is lost that no `syncfs` has told of.
-    untold: bool,
+    /// A loss that no `syncfs` has reported.
+    unreported: bool,
 }
 
-/// What a call changes of names or status.
+/// The metadata that a call changes.
 #[derive(Clone, Copy)]
 pub(crate) struct MetadataSubject {
-    /// A body with them.
+    /// It also changes a body.
     body: bool,
-    /// What it is about, if its answer names nothing.
+    /// The changed file, if the answer names none.
     unnamed: Option<Fid>,
 }
 
 impl MetadataSubject {
-    /// Nothing, or bytes alone: those are kept (`unstable_writes.rs`).
+    /// `None`: the call changes nothing, or bytes alone: those stay here (`unstable_writes.rs`).
     pub fn of(call: &Call) -> Option<MetadataSubject> {
         let subject = MetadataSubject { body: false, unnamed: None };
         match call {
@@ -75,13 +74,12 @@ impl MetadataSubject {
     }
 }
 
-impl Unsaved {
-    /// What is noted up to now is asked about.
+impl UnstableMetadata {
+    /// A commit asks about the changes noted up to now.
     pub fn point(&self) -> Point {
         Point(self.0.lock().clock)
     }
 
-    /// The volumes that something is noted of.
     pub fn volumes(&self) -> Vec<VolumeId> {
         let mut volumes: Vec<VolumeId> = self.0.lock().noted.keys().map(|fid| fid.volume).collect();
         volumes.sort_unstable();
@@ -89,22 +87,22 @@ impl Unsaved {
         volumes
     }
 
-    /// All of it is stable, somewhere else.
+    /// All noted changes are stable on another server.
     pub fn moved(&self) {
         self.0.lock().noted.clear();
     }
 }
 
 impl Core {
-    /// A change was acknowledged, whose call was made when the volume was at this place.
+    /// Notes an acknowledged change, whose call was made when the volume was at this place.
     pub fn note(&self, place: u64, reply: &Reply, subject: MetadataSubject) {
         let Some(verifier) = reply.verifier.filter(|_| !self.is_local()) else { return };
         let mut lost = Vec::new();
         let is_much = {
-            if self.lives.place() != place {
+            if self.instance.place() != place {
                 return;
             }
-            let mut state = self.unsaved.0.lock();
+            let mut state = self.unstable_metadata.0.lock();
             state.clock += 1;
             let clock = state.clock;
             for fid in fids(&reply.answer).into_iter().chain(subject.unnamed) {
@@ -126,7 +124,7 @@ impl Core {
     pub fn committed(&self, of: Fid, whole: bool, point: Point, reply: &Reply) {
         let Some(now) = reply.verifier else { return };
         let mut lost = Vec::new();
-        self.unsaved.0.lock().noted.retain(|fid, noted| {
+        self.unstable_metadata.0.lock().noted.retain(|fid, noted| {
             let is_asked = fid.volume == of.volume
                 && noted.clock <= point.0
                 && (whole || !noted.body || *fid == of);
@@ -141,7 +139,7 @@ impl Core {
     /// The server is under this verifier now.
     pub fn find_lost_changes(&self, now: BootVerifier) {
         let mut lost = Vec::new();
-        self.unsaved.0.lock().noted.retain(|fid, noted| {
+        self.unstable_metadata.0.lock().noted.retain(|fid, noted| {
             if noted.verifier != now {
                 lost.push(*fid);
             }
@@ -150,18 +148,18 @@ impl Core {
         self.lose(&lost);
     }
 
-    /// What was changed of these is not at the server.
+    /// Changes of these files are lost.
     pub fn lose(&self, fids: &[Fid]) {
         if fids.is_empty() {
             return;
         }
-        tracing::warn!(first = %fids[0], files = fids.len(), "changes of names or status that \
-            were not stable are lost");
-        self.unsaved.0.lock().untold = true;
+        tracing::warn!(first = %fids[0], files = fids.len(), "unstable changes of names or \
+            status are lost; the next sync reports it");
+        self.unstable_metadata.0.lock().unreported = true;
         for fid in fids {
             match self.file_of(*fid).filter(|_| self.is_open(*fid)) {
                 Some(file) => file.data.lock().fail(Error::Lost),
-                None => drop(self.unsaved.0.lock().lost.insert(*fid)),
+                None => drop(self.unstable_metadata.0.lock().lost.insert(*fid)),
             }
         }
     }
@@ -170,13 +168,23 @@ impl Core {
         self.tables.lock().nodes.whole(&fid).is_some_and(|node| node.opens > 0)
     }
 
-    /// Fails once if what was changed of it is lost.
-    pub fn tell_lost(&self, fid: Fid) -> Result<(), Error> {
-        if self.unsaved.0.lock().lost.remove(&fid) { Err(Error::Lost) } else { Ok(()) }
+    /// Reports a lost change of the file.
+    ///
+    /// # Errors
+    /// Once, if a change is lost.
+    pub fn report_loss(&self, fid: Fid) -> Result<(), Error> {
+        if self.unstable_metadata.0.lock().lost.remove(&fid) { Err(Error::Lost) } else { Ok(()) }
     }
 
-    /// Fails once if anything is lost.
-    pub fn tell_any_lost(&self) -> Result<(), Error> {
-        if std::mem::take(&mut self.unsaved.0.lock().untold) { Err(Error::Lost) } else { Ok(()) }
+    /// Reports any lost change.
+    ///
+    /// # Errors
+    /// Once, if a change is lost.
+    pub fn report_any_loss(&self) -> Result<(), Error> {
+        if std::mem::take(&mut self.unstable_metadata.0.lock().unreported) {
+            Err(Error::Lost)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -1,12 +1,13 @@
-//! What the server acknowledged as *unstable*: it may lose that, so it is kept here until a commit.
+//! Unstable writes: the server acknowledged them and may lose them, so they stay here until a
+//! COMMIT.
 //!
-//! Model. A file's kept bytes belong to one boot verifier of the server. If the server answers
-//! under another one, it lost them, and they are sent again. A commit *asks* about all that is kept
-//! when it begins; what is written meanwhile is kept beside it, and is newer. One commit of a file
-//! asks at a time: two would each know a part of what was lost, and neither which bytes are the
-//! newer ones. What was lost goes below everything that was written since, wherever that is
-//! (`dirty`, `flying`, `sealed`, kept). What is cut off is taken out before the cut is sent; what
-//! went to another server with its volume is stable there.
+//! Model. A file's unstable bytes belong to one boot verifier of the server. If the server answers
+//! under another one, it lost them, and they are sent again. A commit *asks* about all unstable
+//! bytes at its beginning; later ones are stored beside them, and are newer. One commit of a file
+//! asks at a time: two would each know a part of the lost bytes, and neither which bytes are newer.
+//! Lost bytes go below everything written since, wherever that is (`dirty`, `flying`, `sealed`,
+//! unstable). Bytes that a truncation cuts off are removed before it is sent; bytes that moved to
+//! another server with their volume are stable there.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,22 +25,21 @@ use crate::{Error, RequestContext};
 /// Commits of one fsync that may find the server restarted in between.
 const TRIES: usize = 8;
 
-/// See the head of the file.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct UnstableWrites {
     bytes: Extents,
     verifier: BootVerifier,
     asked: Extents,
     asked_verifier: BootVerifier,
-    /// What is asked about is known to be lost.
+    /// The bytes asked about are known to be lost.
     asked_lost: bool,
 }
 
-/// What was cut out, newer before older, with the verifiers that it belongs to.
+/// Bytes that were cut out, newer before older, with their verifiers.
 #[derive(Default)]
 pub(crate) struct Cut([(BootVerifier, Vec<Chunk>); 2]);
 
-impl Kept {
+impl UnstableWrites {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.asked.is_empty()
     }
@@ -51,7 +51,7 @@ impl Kept {
         }
     }
 
-    /// The commit found the server under this verifier, or failed; what was lost.
+    /// The commit found the server under this verifier, or failed; returns the lost bytes.
     fn answered(&mut self, now: Option<BootVerifier>) -> Vec<Chunk> {
         let older = self.below_bytes();
         match now {
@@ -65,7 +65,7 @@ impl Kept {
         }
     }
 
-    /// The server is under this verifier now; what was lost.
+    /// The server is under this verifier now; returns the lost bytes.
     fn lost(&mut self, now: BootVerifier) -> Vec<Chunk> {
         let mut lost = Vec::new();
         if !self.asked.is_empty() && self.asked_verifier != now {
@@ -78,7 +78,7 @@ impl Kept {
         lost
     }
 
-    /// Takes out what is asked about, but for what was written since.
+    /// Removes the bytes asked about, except where newer ones were written since; returns them.
     fn below_bytes(&mut self) -> Vec<Chunk> {
         for (at, newer) in self.bytes.within(0, u64::MAX) {
             self.asked.carve(at, at + newer.len() as u64);
@@ -86,7 +86,6 @@ impl Kept {
         self.asked.flush_all()
     }
 
-    /// Takes out what lies in the range.
     fn cut(&mut self, start: u64, end: u64) -> Cut {
         let take = |part: &mut Extents| {
             let gone = part
@@ -100,7 +99,7 @@ impl Kept {
         Cut([(self.verifier, take(&mut self.bytes)), (self.asked_verifier, take(&mut self.asked))])
     }
 
-    /// Takes it in again, below what came since; what was lost meanwhile.
+    /// Puts them back below newer bytes; returns those that were lost meanwhile.
     fn restore(&mut self, cut: Cut) -> Vec<Chunk> {
         let mut lost = Vec::new();
         for (verifier, chunks) in cut.0.into_iter().filter(|(_, chunks)| !chunks.is_empty()) {
@@ -128,34 +127,34 @@ impl FileBytes {
         }
     }
 
-    /// Whether all that is written is stable.
+    /// Whether all written bytes are stable.
     pub fn is_stable(&self) -> bool {
-        self.is_clean() && self.data.lock().kept.is_empty()
+        self.is_clean() && self.data.lock().unstable.is_empty()
     }
 }
 
 impl Core {
-    /// Keeps what is not stable, to send it again if the server loses it.
+    /// Stores an unstable chunk, to send it again if the server loses it.
     pub fn keep(&self, data: &mut Data, chunk: &Chunk, verifier: BootVerifier) {
         if self.is_local() {
             return;
         }
-        let before = data.kept.bytes.bytes();
-        if data.kept.verifier != verifier && !data.kept.bytes.is_empty() {
+        let before = data.unstable.bytes.bytes();
+        if data.unstable.verifier != verifier && !data.unstable.bytes.is_empty() {
             tracing::warn!(offset = chunk.offset, "server lost unstable data; sending it again");
-            data.kept.bytes.carve(chunk.offset, chunk.end());
-            let lost = data.kept.bytes.flush_all();
+            data.unstable.bytes.carve(chunk.offset, chunk.end());
+            let lost = data.unstable.bytes.flush_all();
             data.send_older(&lost);
         }
-        let is_first = before == 0 && self.kept.bytes() == 0;
+        let is_first = before == 0 && self.unstable.bytes() == 0;
         if is_first {
-            // The janitor counts its age from now, and must not see it before.
+            // The janitor counts the age from now, and must not see the bytes before.
             self.chores.lock().committed = Some(Instant::now());
         }
-        data.kept.verifier = verifier;
-        data.kept.bytes.write(chunk.offset, chunk.data.clone(), chunk.first);
-        let total = self.kept.change(before, data.kept.bytes.bytes());
-        let is_much = total > self.kept.limit(self.config.uncommitted_bytes_max);
+        data.unstable.verifier = verifier;
+        data.unstable.bytes.write(chunk.offset, chunk.data.clone(), chunk.first);
+        let total = self.unstable.change(before, data.unstable.bytes.bytes());
+        let is_much = total > self.unstable.limit(self.config.uncommitted_bytes_max);
         if is_much {
             self.chores.lock().commit = true;
         }
@@ -164,7 +163,10 @@ impl Core {
         }
     }
 
-    /// Everything that was written before is stable on return.
+    /// Makes all earlier writes stable.
+    ///
+    /// # Errors
+    /// That of the commit; [`Error::TimedOut`] if the server restarts again and again.
     pub fn commit(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>) -> Result<(), Error> {
         let until = file.data.lock().clock;
         for _ in 0..TRIES {
@@ -172,7 +174,7 @@ impl Core {
             let answer = self.call_commit(request, file.fid, false);
             let is_stable = self.answered(file, verifier_of(&answer));
             drop(turn);
-            self.let_go(file);
+            self.drop_if_unused(file);
             match answer {
                 Ok(Answer::Committed { .. }) if is_stable => return Ok(()),
                 Ok(Answer::Committed { .. }) => {}
@@ -183,8 +185,11 @@ impl Core {
         Err(Error::TimedOut)
     }
 
-    /// A commit of a file, or of its `whole` volume, which makes what the server has of the
-    /// volume's names stable too.
+    /// Commits a file, or its `whole` volume, which makes the server's changes of the volume's
+    /// names stable too.
+    ///
+    /// # Errors
+    /// The service's refusal, or why no answer came.
     pub fn call_commit(
         &self,
         request: &RequestContext<'_>,
@@ -192,14 +197,14 @@ impl Core {
         whole: bool,
     ) -> Result<Answer, Error> {
         let call = if whole { Call::CommitVolume { fid } } else { Call::Commit { fid } };
-        let point = self.unsaved.point();
+        let point = self.unstable_metadata.point();
         let reply = self.call_with_body(request, call)?;
         self.committed(fid, whole, point, &reply);
         Ok(reply.answer)
     }
 
-    /// Asks about what is kept, once all that is not newer than `until` is at the server: another
-    /// commit may have found it lost meanwhile.
+    /// Asks about the unstable bytes, once all that is not newer than `until` is at the server:
+    /// another commit may have found bytes lost meanwhile.
     fn begin_commit<'a>(
         &self,
         request: &RequestContext<'_>,
@@ -212,29 +217,32 @@ impl Core {
             let turn = file.turn(request.cancel)?;
             let mut data = file.data.lock();
             if !data.has_on_its_way(until) {
-                self.change_kept(&mut data, Kept::ask);
+                self.change_unstable(&mut data, UnstableWrites::ask);
                 return Ok(turn);
             }
         }
     }
 
-    /// One commit for everything that is acknowledged and not stable, but for files that somebody
-    /// commits already.
+    /// One commit for all unstable bytes, except those of files that another thread commits
+    /// already.
     pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
         let files: Vec<Arc<FileBytes>> =
-            self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
+            self.files().into_iter().filter(|file| !file.data.lock().unstable.is_empty()).collect();
         let turns: Vec<_> =
             files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
-        turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
+        turns
+            .iter()
+            .for_each(|(file, _)| self.change_unstable(&mut file.data.lock(), UnstableWrites::ask));
         let files = turns.iter().map(|(file, _)| file.fid.volume);
-        let mut volumes: Vec<Fid> = files.chain(self.unsaved.volumes()).map(Fid::root).collect();
+        let mut volumes: Vec<Fid> =
+            files.chain(self.unstable_metadata.volumes()).map(Fid::root).collect();
         volumes.sort_unstable();
         volumes.dedup();
         for fid in volumes {
             let answer = self.call_commit(request, fid, true);
             for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
                 if self.answered(file, verifier_of(&answer)) {
-                    self.let_go(file);
+                    self.drop_if_unused(file);
                 } else {
                     self.send_soon(file);
                 }
@@ -242,20 +250,20 @@ impl Core {
         }
     }
 
-    /// A commit was answered under this verifier, or failed; whether what it asked about is stable.
+    /// A commit was answered under this verifier, or failed; returns whether the bytes it asked
+    /// about are stable.
     fn answered(&self, file: &FileBytes, now: Option<BootVerifier>) -> bool {
         let mut data = file.data.lock();
-        let lost = self.change_kept(&mut data, |kept| kept.answered(now));
+        let lost = self.change_unstable(&mut data, |unstable| unstable.answered(now));
         self.send_lost(file, &mut data, &lost);
-        let was_lost = std::mem::take(&mut data.kept.asked_lost);
+        let was_lost = std::mem::take(&mut data.unstable.asked_lost);
         now.is_some() && lost.is_empty() && !was_lost
     }
 
-    /// The server is under this verifier now; whether it lost something that was written into the
-    /// file.
+    /// The server is under this verifier now; returns whether it lost bytes of the file.
     pub fn find_lost_bytes(&self, file: &FileBytes, now: BootVerifier) -> bool {
         let mut data = file.data.lock();
-        let lost = self.change_kept(&mut data, |kept| kept.lost(now));
+        let lost = self.change_unstable(&mut data, |unstable| unstable.lost(now));
         self.send_lost(file, &mut data, &lost);
         !lost.is_empty()
     }
@@ -269,17 +277,24 @@ impl Core {
         }
     }
 
-    fn change_kept<R>(&self, data: &mut Data, change: impl FnOnce(&mut Kept) -> R) -> R {
-        let kept = &mut data.kept;
-        let before = kept.bytes.bytes();
-        let result = change(kept);
-        self.kept.change(before, kept.bytes.bytes());
+    fn change_unstable<R>(
+        &self,
+        data: &mut Data,
+        change: impl FnOnce(&mut UnstableWrites) -> R,
+    ) -> R {
+        let unstable = &mut data.unstable;
+        let before = unstable.bytes.bytes();
+        let result = change(unstable);
+        self.unstable.change(before, unstable.bytes.bytes());
         result
     }
 
-    /// What lies in the range is about to be cut off or punched out, and is not to be sent again;
-    /// nor is anything that was written there before.
-    pub fn cut_kept(
+    /// Removes the unstable bytes in a range that is about to be cut off or punched out, so that
+    /// neither they nor earlier writes there are sent again.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only.
+    pub fn cut_unstable(
         &self,
         request: &RequestContext<'_>,
         file: &Arc<FileBytes>,
@@ -294,24 +309,24 @@ impl Core {
             }
             let mut data = file.data.lock();
             if !data.has_on_its_way(until) {
-                return Ok(self.change_kept(&mut data, |kept| kept.cut(start, end)));
+                return Ok(self.change_unstable(&mut data, |unstable| unstable.cut(start, end)));
             }
         }
     }
 
-    /// It was not cut off after all.
-    pub fn restore_kept(&self, file: &FileBytes, cut: Cut, why: &Error) {
-        // After any other error it may have been.
+    /// Puts bytes back after a cut that failed.
+    pub fn restore_unstable(&self, file: &FileBytes, cut: Cut, why: &Error) {
+        // After any other error the cut may have been applied.
         if matches!(why, Error::Fault(_) | Error::Interrupted) {
             let mut data = file.data.lock();
-            let lost = self.change_kept(&mut data, |kept| kept.restore(cut));
+            let lost = self.change_unstable(&mut data, |unstable| unstable.restore(cut));
             self.send_lost(file, &mut data, &lost);
         }
     }
 
-    /// All of it is stable, somewhere else.
-    pub fn forget_kept(&self, file: &FileBytes) {
-        self.change_kept(&mut file.data.lock(), |kept| drop(kept.cut(0, u64::MAX)));
+    /// All bytes are stable on another server.
+    pub fn forget_unstable(&self, file: &FileBytes) {
+        self.change_unstable(&mut file.data.lock(), |unstable| drop(unstable.cut(0, u64::MAX)));
     }
 }
 

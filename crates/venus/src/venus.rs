@@ -1,5 +1,5 @@
-//! The cache manager as a whole: its life, and the order between replies into the kernel and
-//! breaks.
+//! The cache manager as a whole: its start and end, and the order between replies into the kernel
+//! and breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ pub struct Venus {
 }
 
 impl Venus {
-    /// On top of `remote`, whose events it takes over.
+    /// A cache manager on top of `remote`, whose events it receives.
     ///
     /// # Errors
     /// If the cache directory of the configuration cannot be used, or no thread be started.
@@ -30,7 +30,8 @@ impl Venus {
         Self::beside(&Arc::default(), remote, config, false)
     }
 
-    /// One of several that share what they may take. `own_locks`: nobody can change the volume.
+    /// A cache manager that shares memory and disk cache with others. `own_locks`: the volume is
+    /// read-only.
     pub(crate) fn beside(
         common: &Arc<MountShared>,
         remote: Arc<dyn Remote>,
@@ -42,7 +43,7 @@ impl Venus {
         let busy = Arc::clone(&core);
         let janitor = std::thread::Builder::new()
             .name("venus-janitor".into())
-            .spawn(move || busy.look_after())?;
+            .spawn(move || busy.run_janitor())?;
         let sending = Arc::clone(&core);
         let flusher = std::thread::Builder::new()
             .name("venus-journal".into())
@@ -55,22 +56,22 @@ impl Venus {
         Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
     }
 
-    /// Who hears what the kernel must forget. Set before the first request of the kernel.
+    /// Sets the receiver of invalidations. Called before the first request of the kernel.
     pub fn set_invalidate(&self, invalidate: Arc<dyn KernelPort>) {
         *self.core.invalidate.write() = invalidate;
     }
 
-    /// Runs `reply`, which writes a reply into the kernel, with whether the answer stamped `stamp`
-    /// may still be cached there. Breaks wait until it is done, so that their notifications come
-    /// behind it. It must not call into venus.
+    /// Runs `reply`, which writes a reply into the kernel; its argument tells whether the kernel
+    /// may still cache the answer stamped `stamp`. Breaks wait until it is done, so that their
+    /// notifications come behind it. It must not call into venus.
     pub fn answering<R>(&self, stamp: Stamp, reply: impl FnOnce(bool) -> R) -> R {
         let breaks = self.core.gate.read();
         reply(*breaks == stamp.0)
     }
 
-    /// For how long the kernel may keep what it is told now, if nothing more is heard. `None`:
-    /// until it is taken back. Over a network that is what is left of the lease: if this process is
-    /// stopped, the kernel must not go on answering for it when the server has given it up (CB-4).
+    /// How long the kernel may cache an answer given now, without a further message. `None`: until
+    /// it is invalidated. Over a network that is the rest of the lease: if this process is stopped,
+    /// the kernel must not answer from its cache after the server has given up this client (CB-4).
     pub fn kernel_keeps_for(&self) -> Option<Duration> {
         if self.is_beside_server() {
             return None;
@@ -85,8 +86,7 @@ impl Venus {
         self.core.remote.passes_descriptors()
     }
 
-    /// How many answers were given here that the server then gave otherwise: none, or something is
-    /// wrong (DE-5).
+    /// How many answers given here differ from the server's: other than 0 is a fault (DE-5).
     pub fn differences(&self) -> u64 {
         self.core.differences.load(Ordering::Acquire)
     }
@@ -94,7 +94,7 @@ impl Venus {
     /// Everything written in the volume of `fid` is stable afterwards.
     ///
     /// # Errors
-    /// As the service says, or that a file could not be sent.
+    /// The service's refusal, or that a file could not be sent.
     pub fn syncfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
         let files: Vec<_> =
@@ -108,11 +108,11 @@ impl Venus {
             core.commit(request, file)?;
         }
         core.call_commit(request, fid, true)?;
-        core.tell_any_lost()
+        core.report_any_loss()
     }
 
-    /// Everything that was answered here is at the server, as far as it takes it: what it refuses
-    /// is told to those who wrote it.
+    /// Sends every change that was answered here. The server's refusals are reported to the
+    /// applications that wrote.
     ///
     /// # Errors
     /// `Interrupted`.
@@ -126,11 +126,11 @@ impl Venus {
         core.drain_all(request.cancel)
     }
 
-    /// Everything that was answered here is at the server and stable. Asks the server nothing if it
-    /// was before. Waits for a server that is away: what it does not know yet is nowhere else.
+    /// Sends every change that was answered here and makes it stable. Makes no call if all was
+    /// stable before. Waits for a server that is away: the changes exist only here.
     ///
     /// # Errors
-    /// The first error of a write that came to light here.
+    /// The first error of a write that was found here.
     pub fn hand_over(&self) -> Result<(), Error> {
         let core = &self.core;
         let request = RequestContext::of(&Caller::ROOT);
@@ -148,16 +148,15 @@ impl Venus {
             result = result.and(failed);
         }
         core.commit_all(&request);
-        // A commit that found the server changed has data to send again, and some may have been
-        // another's.
+        // A commit that found the server restarted has data to send again, also for other files.
         for file in core.files().iter().filter(|file| !file.is_stable()) {
             result = result.and(core.commit(&request, file));
         }
-        result.and(core.tell_any_lost())
+        result.and(core.report_any_loss())
     }
 
-    /// [`Venus::hand_over`]; then nothing is held any more, and background threads have ended. Open
-    /// handles are no use afterwards. Doing it again does nothing.
+    /// [`Venus::hand_over`]; then ends all holds and background threads. Open handles are of no use
+    /// afterwards. A repeated call does nothing.
     ///
     /// # Errors
     /// As [`Venus::hand_over`].
@@ -183,8 +182,8 @@ impl Venus {
         result
     }
 
-    /// Ends the background threads and brings the disk cache into order for the next time. Done by
-    /// dropping, too; doing it again does nothing.
+    /// Ends the background threads and writes the disk cache's maps for the next start. Dropping
+    /// does it too; a repeated call does nothing.
     pub fn stop(&self) {
         let core = &self.core;
         core.chores.lock().stop = true;

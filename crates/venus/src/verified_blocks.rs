@@ -1,16 +1,15 @@
-//! Which blocks of a file this client knows to be good: it has compared them with their sums, or
-//! written them (PT-3).
+//! Verified blocks: this client has compared them with their sums, or written them (PT-3).
 //!
-//! All of it belongs to one data version. Our own writes take it along: their answers name the
-//! version before and after, and may be taken in in any order, so steps that do not follow on yet
-//! wait. Somebody else's change leaves a gap that is never filled, and what is known then belongs
-//! to a version that is not the file's.
+//! The record belongs to one data version. Own writes advance it: their answers have the version
+//! before and after, and may be entered in any order, so steps that do not follow on yet wait.
+//! Another client's change leaves a gap that is never filled, and the record then belongs to a
+//! version that is not the file's.
 
 use std::collections::BTreeMap;
 
 use crate::read_cache::SUMMED;
 
-/// Steps that may wait; more than writes are ever under way at once.
+/// Most steps that wait; more than writes are ever under way at once.
 const STEPS_MAX: usize = 64;
 
 #[derive(Default)]
@@ -18,17 +17,17 @@ pub(crate) struct VerifiedBlocks {
     version: u64,
     /// A bit a block.
     bits: Vec<u64>,
-    /// Version before, version after.
+    /// Steps that wait: version before, version after.
     steps: BTreeMap<u64, u64>,
 }
 
 impl VerifiedBlocks {
-    /// Nothing is known of this version.
+    /// Starts a record of this version, without verified blocks.
     pub fn reset(&mut self, version: u64) {
         *self = VerifiedBlocks { version, ..VerifiedBlocks::default() };
     }
 
-    /// Blocks `first..=last` of this version agree with their sums.
+    /// Blocks `first..=last` of this version match their sums.
     pub fn checked(&mut self, first: u64, last: u64, version: u64) {
         if version > self.version {
             self.reset(version);
@@ -38,7 +37,7 @@ impl VerifiedBlocks {
         }
     }
 
-    /// We wrote `start..end`; the file has `size` bytes since.
+    /// An own write of `start..end`; the file has `size` bytes since.
     pub fn wrote(&mut self, start: u64, end: u64, size: u64, previous: u64, version: u64) {
         if self.version == 0 {
             self.version = previous;
@@ -59,12 +58,12 @@ impl VerifiedBlocks {
         }
     }
 
-    /// The version, if every block of it is known; it has `size` bytes.
+    /// The version, if all its blocks are verified; it has `size` bytes.
     pub fn whole_version(&self, size: u64) -> Option<u64> {
         Some(self.version).filter(|version| self.is_whole(*version, size))
     }
 
-    /// Whether every block of this version, which has `size` bytes, is known.
+    /// Whether all blocks of this version, which has `size` bytes, are verified.
     pub fn is_whole(&self, version: u64, size: u64) -> bool {
         let blocks = size.div_ceil(SUMMED);
         self.version == version && self.steps.is_empty() && (0..blocks).all(|block| self.has(block))
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_make_it_whole_in_whatever_order_they_are_answered() {
+    fn writes_make_it_whole_in_any_order_of_answers() {
         let mut known = VerifiedBlocks::default();
         known.reset(4);
         known.wrote(SUMMED, 2 * SUMMED + 7, 2 * SUMMED + 7, 5, 6);
@@ -103,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_change_leaves_a_gap_and_a_look_begins_anew() {
+    fn another_clients_change_leaves_a_gap_until_a_check() {
         let mut known = VerifiedBlocks::default();
         known.wrote(0, SUMMED, SUMMED, 1, 2);
         assert!(known.is_whole(2, SUMMED));
         known.wrote(0, SUMMED, SUMMED, 3, 4);
-        assert!(!known.is_whole(4, SUMMED), "somebody took it from 2 to 3");
+        assert!(!known.is_whole(4, SUMMED), "another client changed it from 2 to 3");
         known.checked(0, 0, 4);
         assert!(known.is_whole(4, SUMMED));
         known.checked(0, 0, 3);

@@ -1,8 +1,8 @@
-//! What people ask about a volume and its servers (`fs examine`, `fs whereis`, ...), and what they
-//! have forgotten here (`fs flush`).
+//! Answers about a volume and its servers (`fs examine`, `fs whereis`, ...), and dropping caches on
+//! request (`fs flush`).
 //!
-//! Answers are asked for each time. Forgetting never loses anything: what waits to be sent is sent
-//! first, and what a delegation covers stays, since only this client knows it.
+//! The client asks for each answer anew. Dropping a cache never loses changes: unsent writes are
+//! sent first, and state that a delegation covers stays, since only this client knows it.
 
 use client::Remote;
 use types::{
@@ -14,22 +14,22 @@ use crate::core::Core;
 use crate::file_data::FileBytes;
 use crate::{Error, RequestContext, Venus};
 
-/// A volume, and where it is.
+/// A volume and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSummary {
-    /// The volume itself.
+    /// The volume's record.
     pub volume: VolumeInfo,
-    /// Where it lies.
+    /// The partition that has it.
     pub partition: PartitionInfo,
-    /// Who answered.
+    /// The server that answered.
     pub server: ServerInfo,
 }
 
 impl VolumeSummary {
-    /// The volume, as the server behind `remote` says.
+    /// The volume as the server behind `remote` reports it.
     ///
     /// # Errors
-    /// `NoVolume` if it has none such; as it says.
+    /// `NoVolume` if it has none such; the server's refusal.
     pub fn of(
         remote: &dyn Remote,
         request: &RequestContext<'_>,
@@ -53,19 +53,19 @@ impl VolumeSummary {
 }
 
 impl Venus {
-    /// The volume of `fid`, with what was written here.
+    /// The volume of `fid`, with this client's unsent writes.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn about(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeSummary, Error> {
         self.core.drain_all(request.cancel)?;
         VolumeSummary::of(&*self.core.remote, request, fid.volume)
     }
 
-    /// What the server reports of itself, as JSON.
+    /// The server's report about itself, as JSON.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn report(&self, request: &RequestContext<'_>) -> Result<String, Error> {
         match self.core.call(request, Call::ServerReport)? {
             Answer::Report(report) => Ok(report),
@@ -76,7 +76,7 @@ impl Venus {
     /// Limits the volume of `fid`, in bytes and files; 0: no limit.
     ///
     /// # Errors
-    /// As the service says: only the superuser may.
+    /// The service's refusal: only the superuser may.
     pub fn set_quota(
         &self,
         request: &RequestContext<'_>,
@@ -95,15 +95,15 @@ impl Venus {
         }
     }
 
-    /// What the disk cache holds and may hold, in bytes; none where there is none.
+    /// Bytes in the disk cache and its limit; `None` without a disk cache.
     pub fn disk_cache(&self) -> Option<(u64, u64)> {
         self.core.disk().map(|disk| disk.usage())
     }
 
-    /// Forgets what is cached of a file or directory, here and in the kernel.
+    /// Drops the cache of a file or directory, here and in the kernel.
     ///
     /// # Errors
-    /// What was written and could not be sent.
+    /// Writes that could not be sent.
     pub fn refresh(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
         if let Some(file) = core.file_of(fid) {
@@ -121,10 +121,10 @@ impl Venus {
         Ok(())
     }
 
-    /// Forgets what is cached of a volume, here and in the kernel.
+    /// Drops the cache of a volume, here and in the kernel.
     ///
     /// # Errors
-    /// What was written and could not be sent.
+    /// Writes that could not be sent.
     pub fn refresh_volume(
         &self,
         request: &RequestContext<'_>,
@@ -148,7 +148,7 @@ impl Venus {
 }
 
 impl Core {
-    /// What is known of it is asked for again, unless a delegation covers it.
+    /// The file's status and names are asked for again, unless a delegation covers it.
     fn forget_file(&self, fid: Fid) {
         {
             let mut tables = self.tables.lock();
@@ -168,7 +168,7 @@ impl Core {
         }
     }
 
-    /// Nothing that was read is used again; what is written stays.
+    /// Drops bytes that were read; written bytes stay.
     fn forget_data(&self, file: &FileBytes) {
         let mut data = file.data.lock();
         data.reads.body = None;

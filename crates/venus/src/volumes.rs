@@ -1,9 +1,8 @@
 //! The volumes of one mount: each has a cache manager of its own, on the session of its server.
-//! They share the disk cache and what they may take of memory (`budget.rs`).
+//! They share the disk cache and limits of memory (`budget.rs`).
 //!
-//! A volume is here once, because two caches of it would each keep what is changed through the
-//! other. One that is closed hands over what it has in the background, and is not opened again
-//! before that is done.
+//! A volume has one cache manager, because two would each cache what is changed through the other.
+//! A closed volume sends its changes in the background and is not opened again before that is done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,8 +15,7 @@ use crate::mount_shared::MountShared;
 use crate::other_cells::Neighbours;
 use crate::{CellOpener, Error, RequestContext, Venus, VenusConfig};
 
-/// What released volumes' names end with. Source: AFS.
-/// A user who is nobody special on any machine.
+/// The user number `nobody`, which has no special rights on any machine.
 const NOBODY_ID: u32 = 65534;
 const READ_ONLY: &[u8] = b".readonly";
 
@@ -29,9 +27,10 @@ pub struct Volumes {
     open: Mutex<HashMap<VolumeId, Opened>>,
     /// Other cells, if these are the volumes of the first.
     neighbours: OnceLock<Arc<Neighbours>>,
-    /// If they are not.
+    /// The other cells, if these volumes are not of the first.
     beside: OnceLock<Weak<Neighbours>>,
-    /// Whether what this machine says of who asks counts in the cell, once a server has said.
+    /// Whether the cell accepts this machine's statement of a caller's identity; set by a server's
+    /// answer.
     counts: OnceLock<bool>,
 }
 
@@ -41,22 +40,24 @@ struct Opened {
 }
 
 impl Volumes {
-    /// Those of this cell.
+    /// Volumes of this cell.
     pub fn new(cell: Arc<Cell>, config: VenusConfig) -> Arc<Self> {
         let (common, open, neighbours, beside, counts) = Default::default();
         Arc::new(Volumes { cell, config, common, open, neighbours, beside, counts })
     }
 
-    /// Says how other cells are reached, and what this one is called. Once, before anybody asks.
+    /// Sets how other cells are reached, and this one's name. Called once, before the first lookup.
     pub fn has_neighbours(self: &Arc<Self>, own: Option<String>, reach: Box<CellOpener>) {
         if self.neighbours.set(Neighbours::new(self, own, reach)).is_err() {
-            tracing::error!("a second way to other cells is not used");
+            tracing::error!(
+                "other cells are already configured; the second configuration is ignored"
+            );
         }
     }
 
-    /// These are of another cell than the first.
+    /// These volumes belong to another cell than the first.
     pub(crate) fn is_neighbour(&self, beside: &Arc<Neighbours>) {
-        // Reached once.
+        // A cell is reached once.
         let _ = self.beside.set(Arc::downgrade(beside));
     }
 
@@ -70,7 +71,7 @@ impl Volumes {
         neighbours.ok_or(Fault::NoVolume)?.get(cell)
     }
 
-    /// Those of the server behind `remote`, whose events this takes over.
+    /// Volumes of the server behind `remote`, whose events this receives.
     pub fn of(remote: Arc<dyn Remote>, config: VenusConfig) -> Arc<Self> {
         Self::new(Cell::new(remote), config)
     }
@@ -80,8 +81,8 @@ impl Volumes {
         self.config.tokens.as_ref()
     }
 
-    /// Asks a server, once, whether it believes this machine who asks. Until one has said so
-    /// nothing is believed to be.
+    /// Asks a server, once, whether it trusts this host's user numbers. Until a server has
+    /// answered, the client assumes that it does not.
     fn learn_standing(&self) {
         let Some(tokens) = self.tokens().filter(|_| self.counts.get().is_none()) else { return };
         let counts_of =
@@ -91,7 +92,7 @@ impl Volumes {
                 }
                 _ => None,
             };
-        // A server that believes this machine may take its superuser for nobody all the same.
+        // A server that trusts this host may still map its superuser to nobody's number.
         let counts = counts_of(&Caller {
             uid: NOBODY_ID,
             gid: NOBODY_ID,
@@ -105,14 +106,15 @@ impl Volumes {
         }
     }
 
-    /// Somebody is another one to the cell than he was: what anybody may do is asked for anew.
+    /// A local user's identity in the cell changed: all rights are asked for anew.
     pub fn forget_rights(&self) {
         let open: Vec<Arc<Venus>> =
             self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
         open.iter().for_each(|venus| venus.forget_rights());
     }
 
-    /// Before somebody becomes another one to the cell: what he wrote is sent in his name.
+    /// Called before a local user's identity in the cell changes: sends the user's writes under the
+    /// old identity.
     ///
     /// # Errors
     /// `Interrupted`.
@@ -122,8 +124,7 @@ impl Volumes {
         open.iter().try_for_each(|venus| venus.send_written(request))
     }
 
-    /// Asks a server of the cell that is in use, if any is, or else the one that the cell was
-    /// reached by.
+    /// Asks a server of the cell that is in use, or else the one by which the cell was reached.
     fn ask(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
         let used = self.open.lock().values().next().map(|opened| Arc::clone(&opened.volume));
         let remote =
@@ -131,18 +132,18 @@ impl Volumes {
         Ok(remote.call(request.caller, call, request.cancel)?.answer)
     }
 
-    /// As [`Venus::auth`], for who is in no volume.
+    /// As [`Venus::auth`], for a caller without a volume.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn auth(&self, request: &RequestContext<'_>, call: AuthCall) -> Result<Answer, Error> {
         self.ask(request, Call::Auth { behalf: None, call: Box::new(call) })
     }
 
-    /// As [`Venus::learn_ids`], for who is in no volume.
+    /// As [`Venus::learn_ids`], for a caller without a volume.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let Answer::Report(report) = self.ask(request, Call::ServerReport)? else {
             return Err(Error::Protocol);
@@ -152,7 +153,7 @@ impl Volumes {
             .is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 
-    /// Where they are.
+    /// The cell of these volumes.
     pub fn cell(&self) -> &Arc<Cell> {
         &self.cell
     }
@@ -160,7 +161,7 @@ impl Volumes {
     /// The volume of this name.
     ///
     /// # Errors
-    /// `NoVolume` if there is none; as the service says.
+    /// `NoVolume` if there is none; the service's refusal.
     pub fn find(
         &self,
         request: &RequestContext<'_>,
@@ -169,8 +170,8 @@ impl Volumes {
         Ok(self.cell.find(name, request.cancel)?)
     }
 
-    /// The volume that a mount point leads to, which is [in this cell](Self::of_cell). `read_only`:
-    /// all volumes above are.
+    /// The volume that a mount point [in this cell](Self::of_cell) leads to. `read_only`: all
+    /// volumes on the path are.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -195,8 +196,7 @@ impl Volumes {
     /// A cache manager for the volume.
     ///
     /// # Errors
-    /// `Busy` if it has one; what keeps its threads from starting, or the disk cache from being
-    /// opened.
+    /// `Busy` if it has one; why its threads or the disk cache cannot be started.
     pub fn open(&self, volume: &Arc<RemoteVolume>) -> Result<Arc<Venus>, Error> {
         self.learn_standing();
         let mut open = self.open.lock();
@@ -214,20 +214,20 @@ impl Volumes {
         Ok(made)
     }
 
-    /// Nobody uses the volume any more: it hands over what it has, soon, and ends.
+    /// The volume is not used any more: its cache manager sends its changes, soon, and ends.
     pub fn close(self: &Arc<Self>, volume: VolumeId) {
         let Some(venus) = self.venus(volume) else { return };
         let this = Arc::clone(self);
         let closing = std::thread::Builder::new().name("venus-close".into()).spawn(move || {
             if let Err(error) = venus.shutdown() {
-                tracing::warn!(%error, volume = volume.0, "what was written last in a volume was \
-                    not taken");
+                tracing::warn!(%error, volume = volume.0, "cannot send the last changes of a \
+                    closed volume");
             }
             this.open.lock().remove(&volume);
         });
         if let Err(error) = closing {
-            // It stays as it is, and is handed over with the others.
-            tracing::error!(%error, "no thread to close a volume with");
+            // The volume stays open, and shutdown sends its changes.
+            tracing::error!(%error, "cannot start a thread to close a volume; shutdown closes it");
         }
     }
 
@@ -241,7 +241,7 @@ impl Volumes {
         Some(Arc::clone(&self.open.lock().get(&volume)?.volume))
     }
 
-    /// Those of other cells too.
+    /// All cache managers, those of other cells too.
     fn all(&self) -> Vec<Arc<Venus>> {
         let ours = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
         let others = self.neighbours.get().map(|neighbours| neighbours.all()).unwrap_or_default();
@@ -251,7 +251,7 @@ impl Volumes {
         })
     }
 
-    /// Ends all sessions in good order, those with other cells too.
+    /// Ends all sessions with a farewell to the server, those with other cells too.
     pub fn detach(&self) {
         let others = self.neighbours.get().map(|neighbours| neighbours.all()).unwrap_or_default();
         others.iter().for_each(|other| other.cell.detach());
@@ -261,7 +261,7 @@ impl Volumes {
     /// [`Venus::hand_over`] of all.
     ///
     /// # Errors
-    /// The first one.
+    /// The first error.
     pub fn hand_over(&self) -> Result<(), Error> {
         self.all().iter().map(|venus| venus.hand_over()).fold(Ok(()), Result::and)
     }
@@ -274,7 +274,7 @@ impl Volumes {
     /// [`Venus::shutdown`] of all.
     ///
     /// # Errors
-    /// The first one.
+    /// The first error.
     pub fn shutdown(&self) -> Result<(), Error> {
         self.all().iter().map(|venus| venus.shutdown()).fold(Ok(()), Result::and)
     }

@@ -1,15 +1,15 @@
-//! Writing: bytes go into memory and from there to the server, by whoever waits for them or by the
-//! sender threads.
+//! Writing: bytes go into memory; the threads that wait for them or the sender threads send them to
+//! the server.
 //!
-//! Who waits sends: a flush takes chunks and calls itself, beside the threads that may be at it
-//! already; a wake-up costs more than a small call. A full chunk starts at once on a sender thread,
-//! so a stream flows while it is written. Everything else waits for flush, fsync, an unlock, a look
-//! at the status, or its age.
+//! A waiter sends: a flush takes chunks and calls itself, beside the threads that may send already;
+//! a wake-up costs more than a small call. A full chunk starts at once on a sender thread, so a
+//! stream flows while it is written. Everything else waits for flush, fsync, an unlock, a request
+//! for the status, or its age.
 //!
 //! A *writer* never calls itself, not even when it has to wait (for room, or because the server is
 //! nearly full): the kernel holds its pages locked, a call can wait for another client's
 //! acknowledgement, and that client's call for ours, which waits for the pages. It waits for the
-//! sender threads, and leaves when a break of its file comes.
+//! sender threads, and stops waiting when a break of its file comes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::open::Open;
 use crate::unstable_writes::Cut;
 use crate::{Error, OpenHandle, RequestContext, Venus, Wrote};
 
-/// How long one wait is at most before everything is looked at again; waits are woken, this is for
+/// The longest single wait before all conditions are checked again; wake-ups end waits, this is for
 /// cancellation.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -38,7 +38,7 @@ pub(crate) struct Landed {
 }
 
 impl Core {
-    /// Sends `chunk`, which flies, and takes it in.
+    /// Sends `chunk`, which flies, and enters the answer.
     fn send(&self, file: &Arc<FileBytes>, chunk: &Chunk, cancel: Option<&Cancel>) {
         let (caller, kill_privileges) = {
             let mut data = file.data.lock();
@@ -71,15 +71,18 @@ impl Core {
                 data.kill |= kill_privileges;
                 data.send_again(std::slice::from_ref(chunk));
             }
-            // Whether it was applied is unknown, and once more does no harm: a server that is away
-            // for long costs time only.
+            // Whether it was applied is unknown, and a repetition is harmless: a server that is
+            // away for long costs time only.
             Err(Error::Lost | Error::TimedOut)
                 if data.locks_lost == 0 && !self.stopped.load(Ordering::Acquire) =>
             {
                 data.send_again(std::slice::from_ref(chunk));
             }
             Err(error) => {
-                tracing::warn!(fid = %file.fid, offset = chunk.offset, bytes = chunk.data.len(), %error, "write failed");
+                tracing::warn!(
+                    fid = %file.fid, offset = chunk.offset, bytes = chunk.data.len(), %error,
+                    "write failed; its open handles report the error"
+                );
                 if error.is_full() {
                     self.space.refused();
                 }
@@ -141,25 +144,25 @@ impl Core {
         }
     }
 
-    /// Everything that was written before is at the server (or failed) on return; under a
-    /// delegation it is in the journal, and at the server before any call about the file.
+    /// Sends every earlier write (or records its failure); under a delegation the writes are in the
+    /// journal on return, and at the server before any call about the file.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] only; what failed is remembered for the handles.
+    /// [`Error::Interrupted`] only; other failures are recorded for the handles.
     pub fn send_all(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
-        self.settle_passed(file, cancel)?;
+        self.update_records(file, cancel)?;
         if file.is_clean() || self.seal(file) {
             return Ok(());
         }
         if file.has_blank() {
-            return self.adopt(file, cancel).or_else(|error| interrupted_or_told(&error));
+            return self.adopt(file, cancel).or_else(|error| only_interrupted(&error));
         }
         let until = file.data.lock().clock;
         self.send_until(file, until, cancel)
     }
 
-    /// Waits until the sender threads have sent what is not newer than `until`, unless a break of
-    /// the file comes.
+    /// Waits until the sender threads have sent everything not newer than `until`, unless a break
+    /// of the file comes.
     fn wait_until_sent(
         self: &Arc<Self>,
         file: &Arc<FileBytes>,
@@ -180,6 +183,10 @@ impl Core {
         }
     }
 
+    /// Sends what is not newer than `until`; the calling thread takes part.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only; other failures are recorded for the handles.
     pub fn send_until(
         &self,
         file: &Arc<FileBytes>,
@@ -206,7 +213,7 @@ impl Core {
         }
     }
 
-    /// Puts a sender thread on the file, unless enough are.
+    /// Starts a sender thread for the file, unless it has enough.
     pub fn send_soon(self: &Arc<Self>, file: &Arc<FileBytes>) {
         let mut data = file.data.lock();
         if data.workers < self.config.flusher_threads && !data.dirty.is_empty() {
@@ -217,7 +224,7 @@ impl Core {
         }
     }
 
-    /// One sender thread on one file: full chunks, and all of what is urgent.
+    /// One sender thread on one file: sends full chunks, and all urgent bytes.
     fn work(self: &Arc<Self>, file: &Arc<FileBytes>) {
         loop {
             let mut data = file.data.lock();
@@ -226,14 +233,14 @@ impl Core {
                 data.workers -= 1;
                 self.age(file, &mut data);
                 drop(data);
-                return self.let_go(file);
+                return self.drop_if_unused(file);
             };
             drop(data);
             self.send(file, &chunk, None);
         }
     }
 
-    /// What is dirty now is to be sent when it is old enough.
+    /// The bytes that are dirty now are to be sent when they are old enough.
     pub fn age(&self, file: &Arc<FileBytes>, data: &mut crate::file_data::Data) {
         if data.dirty.is_empty() {
             return;
@@ -291,7 +298,7 @@ impl Core {
         Ok(())
     }
 
-    /// Everything dirty starts now.
+    /// Starts sending all dirty bytes.
     pub fn hurry_all(self: &Arc<Self>) {
         for file in self.files() {
             self.flush_now(&file);
@@ -323,7 +330,7 @@ impl Core {
         let file = &open.file;
         self.make_room(file, bytes.len(), cancel)?;
         let (clock, breaks, full) = match file.pinned() {
-            // The kernel shows it to whoever reads the body before it is sent.
+            // The kernel shows it to readers of the body before it is sent.
             Some(pinned) => {
                 pinned.put(offset, &bytes.clone(), || self.take_in(open, offset, bytes, kill))?
             }
@@ -339,8 +346,8 @@ impl Core {
         Ok(())
     }
 
-    /// Bytes are dirty now. When: by the file's clock and its breaks; and whether a full chunk can
-    /// go.
+    /// Adds dirty bytes. Returns the file's clock and its breaks, and whether a full chunk can be
+    /// sent.
     fn take_in(&self, open: &Open, offset: u64, bytes: Bytes, kill: bool) -> (u64, u64, bool) {
         let file = &open.file;
         let mut data = file.data.lock();
@@ -358,7 +365,7 @@ impl Core {
         (clock, breaks, full)
     }
 
-    /// Appends: the server alone knows where the end is.
+    /// Appends: only the server knows where the end is.
     fn append(
         &self,
         request: &RequestContext<'_>,
@@ -395,7 +402,7 @@ impl Core {
                 drop(data);
                 self.follow_now(file, request.cancel)?;
                 if offset != expected {
-                    // The kernel dropped the pages where it thought that the end was.
+                    // The kernel dropped the pages at the end that it assumed.
                     self.invalidator().inode_data(file.fid);
                 }
                 Ok(Wrote { count, offset })
@@ -411,8 +418,8 @@ impl Core {
     }
 }
 
-/// What failed otherwise is remembered for the handles.
-fn interrupted_or_told(error: &Error) -> Result<(), Error> {
+/// Other failures are recorded for the handles.
+fn only_interrupted(error: &Error) -> Result<(), Error> {
     if matches!(error, Error::Interrupted) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
@@ -421,7 +428,7 @@ impl Venus {
     /// reaches the server at the latest at flush, fsync, unlock, or after a second.
     ///
     /// # Errors
-    /// Its own, or that of an earlier write in the background, once for each handle.
+    /// Its own, or that of an earlier background write, once for each handle.
     pub fn write(
         &self,
         request: &RequestContext<'_>,
@@ -447,22 +454,22 @@ impl Venus {
         Ok(Wrote { count, offset })
     }
 
-    /// Everything written is stable afterwards.
+    /// Makes all writes stable.
     ///
     /// # Errors
-    /// Its own, or that of an earlier write in the background, once for each handle.
+    /// Its own, or that of an earlier background write, once for each handle.
     pub fn fsync(&self, request: &RequestContext<'_>, handle: OpenHandle) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         let committed = self.core.commit(request, &open.file);
-        let lost = self.core.tell_lost(open.file.fid);
+        let lost = self.core.report_loss(open.file.fid);
         open.take_error().and(committed).and(lost)
     }
 
     /// Reserves, zeroes or punches.
     ///
     /// # Errors
-    /// As the service says.
+    /// The service's refusal.
     pub fn fallocate(
         &self,
         request: &RequestContext<'_>,
@@ -478,13 +485,18 @@ impl Venus {
         open.take_error()?;
         let cut = match mode {
             AllocateMode::Extend | AllocateMode::KeepSize => Cut::default(),
-            _ => self.core.cut_kept(request, &open.file, offset, offset.saturating_add(length))?,
+            _ => self.core.cut_unstable(
+                request,
+                &open.file,
+                offset,
+                offset.saturating_add(length),
+            )?,
         };
         let mut call = Call::Allocate { fid: open.file.fid, offset, length, mode };
         let _away = self.core.away(&mut call);
         let snapshot = self.core.begin();
         let answer = self.core.call(&open.request(request), call);
-        match answer.inspect_err(|why| self.core.restore_kept(&open.file, cut, why))? {
+        match answer.inspect_err(|why| self.core.restore_unstable(&open.file, cut, why))? {
             Answer::Written { status, .. } => self.core.tables.lock().put(snapshot, status),
             _ => return Err(Error::Protocol),
         };

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Client, House, Kernel, RO, RW, Told, me};
+use common::{Client, Kernel, Notified, RO, RW, TestServer, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{Fid, StatusChange};
@@ -29,11 +29,11 @@ fn make(client: &Client, path: &str, bytes: &[u8]) {
 
 #[test]
 fn on_the_servers_machine_no_bytes_pass_through_the_session() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let bytes = random_bytes((3 << 20) + 777, 1);
     make(&maker, "big", &bytes);
-    let client = house.client(2);
+    let client = server.client(2);
     assert!(client.content("big") == bytes[..]);
     let calls = client.wire.take();
     assert_eq!(
@@ -41,7 +41,7 @@ fn on_the_servers_machine_no_bytes_pass_through_the_session() {
         (None, Some(&1), Some(&1)),
         "{calls:?}"
     );
-    // Another's write ends what is known; what is read afterwards is new.
+    // Another client's write ends the known sums; later reads bring the new bytes.
     let handle = client.open("big", RO);
     client.read(handle, 0, 10);
     let writer = maker.open("big", RW);
@@ -54,8 +54,8 @@ fn on_the_servers_machine_no_bytes_pass_through_the_session() {
 
 #[test]
 fn our_own_writes_keep_the_descriptor() {
-    let house = House::on_disk();
-    let client = house.client(1);
+    let server = TestServer::on_disk();
+    let client = server.client(1);
     let mut bytes = random_bytes(4 << 20, 2);
     make(&client, "big", &bytes);
     let handle = client.open("big", RW);
@@ -81,25 +81,25 @@ fn our_own_writes_keep_the_descriptor() {
 }
 
 #[test]
-fn a_block_that_fails_its_sum_comes_from_the_server_or_not_at_all() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn st3_a_bad_block_comes_from_the_server_or_not_at_all() {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let bytes = random_bytes(1 << 20, 4);
     make(&maker, "big", &bytes);
-    let client = house.client(2);
+    let client = server.client(2);
     let handle = client.open("big", RO);
-    // As if the descriptor showed something else than what was summed.
+    // As if the descriptor's bytes differed from the summed ones.
     client.wire.set_after(|_, _| {});
     client.read(handle, 0, 1);
-    damage_bodies(&house);
+    damage_bodies(&server);
     let damaged = client.venus.read(&me(), handle, 512 << 10, 4096);
     assert!(damaged.is_err(), "the server finds the damage too");
     assert_eq!(client.wire.count("Read"), 1);
     assert_eq!(client.read(handle, 0, 4096), bytes[..4096]);
 }
 
-fn damage_bodies(house: &House) {
-    let mut dirs = vec![house.path().join("vicepa/bodies")];
+fn damage_bodies(server: &TestServer) {
+    let mut dirs = vec![server.path().join("vicepa/bodies")];
     let mut damaged = 0;
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -119,8 +119,8 @@ fn damage_bodies(house: &House) {
 
 #[test]
 fn a_hole_is_read_through_the_descriptor() {
-    let house = House::on_disk();
-    let client = house.client(1);
+    let server = TestServer::on_disk();
+    let client = server.client(1);
     let (fid, handle) = client.create("sparse");
     client.write(handle, 5 << 20, b"end");
     client.venus.flush(&me(), handle, None).unwrap();
@@ -136,11 +136,11 @@ fn a_hole_is_read_through_the_descriptor() {
 
 #[test]
 fn a_stream_is_read_ahead() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let bytes = random_bytes((12 << 20) + 999, 5);
     make(&maker, "big", &bytes);
-    let client = house.remote_client(2);
+    let client = server.remote_client(2);
     let handle = client.open("big", RO);
     client.wire.take();
     let mut whole = Vec::new();
@@ -164,19 +164,19 @@ fn a_stream_is_read_ahead() {
 }
 
 #[test]
-fn the_disk_cache_serves_after_a_restart_and_only_what_is_still_true() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn the_disk_cache_serves_only_valid_data_after_a_restart() {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let mut bytes = random_bytes(2 << 20, 6);
     make(&maker, "big", &bytes);
     let dir = tempfile::tempdir().unwrap();
     let config = VenusConfig { cache_dir: Some(dir.path().into()), ..VenusConfig::default() };
-    let client = house.client_with(2, false, config.clone());
+    let client = server.client_with(2, false, config.clone());
     assert!(client.content("big") == bytes[..]);
     client.venus.shutdown().unwrap();
     drop(client);
 
-    let again = house.client_with(3, false, config.clone());
+    let again = server.client_with(3, false, config.clone());
     assert!(again.content("big") == bytes[..]);
     let calls = again.wire.take();
     assert!(calls.get("Read").is_none_or(|reads| *reads <= 2), "from the disk: {calls:?}");
@@ -187,7 +187,7 @@ fn the_disk_cache_serves_after_a_restart_and_only_what_is_still_true() {
     maker.write(writer, 70_000, b"new");
     maker.close(writer);
     bytes[70_000..70_003].copy_from_slice(b"new");
-    let last = house.client_with(4, false, config);
+    let last = server.client_with(4, false, config);
     assert!(last.content("big") == bytes[..], "an older version is never served");
     let handle = last.open("big", RW);
     last.write(handle, 200_000, b"mine");
@@ -198,11 +198,11 @@ fn the_disk_cache_serves_after_a_restart_and_only_what_is_still_true() {
 }
 
 #[test]
-fn readers_beside_a_writer_elsewhere_never_see_a_mixture_of_old_blocks() {
-    let house = House::on_disk();
-    let maker = Arc::new(house.client(1));
+fn readers_beside_a_remote_writer_see_no_mixed_blocks() {
+    let server = TestServer::on_disk();
+    let maker = Arc::new(server.client(1));
     make(&maker, "big", &vec![0; 1 << 20]);
-    let readers = [house.client(2), house.remote_client(3)];
+    let readers = [server.client(2), server.remote_client(3)];
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -232,7 +232,7 @@ fn readers_beside_a_writer_elsewhere_never_see_a_mixture_of_old_blocks() {
     });
 }
 
-/// A kernel that passes bodies, though it happens to take none.
+/// A kernel that supports passthrough but takes no body.
 struct Passing(Arc<Kernel>);
 
 impl KernelPort for Passing {
@@ -252,18 +252,18 @@ impl KernelPort for Passing {
 
 #[test]
 fn pages_of_a_body_that_is_passed_from_now_on_are_dropped_once() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     make(&maker, "big", &random_bytes(3 << 20, 7));
     make(&maker, "small", &random_bytes(300_000, 8));
-    let client = house.client(2);
+    let client = server.client(2);
     client.venus.set_invalidate(Arc::new(Passing(Arc::clone(&client.kernel))));
     let fid = client.find("big").unwrap().status.fid;
     for _ in 0..3 {
         client.content("big");
         client.content("small");
     }
-    // Ends the threads behind what they had to do.
+    // Ends the threads after their queued jobs.
     client.venus.shutdown().unwrap();
-    assert_eq!(*client.kernel.0.lock(), [Told::Data(fid)]);
+    assert_eq!(*client.kernel.0.lock(), [Notified::Data(fid)]);
 }

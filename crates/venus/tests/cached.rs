@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{APPEND, Client, House, RO, RW, me};
+use common::{APPEND, Client, RO, RW, TestServer, me};
 use mem::map::Map;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -59,13 +59,18 @@ fn config(dir: &tempfile::TempDir) -> VenusConfig {
 }
 
 impl Machine {
-    fn new(house: &House, number: u128) -> Machine {
+    fn new(server: &TestServer, number: u128) -> Machine {
         let dir = tempfile::tempdir().unwrap();
-        Self::over(house, number, config(&dir), dir)
+        Self::over(server, number, config(&dir), dir)
     }
 
-    fn over(house: &House, number: u128, config: VenusConfig, dir: tempfile::TempDir) -> Machine {
-        let client = house.client_with(number, false, config);
+    fn over(
+        server: &TestServer,
+        number: u128,
+        config: VenusConfig,
+        dir: tempfile::TempDir,
+    ) -> Machine {
+        let client = server.client_with(number, false, config);
         let kernel = Arc::new(Kernel::default());
         client.venus.set_invalidate(kernel.clone());
         Machine { client, kernel, dir }
@@ -76,8 +81,8 @@ impl Machine {
         self.client.venus.open(&me(), fid, mode).unwrap()
     }
 
-    /// Opens it so that it is passed, after as many readings as that takes; and what the kernel
-    /// opens then.
+    /// Opens the file with passthrough, after as many readings as that takes; returns the kernel's
+    /// backing file too.
     fn open_passed(&self, path: &str) -> (OpenHandle, File) {
         let began = Instant::now();
         loop {
@@ -148,11 +153,11 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_change_elsewhere_is_in_the_body_before_it_returns() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let mut bytes = random_bytes((2 << 20) + 777, 1);
     make(&maker, "big", &bytes);
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (handle, kernel) = machine.open_passed("big");
     assert!(whole(&kernel) == bytes);
     let mut random = SmallRng::seed_from_u64(5);
@@ -185,14 +190,14 @@ fn a_change_elsewhere_is_in_the_body_before_it_returns() {
 }
 
 #[test]
-fn what_a_fast_stream_left_out_comes_when_the_file_is_opened_again() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn blocks_left_out_of_a_fast_stream_come_at_the_next_open() {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let bytes = random_bytes((24 << 20) + 5, 3);
     make(&maker, "big", &bytes);
     let dir = tempfile::tempdir().unwrap();
     let fast = VenusConfig { keep_bytes: 2 << 20, keep_rate_max: 1, ..config(&dir) };
-    let machine = Machine::over(&house, 2, fast, dir);
+    let machine = Machine::over(&server, 2, fast, dir);
     assert!(machine.client.content("big") == bytes);
     let passes = || {
         let opened = machine.try_open("big", RO);
@@ -210,12 +215,12 @@ fn what_a_fast_stream_left_out_comes_when_the_file_is_opened_again() {
 }
 
 #[test]
-fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn pt3_only_whole_long_files_are_passed_to_a_first_reader() {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     make(&maker, "short", &random_bytes(100_000, 1));
     make(&maker, "long", &random_bytes(1 << 20, 2));
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     for path in ["short", "long"] {
         let opened = machine.try_open(path, RO);
         assert_eq!(opened.backing, None, "nothing is here yet");
@@ -243,7 +248,7 @@ fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not(
     machine.client.venus.shutdown().unwrap();
     let Machine { client, dir, .. } = machine;
     drop(client);
-    let machine = Machine::over(&house, 3, off, dir);
+    let machine = Machine::over(&server, 3, off, dir);
     machine.client.content("long");
     assert_eq!(machine.try_open("long", RO).backing, None, "switched off");
     assert!(machine.client.venus.passthrough().why_not.is_some());
@@ -251,14 +256,15 @@ fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not(
 
 #[test]
 fn at_the_end_bodies_go_back_without_a_word_to_the_kernel() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     make(&maker, "big", &random_bytes(1 << 20, 2));
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (_, kernel) = machine.open_passed("big");
     drop(kernel);
     machine.kernel.dropped.lock().clear();
-    // The mount is gone by then: a kernel that does not know the file is asked again for seconds.
+    // The mount is gone by then: notifications to a kernel that does not know the file are repeated
+    // for seconds.
     machine.client.venus.shutdown().unwrap();
     assert!(machine.kernel.dropped.lock().is_empty());
     assert!(machine.kernel.bodies.lock().is_empty(), "but its registrations end");
@@ -266,11 +272,11 @@ fn at_the_end_bodies_go_back_without_a_word_to_the_kernel() {
 
 #[test]
 fn the_longest_read_needs_no_whole_pieces() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let bytes = random_bytes(3 << 20, 12);
     make(&maker, "big", &bytes);
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let handle = machine.try_open("big", RO).handle;
     assert!(machine.client.read(handle, 0, 5000)[..] == bytes[..5000]);
     let lengths = Arc::new(Mutex::new(Vec::new()));
@@ -287,12 +293,12 @@ fn the_longest_read_needs_no_whole_pieces() {
 }
 
 #[test]
-fn a_writer_joins_and_every_handle_and_the_server_see_what_it_writes() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn a_joined_writer_is_seen_by_every_handle_and_the_server() {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let mut bytes = random_bytes((1 << 20) + 99, 3);
     make(&maker, "big", &bytes);
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (reader, kernel) = machine.open_passed("big");
     let writer = machine.try_open("big", RW);
     assert!(writer.backing.is_some() && writer.direct);
@@ -300,7 +306,7 @@ fn a_writer_joins_and_every_handle_and_the_server_see_what_it_writes() {
     bytes[5000..5004].copy_from_slice(b"mine");
     assert!(whole(&kernel) == bytes, "at once");
     assert_eq!(&machine.client.read(writer.handle, 5000, 4)[..], b"mine");
-    // Another's change of another place, while ours has not been sent.
+    // Another client changes another place, while our write has not been sent.
     machine.client.write(writer.handle, 70_000, b"unsent");
     change(&maker, "big", 80_000, b"theirs");
     bytes[70_000..70_006].copy_from_slice(b"unsent");
@@ -339,19 +345,19 @@ fn a_writer_joins_and_every_handle_and_the_server_see_what_it_writes() {
 }
 
 #[test]
-fn stores_to_a_map_reach_the_server_and_do_not_take_others_changes_back() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn stores_to_a_map_reach_the_server_and_revert_no_other_change() {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let mut bytes = random_bytes(1 << 20, 4);
     make(&maker, "big", &bytes);
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (reader, _) = machine.open_passed("big");
     let writer = machine.try_open("big", RW);
     let mut map =
         Map::new(machine.backing(writer.backing.unwrap(), true), bytes.len(), true).unwrap();
     map.write(100, b"stored");
     bytes[100..106].copy_from_slice(b"stored");
-    // In another page, before the store is known to us.
+    // In another page, before the client finds the store.
     change(&maker, "big", 8000, b"theirs");
     bytes[8000..8006].copy_from_slice(b"theirs");
     let mut seen = [0; 6];
@@ -380,15 +386,15 @@ fn stores_to_a_map_reach_the_server_and_do_not_take_others_changes_back() {
 
 #[test]
 fn a_body_that_the_kernel_has_is_not_evicted() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let bytes = random_bytes(2 << 20, 5);
     for path in ["a", "b", "c"] {
         make(&maker, path, &bytes);
     }
     let dir = tempfile::tempdir().unwrap();
     let config = VenusConfig { cache_bytes_max: 4 << 20, ..config(&dir) };
-    let machine = Machine::over(&house, 2, config, dir);
+    let machine = Machine::over(&server, 2, config, dir);
     let (handle, kernel) = machine.open_passed("a");
     for path in ["b", "c", "b"] {
         assert!(machine.client.content(path) == bytes);
@@ -405,14 +411,14 @@ fn a_body_that_the_kernel_has_is_not_evicted() {
 
 #[test]
 fn a_removed_file_keeps_its_body_as_long_as_it_is_open() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let mut bytes = random_bytes(1 << 20, 6);
     make(&maker, "gone", &bytes);
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (handle, kernel) = machine.open_passed("gone");
     let other = maker.open("gone", RW);
-    maker.venus.unlink(&me(), house.root, &common::name("gone")).unwrap();
+    maker.venus.unlink(&me(), server.root, &common::name("gone")).unwrap();
     assert!(whole(&kernel) == bytes);
     maker.write(other, 77, b"after its end");
     bytes[77..90].copy_from_slice(b"after its end");
@@ -432,11 +438,11 @@ fn a_removed_file_keeps_its_body_as_long_as_it_is_open() {
 
 #[test]
 fn other_breaks_do_not_wait_for_a_body_that_follows_slowly() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     make(&maker, "big", &random_bytes(1 << 20, 7));
     make(&maker, "other", b"old");
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (_handle, kernel) = machine.open_passed("big");
     assert_eq!(machine.client.content("other"), b"old"[..]);
     let stuck = Arc::new(AtomicBool::new(true));
@@ -453,7 +459,7 @@ fn other_breaks_do_not_wait_for_a_body_that_follows_slowly() {
             change(&maker, "big", 0, b"slow");
             done.store(true, Ordering::SeqCst);
         });
-        let second = house.client(9);
+        let second = server.client(9);
         change(&second, "other", 0, b"new");
         assert_eq!(machine.client.content("other"), b"new"[..]);
         assert!(!done.load(Ordering::SeqCst), "acknowledged before the body had it");
@@ -463,12 +469,12 @@ fn other_breaks_do_not_wait_for_a_body_that_follows_slowly() {
 }
 
 #[test]
-fn after_a_lost_lease_open_handles_show_what_there_was_and_then_what_there_is() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn after_a_lost_lease_open_handles_show_old_then_new_bytes() {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let mut bytes = random_bytes(1 << 20, 8);
     make(&maker, "big", &bytes);
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (handle, kernel) = machine.open_passed("big");
     // As when the lease ran out and a new session begins.
     let events = machine.client.wire.events.lock().clone().unwrap();
@@ -498,18 +504,18 @@ fn after_a_lost_lease_open_handles_show_what_there_was_and_then_what_there_is() 
 }
 
 #[test]
-fn a_crash_with_a_changed_body_leaves_nothing_that_is_served_as_something_else() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn pt7_a_changed_body_is_not_served_after_a_crash() {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let mut bytes = random_bytes(1 << 20, 9);
     make(&maker, "big", &bytes);
-    let machine = Machine::new(&house, 2);
+    let machine = Machine::new(&server, 2);
     let (_, kernel) = machine.open_passed("big");
-    machine.client.venus.syncfs(&me(), house.root).unwrap();
+    machine.client.venus.syncfs(&me(), server.root).unwrap();
     change(&maker, "big", 1000, b"in place");
     bytes[1000..1008].copy_from_slice(b"in place");
     assert!(whole(&kernel) == bytes);
-    // What a client that is killed leaves: the directory as it is now.
+    // The state that a killed client leaves: the directory as it is now.
     let copy = tempfile::tempdir().unwrap();
     let copied = std::process::Command::new("cp")
         .arg("-a")
@@ -522,17 +528,17 @@ fn a_crash_with_a_changed_body_leaves_nothing_that_is_served_as_something_else()
     change(&maker, "big", 1000, b"elsewher");
     bytes[1000..1008].copy_from_slice(b"elsewher");
     let config = VenusConfig { cache_dir: Some(dir), ..VenusConfig::default() };
-    let next = Machine::over(&house, 3, config, copy);
+    let next = Machine::over(&server, 3, config, copy);
     assert!(next.client.content("big") == bytes);
 }
 
 #[test]
 fn readers_and_writers_on_two_machines_converge() {
-    let house = House::on_disk();
-    let maker = house.client(1);
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     let size = 1 << 20;
     make(&maker, "big", &vec![0; size]);
-    let machines = [Machine::new(&house, 2), Machine::new(&house, 3)];
+    let machines = [Machine::new(&server, 2), Machine::new(&server, 3)];
     let opened: Vec<_> = machines
         .iter()
         .map(|machine| {
@@ -556,7 +562,7 @@ fn readers_and_writers_on_two_machines_converge() {
             });
         }
     });
-    let server = house.client(9);
+    let server = server.client(9);
     eventually("both show what the server has", || {
         let truth = server.content("big");
         opened.iter().all(|(_, kernel, _)| whole(kernel) == truth)

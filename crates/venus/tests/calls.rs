@@ -1,11 +1,11 @@
-//! How many calls each operation costs: what a warm cache answers costs none.
+//! The number of calls of each operation: an answer from a warm cache costs none.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 
 use std::collections::BTreeMap;
 
-use common::{House, RO, RW, me, name};
+use common::{RO, RW, TestServer, me, name};
 use types::{Fault, NewKind, SeekWhat};
 use venus::LookupReply;
 
@@ -15,8 +15,8 @@ fn calls<const N: usize>(expected: [(&'static str, usize); N]) -> BTreeMap<&'sta
 
 #[test]
 fn a_new_small_file_costs_a_make_and_a_write() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (fid, handle) = client.create("a");
     client.write(handle, 0, b"hello");
     client.close(handle);
@@ -27,14 +27,14 @@ fn a_new_small_file_costs_a_make_and_a_write() {
 }
 
 #[test]
-fn what_is_known_costs_nothing() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn cached_answers_cost_no_calls() {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let (_, handle) = maker.create("a");
     maker.write(handle, 0, b"hello");
     maker.close(handle);
 
-    let client = house.client(2);
+    let client = server.client(2);
     let cold = client.find("a").unwrap();
     assert!(cold.cacheable && cold.name_cacheable);
     assert_eq!(client.wire.take(), calls([("Lookup", 1)]));
@@ -54,13 +54,13 @@ fn what_is_known_costs_nothing() {
 
 #[test]
 fn a_small_file_is_read_with_one_call() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let (_, handle) = maker.create("a");
     maker.write(handle, 0, b"hello");
     maker.close(handle);
     for descriptors in [true, false] {
-        let client = house.client_with(
+        let client = server.client_with(
             2 + u128::from(descriptors),
             descriptors,
             venus::VenusConfig::default(),
@@ -76,8 +76,8 @@ fn a_small_file_is_read_with_one_call() {
 
 #[test]
 fn a_file_without_holes_is_not_asked_for_them() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     for (file, gap, dense) in [("dense", 0, true), ("sparse", 1 << 20, false), ("short", 0, true)] {
         let (_, handle) = client.create(file);
         let length = if file == "short" { 100 } else { 200_000 };
@@ -96,14 +96,14 @@ fn a_file_without_holes_is_not_asked_for_them() {
 }
 
 #[test]
-fn a_listed_directory_knows_what_is_there_and_what_is_not() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn a_listed_directory_knows_present_and_absent_names() {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     for i in 0..300 {
         let (_, handle) = maker.create(&format!("file-{i}"));
         maker.close(handle);
     }
-    let client = house.client(2);
+    let client = server.client(2);
     assert_eq!(client.list(client.root, true).len(), 300);
     client.wire.take();
     for i in 0..300 {
@@ -139,10 +139,10 @@ fn a_listed_directory_knows_what_is_there_and_what_is_not() {
 
 #[test]
 fn a_directory_that_we_made_is_complete() {
-    let house = House::in_memory();
+    let server = TestServer::in_memory();
     // With a delegation even the files would cost nothing.
     let plain = venus::VenusConfig { delegations: false, ..venus::VenusConfig::default() };
-    let client = house.client_with(1, true, plain);
+    let client = server.client_with(1, true, plain);
     let dir = client.venus.make(&me(), client.root, &name("d"), NewKind::Directory, 0o755).unwrap();
     client.wire.take();
     for i in 0..10 {
@@ -162,8 +162,8 @@ fn a_directory_that_we_made_is_complete() {
 
 #[test]
 fn links_and_attributes_are_asked_for_once() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let link = NewKind::Symlink(b"there".as_slice().into());
     let link = client.venus.make(&me(), client.root, &name("l"), link, 0o777).unwrap().status.fid;
     let (fid, handle) = client.create("f");
@@ -177,7 +177,7 @@ fn links_and_attributes_are_asked_for_once() {
         calls([("other", 1)]),
         "the link's target; a file that we made has no attributes"
     );
-    let other = house.client(2);
+    let other = server.client(2);
     other.find("f").unwrap();
     other.wire.take();
     for _ in 0..3 {
@@ -198,15 +198,15 @@ fn links_and_attributes_are_asked_for_once() {
 }
 
 #[test]
-fn who_looks_up_one_name_after_the_other_gets_the_rest_listed_ahead() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn lookups_in_a_row_list_the_rest_ahead() {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let count = 1000;
     for i in 0..count {
         let (_, handle) = maker.create(&format!("file-{i}"));
         maker.close(handle);
     }
-    let client = house.client(2);
+    let client = server.client(2);
     client.wire.take();
     for i in 0..count {
         assert!(client.find(&format!("file-{i}")).unwrap().cacheable);
@@ -220,16 +220,16 @@ fn who_looks_up_one_name_after_the_other_gets_the_rest_listed_ahead() {
     assert!(client.find("file-7").is_none() && client.find("file-8").is_some());
 }
 
-/// A directory of several pages, a client that has read the first of them, and where the next one
-/// begins.
-fn one_page_read(house: &House) -> (common::Client, venus::DirHandle, u64) {
-    let maker = house.client(1);
+/// A directory of several pages, a client that has read the first of them, and the cookie of the
+/// next one.
+fn one_page_read(server: &TestServer) -> (common::Client, venus::DirHandle, u64) {
+    let maker = server.client(1);
     for i in 0..300 {
         let (_, handle) = maker.create(&format!("file-{i}"));
         maker.close(handle);
     }
     maker.venus.shutdown().unwrap();
-    let client = house.client(2);
+    let client = server.client(2);
     let handle = client.venus.opendir(&me(), client.root).unwrap();
     let page = client.venus.readdir(&me(), handle, 0, PAGE, true).unwrap();
     assert!(!page.end && page.entries.len() > 10);
@@ -244,8 +244,8 @@ const PAGE: u32 = 8192;
 
 #[test]
 fn the_next_page_of_a_listing_is_fetched_while_one_is_taken() {
-    let house = House::in_memory();
-    let (client, handle, mut cookie) = one_page_read(&house);
+    let server = TestServer::in_memory();
+    let (client, handle, mut cookie) = one_page_read(&server);
     let mut pages = 1;
     loop {
         let page = client.venus.readdir(&me(), handle, cookie, PAGE, true).unwrap();
@@ -256,25 +256,21 @@ fn the_next_page_of_a_listing_is_fetched_while_one_is_taken() {
             break;
         }
     }
-    assert_eq!(
-        client.wire.take(),
-        calls([("ReadDir", pages)]),
-        "each page once, whoever asked for it"
-    );
+    assert_eq!(client.wire.take(), calls([("ReadDir", pages)]), "each page once, by any reader");
     assert!(client.find("nothing").is_none());
     assert_eq!(client.wire.take(), calls([]), "the directory is complete");
 }
 
 #[test]
-fn a_directory_whose_names_have_no_room_here_is_listed_ahead_all_the_same() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn a_directory_too_large_for_the_cache_is_listed_ahead() {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     for i in 0..300 {
         maker.close(maker.create(&format!("file-{i}")).1);
     }
     maker.venus.shutdown().unwrap();
     let config = venus::VenusConfig { memory_bytes_max: 48 << 10, ..venus::VenusConfig::default() };
-    let client = house.client_with(2, true, config);
+    let client = server.client_with(2, true, config);
     let handle = client.venus.opendir(&me(), client.root).unwrap();
     let (mut pages, mut cookie) = (0, 0);
     loop {
@@ -289,7 +285,7 @@ fn a_directory_whose_names_have_no_room_here_is_listed_ahead_all_the_same() {
         while client.wire.count("ReadDir") <= pages {
             assert!(
                 std::time::Instant::now() < patience,
-                "nobody fetches the page behind the one of number {pages}"
+                "no reader fetches the page behind number {pages}"
             );
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -299,15 +295,15 @@ fn a_directory_whose_names_have_no_room_here_is_listed_ahead_all_the_same() {
 }
 
 #[test]
-fn a_page_that_was_fetched_before_a_change_is_not_shown_after_it() {
+fn cb1_a_page_fetched_before_a_change_is_not_shown_after_it() {
     for own in [false, true] {
-        let house = House::in_memory();
-        let (client, handle, cookie) = one_page_read(&house);
-        // As it would be shown without the change.
+        let server = TestServer::in_memory();
+        let (client, handle, cookie) = one_page_read(&server);
+        // As the listing would be without the change.
         let reader = client.venus.opendir(&me(), client.root).unwrap();
         let next = client.venus.readdir(&me(), reader, cookie, PAGE, true).unwrap();
         let (gone, grown) = (&next.entries[3], &next.entries[5]);
-        let changer = house.client(3);
+        let changer = server.client(3);
         let by = if own { &client } else { &changer };
         by.venus.unlink(&me(), client.root, &gone.name).unwrap();
         let change = types::StatusChange { mode: Some(0o600), ..Default::default() };

@@ -1,5 +1,5 @@
-//! Two machines on one server: nobody sees the past once a change elsewhere is acknowledged (CB-1),
-//! and a break that races an answer is never lost (CB-3).
+//! Two clients of one server: no reader sees the past once a change elsewhere is acknowledged
+//! (CB-1), and a break that races an answer is never lost (CB-3).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::Cancel;
-use common::{APPEND, Client, House, RO, RW, Told, me, name};
+use common::{APPEND, Client, Notified, RO, RW, TestServer, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
@@ -47,9 +47,9 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_closed_file_is_seen_at_once_and_the_kernel_is_told_first() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+fn cb1_a_closed_file_is_seen_after_the_kernel_was_notified() {
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (fid, handle) = a.create("f");
     a.write(handle, 0, b"one");
     a.close(handle);
@@ -58,21 +58,24 @@ fn a_closed_file_is_seen_at_once_and_the_kernel_is_told_first() {
     let handle = a.open("f", RW);
     a.write(handle, 0, b"twooo");
     a.close(handle);
-    assert!(b.kernel.0.lock().contains(&Told::Data(fid)), "told before the writer's call returned");
+    assert!(
+        b.kernel.0.lock().contains(&Notified::Data(fid)),
+        "the kernel is notified before the writer's call returns"
+    );
     let seen = b.venus.getattr(&me(), fid).unwrap();
     assert_eq!(seen.status.size, 5);
     assert_eq!(&b.content("f")[..], b"twooo");
 }
 
 #[test]
-fn a_new_name_ends_what_was_known_to_be_absent() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+fn cb1_a_new_name_ends_the_cached_absence() {
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     assert!(b.find("f").is_none());
     b.list(b.root, true);
     assert!(b.find("f").is_none());
     let (fid, handle) = a.create("f");
-    assert!(b.kernel.0.lock().contains(&Told::Directory(b.root)));
+    assert!(b.kernel.0.lock().contains(&Notified::Directory(b.root)));
     assert_eq!(b.find("f").unwrap().status.fid, fid);
     a.close(handle);
     a.venus.rename(&me(), (a.root, &name("f")), (a.root, &name("g")), RenameMode::Replace).unwrap();
@@ -82,12 +85,12 @@ fn a_new_name_ends_what_was_known_to_be_absent() {
 
 #[test]
 fn a_break_between_the_answer_and_its_arrival_is_not_lost() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), Arc::new(house.client(2)));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), Arc::new(server.client(2)));
     let (fid, handle) = a.create("f");
     a.close(handle);
     let b_stat = b.find("f").unwrap();
-    // Everything that b asks now is overtaken by a change of a.
+    // A change of a overtakes every answer to b from now on.
     let a = Arc::new(a);
     let (changer, armed) = (a.clone(), Arc::new(AtomicBool::new(true)));
     let first = armed.clone();
@@ -101,15 +104,15 @@ fn a_break_between_the_answer_and_its_arrival_is_not_lost() {
     a.venus.setattr(&me(), fid, change).unwrap();
     let seen = b.venus.getattr(&me(), b_stat.status.fid).unwrap();
     assert!(!armed.load(Ordering::SeqCst));
-    assert!(!seen.cacheable, "what was overtaken may not be kept");
+    assert!(!seen.cacheable, "an overtaken answer must not be cached");
     assert_eq!(b.venus.getattr(&me(), fid).unwrap().status.mode, 0o600);
     b.wire.clear();
 }
 
 #[test]
 fn a_stamp_is_stale_after_a_break() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (fid, handle) = a.create("f");
     b.find("f").unwrap();
     let before = b.venus.getattr(&me(), fid).unwrap();
@@ -121,8 +124,8 @@ fn a_stamp_is_stale_after_a_break() {
 
 #[test]
 fn under_locks_the_other_sees_every_write() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (_, first) = a.create("counter");
     a.write(first, 0, b"0");
     a.venus.flush(&me(), first, None).unwrap();
@@ -146,8 +149,8 @@ fn under_locks_the_other_sees_every_write() {
 
 #[test]
 fn appends_of_both_are_all_there() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (_, handle) = a.create("log");
     a.close(handle);
     let append = |client: &Client, letter: u8| {
@@ -172,9 +175,9 @@ fn appends_of_both_are_all_there() {
 }
 
 #[test]
-fn a_removed_file_lives_while_it_is_open_on_another_machine() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+fn ho1_a_removed_file_stays_while_open_on_another_machine() {
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (fid, handle) = a.create("f");
     a.write(handle, 0, b"still here");
     a.close(handle);
@@ -197,14 +200,14 @@ fn a_removed_file_lives_while_it_is_open_on_another_machine() {
 }
 
 #[test]
-fn an_open_file_whose_promise_is_broken_outlives_its_name() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+fn ho1_an_open_file_without_promise_outlives_its_name() {
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (_, handle) = a.create("f");
     a.write(handle, 0, b"first");
     a.close(handle);
     let handle = a.open("f", RO);
-    // This break, not the removal, is the last that the server says to `a` about the file.
+    // This break, not the removal, is the server's last message to `a` about the file.
     let theirs = b.open("f", RW);
     b.write(theirs, 0, b"other");
     b.close(theirs);
@@ -215,8 +218,8 @@ fn an_open_file_whose_promise_is_broken_outlives_its_name() {
 
 #[test]
 fn a_file_that_is_open_here_survives_our_own_unlink_and_rename() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     for replace in [false, true] {
         let (fid, handle) = client.create("f");
         client.write(handle, 0, b"kept");
@@ -242,8 +245,8 @@ fn a_file_that_is_open_here_survives_our_own_unlink_and_rename() {
 
 #[test]
 fn an_unnamed_file_is_held_until_it_is_closed() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (entry, opened) = client.venus.make_unnamed(&me(), client.root, 0o600, RW).unwrap();
     client.write(opened.handle, 0, b"tmp");
     client.venus.flush(&me(), opened.handle, None).unwrap();
@@ -255,8 +258,8 @@ fn an_unnamed_file_is_held_until_it_is_closed() {
 
 #[test]
 fn a_lock_waits_is_cancelled_and_goes_with_its_client() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (_, first) = a.create("f");
     let second = b.open("f", RW);
     lock(&a, first, false).unwrap();
@@ -299,8 +302,8 @@ fn a_lock_waits_is_cancelled_and_goes_with_its_client() {
 
 #[test]
 fn data_is_sent_after_a_second_without_being_asked() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let (fid, handle) = a.create("f");
     b.find("f").unwrap();
     a.write(handle, 0, b"later");
@@ -309,9 +312,9 @@ fn data_is_sent_after_a_second_without_being_asked() {
 }
 
 #[test]
-fn a_look_at_a_written_file_shows_what_stays() {
-    let house = House::in_memory();
-    let client = house.client(1);
+fn getattr_of_a_written_file_shows_final_times() {
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (fid, handle) = client.create("f");
     client.write(handle, 0, b"abc");
     assert_eq!(client.find("f").unwrap().status.size, 3);
@@ -323,11 +326,11 @@ fn a_look_at_a_written_file_shows_what_stays() {
 }
 
 #[test]
-fn two_writers_of_one_file_under_pressure_do_not_block_each_other() {
-    let house = House::in_memory();
+fn two_writers_short_of_room_do_not_block_each_other() {
+    let server = TestServer::in_memory();
     let config =
         venus::VenusConfig { file_dirty_bytes_max: 1 << 20, ..venus::VenusConfig::default() };
-    let (a, b) = (house.client_with(1, true, config.clone()), house.client_with(2, true, config));
+    let (a, b) = (server.client_with(1, true, config.clone()), server.client_with(2, true, config));
     let (_, handle) = a.create("f");
     a.close(handle);
     let start = Instant::now();
@@ -342,20 +345,20 @@ fn two_writers_of_one_file_under_pressure_do_not_block_each_other() {
         scope.spawn(|| write(&a, b'a'));
         scope.spawn(|| write(&b, b'b'));
     });
-    assert!(start.elapsed() < Duration::from_secs(10), "nobody waited for a lease to end");
+    assert!(start.elapsed() < Duration::from_secs(10), "no thread waited for a lease to end");
     let whole = a.content("f");
     assert_eq!(whole.len(), 4 << 20);
     assert_eq!(whole, b.content("f"));
 }
 
-/// What both machines do to a few files, one operation at a time; each file's bytes as they must be
-/// seen.
+/// Both clients change a few files, one operation at a time; compares each file's bytes with a
+/// model.
 #[test]
-fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
+fn cb1_random_operations_of_two_clients_match_a_model() {
     for (seed, descriptors) in (0..12u64).flat_map(|seed| [(seed, true), (seed, false)]) {
-        let house = House::in_memory();
+        let server = TestServer::in_memory();
         let clients: Vec<Client> = (0..2)
-            .map(|n| house.client_with(n, descriptors, venus::VenusConfig::default()))
+            .map(|n| server.client_with(n, descriptors, venus::VenusConfig::default()))
             .collect();
         let mut random = SmallRng::seed_from_u64(seed);
         let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -432,7 +435,7 @@ fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
             }
         }
         let mut listed: Vec<Vec<u8>> = clients[0]
-            .list(house.root, true)
+            .list(server.root, true)
             .iter()
             .map(|entry| entry.name.as_bytes().to_vec())
             .collect();
@@ -443,8 +446,8 @@ fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
 
 #[test]
 fn directories_on_both_sides_stay_in_step() {
-    let house = House::in_memory();
-    let (a, b) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client(1), server.client(2));
     let dir =
         a.venus.make(&me(), a.root, &name("d"), NewKind::Directory, 0o755).unwrap().status.fid;
     for i in 0..50u32 {

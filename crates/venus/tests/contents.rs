@@ -1,5 +1,5 @@
-//! Contents that somebody else changes, under reads of many threads that fetch ahead: what was
-//! written is seen by whoever reads afterwards.
+//! Contents that another client changes, under reads of many threads with read-ahead: later reads
+//! see the written bytes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -7,14 +7,13 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use common::{Client, House, Over, RO, RW, me};
+use common::{Client, Over, RO, RW, TestServer, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Fid, StatusChange};
 use venus::VenusConfig;
 
-/// Small ones are fetched in the order in which they lie in the directory, large ones ahead of who
-/// reads them.
+/// Small files are fetched in their order in the directory, large ones ahead of their reader.
 const SMALL: usize = 60;
 const LARGE: usize = 2;
 const SMALL_BYTES: usize = 3000;
@@ -22,7 +21,7 @@ const LARGE_BYTES: usize = 3 << 20;
 
 struct One {
     fid: Fid,
-    /// As it was written last.
+    /// The bytes written last.
     bytes: Vec<u8>,
 }
 
@@ -49,7 +48,7 @@ fn read(client: &Client, fid: Fid, at: usize, length: usize) -> Bytes {
     bytes
 }
 
-/// Reads all of them from front to back, again and again.
+/// Reads all files from front to back, again and again.
 fn go_through(client: &Client, root: Fid, fids: &[Fid], over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         let listing = client.venus.opendir(&me(), root).unwrap();
@@ -102,22 +101,22 @@ fn change_and_look(seed: u64, client: &Client, other: &Client, files: &mut [One]
 }
 
 #[test]
-fn what_others_write_is_seen_beside_reads_that_fetch_ahead() {
+fn others_writes_are_seen_despite_read_ahead() {
     for seed in 0..6 {
-        // On the server's machine; on another; there with a disk cache.
+        // A client on the server's machine; on another; there with a disk cache.
         let (descriptors, caches) = (seed % 3 == 0, seed % 3 == 2);
-        let house = if descriptors { House::on_disk() } else { House::in_memory() };
+        let server = if descriptors { TestServer::on_disk() } else { TestServer::in_memory() };
         let cache = caches.then(|| tempfile::tempdir().unwrap());
         let cache_dir = cache.as_ref().map(|dir| dir.path().to_owned());
         let client =
-            house.client_with(1, descriptors, VenusConfig { cache_dir, ..VenusConfig::default() });
-        let other = house.remote_client(2);
+            server.client_with(1, descriptors, VenusConfig { cache_dir, ..VenusConfig::default() });
+        let other = server.remote_client(2);
         let mut files = fill(&other);
         let fids: Vec<Fid> = files.iter().map(|one| one.fid).collect();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| go_through(&client, house.root, &fids, &over));
+                scope.spawn(|| go_through(&client, server.root, &fids, &over));
             }
             let _over = Over(&over);
             change_and_look(seed, &client, &other, &mut files);

@@ -1,5 +1,5 @@
-//! Delegations: changes that are answered here are what the server executes, everybody sees
-//! everything in time, and what is lost is told.
+//! Delegations: the server executes the changes that were answered here, every client sees them in
+//! time, and losses are reported.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use client::CallError;
 use common::history::{Machine, Op, draw, draw_listed, only};
-use common::{Client, House, RW, me, name};
+use common::{Client, RW, TestServer, me, name};
 use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -71,8 +71,8 @@ fn content_of(client: &Client, fid: Fid) -> Vec<u8> {
 
 #[test]
 fn a_tree_is_made_changed_and_removed_without_a_word() {
-    let house = House::in_memory();
-    let client = house.client_with(1, true, eager());
+    let server = TestServer::in_memory();
+    let client = server.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
     let first = make_dir(&client, top, "first");
     client.wire.take();
@@ -90,9 +90,9 @@ fn a_tree_is_made_changed_and_removed_without_a_word() {
         client.venus.rename(&me(), (dir, &f0), (dir, &f9), RenameMode::Replace).unwrap();
         client.venus.unlink(&me(), dir, &f9).unwrap();
     }
-    assert_eq!(client.wire.take(), [].into(), "nothing was asked and nothing told");
+    assert_eq!(client.wire.take(), [].into(), "no call was made");
     client.venus.fsyncdir(&me(), first).unwrap();
-    let other = house.client_with(2, true, plain());
+    let other = server.client_with(2, true, plain());
     assert_eq!(other.list(first, true).len(), 20);
     let dir = find_in(&other, first, "d7").unwrap();
     assert_eq!(other.list(dir, true).len(), 2);
@@ -102,12 +102,12 @@ fn a_tree_is_made_changed_and_removed_without_a_word() {
 
 #[test]
 fn others_see_a_closed_file_at_once_and_an_open_quiet_one_too() {
-    let house = House::in_memory();
-    let (a, b) = (house.client_with(1, true, eager()), house.client_with(2, true, eager()));
+    let server = TestServer::in_memory();
+    let (a, b) = (server.client_with(1, true, eager()), server.client_with(2, true, eager()));
     let top = make_dir(&a, a.root, "top");
     put(&a, top, "closed", b"all of it");
     let (_, opened) = a.venus.create(&me(), top, &name("open"), 0o644, true, WO).unwrap();
-    assert!(opened.quiet, "its closing need not be told");
+    assert!(opened.quiet, "its close need not be reported");
     a.write(opened.handle, 0, b"so far");
     let top_of_b = b.find("top").unwrap().status.fid;
     assert_eq!(content_of(&b, find_in(&b, top_of_b, "closed").unwrap()), b"all of it");
@@ -131,29 +131,29 @@ impl vice::Principals for Known {
     }
 }
 
-/// A house whose volume has lists.
-fn listed() -> House {
-    let house = House::in_memory();
-    house.loopback.vice().set_principals(Arc::new(Known));
-    house.client(1000).venus.set_acl(&me(), house.root, Some(&only(10, "rlidwk")), None).unwrap();
-    house
+/// A test server whose volume has access lists.
+fn listed() -> TestServer {
+    let server = TestServer::in_memory();
+    server.loopback.vice().set_principals(Arc::new(Known));
+    server.client(1000).venus.set_acl(&me(), server.root, Some(&only(10, "rlidwk")), None).unwrap();
+    server
 }
 
 fn compare(seed: u64, steps: usize, machines: usize) {
-    compare_in([House::in_memory(), House::in_memory()], draw, seed, steps, machines);
+    compare_in([TestServer::in_memory(), TestServer::in_memory()], draw, seed, steps, machines);
 }
 
 fn compare_in(
-    [with, without]: [House; 2],
+    [with, without]: [TestServer; 2],
     draw: fn(&mut SmallRng) -> Op,
     seed: u64,
     steps: usize,
     machines: usize,
 ) {
     let mut random = SmallRng::seed_from_u64(seed);
-    let clients = |house: &House, config: VenusConfig| -> Vec<Client> {
+    let clients = |server: &TestServer, config: VenusConfig| -> Vec<Client> {
         (1..=machines as u128)
-            .map(|number| house.client_with(number, seed.is_multiple_of(2), config.clone()))
+            .map(|number| server.client_with(number, seed.is_multiple_of(2), config.clone()))
             .collect()
     };
     let (with_clients, without_clients) = (clients(&with, eager()), clients(&without, plain()));
@@ -189,17 +189,17 @@ fn compare_in(
 }
 
 #[test]
-fn one_machine_cannot_tell_whether_it_has_delegations() {
+fn de5_one_client_behaves_alike_with_delegations() {
     (0..60).for_each(|seed| compare(seed, 400, 1));
 }
 
 #[test]
-fn two_machines_cannot_tell_whether_they_have_delegations() {
+fn de5_two_clients_behave_alike_with_delegations() {
     (100..160).for_each(|seed| compare(seed, 400, 2));
 }
 
 #[test]
-fn nor_where_access_lists_decide() {
+fn de5_delegations_where_access_lists_decide() {
     (200..260).for_each(|seed| {
         compare_in([listed(), listed()], draw_listed, seed, 400, 1 + seed as usize % 2);
     });
@@ -207,8 +207,8 @@ fn nor_where_access_lists_decide() {
 
 #[test]
 fn where_lists_decide_a_tree_is_made_without_a_word() {
-    let house = listed();
-    let client = house.client_with(1, true, eager());
+    let server = listed();
+    let client = server.client_with(1, true, eager());
     let ten = Caller {
         uid: 10,
         gid: 20,
@@ -243,8 +243,8 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
         client.venus.rename(&request, (dir, &f0), (dir, &f9), RenameMode::Replace).unwrap();
         client.venus.unlink(&request, dir, &f9).unwrap();
     }
-    assert_eq!(client.wire.take(), [].into(), "nothing was asked and nothing told");
-    // Who may not is refused by the server, which has been told by then.
+    assert_eq!(client.wire.take(), [].into(), "no call was made");
+    // The server refuses a user without the right; it has the new list by then.
     let eleven = Caller { uid: 11, ..ten.clone() };
     let refused = client.venus.make(
         &RequestContext::of(&eleven),
@@ -254,11 +254,12 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
         0o755,
     );
     assert_eq!(refused.err(), Some(Error::Fault(Fault::AccessDenied)));
-    let other = house.client_with(2, true, plain());
+    let other = server.client_with(2, true, plain());
     let dir = find_in(&other, first, "d7").unwrap();
     assert_eq!(other.list(dir, true).len(), 2);
     assert_eq!(content_of(&other, find_in(&other, dir, "f1").unwrap()), b"some text");
-    // A right that goes is heard before it is gone, and what was answered before comes first.
+    // The client learns of a lost right before the right ends, and earlier answered changes are
+    // sent first.
     let last = make(first, "last");
     other.venus.set_acl(&me(), first, Some(&only(10, "rl")), None).unwrap();
     let refused = client.venus.make(&request, first, &name("more"), NewKind::Directory, 0o755);
@@ -269,10 +270,10 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
 
 #[test]
 fn the_server_has_seen_a_prefix_whenever_a_client_dies() {
-    let house = House::in_memory();
+    let server = TestServer::in_memory();
     for round in 1..=5_u128 {
         let config = VenusConfig { dirty_age: Duration::from_millis(20), ..eager() };
-        let client = house.client_with(round, true, config);
+        let client = server.client_with(round, true, config);
         let top = make_dir(&client, client.root, &format!("top{round}"));
         make_dir(&client, top, "first");
         let count = 400 + 100 * round;
@@ -280,13 +281,13 @@ fn the_server_has_seen_a_prefix_whenever_a_client_dies() {
             put(&client, top, &format!("f{i:04}"), b"x");
         }
         eventually("the flusher sends", || client.wire.count("Write") > 0);
-        // It dies: its memory is gone, and the server hears nothing more.
+        // The client crashes: its memory is gone, and it sends nothing more.
         client.wire.session.fall_silent();
         drop(client);
-        let other = house.client_with(100 + round, true, plain());
-        // The dead client's delegation keeps others waiting until its lease is over, unless its
-        // next life tells of its end.
-        drop(house.client_with_life(round, 2));
+        let other = server.client_with(100 + round, true, plain());
+        // The dead client's delegation blocks others until its lease is over, unless its next
+        // incarnation reports its end.
+        drop(server.client_with_life(round, 2));
         let mut names: Vec<String> =
             other.list(top, false).into_iter().map(|entry| format!("{:?}", entry.name)).collect();
         names.retain(|name| !name.contains("first"));
@@ -298,9 +299,9 @@ fn the_server_has_seen_a_prefix_whenever_a_client_dies() {
 }
 
 #[test]
-fn a_refused_change_is_told_and_what_is_known_is_looked_at_anew() {
-    let house = House::in_memory();
-    let client = house.client_with(1, true, eager());
+fn a_refused_change_is_reported_and_caches_are_dropped() {
+    let server = TestServer::in_memory();
+    let client = server.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
     put(&client, top, "before", b"x");
     let (entry, opened) = client.venus.create(&me(), top, &name("f"), 0o644, true, RW).unwrap();
@@ -323,9 +324,9 @@ fn a_refused_change_is_told_and_what_is_known_is_looked_at_anew() {
 }
 
 #[test]
-fn what_was_not_sent_is_lost_with_the_lease_and_that_is_told() {
-    let house = House::in_memory();
-    let client = house.client_with(1, true, eager());
+fn unsent_changes_lost_with_the_lease_are_reported() {
+    let server = TestServer::in_memory();
+    let client = server.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
     put(&client, top, "stable", b"x");
     client.venus.fsyncdir(&me(), top).unwrap();
@@ -349,15 +350,15 @@ fn what_was_not_sent_is_lost_with_the_lease_and_that_is_told() {
         client.wire.count("Make") == 0
     });
     assert_eq!(
-        content_of(&house.client_with(2, true, plain()), find_in(&client, top, "stable").unwrap()),
+        content_of(&server.client_with(2, true, plain()), find_in(&client, top, "stable").unwrap()),
         b"x"
     );
 }
 
 #[test]
 fn two_machines_at_once_end_up_with_one_tree() {
-    let house = House::in_memory();
-    let machines = [house.client_with(1, true, eager()), house.client_with(2, true, eager())];
+    let server = TestServer::in_memory();
+    let machines = [server.client_with(1, true, eager()), server.client_with(2, true, eager())];
     let top = make_dir(&machines[0], machines[0].root, "top");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -379,7 +380,7 @@ fn two_machines_at_once_end_up_with_one_tree() {
     });
     let trees: Vec<_> =
         machines.iter().map(|client| Machine::new(&client.venus, top).tree()).collect();
-    let fresh = house.client_with(3, true, plain());
+    let fresh = server.client_with(3, true, plain());
     let expected = Machine::new(&fresh.venus, top).tree();
     assert!(!expected.is_empty());
     for (client, tree) in machines.iter().zip(trees) {
@@ -389,9 +390,9 @@ fn two_machines_at_once_end_up_with_one_tree() {
 }
 
 #[test]
-fn what_fits_no_more_is_refused_at_once_and_what_was_taken_is_there() {
-    let house = House::with_quota(VolumeQuota { bytes: 3 << 20, files: 0 });
-    let client = house.client_with(1, true, eager());
+fn a_full_volume_refuses_at_once_and_has_accepted_changes() {
+    let server = TestServer::with_quota(VolumeQuota { bytes: 3 << 20, files: 0 });
+    let client = server.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
     let mut taken = Vec::new();
     let data = vec![7; 10_000];
@@ -410,7 +411,7 @@ fn what_fits_no_more_is_refused_at_once_and_what_was_taken_is_there() {
     });
     assert_eq!(refused, Some(Error::Fault(Fault::QuotaExceeded)));
     client.venus.shutdown().unwrap();
-    let other = house.client_with(2, true, plain());
+    let other = server.client_with(2, true, plain());
     for text in taken {
         assert_eq!(content_of(&other, find_in(&other, top, &text).unwrap()), data);
     }

@@ -1,5 +1,5 @@
-//! What goes wrong: full servers, servers that lose data, lost leases, restarts; and what must be
-//! remembered of it.
+//! Failures: full servers, servers that lose data, lost leases, restarts; and the state that the
+//! client must retain.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::{CallError, Cancel, Remote, Reply};
-use common::{House, RO, RW, Told, me, name};
+use common::{Notified, RO, RW, TestServer, me, name};
 use parking_lot::Mutex;
 use store::VolumeQuota;
 use types::{
@@ -37,9 +37,9 @@ fn refuse_writes(client: &common::Client, with: Fault) {
 }
 
 #[test]
-fn a_failed_write_in_the_background_is_told_once_to_each_handle() {
-    let house = House::in_memory();
-    let client = house.client(1);
+fn a_failed_background_write_is_reported_once_per_handle() {
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (fid, first) = client.create("f");
     let second = client.venus.open(&me(), fid, RW).unwrap().handle;
     refuse_writes(&client, Fault::Medium);
@@ -65,8 +65,8 @@ fn a_failed_write_in_the_background_is_told_once_to_each_handle() {
 
 #[test]
 fn once_the_server_is_full_the_error_comes_at_the_write() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (_, handle) = client.create("f");
     refuse_writes(&client, Fault::NoSpace);
     client.write(handle, 0, b"behind");
@@ -82,9 +82,9 @@ fn once_the_server_is_full_the_error_comes_at_the_write() {
 }
 
 #[test]
-fn quota_is_told_at_close_or_at_the_write_and_never_nowhere() {
-    let house = House::with_quota(VolumeQuota { bytes: 3 << 20, files: 0 });
-    let client = house.client(1);
+fn an_exceeded_quota_is_reported_at_close_or_at_the_write() {
+    let server = TestServer::with_quota(VolumeQuota { bytes: 3 << 20, files: 0 });
+    let client = server.client(1);
     let (_, handle) = client.create("f");
     let chunk = Bytes::from(vec![5; 1 << 20]);
     let mut errors = Vec::new();
@@ -100,8 +100,7 @@ fn quota_is_told_at_close_or_at_the_write_and_never_nowhere() {
 
 type Writes = Arc<Mutex<Vec<(u64, Bytes)>>>;
 
-/// Answers with boot verifiers of our choice, and forgets writes like a machine that lost its
-/// power.
+/// Answers with chosen boot verifiers, and forgets writes like a machine that lost its power.
 fn fragile(client: &common::Client) -> (Arc<AtomicU64>, Writes) {
     let boot = Arc::new(AtomicU64::new(1));
     let written = Arc::new(Mutex::new(Vec::new()));
@@ -125,8 +124,8 @@ fn fragile(client: &common::Client) -> (Arc<AtomicU64>, Writes) {
 
 #[test]
 fn what_a_server_lost_before_the_commit_is_sent_again() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (_, handle) = client.create("f");
     let (boot, written) = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -145,9 +144,9 @@ fn what_a_server_lost_before_the_commit_is_sent_again() {
 }
 
 #[test]
-fn a_write_that_finds_a_new_server_life_brings_the_earlier_ones_again() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+fn du4_a_write_to_a_new_instance_resends_the_earlier_ones() {
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (_, handle) = client.create("f");
     let (boot, written) = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -162,9 +161,9 @@ fn a_write_that_finds_a_new_server_life_brings_the_earlier_ones_again() {
 }
 
 #[test]
-fn what_was_cut_off_is_not_sent_again() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+fn bytes_cut_off_are_not_sent_again() {
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let (boot, written) = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -177,9 +176,9 @@ fn what_was_cut_off_is_not_sent_again() {
 }
 
 #[test]
-fn on_one_machine_nothing_is_kept_for_the_server() {
-    let house = House::in_memory();
-    let client = house.client(1);
+fn on_one_machine_no_unstable_bytes_are_stored() {
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (_, handle) = client.create("f");
     let (boot, written) = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -192,9 +191,9 @@ fn on_one_machine_nothing_is_kept_for_the_server() {
 
 #[test]
 fn too_much_uncommitted_data_is_committed_in_the_background() {
-    let house = House::in_memory();
+    let server = TestServer::in_memory();
     let config = VenusConfig { uncommitted_bytes_max: 1 << 20, ..VenusConfig::default() };
-    let client = house.client_with(1, false, config);
+    let client = server.client_with(1, false, config);
     let (_, handle) = client.create("f");
     for i in 0..4u64 {
         client.write(handle, i << 19, &vec![1; 1 << 19]);
@@ -205,8 +204,8 @@ fn too_much_uncommitted_data_is_committed_in_the_background() {
 
 #[test]
 fn an_interrupted_flush_keeps_the_data() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (_, handle) = client.create("f");
     client.write(handle, 0, b"data");
     client
@@ -223,8 +222,8 @@ fn an_interrupted_flush_keeps_the_data() {
 
 #[test]
 fn a_lost_lease_voids_the_cache_and_the_locks() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (fid, handle) = client.create("f");
     let (_, other) = client.create("other");
     let owner = LockOwner(5);
@@ -242,10 +241,10 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
         )
         .unwrap();
     client.wire.take();
-    client.wire.deaf.store(true, Ordering::SeqCst);
+    client.wire.drops_renewals.store(true, Ordering::SeqCst);
     let events = client.wire.events.lock().clone().unwrap();
     events.on_lease_lost();
-    assert!(client.kernel.0.lock().contains(&Told::All));
+    assert!(client.kernel.0.lock().contains(&Notified::All));
     assert_eq!(
         client.venus.write(&me(), handle, 0, Bytes::from_static(b"x"), false),
         Err(Error::LockLost)
@@ -258,7 +257,7 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
     );
     client.venus.getattr(&me(), fid).unwrap();
     assert_eq!(client.wire.count("GetStatus"), 2);
-    client.wire.deaf.store(false, Ordering::SeqCst);
+    client.wire.drops_renewals.store(false, Ordering::SeqCst);
     client.wire.session.renew();
     client.venus.getattr(&me(), fid).unwrap();
     client.wire.take();
@@ -267,22 +266,22 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
 }
 
 #[test]
-fn the_end_of_the_lease_comes_without_being_told() {
-    let house = House::in_memory();
+fn cb4_the_lease_ends_without_a_message() {
+    let server = TestServer::in_memory();
     let config = VenusConfig { lease: Duration::from_millis(300), ..VenusConfig::default() };
-    let client = house.client_with(1, true, config);
+    let client = server.client_with(1, true, config);
     let (fid, _) = client.create("f");
     assert!(client.venus.getattr(&me(), fid).unwrap().cacheable);
-    client.wire.deaf.store(true, Ordering::SeqCst);
-    eventually("the kernel is told", || client.kernel.0.lock().contains(&Told::All));
+    client.wire.drops_renewals.store(true, Ordering::SeqCst);
+    eventually("the kernel is notified", || client.kernel.0.lock().contains(&Notified::All));
     assert!(!client.venus.getattr(&me(), fid).unwrap().cacheable);
-    client.wire.deaf.store(false, Ordering::SeqCst);
+    client.wire.drops_renewals.store(false, Ordering::SeqCst);
     client.wire.session.renew();
     client.venus.getattr(&me(), fid).unwrap();
     assert!(client.venus.getattr(&me(), fid).unwrap().cacheable, "trusted again");
 }
 
-/// Answers what a server asks for after its restart.
+/// Answers a server's reclaim calls after its restart.
 struct Reclaim<'a> {
     calls: Mutex<Vec<Call>>,
     refuse: bool,
@@ -306,8 +305,8 @@ impl Remote for Reclaim<'_> {
 #[test]
 fn after_a_restart_locks_and_holds_are_claimed() {
     for refuse in [false, true] {
-        let house = House::in_memory();
-        let client = house.client(1);
+        let server = TestServer::in_memory();
+        let client = server.client(1);
         let (fid, handle) = client.create("f");
         let (gone, unlinked) = client.create("gone");
         client.venus.unlink(&me(), client.root, &name("gone")).unwrap();
@@ -333,7 +332,7 @@ fn after_a_restart_locks_and_holds_are_claimed() {
         };
         let held = |call: &Call| matches!(call, Call::Hold { fids } if fids.contains(&gone));
         assert!(calls.contains(&lock) && calls.iter().any(held), "{calls:?}");
-        assert!(client.kernel.0.lock().contains(&Told::All));
+        assert!(client.kernel.0.lock().contains(&Notified::All));
         let wrote = client.venus.write(&me(), handle, 0, Bytes::from_static(b"x"), false);
         assert_eq!(wrote.is_err(), refuse, "a lock that was not had again is lost");
         client.write(unlinked, 0, b"y");
@@ -342,8 +341,8 @@ fn after_a_restart_locks_and_holds_are_claimed() {
 
 #[test]
 fn shutdown_sends_everything_and_lets_go() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (_, handle) = client.create("f");
     client.write(handle, 0, b"last words");
     client.create("gone");
@@ -358,20 +357,20 @@ fn shutdown_sends_everything_and_lets_go() {
         (1, 1, 1)
     );
     drop(client);
-    assert_eq!(&house.client(2).content("f")[..], b"last words");
+    assert_eq!(&server.client(2).content("f")[..], b"last words");
 }
 
 #[test]
 fn writers_wait_when_too_much_waits_here() {
-    let house = House::in_memory();
+    let server = TestServer::in_memory();
     let config = VenusConfig {
         dirty_bytes_max: 4 << 20,
         file_dirty_bytes_max: 2 << 20,
         ..VenusConfig::default()
     };
-    let client = house.client_with(1, true, config);
+    let client = server.client_with(1, true, config);
     let (open, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
-    // Bytes accepted and not yet taken by the server.
+    // Bytes accepted and not yet executed by the server.
     let here = open.clone();
     client.wire.set_before(move |call| {
         if let Call::Write { data, .. } = call {
@@ -396,7 +395,8 @@ fn writers_wait_when_too_much_waits_here() {
             });
         }
     });
-    // One write each may pass together, and a chunk counts until its call returned.
+    // One write of each thread may exceed the limit together, and a chunk counts until its call
+    // returned.
     let most = most.load(Ordering::SeqCst);
     assert!(most <= (4 << 20) + 4 * (1 << 17), "{most} bytes waited");
     for n in 0..4u8 {
@@ -406,8 +406,8 @@ fn writers_wait_when_too_much_waits_here() {
 
 #[test]
 fn groups_are_looked_up_only_when_they_decide() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let dir = client
         .venus
         .make(&me(), client.root, &name("d"), types::NewKind::Directory, 0o770)
@@ -433,9 +433,9 @@ fn groups_are_looked_up_only_when_they_decide() {
 }
 
 #[test]
-fn an_unknown_outcome_drops_what_was_known_of_the_directory() {
-    let house = House::in_memory();
-    let client = house.client(1);
+fn an_unknown_outcome_drops_the_directory_from_the_cache() {
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     client.list(client.root, true);
     client.wire.set_after(|call, result| {
         if matches!(call, Call::Make { .. }) {

@@ -1,5 +1,5 @@
-//! What the server acknowledged and lost before a commit, while the commit is under way: nothing
-//! old is sent over anything newer.
+//! Unstable writes that the server lost before a commit, while the commit is under way: no old
+//! bytes are sent over newer ones.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::{CallError, Cancel, Events, Remote, Reply};
-use common::{Client, House, Over, RO, RW, me, name};
+use common::{Client, Over, RO, RW, TestServer, me, name};
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -43,15 +43,15 @@ impl Door {
     fn hold(&self) {
         if !self.passed.swap(true, Ordering::SeqCst) {
             let _ = self.asked.send(());
-            // Who drops the other end lets it through.
+            // A dropped sender lets the call through.
             let _ = self.go.lock().recv_timeout(Duration::from_secs(20));
         }
     }
 }
 
-/// A server that loses what is not committed when its life is counted up, as far as its answers
-/// say; the first commit of the volume, the first of a file and the first write of its second life
-/// are held back.
+/// A server that reports the loss of uncommitted writes when its instance is counted up; the first
+/// commit of the volume, the first of a file and the first write of its second instance are held
+/// back.
 struct Fragile {
     life: Arc<AtomicU64>,
     all: Held,
@@ -87,17 +87,17 @@ fn fragile(client: &Client) -> Fragile {
     Fragile { life, all: all_held, one: one_held, again: again_held }
 }
 
-/// What the server has, as somebody else reads it.
-fn content(house: &House, fid: Fid) -> Vec<u8> {
-    let other = house.client(2);
+/// The server's bytes, as another client reads them.
+fn content(server: &TestServer, fid: Fid) -> Vec<u8> {
+    let other = server.client(2);
     let handle = other.venus.open(&me(), fid, RO).unwrap().handle;
     other.read(handle, 0, 100).to_vec()
 }
 
 #[test]
 fn two_commits_at_once_keep_the_newer_bytes() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, all, one, again } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -108,7 +108,7 @@ fn two_commits_at_once_keep_the_newer_bytes() {
         client.write(handle, 2, b"bb");
         client.venus.flush(&me(), handle, None).unwrap();
         let fsync = scope.spawn(|| client.venus.fsync(&me(), handle));
-        // Unless it waits for the other.
+        // Unless this commit waits for the other.
         let _ = one.asked.recv_timeout(Duration::from_millis(200));
         life.store(2, Ordering::SeqCst);
         drop(all.go);
@@ -119,13 +119,13 @@ fn two_commits_at_once_keep_the_newer_bytes() {
         syncfs.join().unwrap().unwrap();
         fsync.join().unwrap().unwrap();
     });
-    assert_eq!(content(&house, fid), b"aabb");
+    assert_eq!(content(&server, fid), b"aabb");
 }
 
 #[test]
-fn what_is_cut_off_during_a_commit_stays_cut_off() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+fn bytes_cut_off_during_a_commit_stay_cut_off() {
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, all, one: _, again: _ } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -139,13 +139,13 @@ fn what_is_cut_off_during_a_commit_stays_cut_off() {
         drop(all.go);
         syncfs.join().unwrap().unwrap();
     });
-    assert_eq!(content(&house, fid), b"a");
+    assert_eq!(content(&server, fid), b"a");
 }
 
 #[test]
-fn what_was_not_cut_off_after_all_is_sent_again_when_it_is_lost() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+fn du4_bytes_of_a_failed_cut_are_resent_when_lost() {
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, .. } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -162,9 +162,9 @@ fn what_was_not_cut_off_after_all_is_sent_again_when_it_is_lost() {
 }
 
 #[test]
-fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
-    let house = House::in_memory();
-    let client = house.remote_client(1);
+fn bytes_moved_during_a_commit_are_stable_and_not_resent() {
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
     let (fid, handle) = client.create("f");
     let Fragile { life, all, one: _, again: _ } = fragile(&client);
     client.write(handle, 0, b"aaaa");
@@ -174,7 +174,7 @@ fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
         all.asked.recv().unwrap();
         let events = client.wire.events.lock().clone().unwrap();
         events.on_moved(&*client.wire);
-        let other = house.client(3);
+        let other = server.client(3);
         let theirs = other.venus.open(&me(), fid, common::RW).unwrap().handle;
         other.write(theirs, 0, b"bbbb");
         other.venus.fsync(&me(), theirs).unwrap();
@@ -182,17 +182,17 @@ fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
         drop(all.go);
         syncfs.join().unwrap().unwrap();
     });
-    assert_eq!(content(&house, fid), b"bbbb");
+    assert_eq!(content(&server, fid), b"bbbb");
 }
 
-/// A server that really loses one file's bytes: at each loss the file is as it was at the last
-/// commit.
+/// A server that really loses one file's bytes: at each loss the file returns to its state at the
+/// last commit.
 struct Lossy {
     session: LoopbackSession,
-    /// Another client's, that sets the file back.
+    /// Another client's session, which resets the file.
     aside: LoopbackSession,
     fid: Mutex<Fid>,
-    /// Its life, and what is stable. Calls of the first client hold it shared.
+    /// The server instance, and the stable bytes. Calls of the first client hold it shared.
     state: RwLock<(u64, Bytes)>,
 }
 
@@ -274,15 +274,15 @@ impl Remote for Lossy {
 const FILE: u32 = 64;
 
 #[test]
-fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
+fn du4_the_last_bytes_written_survive_any_loss() {
     for seed in 0..20 {
-        let house = House::in_memory();
-        let attach = |client| house.loopback.attach(ClientId(client), 1).unwrap();
+        let server = TestServer::in_memory();
+        let attach = |client| server.loopback.attach(ClientId(client), 1).unwrap();
         let state = RwLock::new((1, Bytes::new()));
         let lossy = Arc::new(Lossy {
             session: attach(1),
             aside: attach(2),
-            fid: Mutex::new(house.root),
+            fid: Mutex::new(server.root),
             state,
         });
         let config = VenusConfig {
@@ -293,14 +293,14 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
         };
         let venus = Venus::new(Arc::clone(&lossy) as Arc<dyn Remote>, config).unwrap();
         let (entry, opened) =
-            venus.create(&me(), house.root, &name("f"), 0o644, false, RW).unwrap();
+            venus.create(&me(), server.root, &name("f"), 0o644, false, RW).unwrap();
         let (fid, handle) = (entry.status.fid, opened.handle);
         *lossy.fid.lock() = fid;
         let (over, mut losses) = (AtomicBool::new(false), 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
-                    is_done(&venus.syncfs(&me(), house.root));
+                    is_done(&venus.syncfs(&me(), server.root));
                 }
             });
             scope.spawn(|| {
@@ -318,7 +318,7 @@ fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
     }
 }
 
-/// One application, which knows what it wrote.
+/// One application, which records its writes.
 fn write_and_compare(
     seed: u64,
     venus: &Venus,
@@ -358,7 +358,7 @@ fn write_and_compare(
     assert!(compared > 0, "seed {seed}: no fsync came through");
 }
 
-/// A commit that finds the server restarted again and again gives up, and says so.
+/// A commit that finds the server restarted again and again gives up with an error.
 fn is_done(result: &Result<(), Error>) -> bool {
     assert!(matches!(result, Ok(()) | Err(Error::TimedOut)), "{result:?}");
     result.is_ok()

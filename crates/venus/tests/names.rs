@@ -1,12 +1,12 @@
-//! Names that somebody else changes, under look-ups and listings of many threads: what was changed
-//! is seen by whoever looks afterwards.
+//! Names that another client changes, under lookups and listings of many threads: later lookups see
+//! the changes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Client, House, Over, me, name};
+use common::{Client, Over, TestServer, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Fid, Name, NewKind, RenameMode};
@@ -44,13 +44,13 @@ fn list(client: &Client, dir: Fid, plus: bool) {
 }
 
 #[test]
-fn what_others_rename_is_seen_beside_listings_and_look_ups() {
+fn others_renames_are_seen_beside_listings_and_lookups() {
     for seed in 0..3 {
-        let house = House::in_memory();
-        let (client, other) = (house.remote_client(1), house.remote_client(2));
+        let server = TestServer::in_memory();
+        let (client, other) = (server.remote_client(1), server.remote_client(2));
         let dir = other
             .venus
-            .make(&me(), house.root, &name("dir"), NewKind::Directory, 0o755)
+            .make(&me(), server.root, &name("dir"), NewKind::Directory, 0o755)
             .unwrap()
             .status
             .fid;

@@ -1,6 +1,6 @@
-//! A server whose machine loses its power, again and again, under an application that knows what it
-//! did: what a sync called stable is found after the next loss, whatever was lost before (DU-1,
-//! DU-4, DU-5).
+//! A server whose machine loses its power, again and again, under an application that records its
+//! actions: everything that a sync made stable is found after the next loss, whatever was lost
+//! before (DU-1, DU-4, DU-5).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -27,15 +27,16 @@ use types::{
 use venus::{Error, LookupReply, OpenHandle, Venus, VenusConfig};
 use vice::Partitions;
 
-/// What a server runs on.
+/// The machine of a server.
 trait Host: Send {
-    /// The server dies and another one starts. Without a loss of power the process alone dies.
+    /// Ends the server and starts another one. `loses`: with a loss of power; otherwise only the
+    /// process dies.
     fn restart(&mut self, loses: bool);
-    /// Looks at the volume as it would be found if power were lost now.
+    /// Reads the volume in the state after a loss of power now.
     fn look(&mut self, fid: Fid, seed: u64, look: &mut dyn FnMut(&Volume));
 }
 
-/// One in memory, with the server in this process.
+/// A machine in memory, with the server in this process.
 struct Machine {
     memory: MemMachine,
     config: ServerConfig,
@@ -88,7 +89,7 @@ impl Host for Machine {
     }
 }
 
-/// A machine that loses other things for another seed.
+/// A machine that loses other writes for another seed.
 fn place(seed: u64) -> (TempDir, Machine, Fid) {
     let dir = tempfile::tempdir().unwrap();
     let (mut machine, root) = Machine::new(dir.path());
@@ -110,7 +111,7 @@ struct Content {
     bytes: Vec<u8>,
 }
 
-/// What the application believes of its directory.
+/// The application's record of its directory.
 #[derive(Default)]
 struct Belief {
     names: BTreeMap<Name, Fid>,
@@ -125,10 +126,10 @@ struct Application<'a> {
     belief: Belief,
     /// The one file that is open.
     open: Option<(Fid, OpenHandle)>,
-    /// How many syncs said yes, and how many of a loss.
+    /// Syncs that succeeded, and syncs that reported a loss.
     stable: u32,
-    told: u32,
-    /// What it did, for whoever looks into a failure.
+    reported: u32,
+    /// The application's actions, for the analysis of a failure.
     trace: Vec<String>,
 }
 
@@ -147,7 +148,7 @@ impl Application<'_> {
         self.belief.names.iter().nth(at).map(|(name, fid)| (name.clone(), *fid))
     }
 
-    /// What is there, after something was not as it was believed to be.
+    /// Reads the state, after an operation contradicted the record.
     fn look(&mut self) -> Result<(), Error> {
         self.belief = Belief::default();
         for number in 0..NAMES {
@@ -240,10 +241,10 @@ impl Application<'_> {
                 self.trace.push(format!("read {fid}"));
                 let read = self.venus.read(&me(), handle, 0, 2 * FILE as u32)?;
                 if self.belief.files.get(&fid).is_some_and(|file| file.bytes != read) {
-                    // Something was lost, and not the bytes: they are sent again.
+                    // A change other than bytes was lost: lost bytes are sent again.
                     assert!(
                         self.venus.fsync(&me(), handle).is_err(),
-                        "{fid}: nobody says what was lost"
+                        "{fid}: the loss was not reported"
                     );
                     return Err(Error::Lost);
                 }
@@ -280,7 +281,7 @@ impl Application<'_> {
         Ok(())
     }
 
-    /// These files, and the names if they were asked for, are stable as they are believed to be.
+    /// Compares these files, and the names if asked for, with the record after a sync.
     fn compare(&mut self, files: &[Fid], names: bool) {
         let seed = self.random.random();
         let machine = self.machine;
@@ -332,7 +333,7 @@ impl Application<'_> {
             let before = format!("seed {seed}, step {step}");
             if let Err(error) = self.step() {
                 self.trace.push(format!("{before}: {error:?}"));
-                self.told += u32::from(error == Error::Lost);
+                self.reported += u32::from(error == Error::Lost);
                 let mut tries = 0;
                 while let Err(error) = self.close().and(self.look()) {
                     tries += 1;
@@ -350,22 +351,22 @@ fn history(seed: u64, delegations: bool, beside: bool) -> (u32, u32) {
     live(&Mutex::new(machine), root, dir.path(), seed, kind)
 }
 
-/// How an application lives.
+/// Behaviour of an application.
 #[derive(Clone, Copy)]
 struct Kind {
     delegations: bool,
-    /// The server restarts at any time, not between two steps of the application alone.
+    /// The server restarts at any time, not only between two steps of the application.
     beside: bool,
     steps: usize,
 }
 
-/// An application beside a server with a socket in `at`: how many syncs said yes, and how many of a
-/// loss.
+/// Runs an application beside a server with a socket in `at`: returns how many syncs succeeded, and
+/// how many reported a loss.
 fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) -> (u32, u32) {
     let Kind { delegations, beside, steps } = kind;
     let session = connect(at);
     let cache = tempfile::tempdir().unwrap();
-    // Some keep what they read on their disk.
+    // Some clients have a disk cache.
     let cache_dir = (seed % 2 == 1).then(|| cache.path().to_owned());
     let dirty_age = Duration::from_millis(5);
     let config = VenusConfig { delegations, dirty_age, cache_dir, ..VenusConfig::default() };
@@ -381,7 +382,7 @@ fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) 
         belief: Belief::default(),
         open: None,
         stable: 0,
-        told: 0,
+        reported: 0,
         trace: Vec::new(),
     };
     std::thread::scope(|scope| {
@@ -397,29 +398,30 @@ fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) 
         let _over = Over(&over);
         application.run(seed, steps, !beside);
     });
-    let said = (application.stable, application.told);
-    // What nobody asked about is told now.
+    let syncs = (application.stable, application.reported);
+    // Losses that no operation has reported yet are reported now.
     let _ = application.close();
     let _ = venus.shutdown();
-    said
+    syncs
 }
 
 #[test]
-fn what_a_sync_called_stable_is_there_after_the_next_loss() {
+fn du1_synced_changes_survive_the_next_loss() {
     for delegations in [false, true] {
-        let said: Vec<(u32, u32)> = (0..6).map(|seed| history(seed, delegations, false)).collect();
+        let syncs: Vec<(u32, u32)> = (0..6).map(|seed| history(seed, delegations, false)).collect();
         assert!(
-            said.iter().any(|said| said.0 > 0) && said.iter().any(|said| said.1 > 0),
-            "{said:?}"
+            syncs.iter().any(|syncs| syncs.0 > 0) && syncs.iter().any(|syncs| syncs.1 > 0),
+            "{syncs:?}"
         );
     }
 }
 
 #[test]
-fn nor_does_it_matter_when_it_is_lost() {
+fn du1_synced_changes_survive_a_loss_at_any_time() {
     for delegations in [false, true] {
-        let said: Vec<(u32, u32)> = (10..13).map(|seed| history(seed, delegations, true)).collect();
-        assert!(said.iter().any(|said| said.0 > 0), "{said:?}");
+        let syncs: Vec<(u32, u32)> =
+            (10..13).map(|seed| history(seed, delegations, true)).collect();
+        assert!(syncs.iter().any(|syncs| syncs.0 > 0), "{syncs:?}");
     }
 }
 
@@ -433,33 +435,33 @@ fn server_process() {
 #[test]
 fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
     powercut::isolated(|| {
-        // One takes as long as ten of the store's.
+        // One run takes as long as ten in memory.
         let cuts = std::env::var("POWER_CUTS").ok().and_then(|cuts| cuts.parse::<u64>().ok());
         let cuts = cuts.map_or(DRIVEN_CUTS, |cuts| cuts / 10);
-        let (mut losses, mut seed, mut said) = (0, 0, (0, 0));
+        let (mut losses, mut seed, mut syncs) = (0, 0, (0, 0));
         while losses < cuts {
             let dir = tempfile::tempdir().unwrap();
             let (driven, root) = driven::Driven::new(dir.path(), seed);
             let driven = Mutex::new(driven);
             let kind = Kind { delegations: seed % 2 == 1, beside: false, steps: 100 };
-            let (stable, told) = live(&driven, root, dir.path(), seed, kind);
+            let (stable, reported) = live(&driven, root, dir.path(), seed, kind);
             losses += driven.lock().losses;
-            said = (said.0 + stable, said.1 + told);
+            syncs = (syncs.0 + stable, syncs.1 + reported);
             seed += 1;
         }
         println!(
-            "{seed} histories, {losses} losses, {said:?}: syncs that said yes, and that told of a \
-                loss"
+            "{seed} histories, {losses} losses, {syncs:?}: syncs that succeeded, or reported a \
+             loss"
         );
-        assert!(said.0 > 0, "nothing was called stable");
+        assert!(syncs.0 > 0, "nothing was called stable");
     });
 }
 
-/// What a version of a file was before a loss says nothing about the same number after it: the disk
-/// cache of somebody else than the writer, who is lost too. (A short file, whose bytes lie in its
-/// record: others get another number.)
+/// After a loss a version number may mean another content of the file: here in the disk cache of a
+/// client other than the writer, which is lost too. (A short file, whose bytes lie in its record:
+/// others get another number.)
 #[test]
-fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
+fn cb8_a_lost_version_is_not_taken_for_its_successor() {
     let mut found = 0;
     for seed in 0..20 {
         let (dir, mut machine, root) = place(seed);
@@ -504,14 +506,14 @@ fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
     assert!(found > 0, "no loss took a version back");
 }
 
-/// A change that was lost in half, its status and not the bytes: what a client has of the version
-/// before is not what is there.
+/// A change that was lost in half, its status and not the bytes: a client's cached bytes of the
+/// earlier version differ from the server's.
 #[test]
 fn what_was_lost_in_half_is_read_anew() {
     let mut torn = 0;
     for seed in 0..20 {
         let (dir, mut machine, root) = place(seed);
-        // Some have it on their disk, some in memory.
+        // Some clients have the bytes on their disk, some in memory.
         let cache_dir = (seed % 2 == 1).then(|| dir.path().join("cache"));
         let delegations = seed % 4 > 1;
         let config = VenusConfig { cache_dir, delegations, ..VenusConfig::default() };

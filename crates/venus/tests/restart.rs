@@ -1,4 +1,4 @@
-//! Delegations over a real server that dies and comes back: nothing that was answered is lost.
+//! Delegations over a real server that crashes and restarts: no answered change is lost.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -62,7 +62,7 @@ fn prepare(dir: &Path) -> (ServerConfig, PathBuf) {
 }
 
 #[test]
-fn names_that_went_with_the_machine_are_told_and_those_of_a_process_are_there() {
+fn du5_lost_names_are_reported_and_a_crash_loses_none() {
     let dir = tempfile::tempdir().unwrap();
     let (config, socket) = prepare(dir.path());
     let server = Server::start(&config).unwrap();
@@ -77,7 +77,7 @@ fn names_that_went_with_the_machine_are_told_and_those_of_a_process_are_there() 
     venus.make(&me(), top, &name("later"), NewKind::Directory, 0o755).unwrap();
     venus.send_written(&me()).unwrap();
     drop(server);
-    // As after another boot, the store cannot know what reached the disk.
+    // As after another boot of the machine: the store cannot know what reached the disk.
     fs::write(dir.path().join("vicepa/sync-failed"), "").unwrap();
     let _server = Server::start(&config).unwrap();
     assert_eq!(venus.fsyncdir(&me(), top), Err(Error::Lost), "the machine");
@@ -98,7 +98,7 @@ fn a_server_that_comes_back_learns_all_that_was_answered() {
         with.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid
     });
     let done = AtomicBool::new(false);
-    // The same history with and without delegations, each step while the server may be gone.
+    // The same history with and without delegations; at each step the server may be down.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = SmallRng::seed_from_u64(3);

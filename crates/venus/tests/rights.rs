@@ -1,12 +1,12 @@
-//! What asking for rights costs, where access lists decide: a request for each directory and user,
-//! one more for each file with a list of its own.
+//! The cost of rights where access lists decide: a request for each directory and user, one more
+//! for each file with a list of its own.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 
 use std::sync::Arc;
 
-use common::{Client, House, name};
+use common::{Client, TestServer, name};
 use guard::{Acl, Cps, Rights};
 use types::{Caller, Fault, Fid, PrincipalId, RequestIdentity};
 use venus::{LookupReply, RequestContext};
@@ -46,9 +46,9 @@ fn look(client: &Client, caller: &Caller, file: &str) -> (Fid, Rights) {
 
 #[test]
 fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
-    let house = House::in_memory();
-    house.loopback.vice().set_principals(Arc::new(Known));
-    let maker = house.client(1);
+    let server = TestServer::in_memory();
+    server.loopback.vice().set_principals(Arc::new(Known));
+    let maker = server.client(1);
     for file in 0..30 {
         let (_, handle) = maker.create(&format!("f{file}"));
         maker.close(handle);
@@ -56,10 +56,10 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
     let root = Caller::ROOT;
     maker
         .venus
-        .set_acl(&RequestContext::of(&root), house.root, Some(&list(&[(1, "rl"), (2, "l")])), None)
+        .set_acl(&RequestContext::of(&root), server.root, Some(&list(&[(1, "rl"), (2, "l")])), None)
         .unwrap();
 
-    let client = house.client(2);
+    let client = server.client(2);
     let walk = |uid: u32| -> Vec<String> {
         (0..30).map(|file| look(&client, &caller(uid), &format!("f{file}")).1.to_string()).collect()
     };
@@ -90,14 +90,14 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
 }
 
 #[test]
-fn of_two_changes_of_a_list_the_later_is_refused_unless_it_saw_the_first() {
-    let house = House::in_memory();
-    house.loopback.vice().set_principals(Arc::new(Known));
-    let client = house.client(1);
+fn a_list_change_that_did_not_see_the_last_one_is_refused() {
+    let server = TestServer::in_memory();
+    server.loopback.vice().set_principals(Arc::new(Known));
+    let client = server.client(1);
     let root = Caller::ROOT;
     let request = RequestContext::of(&root);
-    client.venus.set_acl(&request, house.root, Some(&list(&[(1, "rl")])), None).unwrap();
-    // Eight at once, each of which puts one entry in.
+    client.venus.set_acl(&request, server.root, Some(&list(&[(1, "rl")])), None).unwrap();
+    // Eight threads at once, each of which adds one entry.
     std::thread::scope(|scope| {
         for number in 10..18 {
             let (client, request) = (&client, &request);
@@ -117,7 +117,7 @@ fn of_two_changes_of_a_list_the_later_is_refused_unless_it_saw_the_first() {
     });
     let all: Vec<i32> = client
         .venus
-        .acl(&request, house.root)
+        .acl(&request, server.root)
         .unwrap()
         .1
         .positive()

@@ -1,4 +1,5 @@
-//! Small files that are read one after the other come ahead of their reader, and are never old.
+//! Directory prefetch: small files that are read one after the other arrive ahead of their reader,
+//! and are never stale.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use common::{Client, House, RO, RW, me, name};
+use common::{Client, RO, RW, TestServer, me, name};
 use parking_lot::{Condvar, Mutex};
 use types::{Fid, StatusChange};
 use venus::{KernelPort, OpenMode};
@@ -21,17 +22,17 @@ fn content(i: usize) -> Vec<u8> {
     format!("content of {i} ").repeat(1 + i % 7 * 300).into_bytes()
 }
 
-/// A directory full of small files, and a client that knows nothing of it.
-fn full_house(descriptors: bool) -> (House, Client, Client) {
-    let house = House::in_memory();
-    let maker = house.client(1);
+/// A directory full of small files, and a client with an empty cache.
+fn server_of_small_files(descriptors: bool) -> (TestServer, Client, Client) {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     for i in 0..COUNT {
         let (_, handle) = maker.create(&format!("file-{i}"));
         maker.write(handle, 0, &content(i));
         maker.close(handle);
     }
-    let reader = house.client_with(2, descriptors, venus::VenusConfig::default());
-    (house, maker, reader)
+    let reader = server.client_with(2, descriptors, venus::VenusConfig::default());
+    (server, maker, reader)
 }
 
 fn read(client: &Client, i: usize) -> Vec<u8> {
@@ -44,7 +45,7 @@ fn read(client: &Client, i: usize) -> Vec<u8> {
 #[test]
 fn files_that_are_read_in_their_order_are_fetched_in_chains() {
     for (descriptors, listed) in [(true, true), (true, false), (false, true)] {
-        let (_house, _maker, client) = full_house(descriptors);
+        let (_server, _maker, client) = server_of_small_files(descriptors);
         if listed {
             client.list(client.root, true);
         }
@@ -55,21 +56,21 @@ fn files_that_are_read_in_their_order_are_fetched_in_chains() {
         let calls = client.wire.take();
         let (ahead, alone) =
             (calls.get("ReadAhead").copied().unwrap_or(0), calls.get("Read").copied().unwrap_or(0));
-        // While the listing comes, the file that is just being opened may be asked for beside its
+        // While the listing comes, the file that is just being opened may be fetched beside its
         // reader.
         let twice = usize::from(!listed);
         assert!((COUNT..=COUNT + twice).contains(&(ahead + alone)), "each once: {calls:?}");
-        // Two steps say in which order it goes on. Names are listed in an order of their own,
-        // another one in each volume: the first two files may lie side by side there as well, and
-        // then the next one tells.
+        // Two steps show the reader's order. Names are listed in an order of their own, another one
+        // in each volume: the first two files may lie side by side there as well, and then the next
+        // one decides.
         assert!(alone <= if listed { 4 } else { 16 }, "{calls:?}");
     }
 }
 
 #[test]
 fn a_walk_through_directories_finds_the_first_files_too() {
-    let house = House::in_memory();
-    let maker = house.client(1);
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let path = |d: usize, i: usize| (name(&format!("dir-{d}")), name(&format!("file-{i}")));
     for d in 0..4 {
         let (dir, _) = path(d, 0);
@@ -83,7 +84,7 @@ fn a_walk_through_directories_finds_the_first_files_too() {
             maker.close(opened.handle);
         }
     }
-    let client = house.client(2);
+    let client = server.client(2);
     for d in 0..4 {
         let dir = client.find(&format!("dir-{d}")).unwrap().status.fid;
         for entry in client.list(dir, true) {
@@ -97,8 +98,8 @@ fn a_walk_through_directories_finds_the_first_files_too() {
 }
 
 #[test]
-fn what_came_ahead_is_not_read_after_a_change() {
-    let (_house, maker, client) = full_house(true);
+fn cb1_prefetched_bytes_are_not_read_after_a_change() {
+    let (_server, maker, client) = server_of_small_files(true);
     client.list(client.root, true);
     for i in 0..COUNT {
         // Of the next ones some are here by now.
@@ -122,8 +123,8 @@ fn what_came_ahead_is_not_read_after_a_change() {
 }
 
 #[test]
-fn nothing_that_came_ahead_outlives_the_lease() {
-    let (_house, maker, client) = full_house(true);
+fn cb4_no_prefetched_bytes_outlive_the_lease() {
+    let (_server, maker, client) = server_of_small_files(true);
     client.list(client.root, true);
     (0..10).for_each(|i| drop(read(&client, i)));
     client.wire.events.lock().clone().unwrap().on_lease_lost();
@@ -134,12 +135,12 @@ fn nothing_that_came_ahead_outlives_the_lease() {
     assert_eq!(&read(&client, 10)[..8], b"changed!");
 }
 
-/// A kernel that takes what it is given, and is as slow as it is told.
+/// A kernel that takes the bytes given to it, as slowly as `hold` says.
 #[derive(Default)]
 struct Pages {
     here: Mutex<HashMap<Fid, Vec<u8>>>,
     filled: Mutex<usize>,
-    /// The next fill begins, says so, and waits.
+    /// The next fill sends the fid, and waits.
     hold: Mutex<Option<mpsc::Sender<Fid>>>,
     held: Mutex<bool>,
     go: Condvar,
@@ -192,8 +193,8 @@ fn read_through(client: &Client, pages: &Pages, i: usize) -> Vec<u8> {
 }
 
 #[test]
-fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
-    let (_house, maker, client) = full_house(true);
+fn the_kernel_receives_prefetched_and_never_stale_bytes() {
+    let (_server, maker, client) = server_of_small_files(true);
     let pages = Pages::of(&client);
     client.list(client.root, true);
     for i in 0..COUNT {
@@ -223,22 +224,22 @@ fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
     assert!(filled > COUNT / 2, "{filled} of {COUNT} came without a read");
 }
 
-/// Opens a file whose bytes came ahead, and does `change` to it while the kernel takes them: that
-/// must not be over before.
+/// Opens a file whose bytes were prefetched, and runs `change` on it while the kernel takes them:
+/// the change must not end before.
 fn change_while_the_kernel_takes_it(
     change: impl FnOnce(&Client, &Client, &str) + Send,
 ) -> (Vec<u8>, Vec<u8>) {
-    let (_house, maker, client) = full_house(true);
+    let (_server, maker, client) = server_of_small_files(true);
     let pages = Pages::of(&client);
     client.list(client.root, true);
     (0..40).for_each(|i| drop(read_through(&client, &pages, i)));
-    let (tell, told) = mpsc::channel();
-    *pages.hold.lock() = Some(tell);
+    let (send, began) = mpsc::channel();
+    *pages.hold.lock() = Some(send);
     let over = AtomicBool::new(false);
     let (maker, client, over, pages) = (&maker, &client, &over, &*pages);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| (40..COUNT).for_each(|i| drop(read_through(client, pages, i))));
-        let fid = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        let fid = began.recv_timeout(Duration::from_secs(10)).unwrap();
         let name = (40..COUNT)
             .map(|i| format!("file-{i}"))
             .find(|name| maker.find(name).unwrap().status.fid == fid);
@@ -260,7 +261,7 @@ fn change_while_the_kernel_takes_it(
 }
 
 #[test]
-fn a_change_elsewhere_takes_back_what_the_kernel_was_just_given() {
+fn a_change_elsewhere_invalidates_bytes_just_given() {
     let (found, expected) = change_while_the_kernel_takes_it(|maker, _, name| {
         let handle = maker.open(name, RW);
         maker.write(handle, 0, b"changed!");
@@ -270,7 +271,7 @@ fn a_change_elsewhere_takes_back_what_the_kernel_was_just_given() {
 }
 
 #[test]
-fn a_truncation_here_comes_after_what_the_kernel_was_just_given() {
+fn an_own_truncation_comes_after_bytes_just_given() {
     change_while_the_kernel_takes_it(|_, client, name| {
         let fid = client.find(name).unwrap().status.fid;
         let change = StatusChange { size: Some(3), ..StatusChange::default() };
@@ -279,15 +280,15 @@ fn a_truncation_here_comes_after_what_the_kernel_was_just_given() {
 }
 
 #[test]
-fn a_writer_here_opens_after_what_the_kernel_was_just_given() {
+fn an_own_writer_opens_after_bytes_just_given() {
     change_while_the_kernel_takes_it(|_, client, name| {
         let handle = client.open(name, RW);
         client.close(handle);
     });
 }
 
-/// Many in a row, in a directory that is delegated: what was written to each handle is at the
-/// server on return.
+/// Writes many files in a row, in a delegated directory: the bytes written to each handle are at
+/// the server on return.
 fn write_in_a_row(client: &Client, mode: OpenMode, files: std::ops::Range<usize>) {
     for i in files {
         let made =
@@ -301,8 +302,8 @@ fn write_in_a_row(client: &Client, mode: OpenMode, files: std::ops::Range<usize>
 
 #[test]
 fn short_files_written_past_the_kernels_pages_are_not_asked_for() {
-    let house = House::in_memory();
-    let (client, other) = (house.client(1), house.client(2));
+    let server = TestServer::in_memory();
+    let (client, other) = (server.client(1), server.client(2));
     write_in_a_row(&client, WO, 0..40);
     client.wire.take();
     for i in 20..40 {
@@ -328,15 +329,15 @@ fn short_files_written_past_the_kernels_pages_are_not_asked_for() {
 }
 
 /// Files of 70 to 250 KB, on a disk.
-fn house_of_longer_files(count: usize) -> (House, Client) {
-    let house = House::on_disk();
-    let maker = house.client(1);
+fn server_of_longer_files(count: usize) -> (TestServer, Client) {
+    let server = TestServer::on_disk();
+    let maker = server.client(1);
     for i in 0..count {
         let (_, handle) = maker.create(&format!("file-{i}"));
         maker.write(handle, 0, &longer_content(i));
         maker.close(handle);
     }
-    (house, maker)
+    (server, maker)
 }
 
 fn longer_content(i: usize) -> Vec<u8> {
@@ -361,8 +362,8 @@ fn read_longer(client: &Client, i: usize) -> Result<Vec<u8>, venus::Error> {
 #[test]
 fn longer_files_come_ahead_through_their_descriptors() {
     const COUNT: usize = 60;
-    let (house, _maker) = house_of_longer_files(COUNT);
-    let client = house.client(2);
+    let (server, _maker) = server_of_longer_files(COUNT);
+    let client = server.client(2);
     client.list(client.root, true);
     client.wire.take();
     for i in 0..COUNT {
@@ -376,9 +377,9 @@ fn longer_files_come_ahead_through_their_descriptors() {
 }
 
 #[test]
-fn what_comes_ahead_through_a_descriptor_is_compared_with_its_sums() {
+fn st3_prefetched_bodies_are_compared_with_their_sums() {
     const COUNT: usize = 12;
-    let (house, maker) = house_of_longer_files(COUNT);
+    let (server, maker) = server_of_longer_files(COUNT);
     let damaged = maker.find("file-8").unwrap().status;
     // As if the answer had brought another file's body: of the same length, with other bytes.
     let other = maker.find("file-9").unwrap().status;
@@ -390,12 +391,12 @@ fn what_comes_ahead_through_a_descriptor_is_compared_with_its_sums() {
             StatusChange { size: Some(damaged.size), ..StatusChange::default() },
         )
         .unwrap();
-    let bodies = house.path().join("vicepa/bodies");
+    let bodies = server.path().join("vicepa/bodies");
     let (from, to) = (body_file(&bodies, other.fid), body_file(&bodies, damaged.fid));
     let good = std::fs::read(&to).unwrap();
     let bad = std::fs::read(&from).unwrap();
     assert_ne!(good, bad);
-    let client = house.client(2);
+    let client = server.client(2);
     client.list(client.root, true);
     std::fs::write(&to, &bad).unwrap();
     for i in (0..COUNT).filter(|i| *i != 9) {
@@ -426,9 +427,9 @@ fn body_file(bodies: &std::path::Path, fid: Fid) -> std::path::PathBuf {
 }
 
 /// Directories with `files` files each, two levels of them: 4 with 3 below each.
-fn house_of_a_tree(files: usize) -> (House, Client) {
-    let house = House::in_memory();
-    let maker = house.client(1);
+fn server_of_a_tree(files: usize) -> (TestServer, Client) {
+    let server = TestServer::in_memory();
+    let maker = server.client(1);
     let directory = |above: Fid, number: usize| {
         let name = name(&format!("dir-{number}"));
         maker.venus.make(&me(), above, &name, types::NewKind::Directory, 0o755).unwrap().status.fid
@@ -447,11 +448,11 @@ fn house_of_a_tree(files: usize) -> (House, Client) {
             }
         }
     }
-    (house, maker)
+    (server, maker)
 }
 
-/// Goes through a tree as `grep -r` does, or only lists it, but for what is `new`. Tells of each
-/// directory when it is about to be listed.
+/// Walks a tree as `grep -r` does, or only lists it, except entries named `new...`. Calls `before`
+/// for each directory that is about to be listed.
 fn walk(client: &Client, dir: Fid, reads: bool, before: &mut impl FnMut(Fid)) {
     before(dir);
     for entry in client
@@ -471,8 +472,8 @@ fn walk(client: &Client, dir: Fid, reads: bool, before: &mut impl FnMut(Fid)) {
 
 #[test]
 fn a_walk_finds_the_next_directories_listed() {
-    let (house, _maker) = house_of_a_tree(10);
-    let client = house.client(2);
+    let (server, _maker) = server_of_a_tree(10);
+    let client = server.client(2);
     let mut directories = 0;
     walk(&client, client.root, true, &mut |_| directories += 1);
     assert_eq!(directories, 1 + 4 + 12);
@@ -481,8 +482,8 @@ fn a_walk_finds_the_next_directories_listed() {
     assert_eq!(calls["ReadAhead"] + calls.get("Read").copied().unwrap_or(0), 12 * 10, "{calls:?}");
     assert!(calls.get("Read").copied().unwrap_or(0) <= 4, "{calls:?}");
 
-    // Again, with a look at what was there before a directory was listed.
-    let client = house.client(3);
+    // Again, with a check of what was there before a directory was listed.
+    let client = server.client(3);
     let mut listed_ahead = 0;
     let (mut seen, wire) = (0, client.wire.clone());
     walk(&client, client.root, true, &mut |_| {
@@ -494,9 +495,9 @@ fn a_walk_finds_the_next_directories_listed() {
 }
 
 #[test]
-fn who_only_lists_a_tree_fetches_no_bodies_and_nothing_ahead() {
-    let (house, _maker) = house_of_a_tree(10);
-    let client = house.client(2);
+fn a_walk_without_reads_prefetches_nothing() {
+    let (server, _maker) = server_of_a_tree(10);
+    let client = server.client(2);
     let wire = client.wire.clone();
     let mut directories = 0;
     walk(&client, client.root, false, &mut |_| {
@@ -510,8 +511,8 @@ fn who_only_lists_a_tree_fetches_no_bodies_and_nothing_ahead() {
 
 #[test]
 fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
-    let (house, maker) = house_of_a_tree(10);
-    let client = house.client(2);
+    let (server, maker) = server_of_a_tree(10);
+    let client = server.client(2);
     let mut number = 0;
     walk(&client, client.root, true, &mut |dir| {
         std::thread::sleep(Duration::from_millis(5));
@@ -525,10 +526,10 @@ fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
 }
 
 #[test]
-fn what_one_caller_has_listed_ahead_is_not_shown_to_another() {
-    let (house, maker) = house_of_a_tree(10);
-    let client = house.client(2);
-    // Of each directory only its owner may read the names.
+fn a_page_listed_ahead_is_not_shown_to_another_caller() {
+    let (server, maker) = server_of_a_tree(10);
+    let client = server.client(2);
+    // Only the owner of each directory may read its names.
     let mut directories = Vec::new();
     walk(&maker, maker.root, false, &mut |dir| directories.push(dir));
     for dir in directories {

@@ -1,5 +1,5 @@
-//! Changes of names and of status that the server acknowledged and lost before a commit: who makes
-//! sure of them hears it, once.
+//! Unstable metadata that the server lost before a commit: the process that syncs receives the
+//! error, once.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use client::CallError;
 use common::history::only;
-use common::{Client, House, RO, RW, me, name};
+use common::{Client, RO, RW, TestServer, me, name};
 use types::{Call, Fault, Fid, NewKind, RenameMode, StatusChange};
 use venus::{Error, OpenHandle, VenusConfig};
 
-/// With a directory of its own, which is delegated to it if there are delegations.
-fn far(house: &House, delegations: bool) -> Client {
+/// A client with a directory of its own, whose delegation it has if there are delegations.
+fn far(server: &TestServer, delegations: bool) -> Client {
     let dirty_age = Duration::from_secs(3600);
-    let mut client = house.client_with(
+    let mut client = server.client_with(
         1,
         false,
         VenusConfig { delegations, dirty_age, ..VenusConfig::default() },
@@ -30,7 +30,7 @@ fn far(house: &House, delegations: bool) -> Client {
     client
 }
 
-/// The machine of the server restarts, and has only what is stable.
+/// The server's machine restarts with its stable state.
 fn lose(client: &Client) {
     client.wire.life.fetch_add(1, Ordering::SeqCst);
 }
@@ -56,10 +56,10 @@ fn sync(client: &Client, handle: OpenHandle) -> Result<(), Error> {
 }
 
 #[test]
-fn lost_names_are_told_of_their_directory() {
+fn du5_lost_names_are_reported_for_their_directory() {
     for delegations in [false, true] {
-        let house = House::in_memory();
-        let client = far(&house, delegations);
+        let server = TestServer::in_memory();
+        let client = far(&server, delegations);
         make(&client, "lost");
         lose(&client);
         assert_eq!(sync_names(&client), Err(Error::Lost), "delegations: {delegations}");
@@ -77,17 +77,17 @@ fn lost_names_are_told_of_their_directory() {
             .unwrap();
         client.venus.send_written(&me()).unwrap();
         lose(&client);
-        // What was changed after the loss is stable; what was changed before is not.
+        // A change after the loss is stable; one before it is not.
         make(&client, "later");
         assert_eq!(sync_names(&client), Err(Error::Lost));
     }
 }
 
 #[test]
-fn lost_changes_of_status_are_told_to_each_handle_and_to_who_opens_the_file_first() {
+fn du5_lost_status_is_reported_to_handles_or_the_first_opener() {
     for delegations in [false, true] {
-        let house = House::in_memory();
-        let client = far(&house, delegations);
+        let server = TestServer::in_memory();
+        let client = far(&server, delegations);
         let (fid, handle) = client.create("open");
         client.write(handle, 0, b"to be cut");
         let other = client.open("open", RW);
@@ -110,12 +110,12 @@ fn lost_changes_of_status_are_told_to_each_handle_and_to_who_opens_the_file_firs
 
 /// The answer to a new list names nothing.
 #[test]
-fn a_lost_list_is_told() {
-    let house = House::in_memory();
-    let client = far(&house, false);
+fn du5_a_lost_list_is_reported() {
+    let server = TestServer::in_memory();
+    let client = far(&server, false);
     let set =
         |fid, rights| client.venus.set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap();
-    set(house.root, "rlidwk");
+    set(server.root, "rlidwk");
     set(client.root, "rl");
     assert_eq!(sync_names(&client), Ok(()));
     set(client.root, "l");
@@ -125,20 +125,24 @@ fn a_lost_list_is_told() {
 }
 
 #[test]
-fn whoever_syncs_everything_hears_of_any_loss() {
-    let house = House::in_memory();
-    let client = far(&house, true);
+fn du5_a_sync_of_everything_reports_any_loss() {
+    let server = TestServer::in_memory();
+    let client = far(&server, true);
     make(&client, "lost");
     lose(&client);
     assert_eq!(client.venus.syncfs(&me(), client.root), Err(Error::Lost));
     assert_eq!(client.venus.syncfs(&me(), client.root), Ok(()));
-    assert_eq!(sync_names(&client), Err(Error::Lost), "nobody told who asks for the directory");
+    assert_eq!(
+        sync_names(&client),
+        Err(Error::Lost),
+        "the loss is reported to the first sync of the directory"
+    );
 }
 
 #[test]
 fn a_commit_of_anything_makes_the_names_stable() {
-    let house = House::in_memory();
-    let client = far(&house, true);
+    let server = TestServer::in_memory();
+    let client = far(&server, true);
     let (_, handle) = client.create("file");
     make(&client, "other");
     assert_eq!(sync(&client, handle), Ok(()));
@@ -146,13 +150,12 @@ fn a_commit_of_anything_makes_the_names_stable() {
     assert_eq!(sync_names(&client), Ok(()));
 }
 
-/// The names that a commit of something else makes stable say how long a file is, and not what is
-/// in it.
+/// A commit of something else makes names and lengths stable, but not the files' contents.
 #[test]
-fn what_was_cut_off_needs_a_commit_of_its_own() {
+fn a_cut_needs_a_commit_of_its_own() {
     for (delegations, own) in [(false, false), (false, true), (true, false), (true, true)] {
-        let house = House::in_memory();
-        let client = far(&house, delegations);
+        let server = TestServer::in_memory();
+        let client = far(&server, delegations);
         let (fid, handle) = client.create("file");
         client.write(handle, 0, b"to be cut");
         assert_eq!(sync(&client, handle), Ok(()));
@@ -169,9 +172,9 @@ fn what_was_cut_off_needs_a_commit_of_its_own() {
 }
 
 #[test]
-fn what_moved_with_its_volume_is_stable() {
-    let house = House::in_memory();
-    let client = far(&house, false);
+fn changes_moved_with_their_volume_are_stable() {
+    let server = TestServer::in_memory();
+    let client = far(&server, false);
     make(&client, "file");
     let events = client.wire.events.lock().clone().unwrap();
     events.on_moved(&*client.wire);
@@ -180,9 +183,9 @@ fn what_moved_with_its_volume_is_stable() {
 }
 
 #[test]
-fn on_the_servers_machine_nobody_outlives_the_loss() {
-    let house = House::in_memory();
-    let client = house.client(1);
+fn on_the_servers_machine_no_process_outlives_the_loss() {
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     client.wire.life.store(1, Ordering::SeqCst);
     make(&client, "file");
     lose(&client);
@@ -190,9 +193,9 @@ fn on_the_servers_machine_nobody_outlives_the_loss() {
 }
 
 #[test]
-fn a_change_that_was_answered_here_and_refused_there_is_told() {
-    let house = House::in_memory();
-    let client = far(&house, true);
+fn a_change_answered_here_and_refused_there_is_reported() {
+    let server = TestServer::in_memory();
+    let client = far(&server, true);
     client.wire.set_before(|call| match call {
         Call::Make { .. } => Some(Err(CallError::Fault(Fault::Medium))),
         _ => None,

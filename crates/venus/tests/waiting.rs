@@ -1,5 +1,5 @@
-//! Who waits for whom: a break waits for nobody that waits for the session, and a read for no
-//! write.
+//! Which threads may wait for which: a break does not wait for threads that wait for the session,
+//! and a read not for a write.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Client, House, RW, me};
+use common::{Client, RW, TestServer, me};
 use parking_lot::{Condvar, Mutex};
 use types::{Call, Fid};
 use venus::{KernelPort, OpenHandle, VenusConfig};
 
-/// Holds calls up until it is opened.
+/// Blocks calls until it is opened.
 #[derive(Default)]
 struct Barrier {
     open: Mutex<bool>,
@@ -51,9 +51,9 @@ fn hold_writes(client: &Client) -> Arc<Barrier> {
 }
 
 #[test]
-fn what_is_on_its_way_to_the_server_is_read_here() {
-    let house = House::in_memory();
-    let client = house.client(1);
+fn bytes_on_their_way_to_the_server_are_read_here() {
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     let (_, handle) = client.create("f");
     client.write(handle, 0, &[1; 1 << 20]);
     client.venus.flush(&me(), handle, None).unwrap();
@@ -71,11 +71,11 @@ fn what_is_on_its_way_to_the_server_is_read_here() {
     assert_eq!(client.content("f").slice(5..25), read);
 }
 
-/// A kernel that writes a mapped page back before it lets go of it, and waits for that.
+/// A kernel that writes a mapped page back before it drops it, and waits for that.
 struct Mapped {
     client: Arc<Client>,
     handle: OpenHandle,
-    told: AtomicBool,
+    notified: AtomicBool,
 }
 
 impl KernelPort for Mapped {
@@ -88,7 +88,7 @@ impl KernelPort for Mapped {
                 .unwrap();
         });
         page.join().unwrap();
-        self.told.store(true, Ordering::SeqCst);
+        self.notified.store(true, Ordering::SeqCst);
     }
     fn directory(&self, _: Fid) {}
     fn all(&self) {}
@@ -96,16 +96,16 @@ impl KernelPort for Mapped {
 
 #[test]
 fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
-    let house = House::in_memory();
+    let server = TestServer::in_memory();
     let config = VenusConfig { file_dirty_bytes_max: 1 << 20, ..VenusConfig::default() };
-    let (a, b) = (Arc::new(house.client_with(1, true, config)), house.client(2));
+    let (a, b) = (Arc::new(server.client_with(1, true, config)), server.client(2));
     let (_, handle) = a.create("f");
     a.venus.getattr(&me(), a.find("f").unwrap().status.fid).unwrap();
-    let kernel = Arc::new(Mapped { client: a.clone(), handle, told: AtomicBool::new(false) });
+    let kernel = Arc::new(Mapped { client: a.clone(), handle, notified: AtomicBool::new(false) });
     a.venus.set_invalidate(kernel.clone());
     let other = b.open("f", RW);
     let barrier = hold_writes(&a);
-    // The file's room is used up, and what uses it up cannot be sent.
+    // The file's limit of dirty bytes is used up, and these bytes cannot be sent.
     a.write(handle, 0, &[1; 1 << 20]);
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -115,8 +115,8 @@ fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
         b.write(other, 0, b"theirs");
         b.venus.flush(&me(), other, None).unwrap();
     });
-    assert!(kernel.told.load(Ordering::SeqCst));
-    assert!(begun.elapsed() < Duration::from_secs(5), "nobody waited for a lease to end");
+    assert!(kernel.notified.load(Ordering::SeqCst));
+    assert!(begun.elapsed() < Duration::from_secs(5), "no thread waited for a lease to end");
     barrier.open();
     a.close(handle);
     assert_eq!(&b.content("f")[100 << 20..], b"mapped page");
@@ -135,8 +135,8 @@ impl KernelPort for Stuck {
 
 #[test]
 fn a_kernel_that_waits_for_us_does_not_keep_us_from_claiming() {
-    let house = House::in_memory();
-    let client = house.client(1);
+    let server = TestServer::in_memory();
+    let client = server.client(1);
     client.venus.set_invalidate(Arc::new(Stuck));
     let begun = Instant::now();
     client.wire.events.lock().clone().unwrap().on_server_restarted(&*client.wire);
@@ -144,14 +144,14 @@ fn a_kernel_that_waits_for_us_does_not_keep_us_from_claiming() {
 }
 
 #[test]
-fn the_lease_ends_in_time_while_a_commit_waits_for_a_server_that_is_away() {
-    let house = House::in_memory();
+fn cb4_the_lease_ends_in_time_while_a_commit_waits() {
+    let server = TestServer::in_memory();
     let config = VenusConfig {
         lease: Duration::from_millis(1500),
         uncommitted_bytes_max: 1,
         ..VenusConfig::default()
     };
-    let client = house.client_with(1, false, config);
+    let client = server.client_with(1, false, config);
     let barrier = Arc::new(Barrier::default());
     let held = barrier.clone();
     client.wire.set_before(move |call| {
@@ -163,10 +163,10 @@ fn the_lease_ends_in_time_while_a_commit_waits_for_a_server_that_is_away() {
     let (_, handle) = client.create("f");
     client.write(handle, 0, b"unstable");
     client.venus.flush(&me(), handle, None).unwrap();
-    client.wire.deaf.store(true, Ordering::SeqCst);
+    client.wire.drops_renewals.store(true, Ordering::SeqCst);
     let begun = Instant::now();
-    while !client.kernel.0.lock().contains(&common::Told::All) {
-        assert!(begun.elapsed() < Duration::from_secs(5), "the kernel was not told");
+    while !client.kernel.0.lock().contains(&common::Notified::All) {
+        assert!(begun.elapsed() < Duration::from_secs(5), "the kernel was not notified");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(client.wire.count("CommitVolume"), 1, "and the commit still waits");

@@ -1,5 +1,5 @@
-//! Random histories of operations on one or two machines, told in words that do not depend on
-//! times, versions and numbers, so that two runs can be compared.
+//! Random histories of operations on one or two machines, recorded without times, versions and
+//! numbers, so that two runs can be compared.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use venus::{Error, LookupReply, OpenHandle, OpenMode, RequestContext, Venus};
 
 use super::name;
 
-/// Names that occur.
+/// Number of names in use.
 const NAMES: u32 = 5;
 /// Users that occur: the superuser; an owner of things in some directories; a member of the owner's
 /// group; a user who sends supplementary groups, that group among them.
@@ -31,22 +31,21 @@ static USERS: LazyLock<[Caller; 4]> = LazyLock::new(|| {
 /// A path below the root: one or two names.
 pub type Path = Vec<Name>;
 
-/// One operation. Handles are named by their place in the list of those that are open at the
-/// machine.
+/// One operation. A handle is given by its place in the list of those that are open at the machine.
 #[derive(Clone, Debug)]
 pub enum Op {
     Mkdir(Path),
     Symlink(Path),
     MountPoint(Path),
     RemoveMountPoint(Path),
-    /// Made, written and closed.
+    /// Makes, writes and closes a file.
     Put {
         at: Path,
         bytes: usize,
         exclusive: bool,
         user: usize,
     },
-    /// Opened (made if need be) and kept open.
+    /// Opens a file (makes it if it is absent) and leaves it open.
     Open {
         at: Path,
     },
@@ -84,7 +83,7 @@ pub enum Op {
     List(Path),
     Content(Path),
     FsyncDir(Path),
-    /// What user 10 may do there from now on, by its own list; none: no list of its own.
+    /// Gives user 10 these rights by the file's own list; `None`: removes the list.
     Permit {
         at: Path,
         rights: Option<&'static str>,
@@ -113,7 +112,7 @@ fn change(random: &mut SmallRng) -> StatusChange {
     change
 }
 
-/// Another operation.
+/// A random operation.
 pub fn draw(random: &mut SmallRng) -> Op {
     let user = if random.random_bool(0.3) { random.random_range(1..4) } else { 0 };
     let at = some_path(random);
@@ -158,7 +157,7 @@ pub fn draw(random: &mut SmallRng) -> Op {
     }
 }
 
-/// Another one where access lists decide.
+/// A random operation where access lists decide.
 pub fn draw_listed(random: &mut SmallRng) -> Op {
     if random.random_bool(0.06) {
         let rights = ["rlidwk", "rlidwk", "rl", "li", "ld", "lw", ""][random.random_range(0..7)];
@@ -228,7 +227,7 @@ impl<'a> Machine<'a> {
         Bytes::from(vec![self.written; count])
     }
 
-    /// Does it; what came of it.
+    /// Runs the operation; returns its result as text.
     pub fn run(&mut self, op: &Op) -> String {
         self.try_run(op).unwrap_or_else(|error| words(&error))
     }
@@ -241,7 +240,7 @@ impl<'a> Machine<'a> {
             Op::Mkdir(at) => {
                 let (dir, name) = self.parent(at)?;
                 let made = self.venus.make(&me, dir, &name, NewKind::Directory, 0o777)?;
-                Ok(self.told(&made.status))
+                Ok(self.describe(&made.status))
             }
             Op::Symlink(at) => {
                 let (dir, name) = self.parent(at)?;
@@ -252,7 +251,7 @@ impl<'a> Machine<'a> {
                     NewKind::Symlink(Bytes::from_static(b"there")),
                     0o777,
                 )?;
-                Ok(self.told(&made.status))
+                Ok(self.describe(&made.status))
             }
             Op::MountPoint(at) => {
                 let (dir, name) = self.parent(at)?;
@@ -263,7 +262,7 @@ impl<'a> Machine<'a> {
                     NewKind::MountPoint(Bytes::from_static(b"#other")),
                     0,
                 )?;
-                Ok(self.told(&made.status))
+                Ok(self.describe(&made.status))
             }
             Op::RemoveMountPoint(at) => {
                 let (dir, name) = self.parent(at)?;
@@ -302,8 +301,8 @@ impl<'a> Machine<'a> {
                 };
                 let data = self.bytes(*bytes);
                 self.venus.write(&me, handle, *offset, data, false)?;
-                // Others see it when it is flushed, or a second later: only the former can be
-                // compared.
+                // Other clients see it when it is flushed, or a second later: only the former can
+                // be compared.
                 self.venus.flush(&me, handle, None)?;
                 Ok("written".into())
             }
@@ -337,15 +336,15 @@ impl<'a> Machine<'a> {
             }
             Op::Link { from, to } => {
                 let (fid, (dir, name)) = (self.walk(from)?, self.parent(to)?);
-                self.venus.link(&me, fid, dir, &name).map(|entry| self.told(&entry.status))
+                self.venus.link(&me, fid, dir, &name).map(|entry| self.describe(&entry.status))
             }
             Op::Set { at, change, user } => {
                 let fid = self.walk(at)?;
-                self.venus.setattr(&by(*user), fid, *change).map(|set| self.told(&set.status))
+                self.venus.setattr(&by(*user), fid, *change).map(|set| self.describe(&set.status))
             }
             Op::Stat(at) => {
                 let fid = self.walk(at)?;
-                self.venus.getattr(&me, fid).map(|found| self.told(&found.status))
+                self.venus.getattr(&me, fid).map(|found| self.describe(&found.status))
             }
             Op::List(at) => self.list(at),
             Op::Content(at) => self.content(at),
@@ -359,7 +358,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Kernels are told of rights, and ask at the open.
+    /// The kernel receives rights, and checks them at the open.
     fn lets_write(&self, user: usize, status: &types::Status) -> Result<bool, Error> {
         if !status.by_list {
             return Ok(true);
@@ -368,7 +367,7 @@ impl<'a> Machine<'a> {
         Ok(rights.has(Rights::WRITE) || rights.has(Rights::INSERT) && status.uid == USERS[user].uid)
     }
 
-    fn told(&self, status: &types::Status) -> String {
+    fn describe(&self, status: &types::Status) -> String {
         let types::Status { kind, mode, uid, gid, links, size, used, .. } = status;
         format!("{kind:?} {mode:o} {uid}:{gid} {links} links, {size} bytes, {used} used")
     }
@@ -409,7 +408,7 @@ impl<'a> Machine<'a> {
         Ok(format!("{} bytes, sum {:x}", data.len(), crc32c::crc32c(&data)))
     }
 
-    /// Everything there is, path by path.
+    /// All files, path by path.
     pub fn tree(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut left: Vec<Path> = vec![Vec::new()];
@@ -429,7 +428,7 @@ impl<'a> Machine<'a> {
                     String::new()
                 };
                 let modified = if status.modified.secs < 1000 { status.modified.secs } else { 0 };
-                all.push(format!("{at:?} {} {modified} {content}", self.told(&status)));
+                all.push(format!("{at:?} {} {modified} {content}", self.describe(&status)));
                 if status.kind == Kind::Directory {
                     left.push(at);
                 }
@@ -439,7 +438,7 @@ impl<'a> Machine<'a> {
         all
     }
 
-    /// Closes what is open.
+    /// Closes all open handles.
     pub fn close_all(&mut self) {
         while !self.open.is_empty() {
             self.run(&Op::Close { handle: 0 });

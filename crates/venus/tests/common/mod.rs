@@ -1,5 +1,5 @@
-//! What the tests stand on: the real service in this process, and clients whose calls are counted
-//! and can be tampered with.
+//! The base of the tests: the real service in this process, and clients whose calls are counted and
+//! can be intercepted.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod history;
@@ -33,13 +33,13 @@ pub fn me() -> RequestContext<'static> {
 }
 
 /// A server with one volume, in memory unless it has a directory.
-pub struct House {
+pub struct TestServer {
     pub loopback: Loopback,
     pub root: Fid,
     _dir: Option<tempfile::TempDir>,
 }
 
-impl House {
+impl TestServer {
     pub fn in_memory() -> Self {
         Self::with_quota(VolumeQuota::default())
     }
@@ -69,14 +69,14 @@ impl House {
             dafs::codec::decode_answer_record(bytes).ok()
         });
         let vice = Vice::open(partition, config, clock::now()).unwrap();
-        House { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
+        TestServer { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
     }
 
     pub fn client(&self, number: u128) -> Client {
         self.client_with(number, true, VenusConfig::default())
     }
 
-    /// A later life of a client, without anything in it.
+    /// A later incarnation of a client, with an empty state.
     pub fn client_with_life(&self, number: u128, incarnation: u64) -> LoopbackSession {
         self.loopback.attach(ClientId(number), incarnation).unwrap()
     }
@@ -94,7 +94,7 @@ impl House {
             before: Mutex::new(None),
             after: Mutex::new(None),
             events: Mutex::new(None),
-            deaf: Arc::default(),
+            drops_renewals: Arc::default(),
             life: AtomicU64::new(0),
         });
         let venus = Venus::new(wire.clone(), config).unwrap();
@@ -104,12 +104,12 @@ impl House {
     }
 }
 
-/// What was told to the kernel.
+/// Records notifications to the kernel.
 #[derive(Default)]
-pub struct Kernel(pub Mutex<Vec<Told>>);
+pub struct Kernel(pub Mutex<Vec<Notified>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notified {
     Data(Fid),
     Directory(Fid),
     All,
@@ -117,46 +117,46 @@ pub enum Told {
 
 impl KernelPort for Kernel {
     fn inode_data(&self, fid: Fid) {
-        self.0.lock().push(Told::Data(fid));
+        self.0.lock().push(Notified::Data(fid));
     }
     fn directory(&self, fid: Fid) {
-        self.0.lock().push(Told::Directory(fid));
+        self.0.lock().push(Notified::Directory(fid));
     }
     fn all(&self) {
-        self.0.lock().push(Told::All);
+        self.0.lock().push(Notified::All);
     }
 }
 
 type Before = Box<dyn Fn(&Call) -> Option<Result<Answer, CallError>> + Send + Sync>;
 type After = Box<dyn Fn(&Call, &mut Result<Reply, CallError>) + Send + Sync>;
 
-/// A session that is watched.
+/// A session whose calls are observed.
 pub struct Wire {
     pub session: LoopbackSession,
     descriptors: bool,
     calls: Mutex<BTreeMap<&'static str, usize>>,
-    /// May answer in the server's place.
+    /// May answer in place of the server.
     pub before: Mutex<Option<Arc<Before>>>,
-    /// May change the answer.
+    /// May change the server's answer.
     pub after: Mutex<Option<Arc<After>>>,
     pub events: Mutex<Option<Arc<dyn Events>>>,
-    /// Renewals are not heard of.
-    pub deaf: Arc<AtomicBool>,
-    /// The boot verifier under which answers come; 0: nobody says.
+    /// Drops renewals.
+    pub drops_renewals: Arc<AtomicBool>,
+    /// The boot verifier of the answers; 0: none.
     pub life: AtomicU64,
 }
 
 struct Ear {
     events: Arc<dyn Events>,
-    deaf: Arc<AtomicBool>,
+    drops_renewals: Arc<AtomicBool>,
 }
 
 impl Events for Ear {
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
-        self.events.on_break(items, heard);
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
+        self.events.on_break(items, ack);
     }
     fn on_renewed(&self, sent_at: Time) {
-        if !self.deaf.load(Ordering::SeqCst) {
+        if !self.drops_renewals.load(Ordering::SeqCst) {
             self.events.on_renewed(sent_at);
         }
     }
@@ -197,7 +197,7 @@ fn kind(call: &Call) -> &'static str {
 }
 
 impl Wire {
-    /// Counts of calls since the last time, those of the background left out.
+    /// Counts of calls since the last time, without those of the background.
     pub fn take(&self) -> BTreeMap<&'static str, usize> {
         let mut calls = std::mem::take(&mut *self.calls.lock());
         calls.remove("Unhold");
@@ -295,7 +295,8 @@ impl Remote for Wire {
 
     fn set_events(&self, events: Arc<dyn Events>) {
         *self.events.lock() = Some(events.clone());
-        self.session.set_events(Arc::new(Ear { events, deaf: self.deaf.clone() }));
+        self.session
+            .set_events(Arc::new(Ear { events, drops_renewals: self.drops_renewals.clone() }));
     }
 
     fn passes_descriptors(&self) -> bool {
@@ -404,7 +405,7 @@ impl Client {
     }
 }
 
-/// Tells the others to end, also when this thread panics.
+/// Ends the other threads, also when this thread panics.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -39,7 +39,7 @@ pub struct Driven {
     machine: Option<DrivenMachine>,
     server: Option<Child>,
     seed: u64,
-    /// How often power was lost.
+    /// Number of power losses.
     pub losses: u64,
 }
 
