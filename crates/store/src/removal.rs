@@ -1,13 +1,13 @@
-//! Removing volumes: named at once, swept in the background.
+//! Removal of volumes: recorded at once, swept in the background.
 //!
-//! The removal itself is one batch: the volume's header and name go, and a record says what is to
-//! be swept. From then on the number answers nothing. [`crate::Partition::sweep`] takes the rest,
-//! in steps; the record goes with the last of it, so a crash in between continues. Who had the
-//! volume when it was removed may finish what he does: nothing is swept while anybody has it.
+//! The removal itself is one batch: the volume's header and name go, and a record lists what to
+//! sweep. From then on the number finds no volume. [`crate::Partition::sweep`] removes the rest in
+//! steps; the record goes with the last step, so the sweep continues after a crash. A caller that
+//! had the volume when it was removed may finish its work: the sweep waits for all such callers.
 //!
-//! A tree that nothing shows any more goes by ranges, its directory with it. Of a tree that is
-//! shown still, what the removed volume alone showed hangs on vnodes that were changed around its
-//! epoch: those are tidied (`version_collection.rs`), found by what was noted of changes (`c`
+//! A tree that no volume shows any more is removed by ranges, its directory with it. In a tree that
+//! is still shown, records that only the removed volume showed belong to vnodes that were changed
+//! around its epoch: those are tidied (`version_collection.rs`), found by the notes of changes (`c`
 //! records).
 
 use std::ops::ControlFlow;
@@ -26,23 +26,23 @@ use crate::tree_state::{HeaderState, TreeState, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
-/// What the sweeper knows beyond the records.
+/// The state of the sweeper beyond the records.
 pub(crate) struct Removals {
-    /// There may be removals to sweep.
+    /// Removals may wait for the sweep.
     waiting: bool,
-    /// Volumes that were removed in this life, for as long as somebody may have them, and their
-    /// trees: nothing of those is swept meanwhile.
+    /// Volumes that were removed in this process, while callers may have them, with their trees:
+    /// the sweep waits for those.
     held: Vec<(VolumeId, SweptVolume)>,
-    /// How far the sweep of one is: the note of the last change that was looked at.
+    /// The progress of the current sweep: the last note of a change that it processed.
     reached: Option<(RemovalId, Vec<u8>)>,
 }
 
-/// Who may have what was removed.
+/// The handles that may still use what was removed.
 enum SweptVolume {
     Volume(Weak<Volume>),
-    /// Of a tree that nothing shows any more: whoever has any volume of it.
+    /// The tree, which no volume shows any more: the handles of any of its volumes.
     Tree(Weak<TreeState>),
-    /// Of a volume that goes on: whoever reads what it showed.
+    /// A volume that goes on: the readers of its former epoch.
     Shown(Weak<EpochView>),
 }
 
@@ -57,7 +57,7 @@ impl SweptVolume {
 }
 
 impl Removals {
-    /// There is a removal to sweep.
+    /// Records that a removal waits for the sweep.
     pub(crate) fn wake(&mut self) {
         self.waiting = true;
     }
@@ -65,24 +65,24 @@ impl Removals {
 
 impl Default for Removals {
     fn default() -> Self {
-        // An earlier life may have left some.
+        // An earlier process may have left some.
         Removals { waiting: true, held: Vec::new(), reached: None }
     }
 }
 
-/// The volume, and the epoch that it does not show any more.
+/// The volume, and the epoch that it no longer shows.
 type RemovalId = (VolumeId, u64);
 
-/// A removal that is to be swept.
+/// A removal that waits for the sweep.
 #[derive(Clone, Copy, Debug)]
 struct Removal {
     volume: VolumeId,
-    /// The volume is there still, and shows another epoch.
+    /// The volume still exists, and shows another epoch.
     stays: bool,
     tree: VolumeId,
-    /// The epoch that the volume showed; [`WHOLE_TREE`]: nothing of the tree is shown any more.
+    /// The epoch that the volume showed; [`WHOLE_TREE`]: no volume shows the tree any more.
     epoch: u64,
-    /// What the tree began with, if nothing of it is shown any more: kept until it is swept.
+    /// The origin of a tree that no volume shows any more: kept until the tree is swept.
     origin: Option<ForkOrigin>,
 }
 
@@ -108,7 +108,7 @@ impl Removal {
         batch.put(&key, &record::encode_numbers(&key, &numbers));
     }
 
-    /// As it was put; `None`: it is damaged.
+    /// Decodes the record; `None`: it is damaged.
     fn get(key: &[u8], value: &[u8]) -> Option<Removal> {
         let volume = VolumeId(key::number_at(key, 0)?);
         let stays = key::number_at(key, 1).is_some();
@@ -121,10 +121,10 @@ impl Removal {
     }
 }
 
-/// Beyond so many the notes of changes are left to a later removal.
+/// With more removals than this, the notes of changes stay for a later one.
 const REMOVALS_LOOKED_AT_MAX: usize = 1000;
 
-/// Kinds of a tree's records that go with it, each a range.
+/// The kinds of records that are removed with a tree, each a range.
 const OF_TREES: [u8; 11] = [
     kind::VNODE,
     kind::ENTRIES,
@@ -140,8 +140,8 @@ const OF_TREES: [u8; 11] = [
 ];
 
 impl Partition {
-    /// Removes the volume; stable when it returns. Its number answers nothing from then on, and
-    /// what it took is given back in the background.
+    /// Removes the volume; stable when it returns. Its number finds no volume from then on, and its
+    /// room is given back in the background.
     ///
     /// # Errors
     /// `NoVolume`, `Medium`.
@@ -171,8 +171,8 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// Whether what was removed of the tree's head waits for the sweep, or files that were written
-    /// in that epoch do: their names are not to be used again before.
+    /// Whether removed records of the tree's head, or files written in that epoch, wait for the
+    /// sweep: their names must not be used again before.
     pub(crate) fn is_swept_still(&self, tree: VolumeId, epoch: u64) -> Result<bool> {
         let engine = &self.0.media.engine;
         if engine.get(&key::removal(tree))?.is_some() {
@@ -187,8 +187,8 @@ impl Partition {
         Ok(found)
     }
 
-    /// Nobody has the tree's head any more; `batch` is applied with that, and `tree` is its header
-    /// but for this. Nobody writes, and whoever calls holds the catalog.
+    /// The head of the tree has no owner any more; `batch` is applied with this change, and `tree`
+    /// is its header apart from it. There are no writers, and the caller holds the catalog lock.
     pub(crate) fn drop_head(
         &self,
         trunk: &Arc<TreeState>,
@@ -211,8 +211,8 @@ impl Partition {
         Ok(())
     }
 
-    /// What `batch` does to remove the volume, and to the header of its tree, which stays for now.
-    /// `stays`: a volume with this number and name shows another epoch from then on.
+    /// Adds the removal of the volume, and the change of its tree's header, to `batch`; the header
+    /// stays for now. `stays`: a volume with this number and name shows another epoch from then on.
     pub(crate) fn hide(
         &self,
         volume: &Volume,
@@ -244,7 +244,7 @@ impl Partition {
                 (tree.headless, tree.held, tree.arriving, tree.frozen) =
                     (true, false, false, false);
                 tree.base = None;
-                // Nobody writes what its snapshots show from now on.
+                // Snapshots of the volume have no writer from now on.
                 let mut base = 0;
                 for sealed in &tree.sealed {
                     note_epoch(&self.0.media, volume.tree_id(), base, sealed.epoch, batch);
@@ -255,21 +255,21 @@ impl Partition {
         }
     }
 
-    /// What `batch` does when the read-write volume does not show this epoch any more, which nobody
-    /// else does.
+    /// Adds to `batch` that the read-write volume no longer shows this epoch, which no other volume
+    /// shows.
     pub(crate) fn put_hidden(&self, tree: VolumeId, epoch: u64, batch: &mut Batch) {
         Removal { volume: tree, stays: true, tree, epoch, origin: None }.put(batch);
     }
 
-    /// That batch is applied; `shown`: what readers may have still.
+    /// The batch of [`Partition::put_hidden`] is applied; `shown`: what readers may still have.
     pub(crate) fn is_hidden(&self, tree: VolumeId, shown: Weak<EpochView>) {
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
         removals.held.push((tree, SweptVolume::Shown(shown)));
     }
 
-    /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more.
-    /// Whoever calls holds the catalog.
+    /// The batch of [`Partition::hide`] is applied; `whole`: no volume shows the tree any more. The
+    /// caller holds the catalog lock.
     pub(crate) fn is_removed(&self, volume: &Arc<Volume>, whole: bool) {
         volume.set_gone();
         self.0.media.wake_packer();
@@ -292,14 +292,14 @@ impl Partition {
         }
     }
 
-    /// Takes up to about `max` files or vnodes of removed volumes; says how many, 0 if nothing is
-    /// left that nobody has.
+    /// Sweeps up to about `max` files or vnodes of removed volumes; returns how many, 0 if only
+    /// those are left that callers still have.
     pub(crate) fn sweep_removals(&self, max: usize) -> Result<usize> {
         if !self.0.removals.lock().waiting {
             return Ok(0);
         }
-        // A removal's record is there a moment before it is known who has the volume; both come
-        // under this lock.
+        // A removal's record exists a moment before the handles of its volume are registered; both
+        // happen under this lock.
         let catalog = self.0.catalog.lock();
         let mut removals = self.0.removals.lock();
         removals.held.retain(|(_, held)| held.by_anybody());
@@ -323,7 +323,7 @@ impl Partition {
         }
     }
 
-    /// Visits what is to be swept, until told to stop. A damaged record stays; scrub reports it.
+    /// Visits the removals, until `visit` stops it. A damaged record stays; scrub reports it.
     fn each_removal(&self, visit: &mut dyn FnMut(Removal) -> bool) -> Result<()> {
         let prefix = [kind::REMOVAL];
         self.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
@@ -336,8 +336,7 @@ impl Partition {
         })
     }
 
-    /// Whether no other removal of the tree waits, as far as is known from a look that takes little
-    /// time.
+    /// Whether no other removal of the tree waits, as far as a short search shows.
     fn is_alone(&self, removal: Removal) -> Result<bool> {
         let (mut looked, mut alone) = (0, true);
         self.each_removal(&mut |other| {
@@ -351,7 +350,7 @@ impl Partition {
 
     fn sweep_tree(&self, removal: Removal, max: usize) -> Result<usize> {
         let media = &self.0.media;
-        // A crash must not bring back what names the files.
+        // A crash must not bring back records that name the files.
         media.sync()?;
         let files = media
             .disk
@@ -374,7 +373,7 @@ impl Partition {
         Ok(files + 1)
     }
 
-    /// A tree that began with this is no more, with the batch.
+    /// Adds to the batch that a tree with this origin no longer exists.
     fn leave(&self, origin: ForkOrigin, mut batch: Batch) -> Result<()> {
         let Some(trunk) = self.tree_of(origin.tree)? else {
             return self.0.media.apply(&batch).map(drop);
@@ -403,10 +402,10 @@ impl Partition {
         Ok(())
     }
 
-    /// One step of the sweep of what a tree had for one epoch alone.
+    /// One step of the sweep of records that only one epoch of a tree showed.
     fn sweep_epoch(&self, removal: Removal, reached: Option<Vec<u8>>, max: usize) -> Result<usize> {
         let Some(trunk) = self.tree_of(removal.tree)? else {
-            // All of the tree went meanwhile.
+            // All of the tree was removed meanwhile.
             return self.end_removal(removal, Batch::default()).map(|()| 1);
         };
         let header = trunk.header.lock().stored.clone();
@@ -417,7 +416,7 @@ impl Partition {
                 None => trunk.tidy(change.vnode, change.with_entries),
             };
             match tidied {
-                // What cannot be read stays; scrub reports it.
+                // An unreadable record stays; scrub reports it.
                 Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not swept"),
                 result => result?,
             }
@@ -427,7 +426,7 @@ impl Partition {
             return Ok(changes.len());
         }
         let mut batch = Batch::default();
-        // Others read them too.
+        // Other removals read the notes too.
         if self.is_alone(removal)? {
             self.forget_changes(&trunk, &mut batch);
         }
@@ -448,7 +447,7 @@ impl Partition {
         self.0.media.apply(&batch).map(drop)
     }
 
-    /// Changes up to the oldest epoch that is shown tell nobody anything.
+    /// Removes notes of changes up to the oldest shown epoch, which no reader needs.
     fn forget_changes(&self, trunk: &TreeState, batch: &mut Batch) {
         let prefix = key::of_volume(kind::CHANGE, trunk.id);
         let end = match trunk.header.lock().stored.sealed.first() {
@@ -458,7 +457,7 @@ impl Partition {
         batch.delete_range(&prefix, &end);
     }
 
-    /// What only the head knew of: files of updates that a crash cut off, and orphans.
+    /// Removes what only the head used: files of updates that a crash cut off, and orphans.
     fn drop_leavings(&self, trunk: &TreeState, frozen: bool, batch: &mut Batch) -> Result<()> {
         let media = &self.0.media;
         if !frozen {
@@ -483,14 +482,13 @@ impl Partition {
     }
 }
 
-/// What the batch does to a tree's header when less of it is shown than before; says whether
-/// nothing is.
+/// Adds the header of a tree that fewer volumes show to the batch; returns whether none shows it.
 fn put_rest(trunk: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
     let whole = !tree.has_head() && tree.sealed.is_empty();
     if whole {
         batch.delete(&key::volume(trunk.id));
         batch.delete(&key::usage(trunk.id));
-        // Under the tree's number, which is not given again before all of it is gone.
+        // Under the tree's number, which is not used again before all of it is removed.
         let (stays, epoch, origin) = (false, WHOLE_TREE, tree.origin);
         Removal { volume: trunk.id, stays, tree: trunk.id, epoch, origin }.put(batch);
     } else {
@@ -503,15 +501,15 @@ fn put_rest(trunk: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
 struct Change {
     key: Vec<u8>,
     vnode: VnodeNo,
-    /// Of a directory: the hash of the bucket; `None`: the vnode.
+    /// The hash of a directory's bucket; `None`: the change of a vnode.
     bucket: Option<u64>,
-    /// Buckets were not noted beside.
+    /// The note does not list buckets: all entries may have changed.
     with_entries: bool,
 }
 
 /// Up to `max` notes of changes behind `reached`, of vnodes that may have records which only the
-/// removed epoch showed. Such a record is hidden from all that is shown behind it by one that is
-/// newer; or nothing is shown behind it.
+/// removed epoch showed. Newer records hide such a record from all epochs shown behind it, or no
+/// epoch is shown behind it.
 fn changes_around(
     trunk: &TreeState,
     header: &TreeHeader,
@@ -526,7 +524,7 @@ fn changes_around(
         None => (shown().filter(|shown| *shown < epoch).max().unwrap_or(0), header.epoch),
     };
     let from = match reached {
-        // The key behind it.
+        // The next possible key.
         Some(reached) => [&reached[..], &[0]].concat(),
         None => key::changes(trunk.id, behind + 1).to_vec(),
     };

@@ -1,29 +1,29 @@
-//! A dump that comes in over a read-write volume: its next state (an increment), or another one
-//! instead (all of it).
+//! A dump that comes in over a read-write volume: its next state (an increment), or another state
+//! (a full dump).
 //!
 //! Model. The volume is *frozen* first, in one batch: its head is sealed, the volume shows that
-//! epoch from then on and counts as one that does, takes no changes, and what comes in is put
-//! together where its head was. Readers see what was there. *Finishing* is one batch too: the
-//! volume shows the new head, and what the old one alone had is swept like that of a removed
-//! snapshot. *Taking it back* is one batch and a sweep: what came in goes, then the volume goes on
-//! in the epoch that was sealed, as if nothing had been. After a crash it is frozen, with what came
-//! in, or one of the two.
+//! epoch from then on and counts as one that does, takes no changes, and the dump is put together
+//! where its head was. Readers see the former state. *Finishing* is one batch too: the volume shows
+//! the new head, and records that only the old one used are swept like those of a removed snapshot.
+//! *Taking it back* is one batch and a sweep: the dump's records go, then the volume continues in
+//! the epoch that was sealed, unchanged. After a crash the volume is frozen, with a partial dump,
+//! or in one of the two final states.
 //!
-//! An increment fits a volume that is exactly what it starts from. That is known by the *base* in
-//! the tree's header: a volume that came in whole is a copy of the tree and epoch that was sent,
-//! until its first change takes the note away, in the same batch. Epochs may have other numbers
-//! here than where the dump comes from, since snapshots may be made of what was restored.
+//! An increment fits a volume that equals its start. The *base* in the tree's header records that:
+//! a volume that came in whole is a copy of the tree and epoch that was sent, until its first
+//! change removes the base in the same batch. Epochs may have other numbers here than at the
+//! source, since snapshots may be made of a restored volume.
 //!
-//! All of a dump may be older than the volume, and clients know files by their fids and versions.
-//! So versions are shifted then, above all that the volume ever had (its root tells how far that
-//! is), and those of increments behind it by as much.
+//! A full dump may be older than the volume, and clients identify files by their fids and versions.
+//! So versions are then shifted above all that the volume ever had (its root shows the highest),
+//! and those of later increments by as much.
 //!
-//! All of another volume's dump goes over a volume too, whose names have another hash: what came is
-//! put together as it is, and with it the volume takes the other key. No other volume may show
-//! anything of the tree then, as a tree has one key.
+//! A full dump of another volume, whose names have another hash, fits too: it is put together as it
+//! is, and the volume takes over its key. No other volume may show the tree then, as a tree has one
+//! key.
 //!
-//! No body file that the volume shows is changed, though the head has it too: programs may have it
-//! open.
+//! A body file that the volume shows is never changed, though the head has it too: programs may
+//! have it open.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -41,29 +41,29 @@ use crate::tree_state::TreeState;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
-/// Versions of a volume differ by less than this between two shifts.
+/// The distance between two shifts; versions of a volume differ by less.
 const SHIFT: u64 = 1 << 40;
 
-/// What lies under a stream that comes in over a volume.
+/// The volume below a stream that comes in over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Under {
-    /// The epoch that the stream starts from, as it is numbered here; 0: all of it comes.
+    /// The epoch that the stream starts from, as numbered here; 0: the stream is full.
     pub(crate) since: u64,
-    /// By so much versions are higher here.
+    /// How much higher versions are here than at the source.
     pub(crate) shift: u64,
-    /// Files without names that somebody had open.
+    /// Orphans that clients had open.
     pub(crate) orphans: Vec<VnodeNo>,
 }
 
 impl Partition {
-    /// As [`Partition::begin_incoming`], over the read-write volume of that number, which must be
-    /// what the stream starts from; or may be anything, if all of it is sent. The volume shows what
-    /// it has until [`Partition::finish_over`], and takes no changes.
+    /// As [`Partition::begin_incoming`], over the read-write volume of that number, which must
+    /// equal the start of an increment; a full stream fits any. Until [`Partition::finish_over`]
+    /// the volume shows its former state and takes no changes.
     ///
     /// # Errors
-    /// `NoVolume`; `NoStream` if the stream is of another volume, or does not start from what is
-    /// there; `Busy` while bodies are lent, the volume is moved, something else comes in, or is
-    /// swept; `NoSpace`, `Medium`.
+    /// `NoVolume`; `NoStream` if the stream is of another volume, or does not start from the
+    /// current state; `Busy` while bodies are lent, the volume is moved, another stream comes in,
+    /// or one is swept; `NoSpace`, `Medium`.
     pub fn begin_over(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
         self.0.media.room_for_records()?;
         if let Some(incoming) = self.incoming(tree)? {
@@ -90,7 +90,7 @@ impl Partition {
         Ok(StreamCursor::START)
     }
 
-    /// The batch. Nobody writes the tree.
+    /// Freezes the volume in one batch. The tree has no writers.
     fn freeze(&self, volume: &Volume, head: &StreamHead) -> Result<()> {
         let trunk = &volume.trunk;
         let catalog = self.0.catalog.lock();
@@ -155,11 +155,12 @@ impl Partition {
         Ok(Under { since: 0, shift: (highest / SHIFT + 1).saturating_mul(SHIFT), orphans })
     }
 
-    /// What came in over the read-write volume takes its place, in one batch; stable when it
-    /// returns.
+    /// Replaces the read-write volume's state by the complete stream over it, in one batch; stable
+    /// when it returns.
     ///
     /// # Errors
-    /// `NoVolume` if nothing comes in there over a volume; `NoStream` if it is not whole; `Medium`.
+    /// `NoVolume` if no stream comes in there over a volume; `NoStream` if it is incomplete;
+    /// `Medium`.
     pub fn finish_over(&self, tree: VolumeId, now: Timestamp) -> Result<Arc<Volume>> {
         let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
         let mut state = incoming.state.lock();
@@ -196,7 +197,7 @@ impl Partition {
         self.volume(tree)?.ok_or(StoreError::NoVolume(tree))
     }
 
-    /// The volume does not show the sealed epoch any more, and nobody else ever did.
+    /// Removes the volume's sealed epoch, which no other volume ever showed, from the header.
     pub(crate) fn thaw(&self, trunk: &TreeState, new: &mut TreeHeader, batch: &mut Batch) {
         let frozen = new.floor();
         if new.hide(frozen) {
@@ -204,8 +205,8 @@ impl Partition {
         }
     }
 
-    /// What the batch does to take back what came in over the volume; the volume stays frozen until
-    /// that is swept.
+    /// Adds to the batch that the stream over the volume is taken back; the volume stays frozen
+    /// until its records are swept.
     pub(crate) fn take_back(
         &self,
         trunk: &TreeState,
@@ -222,7 +223,7 @@ impl Partition {
         self.put_hidden(trunk.id, new.epoch, batch);
     }
 
-    /// What was taken back is swept: the volume goes on where it was.
+    /// After the sweep: the volume continues where it was.
     pub(crate) fn unfreeze(&self, trunk: &TreeState, batch: Batch) -> Result<()> {
         let nobody_writes = trunk.writers.write();
         let mut header = trunk.header.lock();
@@ -235,7 +236,7 @@ impl Partition {
         Ok(())
     }
 
-    /// The epoch that the read-write volume of the tree is a copy of, if nobody changed it since.
+    /// The epoch of which the tree's read-write volume is a copy, if no client changed it since.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -245,13 +246,12 @@ impl Partition {
     }
 }
 
-/// Whether all that the tree has is its read-write volume, so that names may have another hash with
-/// what comes.
+/// Whether the tree has only its read-write volume, so that a stream may bring another hash key.
 fn may_change_key(stored: &TreeHeader, head: &StreamHead) -> bool {
     head.since == 0 && stored.sealed.is_empty() && stored.origin.is_none()
 }
 
-/// The vnodes of a tree that have no name and that somebody has open.
+/// The orphans of a tree, which clients have open.
 pub(crate) fn orphans_of(trunk: &TreeState) -> Result<Vec<VnodeNo>> {
     let prefix = key::of_volume(kind::ORPHAN, trunk.id);
     let mut found = Vec::new();
