@@ -274,7 +274,7 @@ pub(crate) fn recall_marks(
                         // Without its key the volume is unreadable; the mark and the backup wait
                         // for a start that has the key.
                         Err(StoreError::Locked(why)) => {
-                            tracing::warn!(%why, "no key: the body is unchecked until a later start");
+                            tracing::warn!(%why, "no key: a later start checks the body");
                         }
                         restored => restored?,
                     }

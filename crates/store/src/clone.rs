@@ -1,11 +1,11 @@
-//! Sealing: what the head shows now becomes an epoch of its own, which a new volume shows and
-//! nothing changes any more (VO-1).
+//! Sealing: the state that the head shows now becomes an epoch of its own, which a new volume shows
+//! and which never changes (VO-1).
 //!
-//! Unstable bodies are synced first, most of them while others go on writing, so that a sealed body
-//! is never in doubt. Then nobody writes for the time of one batch: the head's epoch goes up by
-//! one, and the volume, its name and its number are there. Of bodies that kernels write into the
-//! sealed epoch gets copies, in the same batch (`copy_on_write.rs`). How many files there are makes
-//! no difference.
+//! Unstable bodies are synced first, most of them while writers continue, so that a sealed body is
+//! never in doubt. Then writers wait for the time of one batch: the head's epoch increases by one,
+//! and the volume, its name and its number exist. The sealed epoch gets copies of the bodies that
+//! kernels write into, in the same batch (`copy_on_write.rs`). The cost does not depend on the
+//! number of files.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,34 +23,33 @@ use crate::tree_state::HeaderState;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Usage, Volume, key};
 
-/// The volume that shows what is sealed.
+/// The new volume that will show the sealed epoch.
 #[derive(Clone, Debug)]
 pub struct NewClone {
-    /// Its number; `None`: the next one that this partition did not have. That of the volume which
-    /// it replaces: it takes over number and name, in the same moment, and who has the replaced one
-    /// goes on seeing what that showed.
+    /// The number; `None`: the next one that this partition did not use. May be the number of the
+    /// volume that it replaces: then it takes over number and name at once, and callers that have
+    /// the replaced one continue to see its epoch.
     pub id: Option<VolumeId>,
-    /// Its name.
+    /// The name of the volume.
     pub name: Name,
-    /// What it is called; not read-write.
+    /// The kind of the volume; not read-write.
     pub kind: VolumeKind,
-    /// When it was made.
+    /// When the volume was created.
     pub now: Timestamp,
-    /// A volume of the same tree that it takes the place of: that one is removed in the same step,
+    /// A volume of the same tree that the new one replaces: that one is removed in the same step,
     /// and name and number may be its.
     pub replaces: Option<VolumeId>,
 }
 
-/// What makes a volume of one that is settled, with the copies of its lent bodies.
+/// Makes a volume of a settled one, with the copies of its lent bodies.
 type Sealing<'a> = dyn Fn(&Volume, &[Aside]) -> Result<Arc<Volume>> + 'a;
 
 impl Partition {
-    /// Makes a volume that goes on showing what `of` shows now; stable when it returns.
+    /// Creates a volume that continues to show the present state of `of`; stable when it returns.
     ///
     /// # Errors
-    /// `NoVolume`; `Taken` if there is a volume of this name or number; `Misuse` if the kind is
-    /// read-write, or if what is to be replaced is no other clone of the same tree; `NoSpace`,
-    /// `Medium`.
+    /// `NoVolume`; `Taken` if a volume has this name or number; `Misuse` if the kind is read-write,
+    /// or if the volume to replace is no other clone of the same tree; `NoSpace`, `Medium`.
     pub fn clone_volume(&self, of: VolumeId, new: &NewClone) -> Result<Arc<Volume>> {
         if new.kind == VolumeKind::ReadWrite {
             return Err(StoreError::Misuse("a clone is read-only"));
@@ -58,8 +57,8 @@ impl Partition {
         self.sealing(of, &|of, aside| self.seal(of, new, aside, None))
     }
 
-    /// Does `act` with what the volume shows settled and while nobody writes, with copies of its
-    /// lent bodies; stable when it returns.
+    /// Calls `act` while the volume's state is settled and has no writers, with copies of its lent
+    /// bodies; stable when it returns.
     pub(crate) fn sealing(&self, of: VolumeId, act: &Sealing<'_>) -> Result<Arc<Volume>> {
         self.0.media.room_for_records()?;
         let of = self.volume(of)?.ok_or(StoreError::NoVolume(of))?;
@@ -83,8 +82,8 @@ impl Partition {
         Ok(volume)
     }
 
-    /// What the header of the volume's tree is when one more volume shows what it shows now, and
-    /// which epoch that is. Nobody writes the tree, and whoever calls holds the catalog.
+    /// The header of the volume's tree with one more volume for the epoch that the volume shows
+    /// now, and that epoch. The tree has no writers, and the caller holds the catalog lock.
     pub(crate) fn sealed(
         &self,
         of: &Volume,
@@ -102,7 +101,7 @@ impl Partition {
             None => {
                 tree.epoch += 1;
                 if tree.headless {
-                    // A copy: nobody writes what it has.
+                    // The tree is a copy: its bodies have no writers.
                     note_epoch(
                         &self.0.media,
                         of.tree_id(),
@@ -119,8 +118,8 @@ impl Partition {
         Ok((tree, epoch))
     }
 
-    /// The batch. Nobody writes the tree. `came_in`: what the head uses, which came in and is
-    /// whole.
+    /// Seals in one batch. The tree has no writers. `came_in`: the usage of the head, which a
+    /// complete stream filled.
     pub(crate) fn seal(
         &self,
         of: &Volume,
@@ -178,14 +177,14 @@ impl Partition {
             self.is_removed(&replaced, false);
         }
         if in_place {
-            // Others know the number, and may have loaded it by now.
+            // Other threads know the number, and may have loaded the volume by now.
             return self.volume(id)?.ok_or(StoreError::NoVolume(id));
         }
         self.0.residents.lock().add(&volume);
         Ok(volume)
     }
 
-    /// The volume that a clone of `of` takes the place of.
+    /// The volume that a clone of `of` replaces.
     fn replaced(&self, of: &Volume, id: VolumeId) -> Result<Arc<Volume>> {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         if volume.is_writable() || volume.tree_id() != of.tree_id() || volume.id() == of.id() {
@@ -203,11 +202,12 @@ fn put_name(name: &Name, id: VolumeId, batch: &mut Batch) {
 }
 
 impl Volume {
-    /// Visits the vnodes that were changed, made or removed in epochs behind `from` up to `to`,
-    /// which volumes of this tree show (`to` may be the head's). In no certain order; one that was
+    /// Visits the vnodes that were changed, created or removed in epochs behind `from` up to `to`,
+    /// which volumes of this tree show (`to` may be the head's). The order is not defined; a vnode
+    /// that changed in several epochs is visited several times.
     /// changed in several of the epochs comes several times.
     ///
-    /// # Errors
+    /// `Misuse` if no volume shows the epochs any more; `Medium`.
     /// `Misuse` if no volume shows the epochs any more; `Medium`.
     pub fn each_change(
         &self,
@@ -231,7 +231,7 @@ impl Volume {
             key::number_at(key, 3),
         ) {
             (Some(no), None) => visit(VnodeNo(no)),
-            // A bucket of a directory, which is noted itself.
+            // A bucket of a directory; the directory has its own note.
             _ => ControlFlow::Continue(()),
         })
     }

@@ -102,7 +102,7 @@ pub enum OpenError {
     NotAPartition {
         /// The directory of the partition.
         path: String,
-        /// What is missing.
+        /// The missing part.
         why: String,
     },
     /// The directory already holds files.
@@ -143,7 +143,7 @@ pub enum OpenError {
     Medium {
         /// The directory of the partition.
         path: String,
-        /// What failed.
+        /// The failed operation, with its error.
         why: String,
     },
 }

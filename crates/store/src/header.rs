@@ -83,8 +83,8 @@ pub(crate) struct ForkOrigin {
 /// The source of a volume that was not changed since it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base {
-    /// The tree of the epoch at the source; 0: not known. Two copies of one volume that were changed
-    /// apart may have epochs of one number.
+    /// The tree of the epoch at the source; 0: not known. Two copies of one volume that were
+    /// changed apart may have epochs of one number.
     pub(crate) tree: VolumeId,
     /// The epoch's number at the source.
     pub(crate) epoch: u64,
@@ -110,7 +110,7 @@ pub(crate) struct ViewHeader {
     /// When the epoch was sealed.
     pub(crate) created: Timestamp,
     pub(crate) updated: Timestamp,
-    /// What the tree used when the epoch was sealed.
+    /// The usage of the tree when the epoch was sealed.
     pub(crate) usage: Usage,
     pub(crate) offline: bool,
     /// Orphans that were open then: a writable clone does not begin with them.

@@ -1,10 +1,9 @@
-//! Volumes in memory: each at most once while anybody has it, and a bounded number of those that
-//! were asked for lately.
+//! Volumes in memory: each at most once while it has users, and a bounded number of recently used
+//! ones.
 //!
-//! A volume is loaded when it is asked for and not there, under the lock of the [`Residents`]: so
-//! there is one of it, and one trunk of its tree, whoever asks. Those that were loaded are kept in
-//! a ring; the oldest leaves it, unless it was asked for again since it came in. What nobody has
-//! any more is forgotten.
+//! A volume is loaded on demand under the lock of the [`Residents`]: so there is one instance of
+//! it, and one state of its tree, for all callers. Loaded volumes enter a ring; the oldest leaves
+//! it, unless it was used again since it came in. Volumes without users are dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -15,10 +14,9 @@ use types::VolumeId;
 use crate::Volume;
 use crate::tree_state::TreeState;
 
-/// Volumes that stay though nobody has them: some hundred bytes each.
+/// The number of volumes that stay without users: some hundred bytes each.
 const RECENT_MAX: usize = 1024;
-/// Entries of things that are gone are cleared away when there are so many more than at the last
-/// clearing.
+/// Dead entries are cleared when there are so many more entries than after the last clearing.
 const CLEAR_AFTER: usize = 4 * RECENT_MAX;
 
 #[derive(Default)]
@@ -40,7 +38,7 @@ impl Residents {
         self.trunks.get(&tree)?.upgrade()
     }
 
-    /// The volume was just loaded or made.
+    /// Adds a volume that was just loaded or created.
     pub(crate) fn add(&mut self, volume: &Arc<Volume>) {
         self.add_trunk(&volume.trunk);
         self.volumes.insert(volume.id(), Arc::downgrade(volume));
@@ -49,24 +47,24 @@ impl Residents {
         self.clear();
     }
 
-    /// The tree was just loaded or made.
+    /// Adds a tree that was just loaded or created.
     pub(crate) fn add_trunk(&mut self, trunk: &Arc<TreeState>) {
         self.trunks.insert(trunk.id, Arc::downgrade(trunk));
     }
 
-    /// The volume is no more.
+    /// Forgets a volume that was removed.
     pub(crate) fn remove(&mut self, id: VolumeId) {
         self.recent.retain(|volume| volume.id() != id);
         self.volumes.remove(&id);
     }
 
-    /// Nothing of the tree is shown any more.
+    /// Forgets a tree that no volume shows any more.
     pub(crate) fn remove_trunk(&mut self, tree: VolumeId) {
         self.trunks.remove(&tree);
     }
 
     fn drop_old(&mut self) {
-        // Each may get one more round, so the second one ends it.
+        // Each volume may get one more round, so the second round ends the loop.
         for _ in 0..=2 * self.recent.len() {
             if self.recent.len() <= RECENT_MAX {
                 break;

@@ -127,7 +127,7 @@ impl Media {
     pub(crate) fn fail(&self, error: &StoreError) {
         if !self.failed.swap(true, Ordering::SeqCst) {
             let _ = self.why_failed.set(error.to_string());
-            tracing::error!(%error, "DU-3: the partition takes no changes until it is opened again");
+            tracing::error!(%error, "DU-3: no more changes until the partition is opened again");
             self.disk.note_sync_failed();
             self.verifier.fetch_add(1, Ordering::SeqCst);
         }

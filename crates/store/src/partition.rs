@@ -44,8 +44,8 @@ pub struct OpenOptions {
     pub open_bodies_max: usize,
     /// The seed of random numbers; `None`: the operating system supplies them.
     pub seed: Option<u64>,
-    /// Compresses bodies that only sealed epochs show in the background (`pack.rs`), unless the file
-    /// system below does it. Packed bodies can be read either way.
+    /// Compresses bodies that only sealed epochs show in the background (`pack.rs`), unless the
+    /// file system below does it. Packed bodies can be read either way.
     pub compress: bool,
     /// The keeper of the keys of encrypted volumes; without it none can be made, and existing ones
     /// are offline.

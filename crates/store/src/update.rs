@@ -102,7 +102,7 @@ impl Drop for BodyInUpdate {
             batch.delete(&unstable_key(name));
             // If either fails, the next start finds the mark, or scrub the file.
             if self.media.apply(&batch).is_err() || self.media.disk.remove(name).is_err() {
-            tracing::warn!(?name, "body file of a dropped update stays until the next start");
+                tracing::warn!(?name, "body file of a dropped update stays until the next start");
             }
         }
     }

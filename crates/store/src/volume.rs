@@ -26,7 +26,7 @@ pub struct VolumeQuota {
     pub files: u64,
 }
 
-/// What a volume uses: the sum over its vnodes (ST-2).
+/// The usage of a volume: the sum over its vnodes (ST-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// `used` of every vnode.

@@ -387,7 +387,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_shows_every_batch_at_once_and_keeps_them_in_order_below(steps in prop::collection::vec(step(), 1..60)) {
+        fn it_shows_every_batch_at_once_and_keeps_them_in_order_below(
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
             let (below, engine) = on_memory();
             // The state after each batch; the engine below has one of these, not older than the
             // last that must be there.
@@ -413,7 +415,9 @@ mod tests {
                     }
                     Step::Elsewhere(ops) => {
                         let batch = batch_of(ops, &mut model);
-                        std::thread::scope(|other| other.spawn(|| engine.apply(&batch).unwrap()).join().unwrap());
+                        std::thread::scope(|other| {
+                            other.spawn(|| engine.apply(&batch).unwrap()).join().unwrap();
+                        });
                         states.push(model);
                         kept = Some(());
                     }
@@ -441,8 +445,9 @@ mod tests {
                 let found = all(&below);
                 prop_assert!(states.contains(&found), "{:?} is below, after {:?}", found, states);
                 // Except numbers that are being added to: a get of one writes out.
+                let last = states.last().unwrap();
                 for key in b'a'..=b'h' {
-                    prop_assert_eq!(engine.get(&[key]).unwrap(), states.last().unwrap().get(&vec![key]).cloned());
+                    prop_assert_eq!(engine.get(&[key]).unwrap(), last.get(&vec![key]).cloned());
                 }
             }
             prop_assert_eq!(all(&engine), states.last().unwrap().clone());
@@ -600,10 +605,7 @@ mod tests {
         media.apply(&one(b"1")).unwrap();
         std::thread::scope(|other| {
             let refused = other.spawn(|| media.engine.apply(&one(b"2"))).join().unwrap();
-            assert!(
-                matches!(refused, Err(StoreError::Medium(_))),
-            "it would overtake the first"
-            );
+            assert!(matches!(refused, Err(StoreError::Medium(_))), "it would overtake the first");
         });
         assert!(matches!(gathering.end(), Err(StoreError::Medium(_))));
         assert!(matches!(media.apply(&one(b"3")), Err(StoreError::Medium(_))), "DU-3");

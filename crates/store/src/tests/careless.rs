@@ -140,7 +140,10 @@ impl CarelessDisk {
 impl Disk for CarelessDisk {
     hand_on! {
         fn remove(name: BodyName) -> io::Result<()>;
-        fn list(volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()>;
+        fn list(
+            volume: VolumeId,
+            visit: &mut dyn FnMut(Result<BodyName, String>)
+        ) -> io::Result<()>;
         fn clear(volume: VolumeId, max: usize) -> io::Result<usize>;
         fn is_written(name: BodyName) -> io::Result<bool>;
         fn has_descriptors() -> bool;

@@ -203,7 +203,11 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_is_shown_stays_and_all_else_goes(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 8)) {
+    fn what_is_shown_stays_and_all_else_goes(
+        encrypted in any::<bool>(),
+        ops in ops(),
+        order in prop::collection::vec(0..4_u8, 8),
+    ) {
         let mut world = World::new_as(encrypted);
         for op in &ops {
             world.step(op);
@@ -235,7 +239,8 @@ proptest! {
         // As if there never had been any; but the tree knows that its records may be of other
         // epochs.
         let left = if world.volume.trunk.origin.is_none() { &b"Wcdgu"[..] } else { b"Wdgu" };
-        prop_assert_eq!(world.machine.0.lock().log.keys().filter(|key| left.contains(&key[0])).count(), 0);
+        let is_left = |key: &&Vec<u8>| left.contains(&key[0]);
+        prop_assert_eq!(world.machine.0.lock().log.keys().filter(is_left).count(), 0);
         let id = world.volume.id();
         world.partition.remove_volume(id).unwrap();
         let World { machine, partition, volume, .. } = world;
@@ -248,7 +253,11 @@ proptest! {
     /// The read-write volume goes first: its clones stay whole, and the last of them takes all with
     /// it.
     #[test]
-    fn clones_outlive_the_volume_that_they_were_made_of(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 4)) {
+    fn clones_outlive_the_volume_that_they_were_made_of(
+        encrypted in any::<bool>(),
+        ops in ops(),
+        order in prop::collection::vec(0..4_u8, 4),
+    ) {
         let mut world = World::new_as(encrypted);
         ops.iter().for_each(|op| world.step(op));
         (0..4).for_each(|turn| world.step(&Op::RemoveFork(turn)));
@@ -258,21 +267,27 @@ proptest! {
         drop(volume);
         for number in order.into_iter().chain(0..4) {
             sweep(&partition);
-            let found: BTreeMap<Vec<u8>, Model> = partition.list(VolumeId(0), 100).unwrap().iter().map(|listed| {
-                (listed.name.as_bytes().to_vec(), contents(&partition.volume(listed.id).unwrap().unwrap()))
-            }).collect();
+            let shown = |id| contents(&partition.volume(id).unwrap().unwrap());
+            let listed = partition.list(VolumeId(0), 100).unwrap();
+            let found: BTreeMap<Vec<u8>, Model> = listed
+                .iter()
+                .map(|listed| (listed.name.as_bytes().to_vec(), shown(listed.id)))
+                .collect();
             prop_assert_eq!(&found, &model.clones);
             let findings = partition.scrub(&mut |_| {}, &false.into()).unwrap().findings;
             prop_assert_eq!(findings, []);
-            let names = [format!("c{number}"), format!("w1.c{number}"), format!("w2.c{number}"), format!("w3.c{number}")];
+            let names = ["", "w1.", "w2.", "w3."].map(|clone| format!("{clone}c{number}"));
             for name in names.map(String::into_bytes) {
                 let Some(volume) = partition.volume_named(&name).unwrap() else { continue };
                 let (id, tree) = (volume.id(), volume.tree_id());
                 partition.remove_volume(id).unwrap();
                 model.clones.remove(&name);
                 // Nobody gets the tree's number before all of it is gone.
-                let again = partition.create_numbered_volume(Some(tree), &name_of("again"), &new_root());
-                prop_assert!(matches!(again, Err(StoreError::Taken("number") | StoreError::Busy(_))));
+                let again =
+                    partition.create_numbered_volume(Some(tree), &name_of("again"), &new_root());
+                prop_assert!(
+                    matches!(again, Err(StoreError::Taken("number") | StoreError::Busy(_)))
+                );
                 // Who has the clone still sees it.
                 sweep(&partition);
                 prop_assert_eq!(&contents(&volume), &found[&name]);

@@ -110,8 +110,9 @@ fn a_flipped_bit_in_a_record_is_never_served() {
                 // The running server knows better; the next start would not.
                 continue;
             }
+            let text = key.escape_ascii().to_string();
             let named = report.findings.iter().any(
-                |finding| matches!(finding, ScrubFinding::DamagedRecord { key: found } if *found == key.escape_ascii().to_string()),
+                |finding| matches!(finding, ScrubFinding::DamagedRecord { key } if *key == text),
             );
             assert!(named, "{}: {:?}", key.escape_ascii(), report.findings);
             // What can still be read is what was written.

@@ -42,10 +42,13 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let stop = || prop_oneof![2 => Just(None), 1 => (0..4_u8).prop_map(Some)];
     prop_oneof![
-        16 => op().prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_))).prop_map(Step::Source),
+        16 => op()
+            .prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_)))
+            .prop_map(Step::Source),
         4 => (0..4_u8).prop_map(|number| Step::Source(Op::Clone(number))),
         1 => Just(Step::Switch),
-        8 => (0..4_u8, prop::bool::weighted(0.2), stop()).prop_map(|(clone, full, stop)| Step::Restore { clone, full, stop }),
+        8 => (0..4_u8, prop::bool::weighted(0.2), stop())
+            .prop_map(|(clone, full, stop)| Step::Restore { clone, full, stop }),
         1 => Just(Step::Abandon),
         1 => any::<u8>().prop_map(Step::Change),
         2 => (0..3_u8).prop_map(Step::Snapshot),
@@ -287,14 +290,19 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_volume_shows_what_it_had_or_what_was_restored(steps in prop::collection::vec(step(), 1..80)) {
+    fn a_volume_shows_what_it_had_or_what_was_restored(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
         let mut desk = Desk::new();
         steps.iter().for_each(|step| desk.step(step));
         let _ = desk.copy.abandon_incoming(TREE);
         desk.copy.sync_all().unwrap();
         let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
         let mut found = findings(&desk.copy);
-        found.retain(|found| !(powerless && matches!(found, crate::ScrubFinding::StrayBody { .. })));
+        let is_stray = |found: &crate::ScrubFinding| {
+            matches!(found, crate::ScrubFinding::StrayBody { .. })
+        };
+        found.retain(|found| !(powerless && is_stray(found)));
         prop_assert_eq!(found, []);
         desk.check(&desk.copy);
         prop_assert!(!desk.volume().is_frozen());
@@ -304,7 +312,12 @@ proptest! {
         desk.copy.remove_volume(TREE).unwrap();
         while desk.copy.sweep(100).unwrap() > 0 {}
         let machine = desk.machine.0.lock();
-        let left: Vec<_> = machine.log.keys().filter(|key| key[0] != crate::key::kind::PARTITION).map(|key| key.escape_ascii().to_string()).collect();
+        let left: Vec<_> = machine
+            .log
+            .keys()
+            .filter(|key| key[0] != crate::key::kind::PARTITION)
+            .map(|key| key.escape_ascii().to_string())
+            .collect();
         prop_assert_eq!(left, Vec::<String>::new());
     }
 }

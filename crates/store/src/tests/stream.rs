@@ -145,9 +145,12 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        20 => op().prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_))).prop_map(Step::World),
+        20 => op()
+            .prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_)))
+            .prop_map(Step::World),
         4 => (0..4_u8).prop_map(|number| Step::World(Op::Clone(number))),
-        6 => (0..4_u8, prop_oneof![Just(None), (0..4_u8).prop_map(Some)]).prop_map(|(of, stop)| Step::Pull(of, stop)),
+        6 => (0..4_u8, prop_oneof![Just(None), (0..4_u8).prop_map(Some)])
+            .prop_map(|(of, stop)| Step::Pull(of, stop)),
         1 => Just(Step::Again),
         1 => Just(Step::Abandon),
         4 => Just(Step::Sweep),
@@ -284,17 +287,21 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_copy_is_what_was_sealed_whatever_happens_on_the_way(steps in prop::collection::vec(step(), 1..80)) {
+    fn a_copy_is_what_was_sealed_whatever_happens_on_the_way(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
         let mut pair = Pair::new();
         let relayed = open(&MemMachine::new());
         for step in &steps {
             pair.step(step);
             // The copy is a source like any other.
-            if let (Step::Pull(..), Some(copy)) = (step, pair.copy.volume(VolumeId(COPY)).unwrap()) {
+            let copy = pair.copy.volume(VolumeId(COPY)).unwrap();
+            if let (Step::Pull(..), Some(copy)) = (step, copy) {
                 let since = common(&copy, &relayed, RELAYED);
                 match send(&copy, since, &relayed, pair.tree(), &mut |_| false) {
                     Ok(_) => {
-                        let relay = relayed.finish_incoming(pair.tree(), &view(RELAYED, "relayed", &relayed)).unwrap();
+                        let finish = view(RELAYED, "relayed", &relayed);
+                        let relay = relayed.finish_incoming(pair.tree(), &finish).unwrap();
                         prop_assert_eq!(whole(&relay), whole(&copy));
                     }
                     Err(StoreError::Taken(_)) => {}
@@ -316,7 +323,13 @@ proptest! {
             pair.copy.remove_volume(VolumeId(COPY)).unwrap();
         }
         while pair.copy.sweep(100).unwrap() > 0 {}
-        let left: Vec<_> = pair.machine.0.lock().log.keys().filter(|key| key[0] != kind::PARTITION).map(|key| key.escape_ascii().to_string()).collect();
+        let machine = pair.machine.0.lock();
+        let left: Vec<_> = machine
+            .log
+            .keys()
+            .filter(|key| key[0] != kind::PARTITION)
+            .map(|key| key.escape_ascii().to_string())
+            .collect();
         prop_assert_eq!(left, Vec::<String>::new());
     }
 }
