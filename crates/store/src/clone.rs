@@ -205,9 +205,8 @@ impl Volume {
     /// Visits the vnodes that were changed, created or removed in epochs behind `from` up to `to`,
     /// which volumes of this tree show (`to` may be the head's). The order is not defined; a vnode
     /// that changed in several epochs is visited several times.
-    /// changed in several of the epochs comes several times.
     ///
-    /// `Misuse` if no volume shows the epochs any more; `Medium`.
+    /// # Errors
     /// `Misuse` if no volume shows the epochs any more; `Medium`.
     pub fn each_change(
         &self,

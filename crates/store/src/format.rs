@@ -65,7 +65,6 @@ pub(crate) fn seal(path: &Path, id: u128) -> Result<(), OpenError> {
     write_whole(path, "FORMAT", &text(FORMAT_VERSION, id)).map_err(|e| medium(path, "FORMAT", &e))
 }
 
-/// How long a lock that is held may still be let go: by a process that is ending, or a child that
 /// How long a held lock may still become free: a process may be ending, or a child that has not
 /// started its program yet may have our descriptors.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);

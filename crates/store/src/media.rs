@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_brings_no_room_is_waited_for_once_until_there_is_some() {
+    fn an_engine_without_room_is_waited_for_once() {
         let (machine, asked) = (MemMachine::new(), Arc::new(AtomicUsize::new(0)));
         let engine = Tidying(MemEngine(machine.0.clone()), Arc::clone(&asked));
         let media =

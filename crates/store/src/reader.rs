@@ -182,8 +182,9 @@ impl BodyReader {
     /// The chunks of a packed body that a read of `length` bytes from `offset` on touches, if they
     /// are shorter than that. Their content is not checked: the reader that unpacks them compares
     /// it with the sums.
+    ///
     /// # Errors
-    /// As every reading method, but for what is in the chunks.
+    /// As every reading method, without errors of the content.
     pub fn read_packed(&self, offset: u64, length: u32) -> Result<Option<PackedRun>> {
         let size = self.vnode.status.size;
         let end = offset.saturating_add(length.into()).min(size);

@@ -23,7 +23,8 @@ impl Together {
     /// Does the work, or waits for a run of another thread that begins after this call. If that
     /// fails, each waiter does the work itself and gets its error.
     ///
-    /// # Errors Those of `work`.
+    /// # Errors
+    /// Those of `work`.
     pub fn run<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state.lock();
         let wanted = state.begun + 1;

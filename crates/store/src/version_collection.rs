@@ -5,6 +5,7 @@
 //! is not newer than itself; the head sees the newest. Versions without a reader are removed, and
 //! so are tombstones that hide nothing any more. Body files are removed with the last record that
 //! names them.
+//!
 //! Writers continue meanwhile. They put and erase only records of the head's epoch, which hide the
 //! same records as before. So older records may be removed concurrently; of the head's own records
 //! only tombstones are removed, without writers. A seal would add a view of the head: it waits.

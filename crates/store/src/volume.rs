@@ -256,6 +256,7 @@ impl Volume {
 
     /// A vnode, as of its last commit.
     ///
+    /// # Errors
     /// `Damaged`, `Medium`; the same for every reading method.
     pub fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
         self.tree().vnode(no)
@@ -272,7 +273,8 @@ impl Volume {
 
     /// One directory entry.
     ///
-    /// # Errors As every reading method.
+    /// # Errors
+    /// As every reading method.
     pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
@@ -285,7 +287,8 @@ impl Volume {
     /// As `lookup`, before a change of this entry: the update stores the bucket, so no other update
     /// may change the directory until the commit; otherwise call this again.
     ///
-    /// # Errors As every reading method.
+    /// # Errors
+    /// As every reading method.
     pub fn look(
         &self,
         dir: VnodeNo,
@@ -306,7 +309,8 @@ impl Volume {
     /// whether the last one was among them. An entry that stays is returned once, whatever entries
     /// come and go around it.
     ///
-    /// # Errors As every reading method.
+    /// # Errors
+    /// As every reading method.
     pub fn read_dir(
         &self,
         dir: VnodeNo,

@@ -1,5 +1,5 @@
-//! A store with a mistake: an engine and a disk that leave out one of the syncs that they are told,
-//! to see that a test notices.
+//! A store with a fault: an engine and a disk that omit one of the requested syncs, to prove that a
+//! test detects it.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::partition::Below;
 use crate::{BlankName, Space, StoreError};
 
-/// The mistake.
+/// The fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
     /// Bodies are never synced.
@@ -40,7 +40,7 @@ impl Mistake {
     ];
 }
 
-/// What the caller is doing, for mistakes that are made in one place alone.
+/// The current operation of the caller, for faults in one place only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Changing,
@@ -48,7 +48,7 @@ pub(crate) enum Phase {
     Other,
 }
 
-/// What engine and disk know of each other.
+/// The state that engine and disk share.
 pub(crate) struct Carelessness {
     mistake: Mistake,
     phase: Mutex<Phase>,
@@ -66,7 +66,7 @@ impl Carelessness {
         *self.phase.lock() = phase;
     }
 
-    /// Puts itself between a partition and what it stands on.
+    /// Wraps the layers below a partition.
     pub(crate) fn between(self: &Arc<Self>, (engine, disk): Below) -> Below {
         let disk: Arc<dyn Disk> = disk.into();
         (Box::new(CarelessEngine(engine, self.clone())), Box::new(CarelessDisk(disk, self.clone())))
@@ -103,7 +103,7 @@ impl Carelessness {
     }
 }
 
-/// Methods that hand on what they are asked.
+/// Methods that forward their arguments.
 macro_rules! hand_on {
     ($(fn $name:ident($($what:ident: $of:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($what: $of),*) -> $result { self.0.$name($($what),*) })*

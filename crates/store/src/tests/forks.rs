@@ -1,5 +1,5 @@
-//! Writable clones, case by case: what they begin with, what they take, and what they leave.
-//! `clones.rs` and `crash.rs` have them in random histories.
+//! Writable clones, case by case: their initial state, their room, and their removal. `clones.rs`
+//! and `crash.rs` test them in random histories.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn read(volume: &Volume, no: VnodeNo, offset: u64, length: usize) -> Vec<u8> {
     volume.read(&volume.vnode(no).unwrap().unwrap(), offset, length).unwrap().to_vec()
 }
 
-/// The file loses its name, and somebody has it open.
+/// Removes the name of a file that a client has open.
 fn unlink(volume: &Volume, number: u8, no: VnodeNo) {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
@@ -120,7 +120,7 @@ fn each_goes_its_own_way() {
     assert_eq!(read(&clone, large, 0, 1 << 20), expected);
     assert_eq!(read(volume, large, 0, 4), [1; 4]);
     assert_eq!((read(&clone, small, 0, 6), read(volume, small, 50, 4)), (vec![2; 6], vec![2; 4]));
-    // Both make a file now; the same number means another one in each.
+    // Both create a file now; the same number is a different file in each.
     let (mine, other) = (create(&clone, 3, 10), create(volume, 4, 10));
     assert_eq!(mine, other);
     assert!(clone.lookup(VnodeNo::ROOT, name(4).as_bytes()).unwrap().is_none());
@@ -174,7 +174,7 @@ fn open_files_without_names_are_not_in_it() {
     volume.drop_vnode(&volume.vnode(goes).unwrap().unwrap(), &mut update).unwrap();
     update.remove_orphan(goes);
     volume.commit(update).unwrap();
-    // The snapshot has the file still, and of a clone of it nobody has it open either.
+    // The snapshot still has the file, and in a clone of it no client has it open either.
     assert!(kept.vnode(goes).unwrap().is_some());
     let later = fork(partition, &kept, "later");
     for clone in [&at_once, &later] {
@@ -212,8 +212,8 @@ fn a_copy_of_a_clone_stands_alone() {
     assert_eq!(findings(&there), []);
 }
 
-/// The tree of a clone that moved away, and of which something stayed, gets everything back where
-/// it was.
+/// The tree of a clone that was moved away, with some volumes left, gets everything back in its old
+/// place.
 #[test]
 fn a_clone_comes_back_over_what_it_left() {
     let world = World::new();
@@ -290,7 +290,7 @@ fn kernels_are_given_what_it_has_in_files_of_its_own() {
         "holes are kept"
     );
     let second = fork(&partition, &volume, "second");
-    // What a kernel is to write is the clone's own first.
+    // Before a kernel writes to a file, it becomes the clone's own.
     let mut vnode = second.vnode(no).unwrap().unwrap();
     let mut update = Update::new();
     second.lend(&mut vnode, &mut update).unwrap();
@@ -307,7 +307,7 @@ fn a_packed_body_of_the_origin_is_read_and_left() {
     let mut world = World::new();
     let no = create(&world.volume, 1, 8 * BLOCK_BYTES);
     let clone = fork(&world.partition, &world.volume, "clone");
-    // Nobody but the clone shows it now, and what sealed epochs alone show is packed.
+    // Only the clone shows it now, and bodies that only sealed epochs show are packed.
     let id = world.volume.id();
     let World { partition, machine, volume, .. } = &mut world;
     partition.remove_volume(id).unwrap();
@@ -344,7 +344,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         Err(StoreError::NoVolume(_))
     ));
     assert_eq!((records(&world), volume.epoch()), (before, 1));
-    // Clones of clones, as many as there may be, and all of them go again.
+    // The most nested clones of clones; all of them can be removed.
     let mut last = Arc::clone(volume);
     let mut made = 0;
     loop {

@@ -1,5 +1,5 @@
-//! Dumps over a volume: it shows what it had until all is there, then what the dump had; whatever
-//! was given up, cut off, or done to it between.
+//! Dumps over a volume: it shows its former state until the dump is complete, and then the dump's,
+//! despite aborts, crashes and changes in between.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -13,25 +13,25 @@ use crate::{
 };
 
 const TREE: VolumeId = VolumeId(77);
-/// As in `stream/over.rs`.
+/// The value in `stream/over.rs`.
 const SHIFT: u64 = 1 << 40;
 
 #[derive(Clone, Debug)]
 enum Step {
     Source(Op),
-    /// From now on another volume is where dumps come from.
+    /// Later dumps come from another volume.
     Switch,
-    /// The clone under this number is sent: all of it, or since what the volume is a copy of; and
-    /// given up after so many parts, if that many are needed.
+    /// Sends the clone with this number: in full, or since the base of the volume; abandons the
+    /// stream after so many parts, if it needs that many.
     Restore {
         clone: u8,
         full: bool,
         stop: Option<u8>,
     },
     Abandon,
-    /// A file of the restored volume is changed, and some are made.
+    /// Changes a file of the restored volume, and creates some.
     Change(u8),
-    /// A snapshot of the restored volume is made, or removed.
+    /// Creates a snapshot of the restored volume, or removes it.
     Snapshot(u8),
     Forget(u8),
     Sweep,
@@ -59,7 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Versions as they are where it comes from.
+/// The versions at the source.
 fn unshifted((mut vnodes, usage): Whole) -> Whole {
     for seen in vnodes.values_mut() {
         seen.status.data_version %= SHIFT;
@@ -72,13 +72,13 @@ struct Desk {
     source: World,
     /// Another volume, whose names have another hash.
     other: World,
-    /// Whether what the volume shows, and what comes in if anything does, is of `other`, or of what
-    /// is `source` after a switch.
+    /// Whether the volume's state, and that of a stream that comes in, is of `other`, or after a
+    /// switch of `source`.
     is_of_other: bool,
     machine: MemMachine,
     copy: Partition,
     shows: Whole,
-    /// The epoch of the source that the volume is a copy of.
+    /// The epoch of the source that is the base of the volume.
     base: Option<u64>,
     snapshots: Vec<(VolumeId, Whole)>,
 }
@@ -93,7 +93,7 @@ fn finish() -> FinishAs {
     }
 }
 
-/// Sends parts until `stop` says so; whether all are through.
+/// Sends parts until `stop` returns `true`; returns whether all were sent.
 fn send(
     source: &Volume,
     since: u64,
@@ -195,7 +195,7 @@ impl Desk {
         }
         let cursor = match begin(&source, since, &self.copy) {
             Ok(cursor) => cursor,
-            // An earlier one comes in still, or is being swept.
+            // An earlier stream still comes in, or is being swept.
             Err(StoreError::Busy(_)) => return,
             // Snapshots show names with the other hash.
             Err(StoreError::NoStream(_)) if self.is_of_other && !self.snapshots.is_empty() => {
@@ -214,7 +214,7 @@ impl Desk {
         }
     }
 
-    /// The old or the new, at whatever moment the power goes.
+    /// The volume shows the old or the new state, whenever the power fails.
     fn finish(&mut self, source: &Volume) {
         let new = unshifted(whole(source));
         self.machine.keep_images();
@@ -353,7 +353,7 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     refused(begin(&second, first, &desk.copy));
     desk.change(1);
     refused(begin(&third, second.epoch(), &desk.copy));
-    // Of another volume.
+    // A stream of another volume.
     let part = second.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
     let head = StreamPart::open(&part).unwrap().head;
     assert_ne!(whole_key(&desk.source), whole_key(&desk.other), "their names have other hashes");
@@ -362,7 +362,7 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     desk.snapshot(1);
     refused(desk.copy.begin_over(TREE, &other));
     desk.step(&Step::Forget(0));
-    // All of it fits anything, and versions rise.
+    // A full stream fits any volume, and versions rise.
     let before = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
     let cursor = begin(&second, 0, &desk.copy).unwrap();
     assert!(send(&second, 0, &desk.copy, cursor, &mut |_| false).unwrap());
@@ -371,14 +371,14 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     assert!(
         after.data_version > before.data_version && after.status_version > before.status_version
     );
-    // And what follows it fits again.
+    // The next increment fits again.
     let cursor = begin(&third, second.epoch(), &desk.copy).unwrap();
     assert!(send(&third, second.epoch(), &desk.copy, cursor, &mut |_| false).unwrap());
     desk.finish(&third);
     desk.check(&desk.copy);
     let last = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
     assert!(last.data_version >= after.data_version);
-    // All of another volume fits too, and what follows that.
+    // A full stream of another volume fits too, and so does its increment.
     desk.step(&Step::Switch);
     make_file(&desk.source.volume.clone(), &name("elsewhere"), |_, _| {});
     let first = sealed(&desk.source, "first of the other");
@@ -412,8 +412,8 @@ fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
     assert_eq!(desk.copy.incomings().unwrap(), []);
 }
 
-/// A disk that gets full under a stream: said clearly, what was there is as it was, and the stream
-/// goes on when there is room again.
+/// The disk becomes full under a stream: the error says so, the volume is unchanged, and the stream
+/// continues when there is room again.
 #[test]
 fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
     let mut desk = Desk::new();
@@ -428,14 +428,14 @@ fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
     let refused = send(&second, first, &desk.copy, cursor, &mut |_| false);
     assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
     desk.check(&desk.copy);
-    // Given up, all is back.
+    // After abandoning the stream the volume is as before.
     desk.copy.abandon_incoming(TREE).unwrap();
     while desk.copy.sweep(100).unwrap() > 0 {}
     assert_eq!(findings(&desk.copy), []);
     assert_eq!(desk.machine.0.lock().files.names(), []);
     assert!(!desk.volume().is_frozen());
     desk.check(&desk.copy);
-    // Gone on with, it comes in.
+    // A continued stream completes.
     let cursor = begin(&second, first, &desk.copy).unwrap();
     assert!(matches!(
         send(&second, first, &desk.copy, cursor, &mut |_| false),

@@ -1,4 +1,4 @@
-//! The process that works in the partition until it is killed, and says what it does.
+//! The process that works in the partition until it is killed, and reports each step.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -15,12 +15,12 @@ use crate::Partition;
 use crate::tests::careless::{Carelessness, Mistake, Phase};
 use crate::tests::world::{Op, World, options};
 
-/// What it is told: `path seed turn mistake scopes syncs busy`.
+/// The variable with its parameters: `path seed turn mistake scopes syncs busy`.
 pub(super) const CHILD: &str = "RIALTO_STORE_POWER_CHILD";
-/// Where another one is to make a partition.
+/// The variable with the path for the process that creates a partition.
 pub(super) const MAKER: &str = "RIALTO_STORE_POWER_MAKER";
 
-/// A line through the pipe, to its end: nothing of it may wait in this process.
+/// Writes a line to the pipe, unbuffered.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{SAYS}{text}\n").as_bytes()).unwrap();
@@ -46,7 +46,7 @@ fn child() {
     }
 }
 
-/// The process that makes a partition and is killed.
+/// The process that creates a partition and is killed.
 #[test]
 fn maker() {
     let Ok(path) = std::env::var(MAKER) else { return };
@@ -125,9 +125,8 @@ impl Worker {
         }
     }
 
-    /// What the kernel and other programs do at any time, here after `op`: dirty pages are written,
-    /// of some files and not of others, and without a flush; and the journal of the file system is
-    /// committed.
+    /// The activity of the kernel and other programs, here after `op`: dirty pages of some files
+    /// are written without a flush, and the journal of the file system is committed.
     fn meanwhile(&self, op: Option<&Op>, rng: &mut SmallRng) {
         let root = Path::new(&self.path);
         let commits = if matches!(op, Some(Op::Sweep)) { 6 } else { 1 };
@@ -142,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// Does it; of an abandoned write it returns what is there then.
+    /// Runs the operation; for an abandoned write it returns the bytes afterwards.
     fn act(&self, world: &mut World<()>, op: &Op, made: VnodeNo) -> Option<Vec<u8>> {
         let earlier = world.model.clone();
         match *op {
@@ -172,7 +171,7 @@ impl Worker {
                 world.apply_model(op, made);
                 world.apply_store(op, &earlier, made);
                 self.is_in(Phase::Other);
-                // Every second time what was synced goes into tables as well.
+                // Every second time the synced data goes into tables as well.
                 if matches!(op, Op::SyncAll) && world.model.files.len().is_multiple_of(2) {
                     world.partition.flush().unwrap();
                 }
@@ -190,7 +189,7 @@ fn write_back(dir: &Path, rng: &mut SmallRng) -> std::io::Result<()> {
         if entry.file_type()?.is_dir() {
             write_back(&entry.path(), rng)?;
         } else if rng.random() {
-            // One that the engine removed meanwhile needs no pages on the disk.
+            // The engine removed it meanwhile; it needs no pages on the disk.
             match std::fs::File::open(entry.path()) {
                 Ok(file) => mem::writeback::start(file.as_fd())?,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -201,7 +200,7 @@ fn write_back(dir: &Path, rng: &mut SmallRng) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Each run of equal bytes: how many, and which.
+/// Each run of equal bytes: its length and the byte.
 fn runs(bytes: &[u8]) -> String {
     let all: Vec<_> =
         bytes.chunk_by(|a, b| a == b).map(|run| format!("{}*{}", run.len(), run[0])).collect();

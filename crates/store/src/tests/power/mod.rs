@@ -1,15 +1,14 @@
-//! Power is cut under a real partition: RocksDB and body files on ext4 on a drive that loses what
-//! no flush covered.
+//! Power cuts under a real partition: RocksDB and body files on ext4 on a drive that loses writes
+//! without a flush.
 //!
 //! A child process works in the partition: random operations, as in `crash.rs`, and longer bodies.
-//! Before and after each it says so through a pipe. The drive's power goes at some command of the
-//! drive; then the child is killed. Of each cut several images are looked at, as the medium may
-//! hold them: the partition must open, with another boot verifier, and hold what the child was told
-//! to be stable (DU-1), as after one of its commits (ST-1), with exact usage (ST-2) and nothing
-//! damaged (ST-3). From the last image the next child goes on, and opens it anew, so that
-//! recoveries are cut too.
+//! Before and after each it reports through a pipe. The drive's power fails at some command of the
+//! drive; then the child is killed. Several possible images of the medium are checked for each cut:
+//! the partition must open, with another boot verifier, and contain what the store reported as
+//! stable (DU-1), as after one of its commits (ST-1), with exact usage (ST-2) and no damage (ST-3).
+//! The next child continues from the last image, and opens it anew, so that recoveries are cut too.
 //!
-//! Root only. POWER_CUTS: how many cuts. POWER_SEED: where the seeds begin.
+//! Root only. POWER_CUTS: the number of cuts. POWER_SEED: the first seed.
 
 mod child;
 mod ops;
@@ -34,40 +33,40 @@ use super::history::{History, brief};
 use super::world::{Model, Op, World, new_root, options};
 use crate::{OpenError, Partition, PartitionConfig, ScrubFinding};
 
-/// Before each line of the child.
+/// The prefix of each line of the child.
 const SAYS: &str = "power: ";
-/// A machine that does nothing for so long hangs.
+/// After so long without output the child counts as hung.
 const HANGS: Duration = Duration::from_secs(120);
 /// Cuts of the short form.
 const CUTS: u64 = 60;
-/// The same while a partition is made.
+/// The same during the creation of a partition.
 const MAKING_CUTS: u64 = 20;
-/// Cuts within which each mistake must show.
+/// The cuts within which each fault must be detected.
 const MISTAKE_CUTS_MAX: u64 = 200;
-/// From here on each shows soon.
+/// A first seed with which each fault is detected soon.
 const MISTAKE_SEED: u64 = 1000;
 /// Histories that follow each other on one drive.
 const CHAIN_CUTS: u64 = 5;
-/// Images that are looked at for each cut.
+/// Images that are checked for each cut.
 const IMAGES: u64 = 3;
-/// Writes and flushes of the drive while a partition is opened, about.
+/// About how many writes and flushes of the drive an open takes.
 const OPENING: u64 = 30;
-/// The same while a partition is made; the last steps begin with this one.
+/// The same for the creation of a partition; the last steps begin with this one.
 const MAKING: u64 = 100;
 const MAKING_LAST: u64 = 60;
-/// Within so many writes and flushes of the drive, or flushes alone, the power goes.
+/// The power fails within so many writes and flushes of the drive, or flushes alone.
 const COMMANDS: [u64; 3] = [15, 50, 150];
 const FLUSHES: [u64; 3] = [4, 12, 40];
 /// A small drive, where the engine writes tables often, and one that is large enough for scopes.
 const DRIVES_BYTES: [u64; 2] = [512 << 20, 3 << 30];
 
-/// What the child said, brought to the model.
+/// The reports of the child, applied to the model.
 struct Told {
     model: Model,
     turn: u8,
     history: History,
     ops: Vec<Op>,
-    /// Of the last partition that was opened.
+    /// The verifier of the last partition that was opened.
     verifier: u64,
 }
 
@@ -87,7 +86,7 @@ impl Told {
     fn begin(&mut self, number: usize, made: VnodeNo) {
         let op = self.ops[number].clone();
         let earlier = self.model.clone();
-        // A write that is abandoned may reach the disk.
+        // An abandoned write may reach the disk.
         if let Op::Abandon { file, offset, length, byte } = op {
             let mut written = earlier.clone();
             written.apply(self.turn, &Op::Write { file, offset, length, byte }, made);
@@ -118,7 +117,7 @@ impl Told {
     }
 }
 
-/// A drive with a partition, and what is known of it.
+/// A drive with a partition, and its known state.
 struct Trial {
     dir: tempfile::TempDir,
     image: DriveImage,
@@ -129,7 +128,7 @@ struct Trial {
     has_scopes: bool,
 }
 
-/// What was tried.
+/// The coverage of a run.
 #[derive(Debug, Default)]
 struct Count {
     cuts: u64,
@@ -140,13 +139,13 @@ struct Count {
     steps: u64,
     /// Writes and flushes of the drive.
     commands: u64,
-    /// Writes that no flush covered.
+    /// Writes without a flush.
     unflushed: usize,
     images: u64,
 }
 
 impl Trial {
-    /// The kind of drive and volume depends on the number of the chain.
+    /// The number of the chain determines the kind of drive and volume.
     fn new(chain: u64, mistake: Option<Mistake>) -> Trial {
         let dir = tempfile::tempdir().unwrap();
         let has_scopes = chain % 2 == 1;
@@ -166,7 +165,7 @@ impl Trial {
         spawn(self.dir.path(), "tests::power::child::child", CHILD, &told)
     }
 
-    /// One history, one cut, and a look at what may be left of it.
+    /// One history, one cut, and a check of the possible images.
     fn cut(&mut self, seed: u64, count: &mut Count) -> Result<(), String> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let drawn = Habits::draw(&mut rng);
@@ -203,7 +202,7 @@ impl Trial {
         Ok(())
     }
 
-    /// A child works until the power goes: what it said, and the drive.
+    /// A child works until the power fails; returns its reports and the drive.
     fn history(
         &self,
         seed: u64,
@@ -219,7 +218,7 @@ impl Trial {
         Ok((lines, drive))
     }
 
-    /// What a machine finds that boots with this image.
+    /// Checks the state after a boot with this image.
     fn check(&self, image: DriveImage, told: &Told) -> Result<Model, String> {
         let looked = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let machine = DrivenMachine::boot(self.dir.path(), image, Flushes::Obeyed).unwrap();
@@ -235,8 +234,8 @@ impl Trial {
     }
 }
 
-/// A process that runs `test`, which finds what it is told in `variable`. Its errors go to a file
-/// in `dir`.
+/// Starts a process that runs `test` with its parameters in `variable`. Its errors go to a file in
+/// `dir`.
 fn spawn(dir: &Path, test: &str, variable: &str, told: &str) -> Child {
     let errors = std::fs::File::create(dir.join("child")).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -244,26 +243,25 @@ fn spawn(dir: &Path, test: &str, variable: &str, told: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap()
 }
 
-/// What kind of history it is.
+/// The kind of a history.
 #[derive(Clone, Copy, Debug)]
 struct Habits {
-    /// Which part of the steps that sync it has: with few, much is unstable for a long time.
+    /// The part of the steps that sync: with few, much is unstable for a long time.
     syncs: f64,
-    /// How often the kernel or another program does something between two steps: where it never
-    /// does, nothing reaches the drive but by syncs; where it often does, what should have been
-    /// synced is there by accident.
+    /// How often the kernel or another program is active between two steps: if never, only syncs
+    /// write to the drive; if often, a missing sync may have no effect.
     busy: f64,
-    /// When the power goes.
+    /// When the power fails.
     at: At,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// While the partition is opened.
+    /// During the open of the partition.
     Opening,
-    /// With a command of the drive.
+    /// At a command of the drive.
     Command,
-    /// With a flush of the drive, when most writes are in its cache.
+    /// At a flush of the drive, when most writes are in its cache.
     Flush,
     /// After the last step.
     End,
@@ -281,7 +279,7 @@ impl Habits {
         Habits { syncs: any(rng, [1.0, 0.3, 0.1]), busy: any(rng, [0.0, 0.2, 0.7]), at }
     }
 
-    /// Those with which a mistake shows soonest.
+    /// The habits that show a fault soonest.
     fn that_show(mistake: Mistake) -> Habits {
         let (syncs, busy, at) = match mistake {
             Mistake::NoBodySync => (1.0, 0.0, At::End),
@@ -293,12 +291,12 @@ impl Habits {
     }
 }
 
-/// When the power goes.
+/// When the power fails.
 #[derive(Clone, Copy, Debug)]
 enum When {
     Opening(Cut),
     Working(Cut),
-    /// When the child says that it is at the end.
+    /// When the child reports the end.
     End,
 }
 
@@ -314,7 +312,7 @@ impl When {
     }
 }
 
-/// What the child said until the power was off and it was killed.
+/// The reports of the child until the power failed and it was killed.
 fn until_off(mut child: Child, when: When, drive: &Arc<Drive>) -> Result<Vec<String>, String> {
     if let When::Opening(cut) = when {
         drive.cut_later(cut);
@@ -331,8 +329,8 @@ fn until_off(mut child: Child, when: When, drive: &Arc<Drive>) -> Result<Vec<Str
     if is_off { Ok(lines) } else { Err(format!("nothing happens after {:?}", lines.last())) }
 }
 
-/// What the child says, until it is dead. One that dies by itself while there is power has found a
-/// fault.
+/// Collects the reports of the child until its death. A child that dies by itself while there is
+/// power has found a fault.
 fn listen(
     pipe: ChildStdout,
     mut go: ChildStdin,
@@ -346,7 +344,7 @@ fn listen(
             if let When::Working(cut) = when {
                 drive.cut_later(cut);
             }
-            // A child that is dead by now is heard of at the end.
+            // If the child is dead, the end of its output shows it.
             let _ = go.write_all(b"go\n");
         }
         if line == "end" {
@@ -361,7 +359,7 @@ fn listen(
     Err(format!("the child died by itself after {:?}", lines.last()))
 }
 
-/// Opens the partition and checks all of it; what it holds.
+/// Opens the partition and checks all of it; returns its content.
 fn look(path: &Path, told: &Told) -> Result<Model, String> {
     let partition =
         Partition::open(path, options()).map_err(|error| format!("it does not open: {error}"))?;
@@ -381,7 +379,7 @@ fn look(path: &Path, told: &Told) -> Result<Model, String> {
         findings => Err(format!("{when}: {findings:?}")),
     };
     is_clean("at the start", world.scrub())?;
-    // What was in doubt is summed anew, and what nothing names goes; all else stays as it is.
+    // Bodies in doubt get new sums, and files without a record are removed; nothing else changes.
     world.partition.sync_all().unwrap();
     while world.partition.sweep(100).unwrap() > 0 {}
     is_clean("when settled", world.scrub_all())?;
@@ -393,7 +391,7 @@ fn number_of(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Cuts until one shows a fault; what it is. Begins with the chain that seed `first` is in.
+/// Cuts until one detects a fault, and returns it. Begins with the chain of seed `first`.
 fn cuts(first: u64, count: u64, mistake: Option<Mistake>) -> Option<String> {
     let began = Instant::now();
     let first = first - first % CHAIN_CUTS;
@@ -442,7 +440,8 @@ fn make(path: &Path, is_encrypted: bool) -> Partition {
     partition
 }
 
-/// Whether a partition is there after a cut while it was made, by a child that had said so or not.
+/// Whether a partition exists after a cut during its creation; `is_told`: the child had reported
+/// it.
 fn is_made(path: &Path, is_told: bool) -> Result<bool, String> {
     match Partition::open(path, options()) {
         Ok(partition) => {
