@@ -291,7 +291,7 @@ impl Partition {
             }
         }
         if engine.get(&key::removal(id))?.is_some() {
-            return Err(StoreError::Busy("what was removed under this number is being swept"));
+            return Err(StoreError::Busy("the sweep of the volume removed under this number is not complete"));
         }
         if id.0 >= next {
             batch.put(&key, &record::encode_numbers(&key, &[id.0 + 1]));

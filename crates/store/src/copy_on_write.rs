@@ -94,7 +94,7 @@ impl Volume {
         }
         let mut stored = stored;
         if stored.place != vnode.place {
-            return Err(StoreError::Misuse("the body is not as the vnode says"));
+            return Err(StoreError::Misuse("the body differs from its vnode"));
         }
         // The volume of the epoch that shared the file may be removed since.
         stored.generations = if is_shared { copy.generation } else { stored.generations };

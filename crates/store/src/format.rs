@@ -126,7 +126,7 @@ pub fn check_format(path: &Path) -> Result<Format, OpenError> {
 pub(crate) fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
     let mut lines = text.lines();
     if lines.next() != Some(MAGIC) {
-        return Err(damaged(path, "FORMAT does not begin as it should"));
+        return Err(damaged(path, "the first line of FORMAT is wrong"));
     }
     let version = lines.next().and_then(|line| line.strip_prefix("version ")?.parse().ok());
     let version: u32 = version.ok_or_else(|| damaged(path, "FORMAT names no version"))?;

@@ -156,7 +156,7 @@ impl Partition {
         volume.is_there()?;
         let mut header = trunk.header.lock();
         if volume.is_writable() && header.stored.incoming {
-            return Err(StoreError::Busy("something has just begun to come in over it"));
+            return Err(StoreError::Busy("a stream over it has just begun"));
         }
         let mut tree = header.stored.clone();
         let mut batch = Batch::default();

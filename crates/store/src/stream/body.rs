@@ -173,7 +173,7 @@ impl Building<'_> {
         let length = left.unwrap_or(0).min(CHUNK_BYTES) as usize;
         let mut bytes = vec![0; length];
         if length == 0 || unpack_frame(frame, &mut bytes).is_err() {
-            return Err(StoreError::NoStream("a packed chunk is not what it says that it is"));
+            return Err(StoreError::NoStream("the frame of a packed chunk is wrong"));
         }
         self.data(vnode, first, &bytes, update)
     }
@@ -197,7 +197,7 @@ impl Building<'_> {
     /// `since` does not change meanwhile.
     fn copy(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
         update.hold(&self.volume.trunk, vnode.no());
-        let fits = || StoreError::NoStream("it starts from something else than what is here");
+        let fits = || StoreError::NoStream("its start differs from the epoch on this partition");
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
         let lender =
@@ -260,7 +260,7 @@ fn need_file(vnode: &Vnode) -> Result<()> {
     if vnode.place.is_file() {
         return Ok(());
     }
-    Err(StoreError::NoStream("blocks of what is in no file"))
+    Err(StoreError::NoStream("blocks of a body that is not in a file"))
 }
 
 /// The offset and length of blocks in bytes, if a file can be so long.

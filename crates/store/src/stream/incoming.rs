@@ -139,7 +139,7 @@ impl Partition {
             None => {
                 if head.since != 0 {
                     return Err(StoreError::NoStream(
-                        "there is no volume here with the epoch that it starts from",
+                        "no volume on this partition has the epoch that it starts from",
                     ));
                 }
                 self.take_number(&catalog, Some(tree), &mut batch)?;
@@ -172,7 +172,7 @@ impl Partition {
             return Ok(state.cursor);
         }
         if head.epoch < known.epoch {
-            return Err(StoreError::NoStream("a newer one is coming in; give that up first"));
+            return Err(StoreError::NoStream("a newer stream is coming in; abandon that first"));
         }
         let info =
             IncomingInfo { head: *head, cursor: StreamCursor::START, bytes: 0, ..state.stable };
@@ -197,7 +197,7 @@ impl Partition {
             return Err(StoreError::Taken("number"));
         }
         if self.is_swept_still(trunk.id, head.epoch)? {
-            return Err(StoreError::Busy("what was removed of it is being swept"));
+            return Err(StoreError::Busy("the sweep of its removed records is not complete"));
         }
         self.change_head(trunk, head, batch)
     }
@@ -207,18 +207,18 @@ impl Partition {
         let mut header = trunk.header.lock();
         let stored = &header.stored;
         if stored.hash_key != head.hash_key {
-            return Err(StoreError::NoStream("it is of another volume than what is here"));
+            return Err(StoreError::NoStream("it is of another volume than the one on this partition"));
         }
         if head.epoch <= stored.floor() {
             let there = stored.sealed.iter().any(|sealed| sealed.epoch == head.epoch);
             return Err(if there {
                 StoreError::Taken("epoch")
             } else {
-                StoreError::NoStream("what is here is newer")
+                StoreError::NoStream("this partition has a newer epoch")
             });
         }
         if head.since != 0 && !stored.sealed.iter().any(|sealed| sealed.epoch == head.since) {
-            return Err(StoreError::NoStream("the epoch that it starts from is not here"));
+            return Err(StoreError::NoStream("this partition does not have the epoch that it starts from"));
         }
         let next_slot = stored.next_slot.max(head.next_slot);
         let new = TreeHeader { incoming: true, epoch: head.epoch, next_slot, ..stored.clone() };
@@ -288,16 +288,16 @@ impl Partition {
             return Err(StoreError::NoVolume(tree));
         }
         if state.cursor != StreamCursor::END {
-            return Err(StoreError::NoStream("it is not whole"));
+            return Err(StoreError::NoStream("the stream is incomplete"));
         }
         if state.under.is_some() {
-            return Err(StoreError::Misuse("it comes in over a volume"));
+            return Err(StoreError::Misuse("the stream comes in over a volume"));
         }
         let usage = state.stable.head.usage;
         let trunk = &incoming.volume.trunk;
         let afresh = trunk.header.lock().stored.sealed.is_empty() && state.stable.head.since == 0;
         if afresh && trunk.used() != usage {
-            return Err(StoreError::NoStream("it is not what it says that it is"));
+            return Err(StoreError::NoStream("the usage of the stream's files differs from its head"));
         }
         self.settle_incoming(&incoming, &mut state)?;
         let nobody_writes = trunk.writers.write();
@@ -631,7 +631,7 @@ impl Applying<'_> {
             }
             Item::Whole(used) => {
                 if self.current()?.vnode.status.used != used {
-                    return Err(StoreError::NoStream("a body is not what it says that it is"));
+                    return Err(StoreError::NoStream("the size or usage of a body differs from its vnode"));
                 }
                 self.commit()
             }
@@ -737,7 +737,7 @@ impl Applying<'_> {
         let volume = self.building.volume;
         let no = self.current()?.vnode.no();
         if !no.is_directory() {
-            return Err(StoreError::NoStream("entries of what is no directory"));
+            return Err(StoreError::NoStream("entries of a vnode that is not a directory"));
         }
         if rest {
             let stay = buckets.iter().map(|(hash, _)| *hash).collect();
@@ -775,4 +775,4 @@ impl Applying<'_> {
     }
 }
 
-const NO_VNODE: StoreError = StoreError::NoStream("something that belongs to no file");
+const NO_VNODE: StoreError = StoreError::NoStream("an item that belongs to no vnode");

@@ -73,7 +73,7 @@ impl Volume {
 
     fn stream_head(&self, since: u64) -> Result<(StreamHead, Option<EpochView>)> {
         if self.is_writable() {
-            return Err(StoreError::Misuse("only what is sealed can be sent"));
+            return Err(StoreError::Misuse("only a sealed epoch can be sent"));
         }
         let header = self.trunk.header.lock().stored.clone();
         let epoch = self.epoch();

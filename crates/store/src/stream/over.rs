@@ -73,7 +73,7 @@ impl Partition {
                 return if same {
                     Ok(state.cursor)
                 } else {
-                    Err(StoreError::Busy("something else comes in already"))
+                    Err(StoreError::Busy("another stream comes in already"))
                 };
             }
         }
@@ -96,7 +96,7 @@ impl Partition {
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
         if self.lent().iter().any(|(tree, _)| *tree == trunk.id) {
-            return Err(StoreError::Busy("programs have files of it open for writing"));
+            return Err(StoreError::Busy("programs have its files open for writing"));
         }
         let mut header = trunk.header.lock();
         let stored = &header.stored;
@@ -105,18 +105,18 @@ impl Partition {
         }
         if stored.hash_key != head.hash_key && !may_change_key(stored, head) {
             return Err(StoreError::NoStream(
-                "it is of another volume than what is here, which others show",
+                "it is of another volume, and other volumes show the tree on this partition",
             ));
         }
         if head.encrypted && !volume.is_encrypted() {
             return Err(StoreError::NoStream(
-                "its files are encrypted where it comes from, and are not here",
+                "its files are encrypted at the source and not on this partition",
             ));
         }
         let under = self.under(volume, stored, head)?;
         let epoch = head.epoch.max(stored.epoch + 1);
         if self.is_swept_still(trunk.id, epoch)? {
-            return Err(StoreError::Busy("what was removed of it is being swept"));
+            return Err(StoreError::Busy("the sweep of its removed records is not complete"));
         }
         let next_slot = stored.next_slot.max(head.next_slot);
         let mut new =
@@ -145,7 +145,7 @@ impl Partition {
                 base.epoch == head.since && [VolumeId(0), head.tree].contains(&base.tree)
             };
             let base = stored.base.filter(is_it);
-            let base = base.ok_or(StoreError::NoStream("the volume is not what it starts from"))?;
+            let base = base.ok_or(StoreError::NoStream("the volume does not equal the start of the increment"))?;
             return Ok(Under { since: stored.epoch, shift: base.shift, orphans });
         }
         let root = volume
@@ -168,7 +168,7 @@ impl Partition {
             return Err(StoreError::NoVolume(tree));
         };
         if state.cursor != StreamCursor::END {
-            return Err(StoreError::NoStream("it is not whole"));
+            return Err(StoreError::NoStream("the stream is incomplete"));
         }
         self.settle_incoming(&incoming, &mut state)?;
         let stream = state.stable.head;
