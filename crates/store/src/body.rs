@@ -57,7 +57,7 @@ impl Volume {
             return Ok(());
         }
         self.settle_lent(vnode, update)?;
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         if self.stays_inline(vnode, end) {
             let mut bytes = self.inline_bytes(vnode, update)?;
             bytes.resize(bytes.len().max(end as usize), 0);
@@ -85,7 +85,7 @@ impl Volume {
         self.writable()?;
         end_of(size, 0)?;
         self.settle_lent(vnode, update)?;
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         // PT-4: a file that a kernel has stays, in place.
         let stays = vnode.handed && matches!(vnode.place, BodyLocation::File { .. });
         if size == 0 && !stays {
@@ -127,7 +127,7 @@ impl Volume {
             return Ok(());
         }
         self.settle_lent(vnode, update)?;
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
         let zeroes = !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize);
         let reserves = mode != AllocateMode::PunchHole;
@@ -159,21 +159,21 @@ impl Volume {
     /// Removes the body's records and file with the update; the caller handles the vnode.
     pub(crate) fn drop_body(&self, vnode: &Vnode, update: &mut Update) {
         let no = vnode.no();
-        update.hold(&self.trunk, no);
+        update.hold(&self.tree_state, no);
         match vnode.place {
             BodyLocation::None => {}
             BodyLocation::Inline => update.set_inline(no, None),
             // The file belongs to the origin.
             BodyLocation::Origin => update.forget_sums(no, 0),
             BodyLocation::File { epoch, generation, packed } => {
-                if update.hold(&self.trunk, no).gate.backup {
+                if update.hold(&self.tree_state, no).gate.backup {
                     update.set_inline(no, None);
                 }
                 update.forget_sums(no, 0);
                 // A file that a sealed epoch shows is removed with that epoch.
                 if self.tree().owns(vnode) {
                     update.discard(BodyName {
-                        volume: self.trunk.id,
+                        volume: self.tree_state.id,
                         vnode: no,
                         epoch,
                         generation,
@@ -216,12 +216,12 @@ impl Volume {
             return self.own_file(vnode, update);
         }
         let bytes = self.inline_bytes(vnode, update)?;
-        self.trunk.media.room_for(BLOCK_BYTES)?;
+        self.tree_state.media.room_for(BLOCK_BYTES)?;
         self.new_file(vnode, update, |disk, name| {
             disk.create(name).map_err(|e| StoreError::from_io("new body", &e))
         })?;
         if !bytes.is_empty() {
-            update.hold(&self.trunk, vnode.no()).gate.backup = true;
+            update.hold(&self.tree_state, vnode.no()).gate.backup = true;
             if self.tree().is_layered() {
                 // The record may belong to an older epoch.
                 update.set_inline(vnode.no(), Some(bytes.clone()));
@@ -242,11 +242,11 @@ impl Volume {
         let place = BodyLocation::File { epoch: self.tree().epoch, generation, packed: false };
         let moved = Vnode { place, generations: generation, ..vnode.clone() };
         let name = body_name(&self.tree(), &moved).expect("place is a file");
-        let media = &self.trunk.media;
-        let held = update.hold(&self.trunk, vnode.no());
+        let media = &self.tree_state.media;
+        let held = update.hold(&self.tree_state, vnode.no());
         let earlier = held.gate.mark.take();
         held.made = Some(NewBody { name, mark: earlier, backup: held.gate.backup, lent: false });
-        let batch = put_mark(&self.trunk.media, name)?;
+        let batch = put_mark(&self.tree_state.media, name)?;
         // Otherwise a restart would not find the file without a record.
         media.write_out()?;
         held.gate.mark = Some(Mark { name, batch, size: 0 });
@@ -277,7 +277,7 @@ impl Volume {
         let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
         let new = blocks.clone().filter(|block| sums.of(*block) == 0).count() as u64;
         if new > 0 {
-            self.trunk.media.room_for(new * BLOCK_BYTES)?;
+            self.tree_state.media.room_for(new * BLOCK_BYTES)?;
         }
         self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         let overwrites = blocks.clone().any(|block| sums.of(block) != 0).then_some(offset);
@@ -323,7 +323,7 @@ impl Volume {
             return Ok(bytes);
         }
         read_exactly(file, start, &mut bytes[..there])?;
-        let doubtful = update.hold(&self.trunk, vnode.no()).gate.doubtful();
+        let doubtful = update.hold(&self.tree_state, vnode.no()).gate.doubtful();
         if !doubtful && sums::of_block(&bytes) != sum {
             return Err(damaged_block(vnode, block));
         }
@@ -339,7 +339,7 @@ impl Volume {
         sums: &Groups,
         update: &mut Update,
     ) -> Result<()> {
-        if update.hold(&self.trunk, vnode.no()).gate.lent {
+        if update.hold(&self.tree_state, vnode.no()).gate.lent {
             // The strays were cleared when the body was lent; bytes there now are a kernel's.
             return Ok(());
         }
@@ -354,7 +354,7 @@ impl Volume {
                 found = true;
             }
         }
-        if found { self.trunk.media.sync_disk(|| file.sync()) } else { Ok(()) }
+        if found { self.tree_state.media.sync_disk(|| file.sync()) } else { Ok(()) }
     }
 
     /// As `clear_strays`, in all of the body.
@@ -404,7 +404,7 @@ impl Volume {
             let file = self.begin(vnode, update)?;
             self.touch(vnode.no(), update);
             // A kernel may extend a lent file at this moment.
-            let lent = update.hold(&self.trunk, vnode.no()).gate.lent;
+            let lent = update.hold(&self.tree_state, vnode.no()).gate.lent;
             let grown = if lent { file.extend(size) } else { file.set_length(size) };
             grown.map_err(|e| StoreError::from_io("truncate of a body", &e))?;
             vnode.status.size = size;
@@ -543,7 +543,7 @@ impl Volume {
         if new == 0 {
             return Ok(());
         }
-        self.trunk.media.room_for(new * BLOCK_BYTES)?;
+        self.tree_state.media.room_for(new * BLOCK_BYTES)?;
         self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         self.mark(vnode, None, update)?;
         self.touch(no, update);
@@ -562,7 +562,7 @@ impl Volume {
 
     /// The body's file, without bytes behind its end.
     pub(crate) fn begin(&self, vnode: &Vnode, update: &mut Update) -> Result<Arc<dyn BodyFile>> {
-        let held = update.hold(&self.trunk, vnode.no());
+        let held = update.hold(&self.tree_state, vnode.no());
         let file = open_file(&self.tree(), &held.gate, vnode)?;
         if !held.gate.trimmed && !held.gate.lent {
             if file.length().map_err(|e| StoreError::from_io("stat of a body", &e))?
@@ -570,7 +570,7 @@ impl Volume {
             {
                 file.set_length(vnode.status.size)
                     .map_err(|e| StoreError::from_io("truncate of a body", &e))?;
-                self.trunk.media.sync_disk(|| file.sync())?;
+                self.tree_state.media.sync_disk(|| file.sync())?;
             }
             held.gate.trimmed = true;
         }
@@ -585,26 +585,26 @@ impl Volume {
         update: &mut Update,
     ) -> Result<()> {
         let name = body_name(&self.tree(), vnode).expect("the body is in a file");
-        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
+        let gate = &mut update.hold(&self.tree_state, vnode.no()).gate;
         let mark = match gate.mark {
             Some(mark) if mark.name == name => mark,
             _ => *gate.mark.insert(Mark {
                 name,
-                batch: put_mark(&self.trunk.media, name)?,
+                batch: put_mark(&self.tree_state.media, name)?,
                 size: vnode.status.size,
             }),
         };
         if overwrites.is_some_and(|from| from < mark.size)
-            && !self.trunk.media.is_synced(mark.batch)
+            && !self.tree_state.media.is_synced(mark.batch)
         {
-            self.trunk.media.sync()?;
+            self.tree_state.media.sync()?;
         }
         Ok(())
     }
 
     /// Records that the file may differ from the records from here on.
     pub(crate) fn touch(&self, no: VnodeNo, update: &mut Update) {
-        let held = update.hold(&self.trunk, no);
+        let held = update.hold(&self.tree_state, no);
         held.touched = true;
         held.gate.writes += 1;
     }

@@ -35,9 +35,9 @@ impl Volume {
     /// As [`Volume::write`].
     pub fn lend(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         self.writable()?;
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         self.make_file(vnode, update)?;
-        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
+        let gate = &mut update.hold(&self.tree_state, vnode.no()).gate;
         gate.mapped = true;
         if gate.lent {
             return Ok(());
@@ -48,19 +48,19 @@ impl Volume {
         let stable = (vnode.status.size > 0).then_some(0);
         self.mark(vnode, stable, update)?;
         let name = body_name(&self.tree(), vnode).expect("the body is in a file");
-        put_lent_mark(&self.trunk.media, name)?;
+        put_lent_mark(&self.tree_state.media, name)?;
         let stamp = stamp_of(&*file)?;
         self.touch(vnode.no(), update);
-        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
+        let gate = &mut update.hold(&self.tree_state, vnode.no()).gate;
         gate.lent = true;
         gate.settled = Some(stamp);
-        self.trunk.media.bodies.lent.lock().insert((self.trunk.id, vnode.no()));
+        self.tree_state.media.bodies.lent.lock().insert((self.tree_state.id, vnode.no()));
         Ok(())
     }
 
     /// Whether the body is lent.
     pub fn is_lent(&self, no: VnodeNo) -> bool {
-        self.trunk.media.bodies.lent.lock().contains(&(self.trunk.id, no))
+        self.tree_state.media.bodies.lent.lock().contains(&(self.tree_state.id, no))
     }
 
     /// Updates the vnode from the file of its lent body; returns whether the file had changed,
@@ -73,7 +73,7 @@ impl Volume {
         if !self.is_lent(vnode.no()) || body_name(&self.tree(), vnode).is_none() {
             return Ok(false);
         }
-        let held = update.hold(&self.trunk, vnode.no());
+        let held = update.hold(&self.tree_state, vnode.no());
         if !held.gate.lent {
             return Ok(false);
         }
@@ -103,13 +103,13 @@ impl Volume {
     /// As [`Volume::write`].
     pub fn append(&self, vnode: &mut Vnode, data: &[u8], update: &mut Update) -> Result<u64> {
         self.settle_lent(vnode, update)?;
-        let lent = self.is_lent(vnode.no()) && update.hold(&self.trunk, vnode.no()).gate.lent;
+        let lent = self.is_lent(vnode.no()) && update.hold(&self.tree_state, vnode.no()).gate.lent;
         if !lent {
             let end = vnode.status.size;
             return self.write(vnode, end, data, update).map(|()| end);
         }
-        self.trunk.media.room_for(data.len() as u64)?;
-        let file = open_file(&self.tree(), &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
+        self.tree_state.media.room_for(data.len() as u64)?;
+        let file = open_file(&self.tree(), &update.hold(&self.tree_state, vnode.no()).gate, vnode)?;
         self.touch(vnode.no(), update);
         let at = file.append(data).map_err(|e| StoreError::from_io("append to a body", &e))?;
         self.settle_lent(vnode, update)?;
@@ -152,8 +152,8 @@ impl Volume {
     /// # Errors
     /// `Medium`.
     pub fn end_lend(&self, no: VnodeNo) -> Result<bool> {
-        let media = &self.trunk.media;
-        let id = (self.trunk.id, no);
+        let media = &self.tree_state.media;
+        let id = (self.tree_state.id, no);
         let gate = media.bodies.gate(id);
         let mut gate = gate.write();
         if !gate.lent {

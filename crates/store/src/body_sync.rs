@@ -36,15 +36,15 @@ impl Volume {
     pub fn sync_body(&self, vnode: &Vnode) -> Result<()> {
         match body_name(&self.tree(), vnode) {
             // Bodies of sealed epochs are on disk already.
-            Some(name) if self.is_writable() => sync_one(&self.trunk.media, name),
-            _ => self.trunk.media.usable(),
+            Some(name) if self.is_writable() => sync_one(&self.tree_state.media, name),
+            _ => self.tree_state.media.usable(),
         }
     }
 
     /// Settles a body that a crash or a dropped update left in doubt: computes its sums from the
     /// file.
     pub(crate) fn resum(&self, no: VnodeNo) -> Result<()> {
-        let _writes = self.trunk.write();
+        let _writes = self.tree_state.write();
         self.resum_quietly(no)
     }
 
@@ -180,8 +180,15 @@ pub(crate) fn sync_all(media: &Arc<Media>, volume: &FindVolume<'_>) -> Result<()
 }
 
 /// The same for the bodies of one tree, without a sync of the log.
-pub(crate) fn settle_tree(trunk: &TreeState, resum: &dyn Fn(VnodeNo) -> Result<()>) -> Result<()> {
-    settle_bodies(&trunk.media, trunk.media.bodies.unsettled(Some(trunk.id)), &|id| resum(id.1))
+pub(crate) fn settle_tree(
+    tree_state: &TreeState,
+    resum: &dyn Fn(VnodeNo) -> Result<()>,
+) -> Result<()> {
+    settle_bodies(
+        &tree_state.media,
+        tree_state.media.bodies.unsettled(Some(tree_state.id)),
+        &|id| resum(id.1),
+    )
 }
 
 fn settle_bodies(

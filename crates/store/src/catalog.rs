@@ -181,10 +181,10 @@ impl Partition {
         update.create_vnode(&vnode);
         let usage = [update.bytes_delta, update.files_delta];
         batch.add(&key::usage(id), &usage);
-        let trunk = TreeState::new(media.clone(), id, header, usage, None);
-        update.fill(&trunk.head(), &mut batch)?;
+        let tree_state = TreeState::new(media.clone(), id, header, usage, None);
+        update.fill(&tree_state.head(), &mut batch)?;
         media.apply(&batch)?;
-        let volume = Arc::new(Volume::head(trunk));
+        let volume = Arc::new(Volume::head(tree_state));
         self.0.residents.lock().add(&volume);
         drop(catalog);
         media.sync()?;
@@ -220,17 +220,17 @@ impl Partition {
         if !volume.is_writable() {
             return Err(StoreError::ReadOnly(id));
         }
-        let nobody_writes = volume.trunk.writers.write();
+        let no_writers = volume.tree_state.writers.write();
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
-        let mut header = volume.trunk.header.lock();
+        let mut header = volume.tree_state.header.lock();
         if header.stored.frozen {
             return Err(FROZEN);
         }
         let new = TreeHeader { held, ..header.stored.clone() };
-        volume.trunk.change(&mut header, new, Batch::default())?;
-        volume.trunk.follow(&header.stored);
-        drop((header, catalog, nobody_writes));
+        volume.tree_state.change(&mut header, new, Batch::default())?;
+        volume.tree_state.follow_header(&header.stored);
+        drop((header, catalog, no_writers));
         self.0.media.sync()
     }
 
@@ -257,10 +257,10 @@ impl Partition {
         change: &dyn Fn(&mut dyn Fields),
     ) -> Result<()> {
         let Some(view) = volume.view_header() else {
-            let mut header = volume.trunk.header.lock();
+            let mut header = volume.tree_state.header.lock();
             let mut new = header.stored.clone();
             change(&mut new);
-            return volume.trunk.change(&mut header, new, batch);
+            return volume.tree_state.change(&mut header, new, batch);
         };
         let mut view = view.lock();
         let mut new = view.clone();
@@ -291,7 +291,9 @@ impl Partition {
             }
         }
         if engine.get(&key::removal(id))?.is_some() {
-            return Err(StoreError::Busy("the sweep of the volume removed under this number is not complete"));
+            return Err(StoreError::Busy(
+                "the sweep of the volume removed under this number is not complete",
+            ));
         }
         if id.0 >= next {
             batch.put(&key, &record::encode_numbers(&key, &[id.0 + 1]));
@@ -320,32 +322,38 @@ impl Partition {
         let key = key::view(id);
         if let Some(value) = self.0.media.engine.get(&key)? {
             let header = ViewHeader::decode(&key, &value)?;
-            let trunk = self.trunk(header.tree, residents)?;
-            let trunk =
-                trunk.ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", id.0)))?;
-            return Ok(Some(Arc::new(Volume::view(id, trunk, header))));
+            let tree_state = self.tree_state(header.tree, residents)?;
+            let tree_state = tree_state
+                .ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", id.0)))?;
+            return Ok(Some(Arc::new(Volume::view(id, tree_state, header))));
         }
-        let trunk = self.trunk(id, residents)?.filter(|trunk| !trunk.header.lock().stored.headless);
-        Ok(trunk.map(|trunk| Arc::new(Volume::head(trunk))))
+        let tree_state = self
+            .tree_state(id, residents)?
+            .filter(|tree_state| !tree_state.header.lock().stored.headless);
+        Ok(tree_state.map(|tree_state| Arc::new(Volume::head(tree_state))))
     }
 
     /// The writer of the head of a tree, which a volume shows or a stream fills.
     pub(crate) fn writer(&self, tree: VolumeId) -> Result<Option<Arc<Volume>>> {
-        let Some(trunk) = self.tree_of(tree)? else { return Ok(None) };
+        let Some(tree_state) = self.tree_of(tree)? else { return Ok(None) };
         // A head that is being taken back has no other writer either.
-        let comes_in = trunk.header.lock().stored.incoming || trunk.is_frozen();
-        if comes_in { Ok(Some(Arc::new(Volume::incoming(trunk)))) } else { self.volume(tree) }
+        let comes_in = tree_state.header.lock().stored.incoming || tree_state.is_frozen();
+        if comes_in { Ok(Some(Arc::new(Volume::incoming(tree_state)))) } else { self.volume(tree) }
     }
 
     /// The tree with this number, whatever volume shows it.
     pub(crate) fn tree_of(&self, id: VolumeId) -> Result<Option<Arc<TreeState>>> {
-        self.trunk(id, &mut self.0.residents.lock())
+        self.tree_state(id, &mut self.0.residents.lock())
     }
 
     /// The tree with this number, from memory or disk.
-    fn trunk(&self, id: VolumeId, residents: &mut Residents) -> Result<Option<Arc<TreeState>>> {
-        if let Some(trunk) = residents.trunk(id) {
-            return Ok(Some(trunk));
+    fn tree_state(
+        &self,
+        id: VolumeId,
+        residents: &mut Residents,
+    ) -> Result<Option<Arc<TreeState>>> {
+        if let Some(tree_state) = residents.tree_state(id) {
+            return Ok(Some(tree_state));
         }
         let engine = &self.0.media.engine;
         let key = key::volume(id);
@@ -355,9 +363,9 @@ impl Partition {
         let usage = engine.get(&key)?.ok_or_else(|| record::damaged("usage", &key))?;
         let usage = record::decode_usage(&key, &usage)?;
         let origin = self.origin_of(&header)?;
-        let trunk = TreeState::new(self.0.media.clone(), id, header, usage, origin);
-        residents.add_trunk(&trunk);
-        Ok(Some(trunk))
+        let tree_state = TreeState::new(self.0.media.clone(), id, header, usage, origin);
+        residents.add_tree(&tree_state);
+        Ok(Some(tree_state))
     }
 
     /// Up to `max` read-write volumes from number `from` on.

@@ -270,7 +270,7 @@ impl Ciphers {
     }
 
     /// Checks once whether any tree is encrypted, so that nothing is read where none is.
-    pub(crate) fn look(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_any(&self) -> Result<(), StoreError> {
         let prefix = [kind::CIPHER];
         let mut any = false;
         self.engine.scan(&prefix, &prefix_end(&prefix), &mut |_, _| {

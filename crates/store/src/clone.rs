@@ -14,7 +14,7 @@ use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::body_sync::settle_tree;
 use crate::catalog::{FROZEN, put_view};
-use crate::copy_on_write::Aside;
+use crate::copy_on_write::SealCopy;
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::pack::note_epoch;
@@ -42,7 +42,7 @@ pub struct NewClone {
 }
 
 /// Makes a volume of a settled one, with the copies of its lent bodies.
-type Sealing<'a> = dyn Fn(&Volume, &[Aside]) -> Result<Arc<Volume>> + 'a;
+type Sealing<'a> = dyn Fn(&Volume, &[SealCopy]) -> Result<Arc<Volume>> + 'a;
 
 impl Partition {
     /// Creates a volume that continues to show the present state of `of`; stable when it returns.
@@ -54,7 +54,7 @@ impl Partition {
         if new.kind == VolumeKind::ReadWrite {
             return Err(StoreError::Misuse("a clone is read-only"));
         }
-        self.sealing(of, &|of, aside| self.seal(of, new, aside, None))
+        self.sealing(of, &|of, seal_copies| self.seal(of, new, seal_copies, None))
     }
 
     /// Calls `act` while the volume's state is settled and has no writers, with copies of its lent
@@ -63,21 +63,21 @@ impl Partition {
         self.0.media.room_for_records()?;
         let of = self.volume(of)?.ok_or(StoreError::NoVolume(of))?;
         if of.is_writable() {
-            settle_tree(&of.trunk, &|no| of.resum(no))?;
+            settle_tree(&of.tree_state, &|no| of.resum(no))?;
         }
-        let nobody_writes = of.trunk.writers.write();
-        let mut aside = Vec::new();
+        let no_writers = of.tree_state.writers.write();
+        let mut seal_copies = Vec::new();
         if of.is_writable() {
-            settle_tree(&of.trunk, &|no| of.resum_quietly(no))?;
-            of.set_lent_aside(&mut aside)?;
+            settle_tree(&of.tree_state, &|no| of.resum_quietly(no))?;
+            of.copy_lent_bodies(&mut seal_copies)?;
         }
-        let sealed = act(&of, &aside);
+        let sealed = act(&of, &seal_copies);
         if sealed.is_err() {
-            aside.iter().for_each(|aside| of.forget_aside(aside));
+            seal_copies.iter().for_each(|copy| of.remove_seal_copy(copy));
         }
         let volume = sealed?;
         self.0.media.wake_packer();
-        drop(nobody_writes);
+        drop(no_writers);
         self.0.media.sync()?;
         Ok(volume)
     }
@@ -88,7 +88,7 @@ impl Partition {
         &self,
         of: &Volume,
         header: &HeaderState,
-        aside: &[Aside],
+        seal_copies: &[SealCopy],
         batch: &mut Batch,
     ) -> Result<(TreeHeader, u64)> {
         of.is_there()?;
@@ -114,7 +114,7 @@ impl Partition {
             }
         };
         tree.show(epoch);
-        aside.iter().try_for_each(|aside| of.name_aside(aside, batch))?;
+        seal_copies.iter().try_for_each(|copy| of.put_seal_copy(copy, batch))?;
         Ok((tree, epoch))
     }
 
@@ -124,16 +124,16 @@ impl Partition {
         &self,
         of: &Volume,
         new: &NewClone,
-        aside: &[Aside],
+        seal_copies: &[SealCopy],
         came_in: Option<Usage>,
     ) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
-        let trunk = &of.trunk;
+        let tree_state = &of.tree_state;
         let replaced = new.replaces.map(|id| self.replaced(of, id)).transpose()?;
         let mut batch = Batch::default();
         let in_place = replaced.as_ref().is_some_and(|replaced| new.id == Some(replaced.id()));
-        let mut header = trunk.header.lock();
-        let (mut tree, epoch) = self.sealed(of, &header, aside, &mut batch)?;
+        let mut header = tree_state.header.lock();
+        let (mut tree, epoch) = self.sealed(of, &header, seal_copies, &mut batch)?;
         if let Some(replaced) = &replaced {
             self.hide(replaced, &mut tree, in_place, &mut batch);
         }
@@ -147,13 +147,13 @@ impl Partition {
         }
         let usage = came_in.unwrap_or_else(|| of.usage());
         let usage = Usage {
-            bytes: aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes)),
+            bytes: seal_copies.iter().fold(usage.bytes, |bytes, copy| copy.used(bytes)),
             ..usage
         };
         let view = ViewHeader {
             kind: new.kind,
             name: new.name.clone(),
-            tree: trunk.id,
+            tree: tree_state.id,
             epoch,
             created: new.now,
             updated: new.now,
@@ -161,20 +161,20 @@ impl Partition {
             offline: false,
             orphans: match of.view_header() {
                 Some(view) => view.lock().orphans.clone(),
-                None => orphans_of(trunk)?,
+                None => orphans_of(tree_state)?,
             },
         };
         put_view(id, &view, &mut batch);
         if let Some(usage) = came_in {
-            end_progress(trunk, &mut tree, usage, &mut batch);
-            trunk.set_used(usage);
+            end_progress(tree_state, &mut tree, usage, &mut batch);
+            tree_state.set_used(usage);
         }
-        trunk.change(&mut header, tree, batch)?;
-        trunk.follow(&header.stored);
+        tree_state.change(&mut header, tree, batch)?;
+        tree_state.follow_header(&header.stored);
         drop(header);
-        let volume = Arc::new(Volume::view(id, Arc::clone(trunk), view));
+        let volume = Arc::new(Volume::view(id, Arc::clone(tree_state), view));
         if let Some(replaced) = replaced {
-            self.is_removed(&replaced, false);
+            self.note_removed(&replaced, false);
         }
         if in_place {
             // Other threads know the number, and may have loaded the volume by now.
@@ -216,7 +216,7 @@ impl Volume {
     ) -> Result<()> {
         let shown =
             |header: &TreeHeader, epoch| header.sealed.iter().any(|sealed| sealed.epoch == epoch);
-        let header = self.trunk.header.lock();
+        let header = self.tree_state.header.lock();
         let known =
             shown(&header.stored, from) && (shown(&header.stored, to) || to == header.stored.epoch);
         drop(header);
@@ -224,8 +224,8 @@ impl Volume {
             return Err(StoreError::Misuse("no volume shows these epochs"));
         }
         let (first, end) =
-            (key::changes(self.trunk.id, from + 1), key::changes(self.trunk.id, to + 1));
-        self.trunk.media.engine.scan(&first, &end, &mut |key, _| match (
+            (key::changes(self.tree_state.id, from + 1), key::changes(self.tree_state.id, to + 1));
+        self.tree_state.media.engine.scan(&first, &end, &mut |key, _| match (
             key::number_at(key, 2),
             key::number_at(key, 3),
         ) {

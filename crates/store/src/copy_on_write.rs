@@ -36,7 +36,7 @@ use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Update, Vnode, Volume, record, sums};
 
 /// The copy of a lent body for the epoch that is about to be sealed.
-pub(crate) struct Aside {
+pub(crate) struct SealCopy {
     copy: BodyName,
     /// The vnode in the sealed epoch.
     sealed: Vnode,
@@ -46,7 +46,7 @@ pub(crate) struct Aside {
     head: Vnode,
 }
 
-impl Aside {
+impl SealCopy {
     /// The vnode of the body.
     pub(crate) fn vnode(&self) -> VnodeNo {
         self.head.no()
@@ -66,12 +66,12 @@ impl Volume {
     /// As [`Volume::write`].
     pub(crate) fn own_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         // Before the tree is read: this prevents a seal.
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         if vnode.place == BodyLocation::Origin {
             return self.leave_origin(vnode, update);
         }
         let tree = self.tree();
-        let (media, no) = (&self.trunk.media, vnode.no());
+        let (media, no) = (&self.tree_state.media, vnode.no());
         if tree.owns(vnode) && !is_packed(vnode) {
             return Ok(());
         }
@@ -114,16 +114,16 @@ impl Volume {
     ///
     /// # Errors
     /// `NoSpace`, `Medium`; then the copies are removed.
-    pub(crate) fn set_lent_aside(&self, aside: &mut Vec<Aside>) -> Result<()> {
-        let all = self.trunk.media.bodies.lent.lock();
+    pub(crate) fn copy_lent_bodies(&self, seal_copies: &mut Vec<SealCopy>) -> Result<()> {
+        let all = self.tree_state.media.bodies.lent.lock();
         let lent: Vec<VnodeNo> =
-            all.iter().filter(|(tree, _)| *tree == self.trunk.id).map(|(_, no)| *no).collect();
+            all.iter().filter(|(tree, _)| *tree == self.tree_state.id).map(|(_, no)| *no).collect();
         drop(all);
         for no in lent {
-            match self.set_one_aside(no) {
-                Ok(made) => aside.extend(made),
+            match self.copy_lent_body(no) {
+                Ok(made) => seal_copies.extend(made),
                 Err(error) => {
-                    aside.drain(..).for_each(|made| self.forget_aside(&made));
+                    seal_copies.drain(..).for_each(|made| self.remove_seal_copy(&made));
                     return Err(error);
                 }
             }
@@ -132,8 +132,8 @@ impl Volume {
     }
 
     /// `None` if the body has no content to show.
-    fn set_one_aside(&self, no: VnodeNo) -> Result<Option<Aside>> {
-        let (media, tree) = (&self.trunk.media, self.tree());
+    fn copy_lent_body(&self, no: VnodeNo) -> Result<Option<SealCopy>> {
+        let (media, tree) = (&self.tree_state.media, self.tree());
         let Some(head) = tree.vnode(no)? else { return Ok(None) };
         let Some(name) = body_name(&tree, &head) else { return Ok(None) };
         debug_assert!(tree.owns(&head), "a lent body is the head's alone");
@@ -155,33 +155,35 @@ impl Volume {
         let sums = sums_of(&*file, &sealed)?;
         sealed.status.used = sums.values().map(count).sum::<u64>() * BLOCK_BYTES;
         let head = Vnode { generations: copy.generation, own_since: tree.epoch + 1, ..head };
-        Ok(Some(Aside { copy, sealed, sums, head }))
+        Ok(Some(SealCopy { copy, sealed, sums, head }))
     }
 
     /// Removes the copy of an epoch that was not sealed.
-    pub(crate) fn forget_aside(&self, aside: &Aside) {
-        let media = &self.trunk.media;
+    pub(crate) fn remove_seal_copy(&self, made: &SealCopy) {
+        let media = &self.tree_state.media;
         let mut batch = Batch::default();
-        batch.delete(&unstable_key(aside.copy));
+        batch.delete(&unstable_key(made.copy));
         let forgotten = media.usable().and_then(|()| {
             media
                 .disk
-                .remove(aside.copy)
+                .remove(made.copy)
                 .map_err(|e| StoreError::from_io("removal of a body", &e))?;
             media.apply(&batch).map(drop)
         });
         if let Err(error) = forgotten {
             // The next start finds it by its mark.
-            tracing::warn!(%error, vnode = aside.copy.vnode.0, "a copy for a sealed epoch is left \
-                behind");
+            tracing::warn!(
+                %error, vnode = made.copy.vnode.0,
+                "the copy of an unsealed body stays until the next start removes it"
+            );
         }
     }
 
     /// Adds to the batch that seals: the sealed epoch shows the copy, and the next one the file.
-    pub(crate) fn name_aside(&self, aside: &Aside, batch: &mut Batch) -> Result<()> {
-        let (tree, no) = (self.tree(), aside.head.no());
-        tree.put_split(&aside.sealed, &aside.head, batch)?;
-        let mut groups: BTreeMap<u64, Sums> = aside.sums.clone();
+    pub(crate) fn put_seal_copy(&self, made: &SealCopy, batch: &mut Batch) -> Result<()> {
+        let (tree, no) = (self.tree(), made.head.no());
+        tree.put_split(&made.sealed, &made.head, batch)?;
+        let mut groups: BTreeMap<u64, Sums> = made.sums.clone();
         tree.each_group(no, 0, &mut |group, _| {
             groups.entry(group).or_insert([0; GROUP_BLOCKS as usize]);
             ControlFlow::Continue(())
@@ -197,8 +199,8 @@ impl Volume {
         }
         let key = key::change(tree.id, tree.epoch + 1, no);
         batch.put(&key, &record::encode_change(&key));
-        batch.delete(&unstable_key(aside.copy));
-        note_body(&tree.media, aside.copy, batch);
+        batch.delete(&unstable_key(made.copy));
+        note_body(&tree.media, made.copy, batch);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use types::{Name, Timestamp, VnodeNo, VolumeId};
 
-use crate::copy_on_write::Aside;
+use crate::copy_on_write::SealCopy;
 use crate::engine::Batch;
 use crate::header::{FIRST_EPOCH, ForkOrigin, TreeHeader};
 use crate::key::{self, kind};
@@ -48,20 +48,20 @@ impl Partition {
     /// As [`Partition::clone_volume`]; `Misuse` if there are too many clones of clones below it;
     /// `Locked` if the volume is encrypted and its key is missing.
     pub fn fork_volume(&self, of: VolumeId, new: &NewFork) -> Result<Arc<Volume>> {
-        self.sealing(of, &|of, aside| self.fork(of, new, aside))
+        self.sealing(of, &|of, seal_copies| self.fork(of, new, seal_copies))
     }
 
     /// Creates the clone in one batch. The tree of `of` has no writers.
-    fn fork(&self, of: &Volume, new: &NewFork, aside: &[Aside]) -> Result<Arc<Volume>> {
+    fn fork(&self, of: &Volume, new: &NewFork, seal_copies: &[SealCopy]) -> Result<Arc<Volume>> {
         let media = &self.0.media;
-        let trunk = &of.trunk;
-        if depth(trunk.origin.as_ref()) + 1 >= ORIGINS_MAX {
+        let tree_state = &of.tree_state;
+        if depth(tree_state.origin.as_ref()) + 1 >= ORIGINS_MAX {
             return Err(StoreError::Misuse("there are too many clones of clones below it"));
         }
         let catalog = self.0.catalog.lock();
         let mut batch = Batch::default();
-        let mut header = trunk.header.lock();
-        let (below, epoch) = self.sealed(of, &header, aside, &mut batch)?;
+        let mut header = tree_state.header.lock();
+        let (below, epoch) = self.sealed(of, &header, seal_copies, &mut batch)?;
         let quota = if of.is_writable() { below.quota } else { VolumeQuota::default() };
         let id = self.take_number(&catalog, new.id, &mut batch)?;
         self.take_name(&catalog, &new.name, id, &mut batch)?;
@@ -79,25 +79,25 @@ impl Partition {
             sealed: Vec::new(),
             frozen: false,
             base: None,
-            origin: Some(ForkOrigin { tree: trunk.id, epoch }),
+            origin: Some(ForkOrigin { tree: tree_state.id, epoch }),
             ..below.clone()
         };
         put_header(id, &fork, &mut batch);
-        let usage = leave_orphans(of, id, aside, &mut batch)?;
+        let usage = leave_orphans(of, id, seal_copies, &mut batch)?;
         let usage = [usage.bytes as i64, usage.files as i64];
         batch.add(&key::usage(id), &usage);
         // With the same key, since the clone reads the origin's records and bodies; a volume
         // without its key cannot be cloned.
-        if media.ciphers.of(trunk.id)?.is_some()
-            && let Some(wrapped) = media.ciphers.wrapped(trunk.id)?
+        if media.ciphers.of(tree_state.id)?.is_some()
+            && let Some(wrapped) = media.ciphers.wrapped(tree_state.id)?
         {
             media.ciphers.put(id, &wrapped, &mut batch)?;
         }
-        let made = trunk.change(&mut header, below, batch);
+        let made = tree_state.change(&mut header, below, batch);
         made.inspect_err(|_| media.ciphers.forget(id))?;
-        trunk.follow(&header.stored);
+        tree_state.follow_header(&header.stored);
         drop(header);
-        let origin = Arc::new(EpochView { shown: VolumeId(0), ..trunk.head().at(epoch) });
+        let origin = Arc::new(EpochView { shown: VolumeId(0), ..tree_state.head().at(epoch) });
         let volume =
             Arc::new(Volume::head(TreeState::new(media.clone(), id, fork, usage, Some(origin))));
         self.0.residents.lock().add(&volume);
@@ -107,18 +107,23 @@ impl Partition {
 }
 
 /// Removes the orphans from the clone with this number; returns its usage then.
-fn leave_orphans(of: &Volume, id: VolumeId, aside: &[Aside], batch: &mut Batch) -> Result<Usage> {
+fn leave_orphans(
+    of: &Volume,
+    id: VolumeId,
+    seal_copies: &[SealCopy],
+    batch: &mut Batch,
+) -> Result<Usage> {
     let orphans: Vec<VnodeNo> = match of.view_header() {
         Some(view) => view.lock().orphans.clone(),
-        None => orphans_of(&of.trunk)?,
+        None => orphans_of(&of.tree_state)?,
     };
     let mut usage = of.usage();
     // The copies contain the last writes of kernels.
-    usage.bytes = aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes));
+    usage.bytes = seal_copies.iter().fold(usage.bytes, |bytes, copy| copy.used(bytes));
     for no in orphans {
         let Some(vnode) = of.vnode(no)?.filter(|vnode| vnode.status.links == 0) else { continue };
-        let copied = aside.iter().find(|aside| aside.vnode() == no);
-        let used = copied.map_or(vnode.status.used, |aside| aside.used(vnode.status.used));
+        let copied = seal_copies.iter().find(|copy| copy.vnode() == no);
+        let used = copied.map_or(vnode.status.used, |copy| copy.used(vnode.status.used));
         let key = key::of_vnode(kind::VNODE, id, no).epoch(FIRST_EPOCH);
         batch.put(&key, &record::tombstone(&key));
         usage =

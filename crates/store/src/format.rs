@@ -67,7 +67,7 @@ pub(crate) fn seal(path: &Path, id: u128) -> Result<(), OpenError> {
 
 /// How long a held lock may still become free: a process may be ending, or a child that has not
 /// started its program yet may have our descriptors.
-const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// Takes the lock that a server holds while it has the partition open.
@@ -75,7 +75,7 @@ pub(crate) fn lock(path: &Path) -> Result<fs::File, OpenError> {
     let file =
         fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
     let file = file.map_err(|e| medium(path, "lock", &e))?;
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + LOCK_WAIT_MAX;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),

@@ -23,7 +23,7 @@ impl Partition {
         let mut group: Vec<VolumeFacts> =
             self.volume(tree)?.iter().map(|head| head.info()).collect();
         let mut left: u32 =
-            volume.trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
+            volume.tree_state.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
         if left == 0 {
             return Ok(group);
         }
@@ -45,8 +45,8 @@ impl Partition {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn any_view(&self, tree: VolumeId) -> Result<Option<VolumeId>> {
-        let trunk = self.tree_of(tree)?;
-        if trunk.is_none_or(|trunk| trunk.header.lock().stored.sealed.is_empty()) {
+        let tree_state = self.tree_of(tree)?;
+        if tree_state.is_none_or(|tree_state| tree_state.header.lock().stored.sealed.is_empty()) {
             return Ok(None);
         }
         let mut found = None;

@@ -22,7 +22,7 @@ const CLEAR_AFTER: usize = 4 * RECENT_MAX;
 #[derive(Default)]
 pub(crate) struct Residents {
     volumes: HashMap<VolumeId, Weak<Volume>>,
-    trunks: HashMap<VolumeId, Weak<TreeState>>,
+    tree_states: HashMap<VolumeId, Weak<TreeState>>,
     recent: VecDeque<Arc<Volume>>,
     clear_at: usize,
 }
@@ -30,17 +30,17 @@ pub(crate) struct Residents {
 impl Residents {
     pub(crate) fn volume(&self, id: VolumeId) -> Option<Arc<Volume>> {
         let volume = self.volumes.get(&id)?.upgrade()?;
-        volume.asked_for.store(true, Ordering::Relaxed);
+        volume.recently_used.store(true, Ordering::Relaxed);
         Some(volume)
     }
 
-    pub(crate) fn trunk(&self, tree: VolumeId) -> Option<Arc<TreeState>> {
-        self.trunks.get(&tree)?.upgrade()
+    pub(crate) fn tree_state(&self, tree: VolumeId) -> Option<Arc<TreeState>> {
+        self.tree_states.get(&tree)?.upgrade()
     }
 
     /// Adds a volume that was just loaded or created.
     pub(crate) fn add(&mut self, volume: &Arc<Volume>) {
-        self.add_trunk(&volume.trunk);
+        self.add_tree(&volume.tree_state);
         self.volumes.insert(volume.id(), Arc::downgrade(volume));
         self.recent.push_back(Arc::clone(volume));
         self.drop_old();
@@ -48,8 +48,8 @@ impl Residents {
     }
 
     /// Adds a tree that was just loaded or created.
-    pub(crate) fn add_trunk(&mut self, trunk: &Arc<TreeState>) {
-        self.trunks.insert(trunk.id, Arc::downgrade(trunk));
+    pub(crate) fn add_tree(&mut self, tree_state: &Arc<TreeState>) {
+        self.tree_states.insert(tree_state.id, Arc::downgrade(tree_state));
     }
 
     /// Forgets a volume that was removed.
@@ -59,8 +59,8 @@ impl Residents {
     }
 
     /// Forgets a tree that no volume shows any more.
-    pub(crate) fn remove_trunk(&mut self, tree: VolumeId) {
-        self.trunks.remove(&tree);
+    pub(crate) fn remove_tree(&mut self, tree: VolumeId) {
+        self.tree_states.remove(&tree);
     }
 
     fn drop_old(&mut self) {
@@ -70,7 +70,7 @@ impl Residents {
                 break;
             }
             let oldest = self.recent.pop_front().expect("there are too many");
-            if oldest.asked_for.swap(false, Ordering::Relaxed) {
+            if oldest.recently_used.swap(false, Ordering::Relaxed) {
                 self.recent.push_back(oldest);
             }
         }
@@ -79,7 +79,7 @@ impl Residents {
     fn clear(&mut self) {
         if self.volumes.len() >= self.clear_at.max(CLEAR_AFTER) {
             self.volumes.retain(|_, volume| volume.strong_count() > 0);
-            self.trunks.retain(|_, trunk| trunk.strong_count() > 0);
+            self.tree_states.retain(|_, tree_state| tree_state.strong_count() > 0);
             self.clear_at = self.volumes.len() + CLEAR_AFTER;
         }
     }

@@ -84,8 +84,8 @@ impl MemMachine {
 
     /// The states just before and just after each sync since [`MemMachine::keep_images`].
     pub fn images(&self) -> Vec<MemMachine> {
-        let kept = self.0.lock().images.take().unwrap_or_default();
-        kept.into_iter().map(MemMachine::of).collect()
+        let images = self.0.lock().images.take().unwrap_or_default();
+        images.into_iter().map(MemMachine::of).collect()
     }
 
     #[cfg(test)]
@@ -132,8 +132,8 @@ impl MemMachineState {
     }
 
     fn power_loss(mut self, rng: &mut SmallRng) -> MemMachineState {
-        let kept = rng.random_range(0..=self.log.unsynced());
-        self.log = self.log.after_power_loss(kept);
+        let survivors = rng.random_range(0..=self.log.unsynced());
+        self.log = self.log.after_power_loss(survivors);
         self.files = self.files.after_power_loss(rng);
         self.boot += 1;
         self.sync_failed = false;

@@ -59,7 +59,7 @@ pub(crate) struct Media {
     reclaimed: Mutex<Option<(Instant, Duration)>>,
     /// The last wait for the engine brought no room: on a disk that is full to the last byte the
     /// engine may work for hours.
-    in_vain: AtomicBool,
+    waited_in_vain: AtomicBool,
     /// There may be garbage records.
     pub(crate) garbage: AtomicBool,
     /// Bodies that only sealed epochs show are packed.
@@ -92,7 +92,7 @@ impl Media {
             verifier: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             reclaimed: Mutex::new(None),
-            in_vain: AtomicBool::new(false),
+            waited_in_vain: AtomicBool::new(false),
             garbage: AtomicBool::new(true),
             packs,
             to_pack: AtomicBool::new(true),
@@ -240,13 +240,13 @@ impl Media {
         let end = Instant::now() + TIDYING_MAX;
         while let Err(error) = self.room_below(SpaceLevel::Nothing) {
             let tidying = self.engine.is_tidying();
-            if !tidying || self.in_vain.load(Ordering::Relaxed) || Instant::now() >= end {
-                self.in_vain.store(tidying, Ordering::Relaxed);
+            if !tidying || self.waited_in_vain.load(Ordering::Relaxed) || Instant::now() >= end {
+                self.waited_in_vain.store(tidying, Ordering::Relaxed);
                 return Err(error);
             }
             std::thread::sleep(TIDYING_STEP);
         }
-        self.in_vain.store(false, Ordering::Relaxed);
+        self.waited_in_vain.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -363,18 +363,18 @@ mod tests {
         body.write_at(0, &[1; 1 << 16]).unwrap();
         let mut batch = Batch::default();
         batch.put(b"a", b"1");
-        let looks = || {
+        let state = || {
             let refused = media.apply(&batch).is_err();
             (refused, asked.swap(0, Ordering::Relaxed))
         };
-        assert_eq!(looks(), (false, 0));
+        assert_eq!(state(), (false, 0));
         for _ in 0..2 {
             machine.set_capacity(1 << 16);
-            let (refused, waited) = looks();
+            let (refused, waited) = state();
             assert!(refused && waited > 1, "{waited}");
-            assert_eq!(looks(), (true, 1));
+            assert_eq!(state(), (true, 1));
             machine.set_capacity(1 << 40);
-            assert_eq!(looks(), (false, 0), "there is room again");
+            assert_eq!(state(), (false, 0), "there is room again");
         }
     }
 }

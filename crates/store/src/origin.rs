@@ -12,8 +12,8 @@
 //! clone and of its sealed epochs never name a file of another tree, because the origin may give
 //! its sealed epochs a copy (`copy_on_write.rs`) or a packed file (`pack.rs`) at any time. A reader
 //! of such a body finds the file's name under the gate of the body in the tree that names it, and
-//! holds that gate as readers of a sealed epoch do ([`Lender`]). The first change gives the clone's
-//! head a file of its own, with the same bytes; checksums of blocks stay in place.
+//! holds that gate as readers of a sealed epoch do ([`FileOwner`]). The first change gives the
+//! clone's head a file of its own, with the same bytes; checksums of blocks stay in place.
 //!
 //! Gates are taken from a tree towards its origin, never the other way.
 
@@ -47,7 +47,7 @@ type Records = BTreeMap<Vec<u8>, (Vec<u8>, Vec<u8>)>;
 
 /// The tree that owns the file of a body that the origin supplies; while this exists, the file does
 /// not change.
-pub(crate) struct Lender {
+pub(crate) struct FileOwner {
     tree: Arc<EpochView>,
     vnode: Vnode,
     gate: ReadGate,
@@ -158,13 +158,13 @@ impl EpochView {
     }
 
     /// The owner of the file of a body that the origin supplies.
-    pub(crate) fn lender(&self, no: VnodeNo) -> Result<Lender> {
+    pub(crate) fn file_owner(&self, no: VnodeNo) -> Result<FileOwner> {
         let mut next = self.origin.clone();
         while let Some(tree) = next {
             let gate = tree.media.bodies.gate((tree.id, no)).read_arc();
             match tree.own_vnode(no)? {
                 Some(vnode) if matches!(vnode.place, BodyLocation::File { .. }) => {
-                    return Ok(Lender { tree, vnode, gate });
+                    return Ok(FileOwner { tree, vnode, gate });
                 }
                 _ => next = tree.origin.clone(),
             }
@@ -176,7 +176,7 @@ impl EpochView {
     }
 }
 
-impl Lender {
+impl FileOwner {
     /// Opens the file.
     pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {
         open_file(&self.tree, &self.gate, &self.vnode)
@@ -185,7 +185,7 @@ impl Lender {
     /// Copies the bytes into a new file.
     fn copy(&self, disk: &dyn Disk, to: BodyName) -> Result<Arc<dyn BodyFile>> {
         let failed = |e| StoreError::from_io("copy of a body", &e);
-        let from = body_name(&self.tree, &self.vnode).expect("a lender has a file");
+        let from = body_name(&self.tree, &self.vnode).expect("a file owner has a file");
         if !from.packed {
             // Otherwise a disk error would not name the owner.
             self.file()?;
@@ -205,11 +205,11 @@ impl Volume {
         if tree.vnode(vnode.no())?.is_none_or(|stored| stored.place != vnode.place) {
             return Err(damaged_body(vnode, "is not where its vnode says"));
         }
-        let lender = tree.lender(vnode.no())?;
-        self.trunk.media.room_for(vnode.status.used)?;
-        self.move_body(vnode, update, |disk, name| lender.copy(disk, name))?;
+        let file_owner = tree.file_owner(vnode.no())?;
+        self.tree_state.media.room_for(vnode.status.used)?;
+        self.move_body(vnode, update, |disk, name| file_owner.copy(disk, name))?;
         // The origin's file may be longer than its body.
-        update.hold(&self.trunk, vnode.no()).gate.trimmed = false;
+        update.hold(&self.tree_state, vnode.no()).gate.trimmed = false;
         Ok(())
     }
 
@@ -222,9 +222,9 @@ impl Volume {
     ) -> Result<()> {
         let (size, used) = (vnode.status.size, vnode.status.used);
         self.new_file(vnode, update, make)?;
-        let (media, tree) = (&self.trunk.media, self.tree());
+        let (media, tree) = (&self.tree_state.media, self.tree());
         let name = body_name(&tree, vnode).expect("it was just made");
-        let file = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
+        let file = open_file(&tree, &update.hold(&self.tree_state, vnode.no()).gate, vnode)?;
         // Stable bytes are stable in the new file too (DU-1).
         media.sync_disk(|| file.sync())?;
         media.sync_disk(|| media.disk.sync_name(name))?;

@@ -65,8 +65,9 @@ impl Partition {
             })?;
             // A tree that fails is not tried again: scrub reports its files.
             *self.0.strays.lock() = next.map_or(Search::Done, |id| Search::From(id.0 + 1));
-            let trunk = next.map(|id| self.tree_of(id)).transpose()?.flatten();
-            let removed = trunk.map_or(Ok(0), |trunk| trunk.remove_strays(&trunk.strays()?))?;
+            let tree_state = next.map(|id| self.tree_of(id)).transpose()?.flatten();
+            let removed = tree_state
+                .map_or(Ok(0), |tree_state| tree_state.remove_strays(&tree_state.strays()?))?;
             if removed > 0 {
                 return Ok(removed);
             }

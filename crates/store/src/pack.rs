@@ -104,14 +104,16 @@ impl Partition {
         })?;
         let Some((key, name)) = note else { return Ok(0) };
         media.wake_packer();
-        if let Some(trunk) = self.tree_of(name.volume)? {
+        if let Some(tree_state) = self.tree_of(name.volume)? {
             let packed = match name.vnode {
-                WHOLE_EPOCH => trunk.note_changed(u64::from(name.generation), name.epoch),
-                _ => trunk.pack(name),
+                WHOLE_EPOCH => tree_state.note_changed(u64::from(name.generation), name.epoch),
+                _ => tree_state.pack(name),
             };
             match packed {
                 // The body stays plain; scrub reports it.
-                Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not packed"),
+                Err(StoreError::Damaged(what)) => {
+                    tracing::warn!(what, "the packer skips a damaged body");
+                }
                 result => result?,
             }
         }
@@ -293,8 +295,8 @@ impl Volume {
     /// update holds its gate.
     pub(crate) fn unpack(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         let tree = self.tree();
-        let packed = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
-        self.trunk.media.room_for(vnode.status.used)?;
+        let packed = open_file(&tree, &update.hold(&self.tree_state, vnode.no()).gate, vnode)?;
+        self.tree_state.media.room_for(vnode.status.used)?;
         if tree.owns(vnode) {
             update.discard(
                 crate::reader::body_name(&tree, vnode).expect("a packed body is in a file"),

@@ -390,7 +390,7 @@ impl Partition {
         let media = &self.0.media;
         // The recovery acts on what it reads now (it removes files), so a crash must not undo it.
         media.engine.sync()?;
-        media.ciphers.look()?;
+        media.ciphers.check_any()?;
         let power_lost = self.recover_verifier()?;
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter::from(next);

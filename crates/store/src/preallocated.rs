@@ -86,7 +86,7 @@ impl Volume {
     /// blank.
     pub fn adopt(&self, vnode: &mut Vnode, blank: BlankName, update: &mut Update) -> Result<()> {
         self.writable()?;
-        let media = &self.trunk.media;
+        let media = &self.tree_state.media;
         if vnode.handed && matches!(vnode.place, BodyLocation::File { .. }) {
             return Err(StoreError::Misuse("a kernel has another body of this file"));
         }
@@ -113,14 +113,14 @@ impl Volume {
             media.sync_disk(|| media.disk.sync_name(name))?;
         }
         self.touch(no, update);
-        let held = update.hold(&self.trunk, no);
+        let held = update.hold(&self.tree_state, no);
         held.gate.backup = false;
         held.gate.lent = true;
         held.gate.settled = None;
         if let Some(made) = &mut held.made {
             made.lent = true;
         }
-        media.bodies.lent.lock().insert((self.trunk.id, no));
+        media.bodies.lent.lock().insert((self.tree_state.id, no));
         self.settle_lent(vnode, update).map(drop)
     }
 
@@ -130,8 +130,8 @@ impl Volume {
     /// # Errors
     /// `Medium`.
     pub fn end_adoption(&self, no: VnodeNo, blank: BlankName) -> Result<()> {
-        let media = &self.trunk.media;
-        let gate = media.bodies.gate((self.trunk.id, no));
+        let media = &self.tree_state.media;
+        let gate = media.bodies.gate((self.tree_state.id, no));
         let mut gate = gate.write();
         media.write_out()?;
         media

@@ -9,7 +9,7 @@ use types::{PackedRun, SeekWhat, VnodeNo};
 
 use crate::bodies::{BodyState, ReadGate};
 use crate::disk::{BodyFile, BodyName, Frames, unpack_frame};
-use crate::origin::Lender;
+use crate::origin::FileOwner;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
 use crate::tree::EpochView;
@@ -23,7 +23,7 @@ pub struct BodyReader {
     pub(crate) vnode: Vnode,
     pub(crate) gate: ReadGate,
     /// The owner of the file, if the body is the origin's.
-    lender: Option<Lender>,
+    file_owner: Option<FileOwner>,
 }
 
 impl Volume {
@@ -33,12 +33,12 @@ impl Volume {
     /// # Errors
     /// As every reading method.
     pub fn reader(&self, no: VnodeNo) -> Result<Option<BodyReader>> {
-        let gate = self.trunk.media.bodies.gate((self.trunk.id, no)).read_arc();
+        let gate = self.tree_state.media.bodies.gate((self.tree_state.id, no)).read_arc();
         let tree = self.tree();
         let Some(vnode) = tree.vnode(no)? else { return Ok(None) };
-        let lender =
-            if vnode.place == BodyLocation::Origin { Some(tree.lender(no)?) } else { None };
-        Ok(Some(BodyReader { tree, vnode, gate, lender }))
+        let file_owner =
+            if vnode.place == BodyLocation::Origin { Some(tree.file_owner(no)?) } else { None };
+        Ok(Some(BodyReader { tree, vnode, gate, file_owner }))
     }
 
     /// A reader of a vnode that was read earlier.
@@ -215,8 +215,8 @@ impl BodyReader {
     }
 
     pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {
-        match &self.lender {
-            Some(lender) => lender.file(),
+        match &self.file_owner {
+            Some(file_owner) => file_owner.file(),
             None => open_file(&self.tree, &self.gate, &self.vnode),
         }
     }
@@ -334,13 +334,13 @@ impl BodyReader {
 
     /// Whether blocks may disagree with their sums, because of a crash or of a body loan.
     pub fn is_suspect(&self) -> bool {
-        self.tree.is_head() && self.lender.is_none() && self.gate.doubtful()
+        self.tree.is_head() && self.file_owner.is_none() && self.gate.doubtful()
     }
 
     /// Whether kernels write into the body. They never write into one of a sealed epoch; the gate,
     /// which all epochs share, describes the head's body.
     pub(crate) fn is_lent(&self) -> bool {
-        self.tree.is_head() && self.lender.is_none() && self.gate.lent
+        self.tree.is_head() && self.file_owner.is_none() && self.gate.lent
     }
 
     /// A read-only descriptor of the body file; `None` if the body is inline, the disk has no

@@ -50,7 +50,7 @@ impl SweptVolume {
     fn by_anybody(&self) -> bool {
         match self {
             SweptVolume::Volume(volume) => volume.strong_count() > 0,
-            SweptVolume::Tree(trunk) => trunk.strong_count() > 0,
+            SweptVolume::Tree(tree_state) => tree_state.strong_count() > 0,
             SweptVolume::Shown(tree) => tree.strong_count() > 0,
         }
     }
@@ -122,7 +122,7 @@ impl Removal {
 }
 
 /// With more removals than this, the notes of changes stay for a later one.
-const REMOVALS_LOOKED_AT_MAX: usize = 1000;
+const REMOVALS_CHECKED_MAX: usize = 1000;
 
 /// The kinds of records that are removed with a tree, each a range.
 const OF_TREES: [u8; 11] = [
@@ -150,30 +150,30 @@ impl Partition {
         if volume.is_frozen() && self.incoming(id)?.is_some() {
             self.abandon_incoming(id)?;
         }
-        let trunk = &volume.trunk;
-        let nobody_writes = trunk.writers.write();
+        let tree_state = &volume.tree_state;
+        let no_writers = tree_state.writers.write();
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         if volume.is_writable() && header.stored.incoming {
             return Err(StoreError::Busy("a stream over it has just begun"));
         }
         let mut tree = header.stored.clone();
         let mut batch = Batch::default();
         self.hide(&volume, &mut tree, false, &mut batch);
-        let whole = put_rest(trunk, &tree, &mut batch);
+        let whole = put_rest(tree_state, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
-        trunk.follow(&header.stored);
+        tree_state.follow_header(&header.stored);
         drop(header);
-        self.is_removed(&volume, whole);
-        drop((catalog, nobody_writes));
+        self.note_removed(&volume, whole);
+        drop((catalog, no_writers));
         self.0.media.sync()
     }
 
     /// Whether removed records of the tree's head, or files written in that epoch, wait for the
     /// sweep: their names must not be used again before.
-    pub(crate) fn is_swept_still(&self, tree: VolumeId, epoch: u64) -> Result<bool> {
+    pub(crate) fn is_still_swept(&self, tree: VolumeId, epoch: u64) -> Result<bool> {
         let engine = &self.0.media.engine;
         if engine.get(&key::removal(tree))?.is_some() {
             return Ok(true);
@@ -191,21 +191,27 @@ impl Partition {
     /// is its header apart from it. There are no writers, and the caller holds the catalog lock.
     pub(crate) fn drop_head(
         &self,
-        trunk: &Arc<TreeState>,
+        tree_state: &Arc<TreeState>,
         header: &mut HeaderState,
         tree: TreeHeader,
         mut batch: Batch,
     ) -> Result<()> {
         let tree = TreeHeader { headless: true, ..tree };
-        Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch: tree.epoch, origin: None }
-            .put(&mut batch);
-        let whole = put_rest(trunk, &tree, &mut batch);
+        Removal {
+            volume: tree_state.id,
+            stays: false,
+            tree: tree_state.id,
+            epoch: tree.epoch,
+            origin: None,
+        }
+        .put(&mut batch);
+        let whole = put_rest(tree_state, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
-        trunk.follow(&header.stored);
-        self.0.media.bodies.forget(trunk.id);
+        tree_state.follow_header(&header.stored);
+        self.0.media.bodies.forget(tree_state.id);
         if whole {
-            self.0.residents.lock().remove_trunk(trunk.id);
+            self.0.residents.lock().remove_tree(tree_state.id);
         }
         self.0.removals.lock().waiting = true;
         Ok(())
@@ -239,7 +245,7 @@ impl Partition {
             None => {
                 batch.delete(&key::name(tree.name.as_bytes()));
                 if tree.frozen {
-                    self.thaw(&volume.trunk, tree, batch);
+                    self.thaw(&volume.tree_state, tree, batch);
                 }
                 (tree.headless, tree.held, tree.arriving, tree.frozen) =
                     (true, false, false, false);
@@ -262,7 +268,7 @@ impl Partition {
     }
 
     /// The batch of [`Partition::put_hidden`] is applied; `shown`: what readers may still have.
-    pub(crate) fn is_hidden(&self, tree: VolumeId, shown: Weak<EpochView>) {
+    pub(crate) fn note_hidden(&self, tree: VolumeId, shown: Weak<EpochView>) {
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
         removals.held.push((tree, SweptVolume::Shown(shown)));
@@ -270,7 +276,7 @@ impl Partition {
 
     /// The batch of [`Partition::hide`] is applied; `whole`: no volume shows the tree any more. The
     /// caller holds the catalog lock.
-    pub(crate) fn is_removed(&self, volume: &Arc<Volume>, whole: bool) {
+    pub(crate) fn note_removed(&self, volume: &Arc<Volume>, whole: bool) {
         volume.set_gone();
         self.0.media.wake_packer();
         if volume.is_writable() {
@@ -279,7 +285,7 @@ impl Partition {
         let mut residents = self.0.residents.lock();
         residents.remove(volume.id());
         if whole {
-            residents.remove_trunk(volume.tree_id());
+            residents.remove_tree(volume.tree_id());
         }
         drop(residents);
         let mut removals = self.0.removals.lock();
@@ -288,7 +294,7 @@ impl Partition {
         if whole {
             removals
                 .held
-                .push((volume.tree_id(), SweptVolume::Tree(Arc::downgrade(&volume.trunk))));
+                .push((volume.tree_id(), SweptVolume::Tree(Arc::downgrade(&volume.tree_state))));
         }
     }
 
@@ -338,10 +344,10 @@ impl Partition {
 
     /// Whether no other removal of the tree waits, as far as a short search shows.
     fn is_alone(&self, removal: Removal) -> Result<bool> {
-        let (mut looked, mut alone) = (0, true);
+        let (mut checked, mut alone) = (0, true);
         self.each_removal(&mut |other| {
-            looked += 1;
-            alone = looked < REMOVALS_LOOKED_AT_MAX
+            checked += 1;
+            alone = checked < REMOVALS_CHECKED_MAX
                 && (other.tree != removal.tree || other.id() == removal.id());
             alone
         })?;
@@ -375,49 +381,51 @@ impl Partition {
 
     /// Adds to the batch that a tree with this origin no longer exists.
     fn leave(&self, origin: ForkOrigin, mut batch: Batch) -> Result<()> {
-        let Some(trunk) = self.tree_of(origin.tree)? else {
+        let Some(tree_state) = self.tree_of(origin.tree)? else {
             return self.0.media.apply(&batch).map(drop);
         };
-        let nobody_writes = trunk.writers.write();
+        let no_writers = tree_state.writers.write();
         let catalog = self.0.catalog.lock();
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let mut tree = header.stored.clone();
         if tree.hide(origin.epoch) {
-            self.put_hidden(trunk.id, origin.epoch, &mut batch);
+            self.put_hidden(tree_state.id, origin.epoch, &mut batch);
         }
-        let whole = put_rest(&trunk, &tree, &mut batch);
+        let whole = put_rest(&tree_state, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
-        trunk.follow(&header.stored);
+        tree_state.follow_header(&header.stored);
         drop(header);
         if whole {
-            self.0.residents.lock().remove_trunk(trunk.id);
+            self.0.residents.lock().remove_tree(tree_state.id);
         }
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
         if whole {
-            removals.held.push((trunk.id, SweptVolume::Tree(Arc::downgrade(&trunk))));
+            removals.held.push((tree_state.id, SweptVolume::Tree(Arc::downgrade(&tree_state))));
         }
-        drop((removals, catalog, nobody_writes));
+        drop((removals, catalog, no_writers));
         Ok(())
     }
 
     /// One step of the sweep of records that only one epoch of a tree showed.
     fn sweep_epoch(&self, removal: Removal, reached: Option<Vec<u8>>, max: usize) -> Result<usize> {
-        let Some(trunk) = self.tree_of(removal.tree)? else {
+        let Some(tree_state) = self.tree_of(removal.tree)? else {
             // All of the tree was removed meanwhile.
             return self.end_removal(removal, Batch::default()).map(|()| 1);
         };
-        let header = trunk.header.lock().stored.clone();
-        let changes = changes_around(&trunk, &header, removal.epoch, reached, max)?;
+        let header = tree_state.header.lock().stored.clone();
+        let changes = changes_around(&tree_state, &header, removal.epoch, reached, max)?;
         for change in &changes {
             let tidied = match change.bucket {
-                Some(hash) => trunk.tidy_bucket(change.vnode, hash),
-                None => trunk.tidy(change.vnode, change.with_entries),
+                Some(hash) => tree_state.tidy_bucket(change.vnode, hash),
+                None => tree_state.tidy(change.vnode, change.with_entries),
             };
             match tidied {
                 // An unreadable record stays; scrub reports it.
-                Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not swept"),
+                Err(StoreError::Damaged(what)) => {
+                    tracing::warn!(what, "the sweep skips a damaged record");
+                }
                 result => result?,
             }
         }
@@ -428,14 +436,14 @@ impl Partition {
         let mut batch = Batch::default();
         // Other removals read the notes too.
         if self.is_alone(removal)? {
-            self.forget_changes(&trunk, &mut batch);
+            self.forget_changes(&tree_state, &mut batch);
         }
         if !header.has_head() {
-            self.drop_leavings(&trunk, header.frozen, &mut batch)?;
+            self.drop_head_leftovers(&tree_state, header.frozen, &mut batch)?;
         }
         if header.frozen && !header.incoming && removal.epoch == header.epoch {
             batch.delete(&removal.key());
-            self.unfreeze(&trunk, batch)?;
+            self.unfreeze(&tree_state, batch)?;
         } else {
             self.end_removal(removal, batch)?;
         }
@@ -448,23 +456,28 @@ impl Partition {
     }
 
     /// Removes notes of changes up to the oldest shown epoch, which no reader needs.
-    fn forget_changes(&self, trunk: &TreeState, batch: &mut Batch) {
-        let prefix = key::of_volume(kind::CHANGE, trunk.id);
-        let end = match trunk.header.lock().stored.sealed.first() {
-            Some(oldest) => key::changes(trunk.id, oldest.epoch + 1).to_vec(),
+    fn forget_changes(&self, tree_state: &TreeState, batch: &mut Batch) {
+        let prefix = key::of_volume(kind::CHANGE, tree_state.id);
+        let end = match tree_state.header.lock().stored.sealed.first() {
+            Some(oldest) => key::changes(tree_state.id, oldest.epoch + 1).to_vec(),
             None => prefix_end(&prefix),
         };
         batch.delete_range(&prefix, &end);
     }
 
     /// Removes what only the head used: files of updates that a crash cut off, and orphans.
-    fn drop_leavings(&self, trunk: &TreeState, frozen: bool, batch: &mut Batch) -> Result<()> {
+    fn drop_head_leftovers(
+        &self,
+        tree_state: &TreeState,
+        frozen: bool,
+        batch: &mut Batch,
+    ) -> Result<()> {
         let media = &self.0.media;
         if !frozen {
-            let orphans = key::of_volume(kind::ORPHAN, trunk.id);
+            let orphans = key::of_volume(kind::ORPHAN, tree_state.id);
             batch.delete_range(&orphans, &prefix_end(&orphans));
         }
-        let marks = key::of_volume(kind::UNSTABLE, trunk.id);
+        let marks = key::of_volume(kind::UNSTABLE, tree_state.id);
         let mut marked = Vec::new();
         media.engine.scan(&marks, &prefix_end(&marks), &mut |key, _| {
             marked.extend(body_of_key(key).map(|name| (key.to_vec(), name)));
@@ -483,16 +496,16 @@ impl Partition {
 }
 
 /// Adds the header of a tree that fewer volumes show to the batch; returns whether none shows it.
-fn put_rest(trunk: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
+fn put_rest(tree_state: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
     let whole = !tree.has_head() && tree.sealed.is_empty();
     if whole {
-        batch.delete(&key::volume(trunk.id));
-        batch.delete(&key::usage(trunk.id));
+        batch.delete(&key::volume(tree_state.id));
+        batch.delete(&key::usage(tree_state.id));
         // Under the tree's number, which is not used again before all of it is removed.
         let (stays, epoch, origin) = (false, WHOLE_TREE, tree.origin);
-        Removal { volume: trunk.id, stays, tree: trunk.id, epoch, origin }.put(batch);
+        Removal { volume: tree_state.id, stays, tree: tree_state.id, epoch, origin }.put(batch);
     } else {
-        put_header(trunk.id, tree, batch);
+        put_header(tree_state.id, tree, batch);
     }
     whole
 }
@@ -511,7 +524,7 @@ struct Change {
 /// removed epoch showed. Newer records hide such a record from all epochs shown behind it, or no
 /// epoch is shown behind it.
 fn changes_around(
-    trunk: &TreeState,
+    tree_state: &TreeState,
     header: &TreeHeader,
     epoch: u64,
     reached: Option<Vec<u8>>,
@@ -526,17 +539,21 @@ fn changes_around(
     let from = match reached {
         // The next possible key.
         Some(reached) => [&reached[..], &[0]].concat(),
-        None => key::changes(trunk.id, behind + 1).to_vec(),
+        None => key::changes(tree_state.id, behind + 1).to_vec(),
     };
     let mut found = Vec::new();
-    trunk.media.engine.scan(&from, &key::changes(trunk.id, up_to + 1), &mut |key, value| {
-        found.extend(key::number_at(key, 2).map(|vnode| Change {
-            key: key.to_vec(),
-            vnode: VnodeNo(vnode),
-            bucket: key::number_at(key, 3),
-            with_entries: !record::is_change_with_buckets(key, value),
-        }));
-        if found.len() >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
+    tree_state.media.engine.scan(
+        &from,
+        &key::changes(tree_state.id, up_to + 1),
+        &mut |key, value| {
+            found.extend(key::number_at(key, 2).map(|vnode| Change {
+                key: key.to_vec(),
+                vnode: VnodeNo(vnode),
+                bucket: key::number_at(key, 3),
+                with_entries: !record::is_change_with_buckets(key, value),
+            }));
+            if found.len() >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        },
+    )?;
     Ok(found)
 }

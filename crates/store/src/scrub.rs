@@ -122,13 +122,13 @@ impl fmt::Display for ScrubFinding {
             }
             ScrubFinding::LostBody { fid } => write!(f, "the body of {fid} is lost"),
             ScrubFinding::StrayBody { volume, file } => {
-                write!(f, "body file {file} of volume {} belongs to nothing", volume.0)
+                write!(f, "body file {file} of volume {} has no record", volume.0)
             }
             ScrubFinding::DanglingEntry { dir, name } => {
                 write!(f, "entry {name:?} of {dir} names no file")
             }
             ScrubFinding::StrayEntries { volume, dir } => {
-                write!(f, "entries below {}.{}, which is no directory", volume.0, dir.0)
+                write!(f, "entries below {}.{}, which is not a directory", volume.0, dir.0)
             }
             ScrubFinding::WrongLinks { fid, stored, counted } => {
                 write!(f, "{fid} has {counted} links, not {stored}")
@@ -205,7 +205,7 @@ impl Scrub<'_> {
 
     fn found(&mut self, finding: ScrubFinding) {
         if self.report.findings.len() < FINDINGS_MAX && !self.report.findings.contains(&finding) {
-            tracing::warn!(%finding, "scrub");
+            tracing::warn!(%finding, "scrub found a fault");
             self.report.findings.push(finding);
         }
     }
@@ -379,12 +379,12 @@ impl Scrub<'_> {
 
     /// Compares entries with vnodes, links and counts, and usage.
     fn tree(&mut self, volume: &Volume) -> Result<()> {
-        let mut findings = self.look(volume)?;
+        let mut findings = self.check_tree_once(volume)?;
         for _ in 1..POLLS_MAX {
             if findings.is_empty() {
                 break;
             }
-            let again = self.look(volume)?;
+            let again = self.check_tree_once(volume)?;
             let quiet = findings == again;
             findings.retain(|finding| again.contains(finding));
             if quiet {
@@ -395,12 +395,12 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    fn look(&self, volume: &Volume) -> Result<Vec<ScrubFinding>> {
-        let mut look = Look::default();
+    fn check_tree_once(&self, volume: &Volume) -> Result<Vec<ScrubFinding>> {
+        let mut check = TreeCheck::default();
         let mut damage = false;
         for no in self.vnodes(volume)? {
             match volume.vnode(no) {
-                Ok(Some(vnode)) => drop(look.vnodes.insert(no, Seen::of(&vnode))),
+                Ok(Some(vnode)) => drop(check.vnodes.insert(no, Seen::of(&vnode))),
                 Ok(None) => {}
                 Err(error) => {
                     damage_is_known(error)?;
@@ -408,21 +408,21 @@ impl Scrub<'_> {
                 }
             }
         }
-        self.look_at_entries(volume, &mut look)?;
+        self.check_entries(volume, &mut check)?;
         if damage || self.go_on().is_break() {
             // Faults below an unreadable vnode are reported with that vnode.
             return Ok(Vec::new());
         }
-        look.add_up(volume);
-        Ok(look.findings)
+        check.add_up(volume);
+        Ok(check.findings)
     }
 
-    fn look_at_entries(&self, volume: &Volume, look: &mut Look) -> Result<()> {
+    fn check_entries(&self, volume: &Volume, check: &mut TreeCheck) -> Result<()> {
         let prefix = key::of_volume(kind::ENTRIES, volume.tree_id());
         volume.tree().each_newest(&prefix, &[], &mut |_, key, value| {
             let dir = key::number_at(key, 1).map(VnodeNo);
             if let (Some(dir), Ok(entries)) = (dir, record::decode_bucket(key, value)) {
-                entries.iter().for_each(|entry| look.entry(volume, dir, entry));
+                entries.iter().for_each(|entry| check.entry(volume, dir, entry));
             }
             self.go_on()
         })
@@ -458,12 +458,12 @@ impl Seen {
 }
 
 #[derive(Default)]
-struct Look {
+struct TreeCheck {
     vnodes: HashMap<VnodeNo, Seen>,
     findings: Vec<ScrubFinding>,
 }
 
-impl Look {
+impl TreeCheck {
     fn entry(&mut self, volume: &Volume, dir: VnodeNo, entry: &record::BucketEntry) {
         let Some(parent) = self.vnodes.get_mut(&dir).filter(|seen| seen.kind == Kind::Directory)
         else {

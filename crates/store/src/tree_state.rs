@@ -115,7 +115,7 @@ impl TreeState {
     }
 
     /// Updates the head after a change of the header's epochs. There are no writers.
-    pub(crate) fn follow(&self, header: &TreeHeader) {
+    pub(crate) fn follow_header(&self, header: &TreeHeader) {
         let head = Arc::new(head_of(&self.media, self.id, header, self.origin.clone()));
         *self.shown.write() = shown_of(&head, header);
         *self.head.write() = head;
@@ -197,7 +197,7 @@ impl TreeState {
         }
         let slot = header.singles.start;
         if slot >= header.stored.next_slot {
-            self.set_aside(&mut header, slot + 1)?;
+            self.reserve_slots(&mut header, slot + 1)?;
         }
         header.singles.start += 1;
         Ok(slot)
@@ -222,14 +222,14 @@ impl TreeState {
     fn next_run(&self, header: &mut HeaderState) -> Result<u64> {
         let first = header.next_run;
         if first + RUN > header.stored.next_slot {
-            self.set_aside(header, first + RUN)?;
+            self.reserve_slots(header, first + RUN)?;
         }
         header.next_run = first + RUN;
         Ok(first)
     }
 
     /// Reserves all slots below `next`: they may be in use from now on, even after a crash.
-    fn set_aside(&self, header: &mut HeaderState, next: u64) -> Result<()> {
+    fn reserve_slots(&self, header: &mut HeaderState, next: u64) -> Result<()> {
         let next_slot = (next + SLOTS_AT_ONCE).next_multiple_of(RUN);
         let more = TreeHeader { next_slot, ..header.stored.clone() };
         self.change(header, more, Batch::default())?;

@@ -31,7 +31,7 @@ pub struct Update {
     vnodes: Vec<(VnodeNo, Option<Vnode>)>,
     buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
     /// Buckets as read by an operation that may change them.
-    looked: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
+    read_buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
     /// `None`: the inline body is removed.
     inline: Vec<(VnodeNo, Option<Vec<u8>>)>,
     sums: BTreeMap<(VnodeNo, u64), Sums>,
@@ -175,11 +175,11 @@ impl Update {
     }
 
     /// The gate of a body; locks it if the update does not hold it.
-    pub(crate) fn hold(&mut self, trunk: &TreeState, vnode: VnodeNo) -> &mut BodyInUpdate {
+    pub(crate) fn hold(&mut self, tree_state: &TreeState, vnode: VnodeNo) -> &mut BodyInUpdate {
         let at = self.bodies.iter().position(|held| held.vnode == vnode).unwrap_or_else(|| {
-            self.writes.get_or_insert_with(|| trunk.write());
-            let gate = trunk.media.bodies.gate((trunk.id, vnode)).write_arc();
-            let media = trunk.media.clone();
+            self.writes.get_or_insert_with(|| tree_state.write());
+            let gate = tree_state.media.bodies.gate((tree_state.id, vnode)).write_arc();
+            let media = tree_state.media.clone();
             self.bodies.push(BodyInUpdate {
                 vnode,
                 gate,
@@ -195,8 +195,8 @@ impl Update {
     }
 
     /// Prevents the seal of the tree until the update ends.
-    pub(crate) fn enter(&mut self, trunk: &TreeState) {
-        self.writes.get_or_insert_with(|| trunk.write());
+    pub(crate) fn enter(&mut self, tree_state: &TreeState) {
+        self.writes.get_or_insert_with(|| tree_state.write());
     }
 
     pub(crate) fn set_inline(&mut self, vnode: VnodeNo, bytes: Option<Vec<u8>>) {
@@ -212,13 +212,13 @@ impl Update {
     pub(crate) fn bucket(&self, dir: VnodeNo, hash: u64) -> Option<&Vec<BucketEntry>> {
         self.buckets
             .iter()
-            .chain(&self.looked)
+            .chain(&self.read_buckets)
             .find(|(of, _)| *of == (dir, hash))
             .map(|(_, bucket)| bucket)
     }
 
-    pub(crate) fn set_looked(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {
-        set(&mut self.looked, (dir, hash), bucket);
+    pub(crate) fn set_read_bucket(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {
+        set(&mut self.read_buckets, (dir, hash), bucket);
     }
 
     /// The highest slot of a vnode that the update puts.

@@ -55,12 +55,12 @@ pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 /// One volume of an open partition. Thread-safe. Writers of one vnode are serialised by the caller.
 pub struct Volume {
     id: VolumeId,
-    pub(crate) trunk: Arc<TreeState>,
+    pub(crate) tree_state: Arc<TreeState>,
     shows: Shows,
     /// The volume was removed; only callers that had it before have it still.
     gone: AtomicBool,
     /// The volume was used since the partition last checked.
-    pub(crate) asked_for: AtomicBool,
+    pub(crate) recently_used: AtomicBool,
 }
 
 /// The state of its tree that a volume shows.
@@ -78,35 +78,45 @@ impl Volume {
     /// Whether file contents are encrypted on the disk; then kernels get no body loan.
     pub fn is_encrypted(&self) -> bool {
         // An encrypted volume without its key counts too.
-        !matches!(self.trunk.media.ciphers.of(self.trunk.id), Ok(None))
+        !matches!(self.tree_state.media.ciphers.of(self.tree_state.id), Ok(None))
     }
 
     /// The volume that writes the tree.
-    pub(crate) fn head(trunk: Arc<TreeState>) -> Volume {
-        Volume::new(trunk.id, trunk, Shows::Head)
+    pub(crate) fn head(tree_state: Arc<TreeState>) -> Volume {
+        Volume::new(tree_state.id, tree_state, Shows::Head)
     }
 
     /// The writer of the head of a tree that comes in, with or without a read-write volume below
     /// it.
-    pub(crate) fn incoming(trunk: Arc<TreeState>) -> Volume {
-        Volume::new(trunk.id, trunk, Shows::Incoming)
+    pub(crate) fn incoming(tree_state: Arc<TreeState>) -> Volume {
+        Volume::new(tree_state.id, tree_state, Shows::Incoming)
     }
 
     /// A volume that shows a sealed epoch of the tree.
-    pub(crate) fn view(id: VolumeId, trunk: Arc<TreeState>, header: ViewHeader) -> Volume {
-        let tree = EpochView { shown: id, ..trunk.head().at(header.epoch) };
-        Volume::new(id, trunk, Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) })
+    pub(crate) fn view(id: VolumeId, tree_state: Arc<TreeState>, header: ViewHeader) -> Volume {
+        let tree = EpochView { shown: id, ..tree_state.head().at(header.epoch) };
+        Volume::new(
+            id,
+            tree_state,
+            Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) },
+        )
     }
 
-    fn new(id: VolumeId, trunk: Arc<TreeState>, shows: Shows) -> Volume {
-        Volume { id, trunk, shows, gone: AtomicBool::new(false), asked_for: AtomicBool::new(false) }
+    fn new(id: VolumeId, tree_state: Arc<TreeState>, shows: Shows) -> Volume {
+        Volume {
+            id,
+            tree_state,
+            shows,
+            gone: AtomicBool::new(false),
+            recently_used: AtomicBool::new(false),
+        }
     }
 
     /// The view of its records at this moment.
     pub(crate) fn tree(&self) -> Arc<EpochView> {
         match &self.shows {
-            Shows::Head => self.trunk.shown(),
-            Shows::Incoming => self.trunk.head(),
+            Shows::Head => self.tree_state.shown(),
+            Shows::Incoming => self.tree_state.head(),
             Shows::Sealed { tree, .. } => Arc::clone(tree),
         }
     }
@@ -138,7 +148,7 @@ impl Volume {
         if !self.is_writable() {
             return Err(StoreError::ReadOnly(self.id));
         }
-        if self.trunk.is_held() {
+        if self.tree_state.is_held() {
             return Err(StoreError::Busy("the volume is being moved"));
         }
         if self.is_frozen() {
@@ -155,7 +165,7 @@ impl Volume {
         if self.is_gone() {
             return Err(StoreError::NoVolume(self.id));
         }
-        self.trunk.media.usable()
+        self.tree_state.media.usable()
     }
 
     /// The number of the volume.
@@ -165,7 +175,7 @@ impl Volume {
 
     /// The number of its tree: that of the read-write volume of its group.
     pub fn tree_id(&self) -> VolumeId {
-        self.trunk.id
+        self.tree_state.id
     }
 
     /// The kind of the volume: what state of its tree it shows.
@@ -186,7 +196,7 @@ impl Volume {
     /// Whether the volume is read-write and takes no changes for now, because a stream comes in
     /// over it: it shows its former state.
     pub fn is_frozen(&self) -> bool {
-        matches!(self.shows, Shows::Head) && self.trunk.is_frozen()
+        matches!(self.shows, Shows::Head) && self.tree_state.is_frozen()
     }
 
     /// The epoch that the volume shows; for the head, the one that takes writes.
@@ -198,7 +208,7 @@ impl Volume {
     pub fn name(&self) -> Name {
         match self.view_header() {
             Some(header) => header.lock().name.clone(),
-            None => self.trunk.header.lock().stored.name.clone(),
+            None => self.tree_state.header.lock().stored.name.clone(),
         }
     }
 
@@ -206,34 +216,34 @@ impl Volume {
     pub fn is_offline(&self) -> bool {
         match self.view_header() {
             Some(header) => header.lock().offline,
-            None => self.trunk.header.lock().stored.offline,
+            None => self.tree_state.header.lock().stored.offline,
         }
     }
 
     /// Whether the volume takes no changes because it is being moved away.
     pub fn is_held(&self) -> bool {
-        self.is_writable() && self.trunk.is_held()
+        self.is_writable() && self.tree_state.is_held()
     }
 
     /// Whether the volume came from elsewhere and does not serve clients yet.
     pub fn is_arriving(&self) -> bool {
-        self.is_writable() && self.trunk.header.lock().stored.arriving
+        self.is_writable() && self.tree_state.header.lock().stored.arriving
     }
 
     /// The state of its tree on this partition.
     pub fn standing(&self) -> IncomingState {
-        IncomingState::of(&self.trunk.header.lock().stored)
+        IncomingState::of(&self.tree_state.header.lock().stored)
     }
 
     /// The usage now, without I/O; for a sealed epoch, the usage when it was sealed.
     pub fn usage(&self) -> Usage {
-        self.view_header().map_or_else(|| self.trunk.used(), |header| header.lock().usage)
+        self.view_header().map_or_else(|| self.tree_state.used(), |header| header.lock().usage)
     }
 
     /// The limits, without I/O. A volume that cannot be changed has none.
     pub fn quota(&self) -> VolumeQuota {
         if self.is_writable() {
-            self.trunk.header.lock().stored.quota
+            self.tree_state.header.lock().stored.quota
         } else {
             VolumeQuota::default()
         }
@@ -242,13 +252,14 @@ impl Volume {
     /// All facts about the volume; without I/O where nothing is encrypted.
     pub fn info(&self) -> VolumeFacts {
         // A reader of the encrypted data reports the failure.
-        let encrypted = self.trunk.media.ciphers.wrapped_by(self.trunk.id).unwrap_or_default();
+        let encrypted =
+            self.tree_state.media.ciphers.wrapped_by(self.tree_state.id).unwrap_or_default();
         let info = match self.view_header() {
             Some(header) => VolumeFacts::of_view(self.id, header.lock().clone()),
             None => VolumeFacts::of_head(
                 self.id,
-                self.trunk.header.lock().stored.clone(),
-                self.trunk.used(),
+                self.tree_state.header.lock().stored.clone(),
+                self.tree_state.used(),
             ),
         };
         VolumeFacts { encrypted, ..info }
@@ -301,7 +312,7 @@ impl Volume {
             .iter()
             .find(|found| found.name.as_bytes() == name)
             .map(|found| entry(hash, found.clone()));
-        update.set_looked(dir, hash, bucket);
+        update.set_read_bucket(dir, hash, bucket);
         Ok(found)
     }
 
@@ -346,7 +357,7 @@ impl Volume {
     /// `ReadOnly`, `Medium`.
     pub fn allocate_slot(&self) -> Result<u64> {
         self.writable()?;
-        self.trunk.allocate_slot()
+        self.tree_state.allocate_slot()
     }
 
     /// A run of slots that share a key, for a session that makes files itself; with the same
@@ -356,12 +367,12 @@ impl Volume {
     /// `ReadOnly`, `Medium`.
     pub fn allocate_run(&self) -> Result<VnodeSlots> {
         self.writable()?;
-        self.trunk.allocate_run(self.id())
+        self.tree_state.allocate_run(self.id())
     }
 
     /// The fid of the file in a slot.
     pub fn fid_of_slot(&self, slot: u64, directory: bool) -> Fid {
-        Fid::of_slot(self.id(), slot, directory, self.trunk.key_of_slot(self.id(), slot))
+        Fid::of_slot(self.id(), slot, directory, self.tree_state.key_of_slot(self.id(), slot))
     }
 
     /// Whether this process or an earlier one may have allocated the slot, and no vnode uses it.
@@ -369,7 +380,7 @@ impl Volume {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn is_given_slot(&self, slot: u64) -> Result<bool> {
-        let (given, taken) = self.trunk.slot(slot);
+        let (given, taken) = self.tree_state.slot(slot);
         if !taken {
             return Ok(given);
         }
@@ -511,8 +522,8 @@ impl Volume {
     /// a failed sync; `ReadOnly`; `NoVolume` if the volume was removed; `Misuse` if a body was
     /// changed without a put of its vnode. After an error nothing has changed.
     pub fn commit(&self, mut update: Update) -> Result<()> {
-        let media = &self.trunk.media;
-        update.enter(&self.trunk);
+        let media = &self.tree_state.media;
+        update.enter(&self.tree_state);
         self.writable()?;
         if !update.is_whole() {
             return Err(StoreError::Misuse("a body was changed without its vnode"));
@@ -525,21 +536,21 @@ impl Volume {
         update.fill(&tree, &mut batch)?;
         let delta = [update.bytes_delta, update.files_delta];
         // The usage of a stream over a volume counts only when it takes the volume's place.
-        let counts = matches!(self.shows, Shows::Head) || !self.trunk.is_frozen();
+        let counts = matches!(self.shows, Shows::Head) || !self.tree_state.is_frozen();
         let delta = if counts { delta } else { [0, 0] };
         if delta != [0, 0] {
             batch.add(&key::usage(self.id), &delta);
         }
-        self.trunk.use_slot(update.highest_slot());
+        self.tree_state.use_slot(update.highest_slot());
         let changes =
-            matches!(self.shows, Shows::Head) && self.trunk.is_based() && update.changes();
+            matches!(self.shows, Shows::Head) && self.tree_state.is_based() && update.changes();
         if update.quota.is_some() || changes {
-            self.trunk.change_fields(update.quota, changes, batch)?;
+            self.tree_state.change_fields(update.quota, changes, batch)?;
         } else if !batch.is_empty() {
             media.apply(&batch)?;
         }
         if delta != [0, 0] {
-            let mut usage = self.trunk.usage.lock();
+            let mut usage = self.tree_state.usage.lock();
             usage[0] += delta[0];
             usage[1] += delta[1];
         }

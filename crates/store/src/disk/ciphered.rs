@@ -166,7 +166,7 @@ impl CipheredFile {
     }
 
     /// Zeroes the plain bytes of a range that lies in one unit or is empty.
-    fn blot(&self, range: Range<u64>) -> io::Result<()> {
+    fn zero_in_unit(&self, range: Range<u64>) -> io::Result<()> {
         if range.is_empty() {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl BodyFile for CipheredFile {
         let had = self.file.length()?;
         if length < had {
             // Zeroes the cut bytes first: in the other order the end of the unit could come back.
-            self.blot(length..up(length).min(had))?;
+            self.zero_in_unit(length..up(length).min(had))?;
         }
         self.file.set_length(up(length))
     }
@@ -258,11 +258,11 @@ impl BodyFile for CipheredFile {
         let (first, last) = (up(offset), down(end));
         if first >= last {
             // Parts of at most two units.
-            self.blot(offset..end.min(first.max(offset)))?;
-            return self.blot(first.min(end)..end);
+            self.zero_in_unit(offset..end.min(first.max(offset)))?;
+            return self.zero_in_unit(first.min(end)..end);
         }
-        self.blot(offset..first)?;
-        self.blot(last..end)?;
+        self.zero_in_unit(offset..first)?;
+        self.zero_in_unit(last..end)?;
         self.file.punch(first, last - first)
     }
 

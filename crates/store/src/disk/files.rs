@@ -342,8 +342,11 @@ impl Disk for Files {
         for note in self.notes() {
             match fs::remove_file(&note) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(%error, note = %note.display(), "a note stays: the next start \
-                        asks clients again");
+                    tracing::warn!(
+                        %error, note = %note.display(),
+                        "the note of a failed sync cannot be removed: \
+                         the next start changes the boot verifier again"
+                    );
                 }
                 _ => {}
             }

@@ -64,10 +64,10 @@ impl RocksEngine {
         // order.
         options.set_advise_random_on_open(false);
         options.set_bytes_per_sync(1 << 20);
-        let diary = diary();
-        if let Some(diary) = &diary {
+        let info_log_dir = info_log_dir();
+        if let Some(info_log_dir) = &info_log_dir {
             options.set_log_level(LogLevel::Error);
-            options.set_db_log_dir(diary.path());
+            options.set_db_log_dir(info_log_dir.path());
         }
         let families = || {
             [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE]
@@ -89,14 +89,14 @@ impl RocksEngine {
 /// The directory of RocksDB's info log, which is not read: memory, freed when the process ends,
 /// since the directory itself is removed once the database is open. Calls return the errors that
 /// the info log would contain.
-fn diary() -> Option<tempfile::TempDir> {
+fn info_log_dir() -> Option<tempfile::TempDir> {
     let made = ["/dev/shm".as_ref(), std::env::temp_dir().as_path()]
         .into_iter()
         .find_map(|place| tempfile::Builder::new().prefix("rialto-").tempdir_in(place).ok());
     if made.is_none() {
         tracing::warn!(
-            "the metadata engine keeps its diary on the partition, where a full disk ends the \
-                process"
+            "RocksDB writes its info log to the partition, where a full disk ends the process: \
+                make /dev/shm or the temporary directory writable"
         );
     }
     made

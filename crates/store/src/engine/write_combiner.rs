@@ -397,7 +397,7 @@ mod tests {
             let mut scope = None;
             for step in &steps {
                 let mut model = states.last().unwrap().clone();
-                let mut kept = None;
+                let mut written = None;
                 match step {
                     Step::Begin => {
                         scope = scope.or_else(|| Some(engine.scope()));
@@ -406,12 +406,12 @@ mod tests {
                     Step::End => {
                         scope = None;
                         engine.write_out().unwrap();
-                        kept = Some(());
+                        written = Some(());
                     }
                     Step::Apply(ops) => {
                         engine.apply(&batch_of(ops, &mut model)).unwrap();
                         states.push(model);
-                        kept = scope.is_none().then_some(());
+                        written = scope.is_none().then_some(());
                     }
                     Step::Elsewhere(ops) => {
                         let batch = batch_of(ops, &mut model);
@@ -419,7 +419,7 @@ mod tests {
                             other.spawn(|| engine.apply(&batch).unwrap()).join().unwrap();
                         });
                         states.push(model);
-                        kept = Some(());
+                        written = Some(());
                     }
                     Step::Scan(from, end) => {
                         let mut found = Map::new();
@@ -432,14 +432,14 @@ mod tests {
                     }
                     Step::WriteOut => {
                         engine.write_out().unwrap();
-                        kept = Some(());
+                        written = Some(());
                     }
                     Step::Sync => {
                         engine.sync().unwrap();
-                        kept = Some(());
+                        written = Some(());
                     }
                 }
-                if kept.is_some() {
+                if written.is_some() {
                     states.drain(..states.len() - 1);
                 }
                 let found = all(&below);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_meanwhile_never_sees_less_than_before() {
+    fn a_concurrent_reader_never_sees_less_than_before() {
         const ROUNDS: i64 = 300;
         let (below, engine) = on_memory();
         let done = AtomicBool::new(false);

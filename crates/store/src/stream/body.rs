@@ -196,14 +196,17 @@ impl Building<'_> {
     /// Copies blocks from `since`. The update holds the gate of the vnode, so that the file of
     /// `since` does not change meanwhile.
     fn copy(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
-        update.hold(&self.volume.trunk, vnode.no());
+        update.hold(&self.volume.tree_state, vnode.no());
         let fits = || StoreError::NoStream("its start differs from the epoch on this partition");
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
-        let lender =
-            if old.place == BodyLocation::Origin { Some(before.lender(vnode.no())?) } else { None };
-        let file = match &lender {
-            Some(lender) => lender.file()?,
+        let file_owner = if old.place == BodyLocation::Origin {
+            Some(before.file_owner(vnode.no())?)
+        } else {
+            None
+        };
+        let file = match &file_owner {
+            Some(file_owner) => file_owner.file()?,
             None => {
                 let name = body_name(before, &old).ok_or_else(fits)?;
                 let file = open_body(&*before.media.disk, name);

@@ -265,10 +265,14 @@ impl StreamPart {
     /// `NoStream` if it is damaged, cut off, of a newer version, or not a part.
     pub fn open(bytes: &Bytes) -> Result<StreamPart, StoreError> {
         let Some((version, mut fields)) = In::open_any(MAGIC, bytes) else {
-            return Err(StoreError::NoStream("a part is damaged, cut off, or not a part of a stream"));
+            return Err(StoreError::NoStream(
+                "a part is damaged, cut off, or not a part of a stream",
+            ));
         };
         if !(VERSION..=VERSION_PACKED).contains(&version) {
-            return Err(StoreError::NoStream("a part has a form that this program does not support"));
+            return Err(StoreError::NoStream(
+                "a part has a form that this program does not support",
+            ));
         }
         let mut head = || {
             let head = get_head(&mut fields)?;

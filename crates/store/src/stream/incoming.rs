@@ -2,8 +2,8 @@
 //! view, or becomes a read-write volume.
 //!
 //! The progress of a stream is stored beside the tree's header (`p` record) and is valid after any
-//! crash: bodies are on disk before it is written. Later parts are applied again. A tree whose head
-//! receives a stream is swept like one that is written: the head counts as shown.
+//! crash: bodies are on disk before it is written. After a crash, later parts are applied again. A
+//! tree whose head receives a stream is swept like one that is written: the head counts as shown.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -69,8 +69,8 @@ pub struct IncomingInfo {
     pub over: bool,
 }
 
-/// The state of a tree on a partition. For a tree on two partitions of a server, the server asks
-/// the partition with the lower state first.
+/// The state of a tree on a partition. If two partitions of a server have the tree, the server uses
+/// the one with the lower state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IncomingState {
     /// The read-write volume serves clients, or did before it was held or taken offline.
@@ -135,7 +135,7 @@ impl Partition {
         let mut batch = Batch::default();
         put_progress(&info, None, &mut batch);
         match self.tree_of(tree)? {
-            Some(trunk) => self.open_head(&trunk, head, batch)?,
+            Some(tree_state) => self.open_head(&tree_state, head, batch)?,
             None => {
                 if head.since != 0 {
                     return Err(StoreError::NoStream(
@@ -178,7 +178,7 @@ impl Partition {
             IncomingInfo { head: *head, cursor: StreamCursor::START, bytes: 0, ..state.stable };
         let mut batch = Batch::default();
         put_progress(&info, None, &mut batch);
-        self.change_head(&incoming.volume.trunk, head, batch)?;
+        self.change_head(&incoming.volume.tree_state, head, batch)?;
         self.0.media.sync()?;
         *state = State {
             stable: info,
@@ -192,22 +192,29 @@ impl Partition {
     }
 
     /// Prepares the head of an existing tree, which no volume shows, to receive the epoch.
-    fn open_head(&self, trunk: &Arc<TreeState>, head: &StreamHead, batch: Batch) -> Result<()> {
-        if !trunk.header.lock().stored.headless {
+    fn open_head(
+        &self,
+        tree_state: &Arc<TreeState>,
+        head: &StreamHead,
+        batch: Batch,
+    ) -> Result<()> {
+        if !tree_state.header.lock().stored.headless {
             return Err(StoreError::Taken("number"));
         }
-        if self.is_swept_still(trunk.id, head.epoch)? {
+        if self.is_still_swept(tree_state.id, head.epoch)? {
             return Err(StoreError::Busy("the sweep of its removed records is not complete"));
         }
-        self.change_head(trunk, head, batch)
+        self.change_head(tree_state, head, batch)
     }
 
-    fn change_head(&self, trunk: &TreeState, head: &StreamHead, batch: Batch) -> Result<()> {
-        let nobody_writes = trunk.writers.write();
-        let mut header = trunk.header.lock();
+    fn change_head(&self, tree_state: &TreeState, head: &StreamHead, batch: Batch) -> Result<()> {
+        let no_writers = tree_state.writers.write();
+        let mut header = tree_state.header.lock();
         let stored = &header.stored;
         if stored.hash_key != head.hash_key {
-            return Err(StoreError::NoStream("it is of another volume than the one on this partition"));
+            return Err(StoreError::NoStream(
+                "it is of another volume than the one on this partition",
+            ));
         }
         if head.epoch <= stored.floor() {
             let there = stored.sealed.iter().any(|sealed| sealed.epoch == head.epoch);
@@ -218,14 +225,16 @@ impl Partition {
             });
         }
         if head.since != 0 && !stored.sealed.iter().any(|sealed| sealed.epoch == head.since) {
-            return Err(StoreError::NoStream("this partition does not have the epoch that it starts from"));
+            return Err(StoreError::NoStream(
+                "this partition does not have the epoch that it starts from",
+            ));
         }
         let next_slot = stored.next_slot.max(head.next_slot);
         let new = TreeHeader { incoming: true, epoch: head.epoch, next_slot, ..stored.clone() };
-        trunk.change(&mut header, new, batch)?;
-        trunk.skip_slots(&mut header);
-        trunk.follow(&header.stored);
-        drop((header, nobody_writes));
+        tree_state.change(&mut header, new, batch)?;
+        tree_state.skip_slots(&mut header);
+        tree_state.follow_header(&header.stored);
+        drop((header, no_writers));
         Ok(())
     }
 
@@ -266,7 +275,7 @@ impl Partition {
 
     pub(super) fn settle_incoming(&self, incoming: &Incoming, state: &mut State) -> Result<()> {
         let volume = &incoming.volume;
-        settle_tree(&volume.trunk, &|no| volume.resum(no))?;
+        settle_tree(&volume.tree_state, &|no| volume.resum(no))?;
         let info = IncomingInfo { cursor: state.cursor, bytes: state.bytes, ..state.stable };
         let mut batch = Batch::default();
         put_progress(&info, state.under.as_ref(), &mut batch);
@@ -294,13 +303,16 @@ impl Partition {
             return Err(StoreError::Misuse("the stream comes in over a volume"));
         }
         let usage = state.stable.head.usage;
-        let trunk = &incoming.volume.trunk;
-        let afresh = trunk.header.lock().stored.sealed.is_empty() && state.stable.head.since == 0;
-        if afresh && trunk.used() != usage {
-            return Err(StoreError::NoStream("the usage of the stream's files differs from its head"));
+        let tree_state = &incoming.volume.tree_state;
+        let afresh =
+            tree_state.header.lock().stored.sealed.is_empty() && state.stable.head.since == 0;
+        if afresh && tree_state.used() != usage {
+            return Err(StoreError::NoStream(
+                "the usage of the stream's files differs from its head",
+            ));
         }
         self.settle_incoming(&incoming, &mut state)?;
-        let nobody_writes = trunk.writers.write();
+        let no_writers = tree_state.writers.write();
         let volume = match finish {
             FinishAs::View(new) => self.seal(&incoming.volume, new, &[], Some(usage))?,
             FinishAs::ReadWrite { name, quota, created, now, arriving } => {
@@ -311,10 +323,10 @@ impl Partition {
                     (header.quota, header.created, header.updated) = (*quota, *created, *now);
                     header.base = Some(Base { tree: from, epoch: header.epoch, shift: 0 });
                 };
-                self.give_head(trunk, usage, &fields)?
+                self.give_head(tree_state, usage, &fields)?
             }
         };
-        drop(nobody_writes);
+        drop(no_writers);
         state.over = true;
         self.0.incomings.lock().remove(&tree);
         self.0.media.wake_packer();
@@ -324,22 +336,22 @@ impl Partition {
 
     fn give_head(
         &self,
-        trunk: &Arc<TreeState>,
+        tree_state: &Arc<TreeState>,
         usage: Usage,
         fields: &dyn Fn(&mut TreeHeader),
     ) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let mut new = TreeHeader { headless: false, offline: false, ..header.stored.clone() };
         fields(&mut new);
         let mut batch = Batch::default();
-        self.take_name(&catalog, &new.name, trunk.id, &mut batch)?;
-        end_progress(trunk, &mut new, usage, &mut batch);
-        trunk.change(&mut header, new, batch)?;
-        trunk.follow(&header.stored);
+        self.take_name(&catalog, &new.name, tree_state.id, &mut batch)?;
+        end_progress(tree_state, &mut new, usage, &mut batch);
+        tree_state.change(&mut header, new, batch)?;
+        tree_state.follow_header(&header.stored);
         drop(header);
-        trunk.set_used(usage);
-        self.volume(trunk.id)?.ok_or(StoreError::NoVolume(trunk.id))
+        tree_state.set_used(usage);
+        self.volume(tree_state.id)?.ok_or(StoreError::NoVolume(tree_state.id))
     }
 
     /// Abandons a stream; the views of the tree stay. Its room is given back in the background; a
@@ -353,23 +365,23 @@ impl Partition {
         if state.over {
             return Err(StoreError::NoVolume(tree));
         }
-        let trunk = &incoming.volume.trunk;
-        let nobody_writes = trunk.writers.write();
+        let tree_state = &incoming.volume.tree_state;
+        let no_writers = tree_state.writers.write();
         let catalog = self.0.catalog.lock();
         let mut batch = Batch::default();
         batch.delete(&key::progress(tree));
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let new = TreeHeader { incoming: false, ..header.stored.clone() };
         if let Some(under) = &state.under {
-            self.take_back(trunk, under, &new, &mut batch);
-            trunk.change(&mut header, new, batch)?;
-            trunk.follow(&header.stored);
-            self.0.media.bodies.forget(trunk.id);
+            self.take_back(tree_state, under, &new, &mut batch);
+            tree_state.change(&mut header, new, batch)?;
+            tree_state.follow_header(&header.stored);
+            self.0.media.bodies.forget(tree_state.id);
             self.0.removals.lock().wake();
         } else {
-            self.drop_head(trunk, &mut header, new, batch)?;
+            self.drop_head(tree_state, &mut header, new, batch)?;
         }
-        drop((header, catalog, nobody_writes));
+        drop((header, catalog, no_writers));
         state.over = true;
         self.0.incomings.lock().remove(&tree);
         self.0.media.sync()
@@ -380,9 +392,9 @@ impl Partition {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn sealed_epochs(&self, tree: VolumeId) -> Result<Vec<u64>> {
-        let trunk = self.tree_of(tree)?;
-        Ok(trunk.map_or_else(Vec::new, |trunk| {
-            trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.epoch).collect()
+        let tree_state = self.tree_of(tree)?;
+        Ok(tree_state.map_or_else(Vec::new, |tree_state| {
+            tree_state.header.lock().stored.sealed.iter().map(|sealed| sealed.epoch).collect()
         }))
     }
 
@@ -399,7 +411,9 @@ impl Partition {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn tree_standing(&self, tree: VolumeId) -> Result<Option<IncomingState>> {
-        Ok(self.tree_of(tree)?.map(|trunk| IncomingState::of(&trunk.header.lock().stored)))
+        Ok(self
+            .tree_of(tree)?
+            .map(|tree_state| IncomingState::of(&tree_state.header.lock().stored)))
     }
 
     /// Records whether the tree is a copy of one on another partition that has precedence; stable
@@ -409,11 +423,11 @@ impl Partition {
     /// `NoVolume`; `Medium`.
     pub fn tree_arrives(&self, tree: VolumeId, arriving: bool) -> Result<()> {
         let catalog = self.0.catalog.lock();
-        let trunk = self.tree_of(tree)?.ok_or(StoreError::NoVolume(tree))?;
-        let mut header = trunk.header.lock();
+        let tree_state = self.tree_of(tree)?.ok_or(StoreError::NoVolume(tree))?;
+        let mut header = tree_state.header.lock();
         if header.stored.arriving != arriving {
             let new = TreeHeader { arriving, ..header.stored.clone() };
-            trunk.change(&mut header, new, Batch::default())?;
+            tree_state.change(&mut header, new, Batch::default())?;
         }
         drop((header, catalog));
         self.0.media.sync()
@@ -441,12 +455,12 @@ impl Partition {
         let key = key::progress(tree);
         let Some(value) = self.0.media.engine.get(&key)? else { return Ok(None) };
         let (stable, under) = get_progress(&key, &value)?;
-        let trunk = self
+        let tree_state = self
             .tree_of(tree)?
             .ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", tree.0)))?;
         let (cursor, bytes) = (stable.cursor, stable.bytes);
         let state = State { stable, under, cursor, bytes, mode: Mode::Unknown, over: false };
-        let volume = Arc::new(Volume::incoming(trunk));
+        let volume = Arc::new(Volume::incoming(tree_state));
         let incoming = Arc::new(Incoming { volume, state: Mutex::new(state) });
         incomings.insert(tree, Arc::clone(&incoming));
         Ok(Some(incoming))
@@ -478,16 +492,16 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
 
 /// Adds the other changes to the batch that makes a volume of an incoming tree.
 pub(crate) fn end_progress(
-    trunk: &TreeState,
+    tree_state: &TreeState,
     header: &mut TreeHeader,
     usage: Usage,
     batch: &mut Batch,
 ) {
     header.incoming = false;
-    batch.delete(&key::progress(trunk.id));
+    batch.delete(&key::progress(tree_state.id));
     let numbers = [usage.bytes as i64, usage.files as i64];
-    batch.delete(&key::usage(trunk.id));
-    batch.add(&key::usage(trunk.id), &numbers);
+    batch.delete(&key::usage(tree_state.id));
+    batch.add(&key::usage(tree_state.id), &numbers);
 }
 
 /// Whether both heads describe one stream.
@@ -631,7 +645,9 @@ impl Applying<'_> {
             }
             Item::Whole(used) => {
                 if self.current()?.vnode.status.used != used {
-                    return Err(StoreError::NoStream("the size or usage of a body differs from its vnode"));
+                    return Err(StoreError::NoStream(
+                        "the size or usage of a body differs from its vnode",
+                    ));
                 }
                 self.commit()
             }

@@ -75,14 +75,14 @@ impl Volume {
         if self.is_writable() {
             return Err(StoreError::Misuse("only a sealed epoch can be sent"));
         }
-        let header = self.trunk.header.lock().stored.clone();
+        let header = self.tree_state.header.lock().stored.clone();
         let epoch = self.epoch();
         let shown = header.sealed.iter().any(|sealed| sealed.epoch == since);
         if since != 0 && (!shown || since >= epoch) {
             return Err(StoreError::Misuse("no volume shows the epoch to start from"));
         }
         let head = StreamHead {
-            tree: self.trunk.id,
+            tree: self.tree_state.id,
             epoch,
             since,
             hash_key: header.hash_key,
@@ -99,7 +99,7 @@ impl Volume {
         if since == 0 {
             return Ok(epochs);
         }
-        let (tree, engine) = (self.trunk.id, &self.trunk.media.engine);
+        let (tree, engine) = (self.tree_state.id, &self.tree_state.media.engine);
         let end = key::changes(tree, self.epoch() + 1);
         let mut next = since + 1;
         loop {

@@ -81,24 +81,24 @@ impl Partition {
             .volume(tree)?
             .filter(|volume| volume.is_writable())
             .ok_or(StoreError::NoVolume(tree))?;
-        settle_tree(&volume.trunk, &|no| volume.resum(no))?;
-        let nobody_writes = volume.trunk.writers.write();
-        settle_tree(&volume.trunk, &|no| volume.resum_quietly(no))?;
+        settle_tree(&volume.tree_state, &|no| volume.resum(no))?;
+        let no_writers = volume.tree_state.writers.write();
+        settle_tree(&volume.tree_state, &|no| volume.resum_quietly(no))?;
         self.freeze(&volume, head)?;
-        drop(nobody_writes);
+        drop(no_writers);
         self.0.media.sync()?;
         Ok(StreamCursor::START)
     }
 
     /// Freezes the volume in one batch. The tree has no writers.
     fn freeze(&self, volume: &Volume, head: &StreamHead) -> Result<()> {
-        let trunk = &volume.trunk;
+        let tree_state = &volume.tree_state;
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
-        if self.lent().iter().any(|(tree, _)| *tree == trunk.id) {
+        if self.lent().iter().any(|(tree, _)| *tree == tree_state.id) {
             return Err(StoreError::Busy("programs have its files open for writing"));
         }
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let stored = &header.stored;
         if stored.frozen || stored.held || stored.arriving {
             return Err(FROZEN);
@@ -115,7 +115,7 @@ impl Partition {
         }
         let under = self.under(volume, stored, head)?;
         let epoch = head.epoch.max(stored.epoch + 1);
-        if self.is_swept_still(trunk.id, epoch)? {
+        if self.is_still_swept(tree_state.id, epoch)? {
             return Err(StoreError::Busy("the sweep of its removed records is not complete"));
         }
         let next_slot = stored.next_slot.max(head.next_slot);
@@ -123,7 +123,7 @@ impl Partition {
             TreeHeader { incoming: true, frozen: true, epoch, next_slot, ..stored.clone() };
         new.show(stored.epoch);
         let info = IncomingInfo {
-            tree: trunk.id,
+            tree: tree_state.id,
             head: *head,
             cursor: StreamCursor::START,
             bytes: 0,
@@ -131,21 +131,23 @@ impl Partition {
         };
         let mut batch = Batch::default();
         put_progress(&info, Some(&under), &mut batch);
-        trunk.change(&mut header, new, batch)?;
-        trunk.skip_slots(&mut header);
-        trunk.follow(&header.stored);
+        tree_state.change(&mut header, new, batch)?;
+        tree_state.skip_slots(&mut header);
+        tree_state.follow_header(&header.stored);
         drop((header, catalog));
         Ok(())
     }
 
     fn under(&self, volume: &Volume, stored: &TreeHeader, head: &StreamHead) -> Result<Under> {
-        let orphans = orphans_of(&volume.trunk)?;
+        let orphans = orphans_of(&volume.tree_state)?;
         if head.since != 0 {
             let is_it = |base: &Base| {
                 base.epoch == head.since && [VolumeId(0), head.tree].contains(&base.tree)
             };
             let base = stored.base.filter(is_it);
-            let base = base.ok_or(StoreError::NoStream("the volume does not equal the start of the increment"))?;
+            let base = base.ok_or(StoreError::NoStream(
+                "the volume does not equal the start of the increment",
+            ))?;
             return Ok(Under { since: stored.epoch, shift: base.shift, orphans });
         }
         let root = volume
@@ -172,24 +174,24 @@ impl Partition {
         }
         self.settle_incoming(&incoming, &mut state)?;
         let stream = state.stable.head;
-        let trunk = &incoming.volume.trunk;
-        let nobody_writes = trunk.writers.write();
+        let tree_state = &incoming.volume.tree_state;
+        let no_writers = tree_state.writers.write();
         let catalog = self.0.catalog.lock();
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let base = Some(Base { tree: stream.tree, epoch: stream.epoch, shift: under.shift });
         let hash_key = stream.hash_key;
         let mut new =
             TreeHeader { frozen: false, updated: now, base, hash_key, ..header.stored.clone() };
         let mut batch = Batch::default();
-        self.thaw(trunk, &mut new, &mut batch);
-        end_progress(trunk, &mut new, stream.usage, &mut batch);
-        let shown = trunk.shown();
-        trunk.change(&mut header, new, batch)?;
-        trunk.follow(&header.stored);
+        self.thaw(tree_state, &mut new, &mut batch);
+        end_progress(tree_state, &mut new, stream.usage, &mut batch);
+        let shown = tree_state.shown();
+        tree_state.change(&mut header, new, batch)?;
+        tree_state.follow_header(&header.stored);
         drop(header);
-        trunk.set_used(stream.usage);
-        self.is_hidden(trunk.id, Arc::downgrade(&shown));
-        drop((catalog, nobody_writes, shown));
+        tree_state.set_used(stream.usage);
+        self.note_hidden(tree_state.id, Arc::downgrade(&shown));
+        drop((catalog, no_writers, shown));
         state.over = true;
         self.0.incomings.lock().remove(&tree);
         self.0.media.wake_packer();
@@ -198,10 +200,10 @@ impl Partition {
     }
 
     /// Removes the volume's sealed epoch, which no other volume ever showed, from the header.
-    pub(crate) fn thaw(&self, trunk: &TreeState, new: &mut TreeHeader, batch: &mut Batch) {
+    pub(crate) fn thaw(&self, tree_state: &TreeState, new: &mut TreeHeader, batch: &mut Batch) {
         let frozen = new.floor();
         if new.hide(frozen) {
-            self.put_hidden(trunk.id, frozen, batch);
+            self.put_hidden(tree_state.id, frozen, batch);
         }
     }
 
@@ -209,30 +211,30 @@ impl Partition {
     /// until its records are swept.
     pub(crate) fn take_back(
         &self,
-        trunk: &TreeState,
+        tree_state: &TreeState,
         under: &Under,
         new: &TreeHeader,
         batch: &mut Batch,
     ) {
-        let orphans = key::of_volume(kind::ORPHAN, trunk.id);
+        let orphans = key::of_volume(kind::ORPHAN, tree_state.id);
         batch.delete_range(&orphans, &prefix_end(&orphans));
         for no in &under.orphans {
-            let key = key::of_vnode(kind::ORPHAN, trunk.id, *no);
+            let key = key::of_vnode(kind::ORPHAN, tree_state.id, *no);
             batch.put(&key, &record::encode_numbers(&key, &[]));
         }
-        self.put_hidden(trunk.id, new.epoch, batch);
+        self.put_hidden(tree_state.id, new.epoch, batch);
     }
 
     /// After the sweep: the volume continues where it was.
-    pub(crate) fn unfreeze(&self, trunk: &TreeState, batch: Batch) -> Result<()> {
-        let nobody_writes = trunk.writers.write();
-        let mut header = trunk.header.lock();
+    pub(crate) fn unfreeze(&self, tree_state: &TreeState, batch: Batch) -> Result<()> {
+        let no_writers = tree_state.writers.write();
+        let mut header = tree_state.header.lock();
         let mut new =
             TreeHeader { frozen: false, epoch: header.stored.floor(), ..header.stored.clone() };
         new.hide(new.epoch);
-        trunk.change(&mut header, new, batch)?;
-        trunk.follow(&header.stored);
-        drop((header, nobody_writes));
+        tree_state.change(&mut header, new, batch)?;
+        tree_state.follow_header(&header.stored);
+        drop((header, no_writers));
         Ok(())
     }
 
@@ -241,7 +243,9 @@ impl Partition {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn base_epoch(&self, tree: VolumeId) -> Result<Option<u64>> {
-        let base = |trunk: Arc<TreeState>| trunk.header.lock().stored.base.map(|base| base.epoch);
+        let base = |tree_state: Arc<TreeState>| {
+            tree_state.header.lock().stored.base.map(|base| base.epoch)
+        };
         Ok(self.tree_of(tree)?.and_then(base))
     }
 }
@@ -252,10 +256,10 @@ fn may_change_key(stored: &TreeHeader, head: &StreamHead) -> bool {
 }
 
 /// The orphans of a tree, which clients have open.
-pub(crate) fn orphans_of(trunk: &TreeState) -> Result<Vec<VnodeNo>> {
-    let prefix = key::of_volume(kind::ORPHAN, trunk.id);
+pub(crate) fn orphans_of(tree_state: &TreeState) -> Result<Vec<VnodeNo>> {
+    let prefix = key::of_volume(kind::ORPHAN, tree_state.id);
     let mut found = Vec::new();
-    trunk.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+    tree_state.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
         found.extend(key::number_at(key, 1).map(VnodeNo));
         ControlFlow::Continue(())
     })?;

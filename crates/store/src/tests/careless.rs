@@ -104,7 +104,7 @@ impl Carelessness {
 }
 
 /// Methods that forward their arguments.
-macro_rules! hand_on {
+macro_rules! forward {
     ($(fn $name:ident($($what:ident: $of:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($what: $of),*) -> $result { self.0.$name($($what),*) })*
     };
@@ -113,7 +113,7 @@ macro_rules! hand_on {
 struct CarelessEngine(Box<dyn Engine>, Arc<Carelessness>);
 
 impl Engine for CarelessEngine {
-    hand_on! {
+    forward! {
         fn get(key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
         fn get_many(keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
         fn scan(from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError>;
@@ -138,7 +138,7 @@ impl CarelessDisk {
 }
 
 impl Disk for CarelessDisk {
-    hand_on! {
+    forward! {
         fn remove(name: BodyName) -> io::Result<()>;
         fn list(
             volume: VolumeId,
@@ -198,7 +198,7 @@ impl Disk for CarelessDisk {
 struct CarelessFile(Arc<dyn BodyFile>, Arc<Carelessness>);
 
 impl BodyFile for CarelessFile {
-    hand_on! {
+    forward! {
         fn read_at(offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
         fn frames(chunks: Range<u64>, below: u64) -> io::Result<Option<Frames>>;
         fn write_at(offset: u64, data: &[u8]) -> io::Result<()>;

@@ -68,11 +68,12 @@ fn nothing_needless(world: &World) {
         true
     };
     world.partition.each_tree(0, 100, &mut visit).unwrap();
-    let trunk = |id: VolumeId| world.partition.tree_of(id).unwrap().unwrap();
-    let trunks: BTreeMap<u64, _> = trees.into_iter().map(|id| (id.0, trunk(id))).collect();
+    let tree_state = |id: VolumeId| world.partition.tree_of(id).unwrap().unwrap();
+    let tree_states: BTreeMap<u64, _> =
+        trees.into_iter().map(|id| (id.0, tree_state(id))).collect();
     // The shown epochs, including those that are origins of writable clones.
     let shown_of = |tree: u64| -> Vec<u64> {
-        let header = trunks[&tree].header.lock().stored.clone();
+        let header = tree_states[&tree].header.lock().stored.clone();
         let head = header.has_head().then_some(u64::MAX);
         header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect()
     };
@@ -88,7 +89,7 @@ fn nothing_needless(world: &World) {
                 .push((key::epoch_of(key), record::is_tombstone(value)));
         }
         if key[0] == kind::CHANGE {
-            let oldest = trunks[&tree_of(key)]
+            let oldest = tree_states[&tree_of(key)]
                 .header
                 .lock()
                 .stored
@@ -128,7 +129,8 @@ fn nothing_needless(world: &World) {
                 prefix.escape_ascii()
             );
         }
-        let hides = !versions[0].1 || trunks[&tree_of(&prefix)].head().inherits(&prefix).unwrap();
+        let hides =
+            !versions[0].1 || tree_states[&tree_of(&prefix)].head().inherits(&prefix).unwrap();
         assert!(hides, "the tombstone of {} hides nothing", prefix.escape_ascii());
     }
     let mut named: Vec<_> = Vec::new();
@@ -238,7 +240,7 @@ proptest! {
         }
         // As if there had never been any clones; but the tree records that its records may be of
         // other epochs.
-        let left = if world.volume.trunk.origin.is_none() { &b"Wcdgu"[..] } else { b"Wdgu" };
+        let left = if world.volume.tree_state.origin.is_none() { &b"Wcdgu"[..] } else { b"Wdgu" };
         let is_left = |key: &&Vec<u8>| left.contains(&key[0]);
         prop_assert_eq!(world.machine.0.lock().log.keys().filter(is_left).count(), 0);
         let id = world.volume.id();
@@ -465,9 +467,9 @@ fn what_was_changed_between_two_clones_is_known() {
     drop(second);
     sweep(partition);
     assert_eq!(changed(volume, first.epoch(), volume.epoch()).len(), 3);
-    let nobody =
+    let other =
         volume.each_change(first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
-    assert!(matches!(nobody, Err(StoreError::Misuse(_))));
+    assert!(matches!(other, Err(StoreError::Misuse(_))));
 }
 
 /// Each step of the removal of a clone, with power lost at each sync: the clone is whole, or the

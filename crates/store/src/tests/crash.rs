@@ -241,8 +241,8 @@ fn m9_without_a_boot_id_no_partition_opens() {
     let verifier = opened().unwrap().boot_verifier();
     for how in [None, Some(std::io::ErrorKind::NotFound)] {
         machine.set_boot_unknown(Some(how));
-        let said = opened().err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(said.contains("boot id") && said.contains("mount /proc"), "{said}");
+        let message = opened().err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("boot id") && message.contains("mount /proc"), "{message}");
     }
     machine.set_boot_unknown(None);
     assert_eq!(opened().unwrap().boot_verifier(), verifier, "the same boot");

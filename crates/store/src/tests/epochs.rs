@@ -13,7 +13,7 @@ use crate::{Update, Vnode, Volume};
 
 /// The world's volume with epoch 1 sealed and epoch 2 as the head.
 fn sealed(world: &World) -> Arc<Volume> {
-    let old = &world.volume.trunk;
+    let old = &world.volume.tree_state;
     let header = TreeHeader {
         next_slot: 1000,
         epoch: 2,

@@ -76,7 +76,7 @@ fn sweep(partition: &Partition) {
     while partition.sweep(7).unwrap() > 0 {}
 }
 
-fn findings(partition: &Partition) -> Vec<crate::Finding> {
+fn findings(partition: &Partition) -> Vec<crate::ScrubFinding> {
     partition.scrub(&mut |_| {}, &false.into()).unwrap().findings
 }
 
@@ -90,7 +90,9 @@ fn how_much_there_is_makes_no_difference() {
     let (volume, partition) = (&world.volume, &world.partition);
     let mut grown = Vec::new();
     for count in [1, 40] {
-        (0..count).for_each(|number| drop(create(volume, 100 + count + number, 3 * BLOCK_BYTES)));
+        for number in 0..count {
+            create(volume, 100 + count + number, 3 * BLOCK_BYTES);
+        }
         let files = world.machine.0.lock().files.names();
         let before = records(&world);
         let clone = fork(partition, volume, &format!("w{count}"));
@@ -245,7 +247,9 @@ fn a_clone_comes_back_over_what_it_left() {
         }
         sweep(&partition);
         partition.begin_incoming(tree, &StreamPart::open(&parts[0]).unwrap().head).unwrap();
-        parts.iter().for_each(|part| drop(partition.apply_part(tree, part).unwrap()));
+        for part in &parts {
+            partition.apply_part(tree, part).unwrap();
+        }
         let finish = FinishAs::ReadWrite {
             name: Name::new(b"back").unwrap(),
             quota: VolumeQuota::default(),

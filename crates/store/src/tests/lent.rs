@@ -84,7 +84,7 @@ fn records_follow_what_kernels_write() {
     let (world, no) = with_file(&[1; 100_000]);
     let mut bytes = vec![1; 100_000];
     lend(&world, no);
-    assert!(!settle(&world, no), "nobody wrote yet");
+    assert!(!settle(&world, no), "no kernel wrote yet");
     kernel(&world, no, 50_000, &[2; 20_000]);
     put(&mut bytes, 50_000, &[2; 20_000]);
     assert_eq!(read(&world, no), bytes, "at once, and not damaged");
@@ -246,7 +246,7 @@ fn adopt(world: &World, no: VnodeNo, blank: BlankName) {
         Ok(())
     });
     world.volume.end_adoption(no, blank).unwrap();
-    assert!(!settle(world, no), "nobody wrote");
+    assert!(!settle(world, no), "no kernel wrote");
 }
 
 #[test]

@@ -155,17 +155,17 @@ fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
     let no = create(&world, 1, &bytes);
     let id = seal(&world, "sealed");
     // There is no read-write volume, as in a copy, and later there is one.
-    let trunk = &world.volume.trunk;
+    let tree_state = &world.volume.tree_state;
     let headless = |headless: bool| {
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let new = crate::header::TreeHeader { headless, ..header.stored.clone() };
-        trunk.change(&mut header, new, crate::engine::Batch::default()).unwrap();
+        tree_state.change(&mut header, new, crate::engine::Batch::default()).unwrap();
     };
     headless(true);
     let mut batch = crate::engine::Batch::default();
-    crate::pack::note_epoch(&trunk.media, trunk.id, 0, 1, &mut batch);
-    trunk.media.apply(&batch).unwrap();
-    trunk.media.wake_packer();
+    crate::pack::note_epoch(&tree_state.media, tree_state.id, 0, 1, &mut batch);
+    tree_state.media.apply(&batch).unwrap();
+    tree_state.media.wake_packer();
     sweep(&world);
     headless(false);
     let sealed = world.partition.volume(id).unwrap().unwrap();

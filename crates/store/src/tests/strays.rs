@@ -37,8 +37,8 @@ fn du1_a_name_that_is_taken_anew_is_no_stray() {
     let mut vnodes: Vec<_> =
         (0..3).map(|at| make_file(&world.volume, &name(at), |_, _| {})).collect();
     vnodes.iter().for_each(|vnode| leave(&world, next_file(&world, vnode)));
-    let trunk = &world.volume.trunk;
-    let strays = trunk.strays().unwrap();
+    let tree_state = &world.volume.tree_state;
+    let strays = tree_state.strays().unwrap();
     assert_eq!(strays.len(), 3);
     // After the list one body uses a listed name, and another one is about to.
     let bytes = vec![7; 40_000];
@@ -51,7 +51,7 @@ fn du1_a_name_that_is_taken_anew_is_no_stray() {
     world.volume.commit(write(&mut vnodes[0])).unwrap();
     let update = write(&mut vnodes[1]);
     std::thread::scope(|scope| {
-        let removed = scope.spawn(|| trunk.remove_strays(&strays).unwrap());
+        let removed = scope.spawn(|| tree_state.remove_strays(&strays).unwrap());
         // The removal waits for the update here, or comes after it.
         world.volume.commit(update).unwrap();
         assert_eq!(removed.join().unwrap(), 1);

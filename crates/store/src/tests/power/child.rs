@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use types::VnodeNo;
 
 use super::ops::ops;
-use super::{HANGS, SAYS, make};
+use super::{HANG_TIME, PREFIX, make};
 use crate::Partition;
 use crate::tests::careless::{Carelessness, Mistake, Phase};
 use crate::tests::world::{Op, World, options};
@@ -21,17 +21,17 @@ pub(super) const CHILD: &str = "RIALTO_STORE_POWER_CHILD";
 pub(super) const MAKER: &str = "RIALTO_STORE_POWER_MAKER";
 
 /// Writes a line to the pipe, unbuffered.
-fn say(text: &str) {
+fn report(text: &str) {
     let mut out = std::io::stdout().lock();
-    out.write_all(format!("{SAYS}{text}\n").as_bytes()).unwrap();
+    out.write_all(format!("{PREFIX}{text}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
 /// The process that is killed.
 #[test]
 fn child() {
-    let Ok(told) = std::env::var(CHILD) else { return };
-    let mut words = told.split(' ');
+    let Ok(parameters) = std::env::var(CHILD) else { return };
+    let mut words = parameters.split(' ');
     let mut word = || words.next().unwrap();
     let path = word().to_owned();
     let (seed, turn) = (word().parse().unwrap(), word().parse().unwrap());
@@ -40,9 +40,9 @@ fn child() {
     let has_scopes = word() == "true";
     let (syncs, busy) = (word().parse().unwrap(), word().parse().unwrap());
     Worker { path, careless, has_scopes, busy }.work(seed, turn, &ops(seed, syncs));
-    say("end");
+    report("end");
     loop {
-        std::thread::sleep(HANGS);
+        std::thread::sleep(HANG_TIME);
     }
 }
 
@@ -50,14 +50,14 @@ fn child() {
 #[test]
 fn maker() {
     let Ok(path) = std::env::var(MAKER) else { return };
-    say("ready");
+    report("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let partition = make(Path::new(&path), false);
-    say("made");
+    report("made");
     partition.sync_all().unwrap();
-    say("end");
+    report("end");
     loop {
-        std::thread::sleep(HANGS);
+        std::thread::sleep(HANG_TIME);
     }
 }
 
@@ -90,7 +90,7 @@ impl Worker {
     fn work(&self, seed: u64, turn: u8, ops: &[Op]) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut world = self.open(turn);
-        say(&format!("ready {}", world.partition.boot_verifier().0));
+        report(&format!("ready {}", world.partition.boot_verifier().0));
         std::io::stdin().read_line(&mut String::new()).unwrap();
         let mut scope = None;
         for (number, op) in ops.iter().enumerate() {
@@ -102,7 +102,7 @@ impl Worker {
             } else {
                 VnodeNo(0)
             };
-            say(&format!("begin {number} {}", made.0));
+            report(&format!("begin {number} {}", made.0));
             if matches!(op, Op::Kill) {
                 scope = None;
                 let turn = world.turn;
@@ -112,8 +112,8 @@ impl Worker {
                 assert_eq!(world.model, model, "a new process finds what the last one left");
             }
             match self.act(&mut world, op, made) {
-                Some(left) => say(&format!("abandoned {number} {}", runs(&left))),
-                None => say(&format!("done {number}")),
+                Some(left) => report(&format!("abandoned {number} {}", runs(&left))),
+                None => report(&format!("done {number}")),
             }
             if rng.random_bool(self.busy) {
                 self.meanwhile(Some(op), &mut rng);

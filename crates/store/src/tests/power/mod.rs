@@ -34,9 +34,9 @@ use super::world::{Model, Op, World, new_root, options};
 use crate::{OpenError, Partition, PartitionConfig, ScrubFinding};
 
 /// The prefix of each line of the child.
-const SAYS: &str = "power: ";
+const PREFIX: &str = "power: ";
 /// After so long without output the child counts as hung.
-const HANGS: Duration = Duration::from_secs(120);
+const HANG_TIME: Duration = Duration::from_secs(120);
 /// Cuts of the short form.
 const CUTS: u64 = 60;
 /// The same during the creation of a partition.
@@ -61,7 +61,7 @@ const FLUSHES: [u64; 3] = [4, 12, 40];
 const DRIVES_BYTES: [u64; 2] = [512 << 20, 3 << 30];
 
 /// The reports of the child, applied to the model.
-struct Told {
+struct Reports {
     model: Model,
     turn: u8,
     history: History,
@@ -70,7 +70,7 @@ struct Told {
     verifier: u64,
 }
 
-impl Told {
+impl Reports {
     fn take(&mut self, line: &str) {
         let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (number, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -161,8 +161,8 @@ impl Trial {
             self.mistake.and_then(|mistake| Mistake::ALL.iter().position(|one| *one == mistake));
         let mistake = mistake.unwrap_or(Mistake::ALL.len());
         let (path, turn, has_scopes) = (path.display(), self.turn, self.has_scopes);
-        let told = format!("{path} {seed} {turn} {mistake} {has_scopes} {syncs} {busy}");
-        spawn(self.dir.path(), "tests::power::child::child", CHILD, &told)
+        let parameters = format!("{path} {seed} {turn} {mistake} {has_scopes} {syncs} {busy}");
+        spawn(self.dir.path(), "tests::power::child::child", CHILD, &parameters)
     }
 
     /// One history, one cut, and a check of the possible images.
@@ -178,18 +178,18 @@ impl Trial {
         count.steps += lines.iter().filter(|line| line.starts_with("begin")).count() as u64;
         count.commands += drive.commands();
         count.unflushed += drive.unflushed();
-        let mut told = Told {
+        let mut reports = Reports {
             model: self.model.clone(),
             turn: self.turn,
             history: History::of(&self.model),
             ops: ops(seed, habits.syncs),
             verifier: self.verifier,
         };
-        lines.iter().for_each(|line| told.take(line));
-        (self.turn, self.verifier) = (told.turn, told.verifier);
+        lines.iter().for_each(|line| reports.take(line));
+        (self.turn, self.verifier) = (reports.turn, reports.verifier);
         for number in 0..IMAGES {
             let image = drive.after_loss(rng.random());
-            let model = self.check(image.clone(), &told).map_err(|error| {
+            let model = self.check(image.clone(), &reports).map_err(|error| {
                 let (commands, last) = (drive.commands(), lines.last());
                 format!(
                     "{habits:?}, image {number} of the cut after {commands} commands and \
@@ -219,14 +219,14 @@ impl Trial {
     }
 
     /// Checks the state after a boot with this image.
-    fn check(&self, image: DriveImage, told: &Told) -> Result<Model, String> {
-        let looked = std::panic::catch_unwind(AssertUnwindSafe(|| {
+    fn check(&self, image: DriveImage, reports: &Reports) -> Result<Model, String> {
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let machine = DrivenMachine::boot(self.dir.path(), image, Flushes::Obeyed).unwrap();
-            let found = look(&machine.root().join("p"), told)?;
+            let found = check_partition(&machine.root().join("p"), reports)?;
             machine.stop().unwrap();
             Ok(found)
         }));
-        looked.map_err(|panic| {
+        result.map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
                 .unwrap_or_default()
@@ -236,10 +236,10 @@ impl Trial {
 
 /// Starts a process that runs `test` with its parameters in `variable`. Its errors go to a file in
 /// `dir`.
-fn spawn(dir: &Path, test: &str, variable: &str, told: &str) -> Child {
+fn spawn(dir: &Path, test: &str, variable: &str, parameters: &str) -> Child {
     let errors = std::fs::File::create(dir.join("child")).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).env(variable, told);
+    command.args([test, "--exact", "--nocapture"]).env(variable, parameters);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap()
 }
 
@@ -318,20 +318,20 @@ fn until_off(mut child: Child, when: When, drive: &Arc<Drive>) -> Result<Vec<Str
         drive.cut_later(cut);
     }
     let (pipe, go) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-    let listener = {
+    let reader = {
         let drive = drive.clone();
-        std::thread::spawn(move || listen(pipe, go, when, &drive))
+        std::thread::spawn(move || read_reports(pipe, go, when, &drive))
     };
-    let is_off = drive.wait_off(HANGS);
+    let is_off = drive.wait_off(HANG_TIME);
     child.kill().unwrap();
     child.wait().unwrap();
-    let lines = listener.join().unwrap()?;
+    let lines = reader.join().unwrap()?;
     if is_off { Ok(lines) } else { Err(format!("nothing happens after {:?}", lines.last())) }
 }
 
 /// Collects the reports of the child until its death. A child that dies by itself while there is
 /// power has found a fault.
-fn listen(
+fn read_reports(
     pipe: ChildStdout,
     mut go: ChildStdin,
     when: When,
@@ -339,7 +339,7 @@ fn listen(
 ) -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
     for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-        let Some(line) = line.strip_prefix(SAYS) else { continue };
+        let Some(line) = line.strip_prefix(PREFIX) else { continue };
         if line.starts_with("ready") && lines.is_empty() {
             if let When::Working(cut) = when {
                 drive.cut_later(cut);
@@ -360,18 +360,18 @@ fn listen(
 }
 
 /// Opens the partition and checks all of it; returns its content.
-fn look(path: &Path, told: &Told) -> Result<Model, String> {
+fn check_partition(path: &Path, reports: &Reports) -> Result<Model, String> {
     let partition =
         Partition::open(path, options()).map_err(|error| format!("it does not open: {error}"))?;
-    if partition.boot_verifier().0 == told.verifier {
+    if partition.boot_verifier().0 == reports.verifier {
         return Err("the boot verifier is the same".to_owned());
     }
-    let world = World::of(partition, told.turn);
-    if !told.history.explains(&world.model, &|no| world.is_inline(no)) {
+    let world = World::of(partition, reports.turn);
+    if !reports.history.explains(&world.model, &|no| world.is_inline(no)) {
         return Err(format!(
             "found {:?}\nbut knew {:?}",
             brief(&world.model),
-            told.history.brief()
+            reports.history.brief()
         ));
     }
     let is_clean = |when: &str, findings: Vec<ScrubFinding>| match &findings[..] {
@@ -400,10 +400,10 @@ fn cuts(first: u64, count: u64, mistake: Option<Mistake>) -> Option<String> {
         let mut trial = Trial::new(start / CHAIN_CUTS, mistake);
         for seed in start..(start + CHAIN_CUTS).min(first + count) {
             if let Err(error) = trial.cut(seed, &mut tried) {
-                let said =
+                let text =
                     std::fs::read_to_string(trial.dir.path().join("child")).unwrap_or_default();
                 let again = format!("POWER_SEED={start} POWER_CUTS={}", seed + 1 - start);
-                return Some(format!("{again}: {error}\n{said}"));
+                return Some(format!("{again}: {error}\n{text}"));
             }
         }
     }
@@ -440,21 +440,21 @@ fn make(path: &Path, is_encrypted: bool) -> Partition {
     partition
 }
 
-/// Whether a partition exists after a cut during its creation; `is_told`: the child had reported
-/// it.
-fn is_made(path: &Path, is_told: bool) -> Result<bool, String> {
+/// Whether a partition exists after a cut during its creation; `is_reported`: the child had
+/// reported it.
+fn is_made(path: &Path, is_reported: bool) -> Result<bool, String> {
     match Partition::open(path, options()) {
         Ok(partition) => {
             let volume = partition.volume_named(b"root").unwrap();
             let findings = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
-            let is_right = findings.is_empty() && (volume.is_some() || !is_told);
+            let is_right = findings.is_empty() && (volume.is_some() || !is_reported);
             if is_right {
                 Ok(true)
             } else {
                 Err(format!("{findings:?}, volume {}", volume.is_some()))
             }
         }
-        Err(OpenError::NotAPartition { .. }) if !is_told => Ok(false),
+        Err(OpenError::NotAPartition { .. }) if !is_reported => Ok(false),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -476,11 +476,11 @@ fn du1_a_partition_is_made_whole_or_not_at_all() {
             let cut = Cut::AtCommand(rng.random_range(from..=MAKING));
             let lines = until_off(child, When::Working(cut), &drive).unwrap();
             machine.lose_power(0).unwrap();
-            let is_told = lines.len() > 1;
+            let is_reported = lines.len() > 1;
             let machine =
                 DrivenMachine::boot(dir.path(), drive.after_loss(rng.random()), Flushes::Obeyed)
                     .unwrap();
-            let is_there = is_made(&path, is_told)
+            let is_there = is_made(&path, is_reported)
                 .unwrap_or_else(|error| panic!("seed {seed}, {cut:?}: {error}"));
             found[usize::from(is_there)] += 1;
             drop(machine);
