@@ -1,7 +1,7 @@
-//! What the store costs by itself: `cargo bench -p store`, or with `--quick` as the tests run it.
+//! The costs of the store alone: `cargo bench -p store`, or with `--quick` as the tests run it.
 //!
-//! Rates of one thread on a fresh partition in the temporary directory (`TMPDIR`), nothing synced
-//! unless it says so.
+//! Rates of one thread on a fresh partition in the temporary directory (`TMPDIR`), without syncs
+//! unless the line says so.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -44,7 +44,7 @@ fn write(volume: &Volume, vnode: &mut Vnode, offset: u64, data: &[u8]) {
     volume.commit(update).expect("commit");
 }
 
-/// What this thread has computed: other jobs of the machine do not count.
+/// The CPU time of this thread: other jobs of the machine do not count.
 fn cpu_secs() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,10 +1,10 @@
-//! Many volumes on one partition: `volumes DIR COUNT [FIRST]` makes them if DIR is not there, with
-//! numbers from FIRST on (1), and measures if it is. The first numbers come with a large volume;
-//! `bench/volumes.sh` makes the partitions of a whole server so.
+//! Many volumes on one partition: `volumes DIR COUNT [FIRST]` creates them if DIR does not exist,
+//! with numbers from FIRST on (1), and measures if it does. The first numbers come with a large
+//! volume; `bench/volumes.sh` creates the partitions of a whole server with it.
 //!
-//! So the process that measures has nothing in memory of the one that made them. What is measured
-//! is the bar of `docs/measurements/volumes.md`: the start to the first answer, a listing of all,
-//! the acknowledgement of a removal, a seal of a volume with many files; and memory.
+//! So the measuring process has no data in memory from the creation. It measures the limits of
+//! `docs/measurements/volumes.md`: the start to the first answer, a listing of all, the acknowledgement of
+//! a removal, a seal of a volume with many files; and memory.
 
 use std::error::Error;
 use std::path::Path;
@@ -18,7 +18,7 @@ use types::{Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Who make volumes together share the syncs of the log.
+/// Threads that create volumes together and share the syncs of the log.
 const MAKERS: usize = 48;
 /// Files of the large volume.
 const LARGE_FILES: u64 = 1_000_000;
@@ -26,7 +26,7 @@ const LARGE_FILES: u64 = 1_000_000;
 const FILLED_EVERY: u64 = 10;
 const LARGE: &[u8] = b"large";
 const LARGE_NUMBER: u64 = 1 << 40;
-/// Volumes that a listing asks for at once, as a server does.
+/// The volumes per listing call, as in a server.
 const PAGE: usize = 1000;
 
 fn main() -> Result<()> {
@@ -64,7 +64,7 @@ fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
         return Ok(partition.flush()?);
     }
     let start = Instant::now();
-    // Behind those of other partitions of its server.
+    // Behind the numbers of other partitions of the server.
     let large = partition.create_numbered_volume(
         Some(VolumeId(LARGE_NUMBER)),
         &Name::new(LARGE)?,
@@ -100,7 +100,7 @@ fn make_one(partition: &Partition, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Small files in the root directory, in one update.
+/// Creates small files in the root directory, in one update.
 fn fill(volume: &Volume, slots: &[u64]) -> Result<()> {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT)?.ok_or("a volume has a root")?;
@@ -142,7 +142,7 @@ fn measure(dir: &Path, count: u64) -> Result<()> {
     let step = (count / 101).max(1);
     let mut took = Vec::new();
     for number in (1..=count).step_by(usize::try_from(step)?).take(101) {
-        // Some are gone since the last time.
+        // Earlier measurements removed some.
         if let Some(volume) = partition.volume(VolumeId(number))? {
             drop(volume);
             let start = Instant::now();
@@ -193,7 +193,7 @@ fn report(what: &str, mut took: Vec<Duration>) {
     }
 }
 
-/// Resident memory of this process, and the most that it was.
+/// Resident memory of this process, and its maximum.
 fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = |name: &str| {

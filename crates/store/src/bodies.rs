@@ -1,10 +1,10 @@
-//! What is known of bodies beyond their records: the gate between readers and a writer, the open
-//! file, the unstable mark.
+//! The state of bodies beyond their records: the gate between readers and a writer, the open file,
+//! the unstable mark.
 //!
-//! A body's bytes and its records (sums, size) change one after the other. Whoever changes a body
-//! therefore holds its gate from the first byte until the records are committed, and readers wait
-//! at the gate: they see both before or both after. Gates are made when needed and forgotten when
-//! they hold nothing that must be remembered.
+//! A body's bytes and its records (sums, size) change one after the other. A writer therefore holds
+//! the body's gate from the first byte until the records are committed, and readers wait at the
+//! gate: they see both before or both after. Gates are created on demand and dropped when they hold
+//! no state that must stay.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use types::{VnodeNo, VolumeId};
 use crate::StoreError;
 use crate::disk::{BodyFile, BodyName, Disk, Stamp, open_body};
 
-/// Which body.
+/// The key of a body: tree and vnode.
 pub(crate) type BodyId = (VolumeId, VnodeNo);
 pub(crate) type ReadGate = ArcRwLockReadGuard<RawRwLock, BodyState>;
 pub(crate) type WriteGate = ArcRwLockWriteGuard<RawRwLock, BodyState>;
@@ -29,20 +29,20 @@ pub(crate) struct BodyState {
     /// Blocks may disagree with their sums: after a crash, or after an update that wrote but did
     /// not commit.
     pub(crate) suspect: bool,
-    /// Kernels write into the file without our knowledge (`body_loans.rs`).
+    /// Kernels write into the file without notice to the store (`body_loans.rs`).
     pub(crate) lent: bool,
     /// Of a lent body: kernels may have it mapped for writing. Stores into a page that is dirty
-    /// already leave no trace in the times.
+    /// already do not change the times.
     pub(crate) mapped: bool,
-    /// Of a lent body: the state of the file that the records were last brought up to.
+    /// Of a lent body: the state of the file from which the records were last updated.
     pub(crate) settled: Option<Stamp>,
-    /// Nothing lies behind the end of the file below.
+    /// The file below has no bytes behind the end.
     pub(crate) trimmed: bool,
-    /// The inline body that the file grew out of is still in its record.
+    /// The record of the inline body that the file replaced still exists.
     pub(crate) backup: bool,
-    /// The file's directory entry is not known to be on disk.
+    /// The file's directory entry may not be on disk.
     pub(crate) unsynced_name: bool,
-    /// Counts writes, so that a sync can tell whether it covered all.
+    /// Counts writes, so that a sync can check whether it covered all.
     pub(crate) writes: u64,
 }
 
@@ -50,15 +50,14 @@ pub(crate) struct BodyState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) name: BodyName,
-    /// Number of its batch.
+    /// The number of its batch.
     pub(crate) batch: u64,
-    /// The body's size when it was marked: blocks below are the ones that a crash must not spoil
-    /// unmarked.
+    /// The body's size when it was marked: a crash must not damage blocks below it unmarked.
     pub(crate) size: u64,
 }
 
 impl BodyState {
-    /// The open file, opened if need be; `None` if it is not there.
+    /// The open file, opened if necessary; `None` if it does not exist.
     pub(crate) fn file(
         &self,
         disk: &dyn Disk,
@@ -75,7 +74,7 @@ impl BodyState {
         Ok(file)
     }
 
-    /// Remembers a file that was just made.
+    /// Stores the handle of a new file.
     pub(crate) fn set_file(&mut self, name: BodyName, file: Arc<dyn BodyFile>) {
         *self.file.get_mut() = Some((name, file));
     }
@@ -89,27 +88,27 @@ impl BodyState {
         self.suspect || self.lent
     }
 
-    /// Whether the gate knows what is nowhere else.
+    /// Whether the gate holds state that exists nowhere else.
     pub(crate) fn must_stay(&self) -> bool {
         self.mark.is_some() || self.suspect || self.lent || self.unsynced_name
     }
 }
 
-/// Gates are kept in this many maps, each with its own lock.
+/// The number of maps of gates, each with its own lock.
 const SHARDS: usize = 64;
 
 pub(crate) struct Bodies {
     shards: Vec<Mutex<Shard>>,
-    /// Gates of a shard that start a clearing.
+    /// The number of gates in a shard that starts a clearing.
     shard_max: usize,
-    /// Those that are lent.
+    /// The lent bodies.
     pub(crate) lent: Mutex<BTreeSet<BodyId>>,
 }
 
 #[derive(Default)]
 struct Shard {
     gates: HashMap<BodyId, Arc<RwLock<BodyState>>>,
-    /// Number of gates that starts the next clearing.
+    /// The number of gates that starts the next clearing.
     clear_at: usize,
 }
 
@@ -136,7 +135,7 @@ impl Bodies {
         shard.gates.entry(id).or_default().clone()
     }
 
-    /// Nothing of the tree's bodies is worth knowing any more. Nobody writes them.
+    /// Drops all state of the tree's bodies. They must have no writers.
     pub(crate) fn forget(&self, tree: VolumeId) {
         for shard in &self.shards {
             shard.lock().gates.retain(|id, _| id.0 != tree);
@@ -144,8 +143,8 @@ impl Bodies {
         self.lent.lock().retain(|id| id.0 != tree);
     }
 
-    /// The bodies (of one tree, or all) that [`BodyState::must_stay`] holds for, in order, so that
-    /// a simulation repeats. Waits for writers at work.
+    /// The bodies (of one tree, or all) for which [`BodyState::must_stay`] holds, in order, so that
+    /// a simulation repeats. Waits for writers.
     pub(crate) fn unsettled(&self, tree: Option<VolumeId>) -> Vec<BodyId> {
         let mut gates: Vec<_> =
             self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();
@@ -161,7 +160,7 @@ impl Bodies {
 }
 
 impl Shard {
-    /// Forgets gates that nobody uses and closes the files of the others that nobody uses.
+    /// Drops gates without users and closes the files of the other gates without users.
     fn clear(&mut self) {
         self.gates.retain(|_, gate| {
             let Some(unused) = Arc::get_mut(gate) else { return true };

@@ -1,19 +1,19 @@
 //! Changing a body: write, truncate, reserve, punch, zero.
 //!
 //! Model. Bytes go to the body's file at once, sums and size with the update. Between the two, and
-//! after a crash, file and records disagree; four rules keep that harmless.
-//! 1. *The gate.* The update holds it until it is committed, so no reader sees the time between.
+//! after a crash, file and records disagree; four rules make that harmless.
+//! 1. *The gate.* The update holds it until the commit, so no reader sees the state in between.
 //! 2. *The mark.* Before bytes below the recorded size change, the file's unstable mark is in the
-//!    log, and if the log has not been synced since and those bytes were there when the mark was
-//!    made, it is synced first. So after a crash, whatever prefix of the log is found, either the
-//!    mark is there too and the blocks are accepted as found, or none of the bytes that the records
-//!    know had been touched.
-//! 3. *Nothing behind the end, nothing in holes.* Bytes past the recorded size and in blocks
-//!    without a sum do not exist. A crash or a dropped update may have left some there; before the
-//!    first change in this life they are cut off (`trimmed`), and before a hole is filled they are
-//!    punched out; both synced, or a crash could bring them back.
+//!    log, and if the log has not been synced since and those bytes existed when the mark was made,
+//!    it is synced first. So after a crash, with any prefix of the log, either the mark is there
+//!    too and the blocks are accepted as found, or none of the bytes that the records describe had
+//!    been changed.
+//! 3. *No bytes behind the end, none in holes.* Bytes past the recorded size and in blocks without
+//!    a sum do not exist. A crash or a dropped update may have left some; before the first change
+//!    in this process the tail is cut off (`trimmed`), and before a hole is filled it is punched
+//!    out; both synced, or a crash could bring them back.
 //! 4. *The backup.* An inline body may be stable when it moves into a file whose bytes are not. Its
-//!    record stays until the file is, and after a loss of power brings back what the file lost.
+//!    record stays until the file is stable, and after a loss of power restores what the file lost.
 //!
 //! `used` is 16 KiB for each block of a file that has a sum, or the bytes of an inline one.
 
@@ -34,15 +34,15 @@ use crate::update::{NewBody, count, unstable_key};
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, INLINE_BYTES_MAX, StoreError, Update, Vnode, Volume};
 
-/// What one call may reserve: bounds its batch (about 270 MB of sums at most).
+/// The most bytes that one call may reserve: bounds its batch (about 270 MB of sums at most).
 const RESERVE_BYTES_MAX: u64 = 1 << 40;
 
 impl Volume {
     /// Writes `data`. Readers see it after the commit. If the update is dropped after this, the
-    /// written range may have either contents (but is not damaged).
+    /// written range may have either content (but is not damaged).
     ///
     /// # Errors
-    /// `NoSpace`, `TooBig`, `Medium`; `Damaged` if a damaged block would have to be kept in part.
+    /// `NoSpace`, `TooBig`, `Medium`; `Damaged` if a part of a damaged block would have to stay.
     /// After an error drop the update.
     pub fn write(
         &self,
@@ -57,7 +57,7 @@ impl Volume {
             return Ok(());
         }
         self.settle_lent(vnode, update)?;
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         if self.stays_inline(vnode, end) {
             let mut bytes = self.inline_bytes(vnode, update)?;
             bytes.resize(bytes.len().max(end as usize), 0);
@@ -69,7 +69,7 @@ impl Volume {
         self.write_blocks(vnode, offset, data, update)
     }
 
-    /// Gives a new symbolic link its target.
+    /// Sets the target of a new symbolic link.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -85,8 +85,8 @@ impl Volume {
         self.writable()?;
         end_of(size, 0)?;
         self.settle_lent(vnode, update)?;
-        update.hold(&self.trunk, vnode.no());
-        // PT-4: what a kernel was given stays, in place.
+        update.hold(&self.tree_state, vnode.no());
+        // PT-4: a file that a kernel has stays, in place.
         let stays = vnode.handed && matches!(vnode.place, BodyLocation::File { .. });
         if size == 0 && !stays {
             self.drop_body(vnode, update);
@@ -109,7 +109,7 @@ impl Volume {
         }
     }
 
-    /// Reserves, zeroes or punches a range. What is reserved counts as data, of zeros.
+    /// Reserves, zeroes or punches a range. Reserved blocks count as data, of zeros.
     ///
     /// # Errors
     /// As [`Volume::write`]; `TooBig` for more than 1 TiB at a time, except when punching.
@@ -127,7 +127,7 @@ impl Volume {
             return Ok(());
         }
         self.settle_lent(vnode, update)?;
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
         let zeroes = !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize);
         let reserves = mode != AllocateMode::PunchHole;
@@ -156,24 +156,24 @@ impl Volume {
         if grows && end > vnode.status.size { self.grow(vnode, end, update) } else { Ok(()) }
     }
 
-    /// The body's records and file go away with the update; the vnode is the caller's.
+    /// Removes the body's records and file with the update; the caller handles the vnode.
     pub(crate) fn drop_body(&self, vnode: &Vnode, update: &mut Update) {
         let no = vnode.no();
-        update.hold(&self.trunk, no);
+        update.hold(&self.tree_state, no);
         match vnode.place {
             BodyLocation::None => {}
             BodyLocation::Inline => update.set_inline(no, None),
-            // The file is the origin's.
+            // The file belongs to the origin.
             BodyLocation::Origin => update.forget_sums(no, 0),
             BodyLocation::File { epoch, generation, packed } => {
-                if update.hold(&self.trunk, no).gate.backup {
+                if update.hold(&self.tree_state, no).gate.backup {
                     update.set_inline(no, None);
                 }
                 update.forget_sums(no, 0);
-                // What a sealed epoch shows goes with that.
+                // A file that a sealed epoch shows is removed with that epoch.
                 if self.tree().alone_names(vnode) {
                     update.discard(BodyName {
-                        volume: self.trunk.id,
+                        volume: self.tree_state.id,
                         vnode: no,
                         epoch,
                         generation,
@@ -184,7 +184,7 @@ impl Volume {
         }
     }
 
-    /// Whether the body is in no file and need not be if it ends at `end`.
+    /// Whether the body is in no file and needs none if it ends at `end`.
     fn stays_inline(&self, vnode: &Vnode, end: u64) -> bool {
         !vnode.place.is_file() && end <= INLINE_BYTES_MAX
     }
@@ -216,14 +216,14 @@ impl Volume {
             return self.own_file(vnode, update);
         }
         let bytes = self.inline_bytes(vnode, update)?;
-        self.trunk.media.room_for(BLOCK_BYTES)?;
+        self.tree_state.media.room_for(BLOCK_BYTES)?;
         self.new_file(vnode, update, |disk, name| {
             disk.create(name).map_err(|e| StoreError::from_io("new body", &e))
         })?;
         if !bytes.is_empty() {
-            update.hold(&self.trunk, vnode.no()).gate.backup = true;
+            update.hold(&self.tree_state, vnode.no()).gate.backup = true;
             if self.tree().is_layered() {
-                // The record may be an older epoch's.
+                // The record may belong to an older epoch.
                 update.set_inline(vnode.no(), Some(bytes.clone()));
             }
             self.write_blocks(vnode, 0, &bytes, update)?;
@@ -231,7 +231,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the vnode, which is in no file, an empty body in a new one, which `make` makes.
+    /// Gives the vnode, which is in no file, an empty body in a new file, which `make` creates.
     pub(crate) fn new_file(
         &self,
         vnode: &mut Vnode,
@@ -242,12 +242,12 @@ impl Volume {
         let place = BodyLocation::File { epoch: self.tree().epoch, generation, packed: false };
         let moved = Vnode { place, generations: generation, ..vnode.clone() };
         let name = body_name(&self.tree(), &moved).expect("place is a file");
-        let media = &self.trunk.media;
-        let held = update.hold(&self.trunk, vnode.no());
+        let media = &self.tree_state.media;
+        let held = update.hold(&self.tree_state, vnode.no());
         let earlier = held.gate.mark.take();
         held.made = Some(NewBody { name, mark: earlier, backup: held.gate.backup, lent: false });
-        let batch = put_mark(&self.trunk.media, name)?;
-        // Or a new life would not know that the file is nobody's.
+        let batch = put_mark(&self.tree_state.media, name)?;
+        // Otherwise a restart would not find the file without a record.
         media.write_out()?;
         held.gate.mark = Some(Mark { name, batch, size: 0 });
         let file = make(&*media.disk, name)?;
@@ -277,12 +277,12 @@ impl Volume {
         let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
         let new = blocks.clone().filter(|block| sums.of(*block) == 0).count() as u64;
         if new > 0 {
-            self.trunk.media.room_for(new * BLOCK_BYTES)?;
+            self.tree_state.media.room_for(new * BLOCK_BYTES)?;
         }
         self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         let overwrites = blocks.clone().any(|block| sums.of(block) != 0).then_some(offset);
         self.mark(vnode, overwrites, update)?;
-        // The sums of the new contents, before anything is written: a damaged block refuses here.
+        // The sums of the new content, before any write: a damaged block causes the error here.
         let size = vnode.status.size.max(end);
         for block in blocks {
             let start = block * BLOCK_BYTES;
@@ -307,7 +307,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What a block holds now, filled up with zeros; checked.
+    /// The current content of a block, filled up with zeros; checked.
     fn old_block(
         &self,
         vnode: &Vnode,
@@ -323,14 +323,14 @@ impl Volume {
             return Ok(bytes);
         }
         read_exactly(file, start, &mut bytes[..there])?;
-        let doubtful = update.hold(&self.trunk, vnode.no()).gate.doubtful();
+        let doubtful = update.hold(&self.tree_state, vnode.no()).gate.doubtful();
         if !doubtful && sums::of_block(&bytes) != sum {
             return Err(damaged_block(vnode, block));
         }
         Ok(bytes)
     }
 
-    /// Rule 3: punches out what lies in holes of the range, for good before the holes are filled.
+    /// Rule 3: punches out bytes in holes of the range, stable before the holes are filled.
     fn clear_strays(
         &self,
         vnode: &Vnode,
@@ -339,8 +339,8 @@ impl Volume {
         sums: &Groups,
         update: &mut Update,
     ) -> Result<()> {
-        if update.hold(&self.trunk, vnode.no()).gate.lent {
-            // They were cleared when it was lent; what is there now, a kernel writes.
+        if update.hold(&self.tree_state, vnode.no()).gate.lent {
+            // The strays were cleared when the body was lent; bytes there now are a kernel's.
             return Ok(());
         }
         let end = blocks.end.min(vnode.status.size.div_ceil(BLOCK_BYTES));
@@ -354,7 +354,7 @@ impl Volume {
                 found = true;
             }
         }
-        if found { self.trunk.media.sync_disk(|| file.sync()) } else { Ok(()) }
+        if found { self.tree_state.media.sync_disk(|| file.sync()) } else { Ok(()) }
     }
 
     /// As `clear_strays`, in all of the body.
@@ -371,8 +371,8 @@ impl Volume {
         self.clear_strays(vnode, file, 0..vnode.status.size.div_ceil(BLOCK_BYTES), &sums, update)
     }
 
-    /// The records of a body that is shorter than they say; the file is not touched, and sums of
-    /// lent bodies mean nothing.
+    /// Removes the records behind `size` of a shorter body; does not touch the file. Sums of lent
+    /// bodies mean nothing.
     pub(crate) fn cut_records(
         &self,
         vnode: &mut Vnode,
@@ -392,7 +392,7 @@ impl Volume {
         Ok(())
     }
 
-    /// So many more blocks are no holes.
+    /// Charges for so many more blocks.
     pub(crate) fn charge_more(&self, vnode: &mut Vnode, update: &mut Update, blocks: u64) {
         charge(vnode, update, vnode.status.used + blocks * BLOCK_BYTES);
     }
@@ -403,8 +403,8 @@ impl Volume {
             // either is harmless.
             let file = self.begin(vnode, update)?;
             self.touch(vnode.no(), update);
-            // A kernel may just make a lent one longer still.
-            let lent = update.hold(&self.trunk, vnode.no()).gate.lent;
+            // A kernel may extend a lent file at this moment.
+            let lent = update.hold(&self.tree_state, vnode.no()).gate.lent;
             let grown = if lent { file.extend(size) } else { file.set_length(size) };
             grown.map_err(|e| StoreError::from_io("truncate of a body", &e))?;
             vnode.status.size = size;
@@ -443,7 +443,7 @@ impl Volume {
     /// Makes holes of whole blocks and zeroes the rest of the range.
     fn punch(&self, vnode: &mut Vnode, offset: u64, end: u64, update: &mut Update) -> Result<()> {
         let first = offset.next_multiple_of(BLOCK_BYTES);
-        // The block with the end of the body is whole if the range reaches that end.
+        // The block with the end of the body counts as whole if the range reaches that end.
         let last = if end >= vnode.status.size {
             end.next_multiple_of(BLOCK_BYTES)
         } else {
@@ -476,7 +476,7 @@ impl Volume {
             update.set_sums(no, group, sums);
         }
         self.touch(no, update);
-        // Behind the end the file has nothing but reserved room, which may stay.
+        // Behind the end the file has only reserved room, which may stay.
         let below = last.min(vnode.status.size.next_multiple_of(BLOCK_BYTES)).saturating_sub(first);
         if below > 0 {
             file.punch(first, below).map_err(|e| StoreError::from_io("punch", &e))?;
@@ -511,7 +511,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Zeroes a range that covers no whole block; holes stay, nothing grows.
+    /// Zeroes a range that covers no whole block; holes stay, the body does not grow.
     fn zero_within(
         &self,
         vnode: &mut Vnode,
@@ -543,7 +543,7 @@ impl Volume {
         if new == 0 {
             return Ok(());
         }
-        self.trunk.media.room_for(new * BLOCK_BYTES)?;
+        self.tree_state.media.room_for(new * BLOCK_BYTES)?;
         self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         self.mark(vnode, None, update)?;
         self.touch(no, update);
@@ -560,9 +560,9 @@ impl Volume {
         Ok(())
     }
 
-    /// The body's file, with nothing behind its end.
+    /// The body's file, without bytes behind its end.
     pub(crate) fn begin(&self, vnode: &Vnode, update: &mut Update) -> Result<Arc<dyn BodyFile>> {
-        let held = update.hold(&self.trunk, vnode.no());
+        let held = update.hold(&self.tree_state, vnode.no());
         let file = open_file(&self.tree(), &held.gate, vnode)?;
         if !held.gate.trimmed && !held.gate.lent {
             if file.length().map_err(|e| StoreError::from_io("stat of a body", &e))?
@@ -570,15 +570,14 @@ impl Volume {
             {
                 file.set_length(vnode.status.size)
                     .map_err(|e| StoreError::from_io("truncate of a body", &e))?;
-                self.trunk.media.sync_disk(|| file.sync())?;
+                self.tree_state.media.sync_disk(|| file.sync())?;
             }
             held.gate.trimmed = true;
         }
         Ok(file)
     }
 
-    /// Rule 2: the mark is in the log, and on disk if bytes from `overwrites` on that were there
-    /// before it change.
+    /// Rule 2: the mark is in the log, and on disk if existing bytes from `overwrites` on change.
     pub(crate) fn mark(
         &self,
         vnode: &Vnode,
@@ -586,32 +585,32 @@ impl Volume {
         update: &mut Update,
     ) -> Result<()> {
         let name = body_name(&self.tree(), vnode).expect("the body is in a file");
-        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
+        let gate = &mut update.hold(&self.tree_state, vnode.no()).gate;
         let mark = match gate.mark {
             Some(mark) if mark.name == name => mark,
             _ => *gate.mark.insert(Mark {
                 name,
-                batch: put_mark(&self.trunk.media, name)?,
+                batch: put_mark(&self.tree_state.media, name)?,
                 size: vnode.status.size,
             }),
         };
         if overwrites.is_some_and(|from| from < mark.size)
-            && !self.trunk.media.is_synced(mark.batch)
+            && !self.tree_state.media.is_synced(mark.batch)
         {
-            self.trunk.media.sync()?;
+            self.tree_state.media.sync()?;
         }
         Ok(())
     }
 
-    /// From here on the file may differ from the records.
+    /// Records that the file may differ from the records from here on.
     pub(crate) fn touch(&self, no: VnodeNo, update: &mut Update) {
-        let held = update.hold(&self.trunk, no);
+        let held = update.hold(&self.tree_state, no);
         held.touched = true;
         held.gate.writes += 1;
     }
 }
 
-/// Puts a file's mark into the log; the number of its batch.
+/// Puts a file's mark into the log; returns the number of its batch.
 pub(crate) fn put_mark(media: &Media, name: BodyName) -> Result<u64> {
     let key = unstable_key(name);
     let mut batch = Batch::default();
@@ -619,18 +618,18 @@ pub(crate) fn put_mark(media: &Media, name: BodyName) -> Result<u64> {
     media.apply(&batch)
 }
 
-/// Sets what a vnode is charged for.
+/// Sets the bytes that a vnode is charged for.
 fn charge(vnode: &mut Vnode, update: &mut Update, used: u64) {
     update.bytes_delta += used as i64 - vnode.status.used as i64;
     vnode.status.used = used;
 }
 
-/// Where a range ends.
+/// The end of a range.
 fn end_of(offset: u64, length: u64) -> Result<u64> {
     offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(StoreError::TooBig)
 }
 
-/// Sums of the groups that a range touches.
+/// The sums of the groups that a range touches.
 struct Groups {
     first: u64,
     groups: Vec<Sums>,

@@ -1,19 +1,19 @@
-//! Lent bodies: kernels write into the file, and the records follow.
+//! Body loans: kernels write into the file, and the records follow.
 //!
 //! Model (docs/spec/passthrough.md). From [`Volume::lend`] to [`Volume::end_lend`] the file may
-//! change at any moment without our knowledge; what readers get is what the file has, unchecked.
-//! [`Volume::settle_lent`] brings size and block map up to the file: a block with bytes that the
+//! change at any moment without notice to the store; readers get the file's bytes, unchecked.
+//! [`Volume::settle_lent`] updates size and block map from the file: a block with bytes that the
 //! records call a hole gets the sum of zeros for the time being, because the sums of a lent body
-//! mean nothing but "no hole". Every other change of the body settles first, in the same update,
-//! and is then done in place.
+//! mean only "no hole". Every other change of the body first does this in the same update, and then
+//! changes the file in place.
 //!
-//! The times of the file tell whether it changed. A store into a map sets them only at the page's
-//! first change since it was last written to the disk. So where there may be maps, that writing is
-//! started before each settling: whatever is stored later leaves a trace.
+//! The times of the file show whether it changed. A store into a map sets them only at the page's
+//! first change since it was last written to the disk. So where maps may exist, each settling first
+//! starts that writing: every later store then changes the times.
 //!
-//! The mark says that the body is lent, so that a new life of the server, or of the machine, finds
-//! it lent and settles before anything else could cut off what lies behind the recorded end. At the
-//! end the body is in doubt like one that met a crash, and is summed anew in the background (PT-2).
+//! The mark records the loan, so that after a restart of the server or the machine the body is
+//! still lent and is settled before anything could cut off bytes behind the recorded end. After the
+//! loan the body is in doubt as after a crash, and is summed anew in the background (PT-2).
 
 use types::{VnodeNo, VolumeId};
 
@@ -28,52 +28,52 @@ use crate::volume::Result;
 use crate::{BLOCK_BYTES, Partition, StoreError, Update, Vnode, Volume};
 
 impl Volume {
-    /// From now on kernels may write into the body, and map it for writing; one that is in no file
-    /// is moved into one. Lending it again does nothing. Put the vnode.
+    /// Lends the body: kernels may write into it and map it for writing. A body without a file is
+    /// moved into one. Does nothing if the body is lent already. The caller puts the vnode.
     ///
     /// # Errors
     /// As [`Volume::write`].
     pub fn lend(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         self.writable()?;
-        update.hold(&self.trunk, vnode.no());
+        update.hold(&self.tree_state, vnode.no());
         self.make_file(vnode, update)?;
-        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
+        let gate = &mut update.hold(&self.tree_state, vnode.no()).gate;
         gate.mapped = true;
         if gate.lent {
             return Ok(());
         }
         let file = self.begin(vnode, update)?;
-        // What a crash left in holes must not become data.
+        // Bytes that a crash left in holes must not become data.
         self.clear_all_strays(vnode, &*file, update)?;
         let stable = (vnode.status.size > 0).then_some(0);
         self.mark(vnode, stable, update)?;
         let name = body_name(&self.tree(), vnode).expect("the body is in a file");
-        put_lent_mark(&self.trunk.media, name)?;
+        put_lent_mark(&self.tree_state.media, name)?;
         let stamp = stamp_of(&*file)?;
         self.touch(vnode.no(), update);
-        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
+        let gate = &mut update.hold(&self.tree_state, vnode.no()).gate;
         gate.lent = true;
         gate.settled = Some(stamp);
-        self.trunk.media.bodies.lent.lock().insert((self.trunk.id, vnode.no()));
+        self.tree_state.media.bodies.lent.lock().insert((self.tree_state.id, vnode.no()));
         Ok(())
     }
 
     /// Whether the body is lent.
     pub fn is_lent(&self, no: VnodeNo) -> bool {
-        self.trunk.media.bodies.lent.lock().contains(&(self.trunk.id, no))
+        self.tree_state.media.bodies.lent.lock().contains(&(self.tree_state.id, no))
     }
 
-    /// Brings the vnode up to the file of its lent body; says whether that had changed. Of a body
-    /// that is not lent: no. Put the vnode if it had changed.
+    /// Updates the vnode from the file of its lent body; returns whether the file had changed,
+    /// `false` if the body is not lent. The caller puts the vnode if it had changed.
     ///
     /// # Errors
     /// As [`Volume::write`].
     pub fn settle_lent(&self, vnode: &mut Vnode, update: &mut Update) -> Result<bool> {
-        // Without the gate: whoever writes may want to look at the body first.
+        // Without the gate: a writer may check the body first.
         if !self.is_lent(vnode.no()) || body_name(&self.tree(), vnode).is_none() {
             return Ok(false);
         }
-        let held = update.hold(&self.trunk, vnode.no());
+        let held = update.hold(&self.tree_state, vnode.no());
         if !held.gate.lent {
             return Ok(false);
         }
@@ -84,7 +84,7 @@ impl Volume {
         if held.gate.mapped {
             file.settle_maps().map_err(|e| StoreError::from_io("writing of a body", &e))?;
         }
-        // What is stored into a map from here on is seen the next time.
+        // The next settling sees what is stored into a map from here on.
         let stamp = stamp_of(&*file)?;
         held.settles = Some(stamp);
         if stamp.length < vnode.status.size {
@@ -96,27 +96,27 @@ impl Volume {
         Ok(true)
     }
 
-    /// Writes at the end of the body, wherever that is by then; says where. No kernel's append of a
-    /// lent body comes in between.
+    /// Writes at the current end of the body; returns the offset. No kernel's append to a lent body
+    /// comes in between.
     ///
     /// # Errors
     /// As [`Volume::write`].
     pub fn append(&self, vnode: &mut Vnode, data: &[u8], update: &mut Update) -> Result<u64> {
         self.settle_lent(vnode, update)?;
-        let lent = self.is_lent(vnode.no()) && update.hold(&self.trunk, vnode.no()).gate.lent;
+        let lent = self.is_lent(vnode.no()) && update.hold(&self.tree_state, vnode.no()).gate.lent;
         if !lent {
             let end = vnode.status.size;
             return self.write(vnode, end, data, update).map(|()| end);
         }
-        self.trunk.media.room_for(data.len() as u64)?;
-        let file = open_file(&self.tree(), &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
+        self.tree_state.media.room_for(data.len() as u64)?;
+        let file = open_file(&self.tree(), &update.hold(&self.tree_state, vnode.no()).gate, vnode)?;
         self.touch(vnode.no(), update);
         let at = file.append(data).map_err(|e| StoreError::from_io("append to a body", &e))?;
         self.settle_lent(vnode, update)?;
         Ok(at)
     }
 
-    /// Blocks with bytes that the records call holes are none any more.
+    /// Marks blocks with bytes that the records call holes as data.
     fn map_data(&self, vnode: &mut Vnode, file: &dyn BodyFile, update: &mut Update) -> Result<()> {
         let (no, size) = (vnode.no(), vnode.status.size);
         let mut new = 0;
@@ -145,15 +145,15 @@ impl Volume {
         Ok(())
     }
 
-    /// The lend is over, if nobody has the file open for writing and the records are up to it; says
-    /// whether it is. Whoever calls sees to it that no session has the body. Of a body that is not
-    /// lent: yes.
+    /// Ends the loan if no process has the file open for writing and the records are up to date;
+    /// returns whether it ended, `true` if the body is not lent. The caller ensures that no session
+    /// has the body.
     ///
     /// # Errors
     /// `Medium`.
     pub fn end_lend(&self, no: VnodeNo) -> Result<bool> {
-        let media = &self.trunk.media;
-        let id = (self.trunk.id, no);
+        let media = &self.tree_state.media;
+        let id = (self.tree_state.id, no);
         let gate = media.bodies.gate(id);
         let mut gate = gate.write();
         if !gate.lent {
@@ -168,7 +168,7 @@ impl Volume {
                 .is_written(name)
                 .map_err(|e| StoreError::from_io("lease of a body", &e))?;
             let file = gate.file(&*media.disk, name)?;
-            // Seen after nobody could write any more.
+            // Compared after the last writer is gone.
             let settled =
                 file.is_none_or(|file| file.stamp().ok() == gate.settled && gate.settled.is_some());
             if written || !settled {
@@ -183,7 +183,7 @@ impl Volume {
         gate.mapped = false;
         gate.settled = None;
         gate.suspect = name.is_some();
-        // A sync that is under way must not take the mark off.
+        // A sync in progress must not remove the mark.
         gate.writes += 1;
         media.bodies.lent.lock().remove(&id);
         Ok(true)
@@ -191,12 +191,12 @@ impl Volume {
 }
 
 impl Partition {
-    /// Bodies that are lent.
+    /// All lent bodies.
     pub fn lent(&self) -> Vec<(VolumeId, VnodeNo)> {
         self.0.media.bodies.lent.lock().iter().copied().collect()
     }
 
-    /// Whether its bodies have descriptors that can be handed out.
+    /// Whether bodies have descriptors that clients can get.
     pub fn has_descriptors(&self) -> bool {
         self.0.media.disk.has_descriptors()
     }
@@ -206,7 +206,7 @@ pub(crate) fn stamp_of(file: &dyn BodyFile) -> Result<Stamp> {
     file.stamp().map_err(|e| StoreError::from_io("stat of a body", &e))
 }
 
-/// What a lent body's mark holds beside being there.
+/// The value of a lent body's mark.
 const LENT: [u64; 1] = [1];
 
 pub(crate) fn put_lent_mark(media: &Media, name: BodyName) -> Result<u64> {
@@ -216,7 +216,7 @@ pub(crate) fn put_lent_mark(media: &Media, name: BodyName) -> Result<u64> {
     media.apply(&batch)
 }
 
-/// Whether the body's mark says that it is lent.
+/// Whether the body's mark records a loan.
 pub(crate) fn is_lent_mark(media: &Media, name: BodyName) -> Result<bool> {
     let key = unstable_key(name);
     let value = media.engine.get(&key)?;

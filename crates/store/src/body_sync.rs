@@ -1,5 +1,5 @@
-//! Making bodies stable: one at a commit, all in the background; and summing anew what a crash left
-//! in doubt.
+//! Making bodies stable: one at a commit, all in the background; and computing new sums for bodies
+//! that a crash left in doubt.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,33 +21,34 @@ use crate::update::{Update, unstable_key};
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode, Volume};
 
-/// The volume that writes a tree, if there is one.
+/// Finds the volume that writes a tree, if there is one.
 type FindVolume<'a> = dyn Fn(VolumeId) -> Result<Option<Arc<Volume>>> + 'a;
 
-/// Unstable bodies from which on one sync of the whole file system below is taken to be cheaper
-/// than one sync a body. Tests have few bodies, and take both ways.
+/// With more unstable bodies than this, one sync of the whole file system is assumed to be cheaper
+/// than one per body. Tests have few bodies, and cover both ways.
 const SYNC_EACH_MAX: usize = if cfg!(test) { 2 } else { 16 };
 
 impl Volume {
-    /// The body's data is on disk. Follow with [`crate::Partition::sync`] for the records.
+    /// Brings the body's data to the disk. Follow with [`crate::Partition::sync`] for the records.
     ///
     /// # Errors
     /// `Medium`; from then on every change is refused (DU-3).
     pub fn sync_body(&self, vnode: &Vnode) -> Result<()> {
         match body_name(&self.tree(), vnode) {
-            // Those of sealed epochs are on disk.
-            Some(name) if self.is_writable() => sync_one(&self.trunk.media, name),
-            _ => self.trunk.media.usable(),
+            // Bodies of sealed epochs are on disk already.
+            Some(name) if self.is_writable() => sync_one(&self.tree_state.media, name),
+            _ => self.tree_state.media.usable(),
         }
     }
 
-    /// Settles a body that a crash or a dropped update left in doubt: what is found is summed anew.
+    /// Settles a body that a crash or a dropped update left in doubt: computes its sums from the
+    /// file.
     pub(crate) fn resum(&self, no: VnodeNo) -> Result<()> {
-        let _writes = self.trunk.write();
+        let _writes = self.tree_state.write();
         self.resum_quietly(no)
     }
 
-    /// The same for who writes, or keeps others from it.
+    /// The same for a caller that writes, or excludes writers.
     pub(crate) fn resum_quietly(&self, no: VnodeNo) -> Result<()> {
         let tree = &*self.tree();
         let gate = tree.media.bodies.gate((tree.id, no));
@@ -58,7 +59,8 @@ impl Volume {
         })?;
         let before = gate.read().writes;
         for group in groups {
-            // Gate by gate, so that readers of a long body need not wait for all of it.
+            // Takes the gate for each group, so that readers of a long body do not wait for all of
+            // it.
             let gate = gate.write();
             if gate.lent {
                 return Ok(());
@@ -72,7 +74,7 @@ impl Volume {
         let mut gate = gate.write();
         let in_file = tree.vnode(no)?.filter(|vnode| body_name(tree, vnode).is_some());
         if let Some(vnode) = &in_file {
-            // Made anew if it never reached the disk: it may have nothing but holes.
+            // Created if it never reached the disk: it may contain only holes.
             let file = open_file(tree, &gate, vnode)?;
             tree.media.sync_disk(|| file.sync())?;
             gate.unsynced_name = true;
@@ -103,7 +105,7 @@ fn resum_group(tree: &EpochView, gate: &BodyState, vnode: &Vnode, group: u64) ->
     Ok(())
 }
 
-/// The sums that a group's blocks have on disk; holes stay holes.
+/// The sums of a group's blocks on disk; holes stay holes.
 pub(crate) fn sums_found(
     file: &dyn BodyFile,
     vnode: &Vnode,
@@ -145,13 +147,13 @@ fn sync_one(media: &Arc<Media>, name: BodyName) -> Result<()> {
     Ok(())
 }
 
-/// Key of the record of the inline body that a file grew out of, while it is kept.
+/// Key of the record of the inline body that a file replaced, while it is kept.
 fn backup_key(name: BodyName) -> key::Key {
     key::of_vnode(kind::INLINE, name.volume, name.vnode).epoch(name.epoch)
 }
 
-/// Takes the mark off a gate whose body is on disk up to the given write, unless something came
-/// since.
+/// Removes the mark of a gate whose body is on disk up to the given write, unless a later write
+/// came.
 fn settle(gate: &mut BodyState, name: BodyName, writes: u64, batch: &mut Batch) -> bool {
     let marked = gate.mark.is_none_or(|mark| mark.name == name);
     if gate.writes != writes || !marked {
@@ -169,16 +171,24 @@ fn settle(gate: &mut BodyState, name: BodyName, writes: u64, batch: &mut Batch) 
     true
 }
 
-/// Every body is on disk and unmarked, but for those written meanwhile; then the log is synced.
+/// Brings every body to the disk and removes the marks, except of bodies written meanwhile; then
+/// syncs the log.
 pub(crate) fn sync_all(media: &Arc<Media>, volume: &FindVolume<'_>) -> Result<()> {
     let resum = |id: BodyId| volume(id.0)?.map_or(Ok(()), |volume| volume.resum(id.1));
     settle_bodies(media, media.bodies.unsettled(None), &resum)?;
     media.sync()
 }
 
-/// The same for the bodies of one tree; the log is not synced.
-pub(crate) fn settle_tree(trunk: &TreeState, resum: &dyn Fn(VnodeNo) -> Result<()>) -> Result<()> {
-    settle_bodies(&trunk.media, trunk.media.bodies.unsettled(Some(trunk.id)), &|id| resum(id.1))
+/// The same for the bodies of one tree, without a sync of the log.
+pub(crate) fn settle_tree(
+    tree_state: &TreeState,
+    resum: &dyn Fn(VnodeNo) -> Result<()>,
+) -> Result<()> {
+    settle_bodies(
+        &tree_state.media,
+        tree_state.media.bodies.unsettled(Some(tree_state.id)),
+        &|id| resum(id.1),
+    )
 }
 
 fn settle_bodies(
@@ -190,7 +200,7 @@ fn settle_bodies(
     let mut settling = Vec::new();
     for id in bodies {
         let gate = media.bodies.gate(id);
-        // A damaged record keeps one body in doubt, not the others.
+        // A damaged record leaves one body in doubt, not the others.
         if gate.read().suspect
             && let Err(error) = resum(id)
         {
@@ -218,14 +228,14 @@ fn settle_bodies(
     Ok(())
 }
 
-/// What versions of a body in doubt go up by after a loss of power: more than anybody can have been
-/// told of and was lost, which is some seconds' changes.
+/// How much versions of a body in doubt rise after a loss of power: more than the number of lost
+/// changes that a client may have seen, which are some seconds' changes.
 const LOST_VERSIONS: u64 = 1 << 20;
 
-/// At a start: bodies that an earlier life left marked are in doubt, and files that no record names
-/// are removed. After a loss of power, files that grew out of an inline body get back what they
-/// lost of it, and bodies in doubt have other versions: the record may be one from before a change,
-/// and the bytes from after it, so what somebody has of that version is not what is there.
+/// At a start: bodies that are still marked are in doubt, and files without a record are removed.
+/// After a loss of power, files that replaced an inline body get back the bytes that they lost of
+/// it, and bodies in doubt get new versions: the record may be from before a change and the bytes
+/// from after it, so a client's cache of that version may differ from the body.
 pub(crate) fn recall_marks(
     media: &Arc<Media>,
     power_lost: bool,
@@ -268,10 +278,10 @@ pub(crate) fn recall_marks(
                 let backup = record::decode_bytes("inline body", &key, value);
                 if let (true, Ok(Some(backup))) = (power_lost, backup) {
                     match restore(&volume.tree(), &gate, &vnode, backup) {
-                        // Without its key nothing of the volume can be had; the mark and the backup
-                        // wait for a start that has the key.
+                        // Without its key the volume is unreadable; the mark and the backup wait
+                        // for a start that has the key.
                         Err(StoreError::Locked(why)) => {
-                            tracing::warn!(%why, "a body is not looked at");
+                            tracing::warn!(%why, "no key: a later start checks the body");
                         }
                         restored => restored?,
                     }
@@ -293,7 +303,7 @@ pub(crate) fn recall_marks(
 
 fn renew_versions(volume: &Volume, mut vnode: Vnode) -> Result<()> {
     if volume.is_incoming() {
-        // What comes in has the versions of where it comes from.
+        // A stream has the versions of its source.
         return Ok(());
     }
     vnode.status.data_version += LOST_VERSIONS;
@@ -301,15 +311,15 @@ fn renew_versions(volume: &Volume, mut vnode: Vnode) -> Result<()> {
     let mut update = Update::new();
     update.put_vnode(&vnode);
     match volume.commit(update) {
-        // A volume that is held was made stable before it goes anywhere, and of one that is only
-        // read nothing was changed.
+        // A volume that is held was made stable before its move, and one that is only read was not
+        // changed.
         Err(StoreError::Busy(_) | StoreError::ReadOnly(_)) => Ok(()),
         done => done,
     }
 }
 
-/// Puts the bytes that a body had before it moved into its file back, if the file's first block is
-/// not as it was last.
+/// Writes the bytes that a body had before it moved into its file back, if the file's first block
+/// does not match its last sum.
 fn restore(tree: &EpochView, gate: &BodyState, vnode: &Vnode, backup: Bytes) -> Result<()> {
     let backup = tree.media.ciphers.open_inline(tree.id, vnode.no(), backup)?;
     let backup = &backup[..];
@@ -322,15 +332,15 @@ fn restore(tree: &EpochView, gate: &BodyState, vnode: &Vnode, backup: Bytes) -> 
     Ok(())
 }
 
-/// Removes up to `max` body files that nothing names any more; says how many. The batches that took
-/// the names away must be on disk first, or a crash could bring back a record whose file is gone.
+/// Removes up to `max` body files without a record; returns how many. The batches that removed the
+/// names must be on disk first, or a crash could bring back a record whose file is gone.
 pub(crate) fn sweep(media: &Arc<Media>, max: usize) -> Result<usize> {
     use std::sync::atomic::Ordering;
     if !media.garbage.swap(false, Ordering::SeqCst) {
         media.reclaim();
         return Ok(0);
     }
-    // What is left of it must be found by the next sweep, also when the disk is full at the moment.
+    // The next sweep must find the rest, also when the disk is full at the moment.
     let swept =
         sweep_some(media, max).inspect_err(|_| media.garbage.store(true, Ordering::SeqCst))?;
     if swept == max {
@@ -362,7 +372,7 @@ fn sweep_some(media: &Arc<Media>, max: usize) -> Result<usize> {
     Ok(garbage.len())
 }
 
-/// The body file that a mark or a garbage record is about.
+/// The body file of a mark or a garbage record.
 pub(crate) fn body_of_key(key: &[u8]) -> Option<BodyName> {
     let number = |at| key::number_at(key, at);
     Some(BodyName {

@@ -1,5 +1,5 @@
-//! The names of a directory that share a hash. An entry's index within its bucket is part of its
-//! cookie and never changes.
+//! A bucket: the names of a directory that share a hash. An entry's index within its bucket is part
+//! of its cookie and never changes.
 
 use types::Name;
 
@@ -7,7 +7,7 @@ use crate::record::BucketEntry;
 use crate::vnode::EntryTarget;
 use crate::{BUCKET_ENTRIES_MAX, StoreError};
 
-/// Makes or replaces an entry; says whether it is new.
+/// Makes or replaces an entry; returns whether it is new.
 pub(crate) fn put(
     bucket: &mut Vec<BucketEntry>,
     name: &Name,
@@ -17,7 +17,7 @@ pub(crate) fn put(
         found.target = target;
         return Ok(false);
     }
-    // The first free index; the entries are sorted by theirs.
+    // The first free index; the entries are sorted by index.
     let at = bucket
         .iter()
         .enumerate()

@@ -1,9 +1,8 @@
-//! Which volumes a partition has: found by number or name, listed, made, renamed, removed. Nothing
-//! of it is read at the start (VO-4).
+//! The catalog: the volumes of a partition, found by number or name, listed, created, renamed,
+//! removed. The start of a partition reads none of it (VO-4).
 //!
-//! Each change is one batch, so a volume is there whole or not at all, and names and numbers stay
-//! unique (VO-2): who changes the catalog holds its lock from the look at what is there to the
-//! batch.
+//! Each change is one batch, so a volume exists whole or not at all, and names and numbers stay
+//! unique (VO-2): a thread that changes the catalog holds its lock from the check to the batch.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,14 +22,14 @@ use crate::volume::Result;
 use crate::volume_facts::{VolumeFacts, VolumeFields};
 use crate::{NewRoot, Partition, StoreError, Update, Usage, Vnode, Volume, record};
 
-/// Why a volume is neither sealed nor moved.
+/// Why a volume cannot be sealed or moved.
 pub(crate) const FROZEN: StoreError = StoreError::Busy("a dump is restored over the volume");
 
 impl Partition {
-    /// A volume by number; `None`: there is none.
+    /// The volume with this number; `None`: there is none.
     ///
     /// # Errors
-    /// `Damaged`, `Medium`; so for every reading method.
+    /// `Damaged`, `Medium`; the same for every reading method.
     pub fn volume(&self, id: VolumeId) -> Result<Option<Arc<Volume>>> {
         let mut residents = self.0.residents.lock();
         if let Some(volume) = residents.volume(id) {
@@ -43,7 +42,7 @@ impl Partition {
         Ok(volume)
     }
 
-    /// A volume by name.
+    /// The volume with this name.
     ///
     /// # Errors
     /// As [`Partition::volume`].
@@ -54,8 +53,8 @@ impl Partition {
         }
     }
 
-    /// Up to `max` volumes with numbers above `after`, in their order. Those with a damaged header
-    /// are left out, and logged.
+    /// Up to `max` volumes with numbers above `after`, in their order. Volumes with a damaged
+    /// header are left out and logged.
     ///
     /// # Errors
     /// `Medium`.
@@ -76,9 +75,8 @@ impl Partition {
         Ok(found)
     }
 
-    /// All vnodes that are marked as orphans, with their volumes; but of volumes that are copies
-    /// and nobody ever changed: whoever had them open did so elsewhere, and to remove them would be
-    /// a change.
+    /// All orphans with their volumes, without those of volumes that are unchanged copies: the
+    /// source's clients had them open, and a removal would change the copy.
     ///
     /// # Errors
     /// `Medium`.
@@ -94,7 +92,7 @@ impl Partition {
         let mut trees: Vec<VolumeId> = orphans.iter().map(|(tree, _)| *tree).collect();
         trees.dedup();
         for tree in trees {
-            // What cannot be read is reported by who uses it.
+            // The user of a damaged record reports it.
             if matches!(self.base_epoch(tree), Ok(Some(_))) {
                 orphans.retain(|(of, _)| *of != tree);
             }
@@ -102,16 +100,16 @@ impl Partition {
         Ok(orphans)
     }
 
-    /// Makes a volume with an empty root directory, and the next number that this partition did not
-    /// have; stable when it returns.
+    /// Creates a volume with an empty root directory and the next number that this partition did
+    /// not use; stable when it returns.
     ///
     /// # Errors
-    /// `Taken` if there is such a volume; `NoSpace`, `Medium`.
+    /// `Taken` if the volume exists; `NoSpace`, `Medium`.
     pub fn create_volume(&self, name: &Name, root: &NewRoot) -> Result<Arc<Volume>> {
         self.create_numbered_volume(None, name, root)
     }
 
-    /// As [`Partition::create_volume`], with a number that the cell gave.
+    /// As [`Partition::create_volume`], with a number from the cell database.
     ///
     /// # Errors
     /// As [`Partition::create_volume`].
@@ -124,16 +122,16 @@ impl Partition {
         self.create_volume_as(id, name, root, self.0.encrypts)
     }
 
-    /// Whether new volumes are encrypted where nobody says.
+    /// Whether new volumes are encrypted by default.
     pub fn encrypts(&self) -> bool {
         self.0.encrypts
     }
 
-    /// As [`Partition::create_numbered_volume`]; with `encrypt` it has a key of its own that
-    /// encrypts what its files hold (`cipher.rs`).
+    /// As [`Partition::create_numbered_volume`]; with `encrypt` the volume gets a key of its own
+    /// that encrypts file contents (`cipher.rs`).
     ///
     /// # Errors
-    /// As there; `Locked` if nobody keeps keys for this partition.
+    /// As there; `Locked` if the partition has no keeper of keys.
     pub fn create_volume_as(
         &self,
         id: Option<VolumeId>,
@@ -183,17 +181,17 @@ impl Partition {
         update.create_vnode(&vnode);
         let usage = [update.bytes_delta, update.files_delta];
         batch.add(&key::usage(id), &usage);
-        let trunk = TreeState::new(media.clone(), id, header, usage, None);
-        update.fill(&trunk.head(), &mut batch)?;
+        let tree_state = TreeState::new(media.clone(), id, header, usage, None);
+        update.fill(&tree_state.head(), &mut batch)?;
         media.apply(&batch)?;
-        let volume = Arc::new(Volume::head(trunk));
+        let volume = Arc::new(Volume::head(tree_state));
         self.0.residents.lock().add(&volume);
         drop(catalog);
         media.sync()?;
         Ok(volume)
     }
 
-    /// Gives the volume another name; stable when it returns.
+    /// Renames the volume; stable when it returns.
     ///
     /// # Errors
     /// `NoVolume`; `Taken` if another volume has the name; `Medium`.
@@ -212,8 +210,8 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// From now on the read-write volume takes no changes, or takes them again; stable when it
-    /// returns. Changes that are committed by then are in what is sealed after.
+    /// The read-write volume stops taking changes, or takes them again; stable when it returns.
+    /// Changes that were committed by then are in the next sealed epoch.
     ///
     /// # Errors
     /// `NoVolume`, `ReadOnly`, `Medium`.
@@ -222,17 +220,17 @@ impl Partition {
         if !volume.is_writable() {
             return Err(StoreError::ReadOnly(id));
         }
-        let nobody_writes = volume.trunk.writers.write();
+        let no_writers = volume.tree_state.writers.write();
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
-        let mut header = volume.trunk.header.lock();
+        let mut header = volume.tree_state.header.lock();
         if header.stored.frozen {
             return Err(FROZEN);
         }
         let new = TreeHeader { held, ..header.stored.clone() };
-        volume.trunk.change(&mut header, new, Batch::default())?;
-        volume.trunk.follow(&header.stored);
-        drop((header, catalog, nobody_writes));
+        volume.tree_state.change(&mut header, new, Batch::default())?;
+        volume.tree_state.follow_header(&header.stored);
+        drop((header, catalog, no_writers));
         self.0.media.sync()
     }
 
@@ -259,10 +257,10 @@ impl Partition {
         change: &dyn Fn(&mut dyn Fields),
     ) -> Result<()> {
         let Some(view) = volume.view_header() else {
-            let mut header = volume.trunk.header.lock();
+            let mut header = volume.tree_state.header.lock();
             let mut new = header.stored.clone();
             change(&mut new);
-            return volume.trunk.change(&mut header, new, batch);
+            return volume.tree_state.change(&mut header, new, batch);
         };
         let mut view = view.lock();
         let mut new = view.clone();
@@ -273,8 +271,7 @@ impl Partition {
         Ok(())
     }
 
-    /// The number that a new volume gets: the one that is wanted, or the next. Whoever calls holds
-    /// the catalog.
+    /// The number of a new volume: the wanted one, or the next. The caller holds the catalog lock.
     pub(crate) fn take_number(
         &self,
         _catalog: &MutexGuard<'_, ()>,
@@ -294,7 +291,9 @@ impl Partition {
             }
         }
         if engine.get(&key::removal(id))?.is_some() {
-            return Err(StoreError::Busy("what was removed under this number is being swept"));
+            return Err(StoreError::Busy(
+                "the sweep of the volume removed under this number is not complete",
+            ));
         }
         if id.0 >= next {
             batch.put(&key, &record::encode_numbers(&key, &[id.0 + 1]));
@@ -302,7 +301,7 @@ impl Partition {
         Ok(id)
     }
 
-    /// Gives the name to the volume. Whoever calls holds the catalog.
+    /// Assigns the name to the volume. The caller holds the catalog lock.
     pub(crate) fn take_name(
         &self,
         _catalog: &MutexGuard<'_, ()>,
@@ -318,37 +317,43 @@ impl Partition {
         Ok(())
     }
 
-    /// Reads a volume that is not in memory.
+    /// Loads a volume that is not in memory.
     fn load(&self, id: VolumeId, residents: &mut Residents) -> Result<Option<Arc<Volume>>> {
         let key = key::view(id);
         if let Some(value) = self.0.media.engine.get(&key)? {
             let header = ViewHeader::decode(&key, &value)?;
-            let trunk = self.trunk(header.tree, residents)?;
-            let trunk =
-                trunk.ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", id.0)))?;
-            return Ok(Some(Arc::new(Volume::view(id, trunk, header))));
+            let tree_state = self.tree_state(header.tree, residents)?;
+            let tree_state = tree_state
+                .ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", id.0)))?;
+            return Ok(Some(Arc::new(Volume::view(id, tree_state, header))));
         }
-        let trunk = self.trunk(id, residents)?.filter(|trunk| !trunk.header.lock().stored.headless);
-        Ok(trunk.map(|trunk| Arc::new(Volume::head(trunk))))
+        let tree_state = self
+            .tree_state(id, residents)?
+            .filter(|tree_state| !tree_state.header.lock().stored.headless);
+        Ok(tree_state.map(|tree_state| Arc::new(Volume::head(tree_state))))
     }
 
-    /// What writes the head of a tree, whether a volume shows it or it comes in.
+    /// The writer of the head of a tree, which a volume shows or a stream fills.
     pub(crate) fn writer(&self, tree: VolumeId) -> Result<Option<Arc<Volume>>> {
-        let Some(trunk) = self.tree_of(tree)? else { return Ok(None) };
-        // Also what is taken back is written by nobody else.
-        let comes_in = trunk.header.lock().stored.incoming || trunk.is_frozen();
-        if comes_in { Ok(Some(Arc::new(Volume::incoming(trunk)))) } else { self.volume(tree) }
+        let Some(tree_state) = self.tree_of(tree)? else { return Ok(None) };
+        // A head that is being taken back has no other writer either.
+        let comes_in = tree_state.header.lock().stored.incoming || tree_state.is_frozen();
+        if comes_in { Ok(Some(Arc::new(Volume::incoming(tree_state)))) } else { self.volume(tree) }
     }
 
-    /// The tree with this number, whatever shows it.
+    /// The tree with this number, whatever volume shows it.
     pub(crate) fn tree_of(&self, id: VolumeId) -> Result<Option<Arc<TreeState>>> {
-        self.trunk(id, &mut self.0.residents.lock())
+        self.tree_state(id, &mut self.0.residents.lock())
     }
 
-    /// A tree that may be in memory.
-    fn trunk(&self, id: VolumeId, residents: &mut Residents) -> Result<Option<Arc<TreeState>>> {
-        if let Some(trunk) = residents.trunk(id) {
-            return Ok(Some(trunk));
+    /// The tree with this number, from memory or disk.
+    fn tree_state(
+        &self,
+        id: VolumeId,
+        residents: &mut Residents,
+    ) -> Result<Option<Arc<TreeState>>> {
+        if let Some(tree_state) = residents.tree_state(id) {
+            return Ok(Some(tree_state));
         }
         let engine = &self.0.media.engine;
         let key = key::volume(id);
@@ -358,9 +363,9 @@ impl Partition {
         let usage = engine.get(&key)?.ok_or_else(|| record::damaged("usage", &key))?;
         let usage = record::decode_usage(&key, &usage)?;
         let origin = self.origin_of(&header)?;
-        let trunk = TreeState::new(self.0.media.clone(), id, header, usage, origin);
-        residents.add_trunk(&trunk);
-        Ok(Some(trunk))
+        let tree_state = TreeState::new(self.0.media.clone(), id, header, usage, origin);
+        residents.add_tree(&tree_state);
+        Ok(Some(tree_state))
     }
 
     /// Up to `max` read-write volumes from number `from` on.
@@ -379,7 +384,7 @@ impl Partition {
         })
     }
 
-    /// Trees from number `from` on, until `visit` has said yes `max` times.
+    /// Trees from number `from` on, until `visit` has returned `true` `max` times.
     pub(crate) fn each_tree(
         &self,
         from: u64,
@@ -409,7 +414,7 @@ impl Partition {
         })
     }
 
-    /// Visits headers from number `from` on, until told to stop. A damaged one is passed over.
+    /// Visits headers from number `from` on, until `visit` stops it. Damaged headers are skipped.
     pub(crate) fn each_header(
         &self,
         kind: u8,
@@ -423,14 +428,14 @@ impl Partition {
                 Ok(true) => ControlFlow::Continue(()),
                 Ok(false) => ControlFlow::Break(()),
                 Err(error) => {
-                    tracing::error!(%error, "volume is left out");
+                    tracing::error!(%error, "a damaged header: the list omits its volume");
                     ControlFlow::Continue(())
                 }
             }
         })
     }
 
-    /// Adds what the read-write volumes use; they are in the order of their numbers.
+    /// Adds the usage of the read-write volumes, which are in the order of their numbers.
     fn fill_usage(&self, volumes: &mut [VolumeFacts]) -> Result<()> {
         let (Some(first), Some(last)) = (volumes.first(), volumes.last()) else { return Ok(()) };
         let (from, end) = (key::usage(first.id), prefix_end(&key::usage(last.id)));
@@ -448,7 +453,7 @@ impl Partition {
     }
 }
 
-/// Sees a volume's number and the key and value of its header; says whether to go on.
+/// Receives a volume's number and the key and value of its header; returns whether to continue.
 pub(crate) type VisitHeader<'a> = dyn FnMut(VolumeId, &[u8], &[u8]) -> Result<bool> + 'a;
 
 pub(crate) fn put_view(id: VolumeId, header: &ViewHeader, batch: &mut Batch) {
@@ -456,7 +461,7 @@ pub(crate) fn put_view(id: VolumeId, header: &ViewHeader, batch: &mut Batch) {
     batch.put(&key, &header.encode(&key));
 }
 
-/// The fields that both kinds of header have, and administrators change.
+/// The fields that both kinds of header have and administrators change.
 trait Fields {
     fn rename(&mut self, name: &Name, now: Timestamp);
     fn set(&mut self, fields: VolumeFields, now: Timestamp);

@@ -1,26 +1,25 @@
-//! Encryption of what a volume's files hold: bodies and inline bodies, with a key of the tree's own
-//! that a keeper wraps.
+//! Encryption of file contents: bodies and inline bodies, with one key per tree that a keeper
+//! wraps.
 //!
-//! Model. A tree that is encrypted has a record `k` with its key, wrapped; the keeper (a file of
-//! keys, a key server) unwraps it once. To change the keeper's key only that record is written
-//! anew. Names, statuses, attributes and sizes are not encrypted.
+//! Model. An encrypted tree has a record `k` with its key, wrapped; the keeper (a file of keys, a
+//! key server) unwraps it once. A change of the keeper's key rewrites only that record. Names,
+//! statuses, attributes and sizes are not encrypted.
 //!
-//! *Bodies* keep their length and their holes: AES-256-XTS, as disks are encrypted, in sectors of 4
-//! KiB, with the vnode and the sector's number as the tweak. Each unit of 16 bytes depends on its
-//! own plain bytes and its place alone. So an interrupted write leaves each unit old or new, as it
-//! does without encryption; a copy of the file is a copy of the body, whatever it is called; and a
-//! unit of which nothing was ever written is zero in the file, which no written one is (but for one
-//! in 2^128). XTS does not notice changes by who can write on the disk; the checksums notice
-//! accidents.
+//! *Bodies* keep their length and their holes: AES-256-XTS, as in disk encryption, in sectors of 4
+//! KiB, with the vnode and the sector's number as the tweak. Each unit of 16 bytes depends only on
+//! its own plain bytes and its position. So an interrupted write leaves each unit old or new, as it
+//! does without encryption; a copy of the file is a copy of the body, whatever its name; and a unit
+//! that was never written is zero in the file, which no written one is (but for one in 2^128). XTS
+//! does not detect changes by a person who can write to the disk; the checksums detect accidents.
 //!
-//! *Inline bodies* are short records, written anew as a whole: AES-256-GCM with a random nonce,
-//! with a key for each vnode, bound to it.
+//! *Inline bodies* are short records that are always rewritten as a whole: AES-256-GCM with a
+//! random nonce and a key per vnode, bound to the vnode.
 //!
-//! *Checksums* of blocks are of the plain bytes, and would confirm each guess of them: a block of
-//! which all but four bytes are known would be as good as read. So a record of sums is sealed as
+//! *Checksums* of blocks cover the plain bytes and would confirm each guess of them: an attacker
+//! who knows all but four bytes of a block would know the block. So a record of sums is sealed as
 //! inline bodies are, with other keys, and bound to the record's own key (tree, vnode, group,
-//! epoch). A nonce of 96 bits is drawn for each record that is written; one vnode's key seals far
-//! fewer than 2^32 of them. Trees that were encrypted before this was so are refused.
+//! epoch). Each written record gets a random nonce of 96 bits; one vnode's key seals far fewer than
+//! 2^32 of them. Trees that were encrypted before this was so are refused.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,18 +42,18 @@ use crate::key::{self, kind};
 use crate::record::{self, GROUP_BLOCKS, Sums, TreeKeyRecord};
 use crate::{Partition, StoreError};
 
-/// What is encrypted at once, with one tweak.
+/// The bytes that are encrypted at once, with one tweak.
 const SECTOR: usize = 4096;
-/// What depends on nothing but itself and its place.
+/// The bytes that depend only on themselves and their position.
 pub(crate) const UNIT: u64 = 16;
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
-/// Trees that are remembered to be encrypted or not.
+/// The most trees whose state (encrypted or not) is cached.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// What bodies of one tree are encrypted with.
+/// The keys of the bodies of one tree.
 pub(crate) struct BodyKey {
-    /// Two keys: of the bytes, and of the tweak.
+    /// Two keys: for the bytes and for the tweak.
     bodies: Zeroizing<[u8; 2 * TREE_KEY_BYTES]>,
     inline: TreeKey,
     sums: TreeKey,
@@ -66,21 +65,22 @@ impl fmt::Debug for BodyKey {
     }
 }
 
-/// The checksums of such a tree lie in the clear.
+/// The error of a tree whose checksums are not encrypted.
 fn of_older_form(tree: VolumeId) -> StoreError {
     StoreError::Locked(format!(
-        "volume {} was encrypted by an older program, which left checksums of its files in the clear: dump it with that \
+        "volume {} was encrypted by an older program, which left checksums of its files in the \
+         clear: dump it with that \
          program ('rialto vos dump') and restore it with this one",
         tree.0
     ))
 }
 
-#[allow(clippy::needless_pass_by_value)] // to be named in `map_err`
+#[allow(clippy::needless_pass_by_value)] // by value, so that `map_err` takes its name
 fn broken(error: ErrorStack) -> StoreError {
     StoreError::Medium(format!("encryption: {error}"))
 }
 
-/// One key for one purpose.
+/// Derives the key for one purpose.
 fn derive(key: &[u8], purpose: &[u8]) -> Result<TreeKey, ErrorStack> {
     let key = PKey::hmac(key)?;
     let mut signer = Signer::new(MessageDigest::sha256(), &key)?;
@@ -100,7 +100,7 @@ impl BodyKey {
         Ok(BodyKey { bodies, inline: inline?, sums: sums? })
     }
 
-    /// Encrypts `data`, which are whole units and belong at `at`, a multiple of the unit.
+    /// Encrypts `data`: whole units, at offset `at`, a multiple of the unit.
     pub(crate) fn encrypt(
         &self,
         vnode: VnodeNo,
@@ -115,7 +115,7 @@ impl BodyKey {
         })
     }
 
-    /// Decrypts what [`BodyKey::encrypt`] made; units of zeros stay zeros.
+    /// Decrypts the result of [`BodyKey::encrypt`]; units of zeros stay zeros.
     pub(crate) fn decrypt(
         &self,
         vnode: VnodeNo,
@@ -157,7 +157,7 @@ impl BodyKey {
     }
 }
 
-/// The vnode's key of this purpose: two blocks, of the vnode and a counter, encrypted with the
+/// The vnode's key for this purpose: two blocks, of the vnode and a counter, encrypted with the
 /// purpose's key, which encrypts nothing else. As in RFC 8452, section 4. An HMAC took five times
 /// as long as sealing a record.
 fn of_vnode(purpose: &TreeKey, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
@@ -177,7 +177,7 @@ fn of_vnode(purpose: &TreeKey, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
     Ok(key)
 }
 
-/// Nonce, tag and encrypted bytes, with the vnode's key of this purpose, bound to `to`.
+/// Nonce, tag and encrypted bytes, with the vnode's key for this purpose, bound to `to`.
 fn seal(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], bytes: &[u8]) -> Result<Vec<u8>, ErrorStack> {
     let key = of_vnode(purpose, vnode)?;
     let mut nonce = [0; NONCE_BYTES];
@@ -194,7 +194,7 @@ fn seal(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], bytes: &[u8]) -> Result<Ve
     Ok([&nonce[..], &tag, &sealed].concat())
 }
 
-/// The bytes that [`seal`] sealed; `None`: it is something else.
+/// The bytes that [`seal`] sealed; `None`: the input is not its result.
 fn open(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
     let (tag, bytes) = rest.split_at_checked(TAG_BYTES)?;
@@ -206,8 +206,8 @@ fn tweak(vnode: VnodeNo, sector: u64) -> [u8; 16] {
     (u128::from(vnode.0) << 64 | u128::from(sector)).to_le_bytes()
 }
 
-/// Visits the parts of `data` that lie in one sector each: the sector, where in it the part begins,
-/// and the part.
+/// Visits the parts of `data` that lie in one sector each: the sector, the offset of the part in
+/// it, and the part.
 fn each_sector(
     at: u64,
     mut data: &mut [u8],
@@ -225,12 +225,12 @@ fn each_sector(
     Ok(())
 }
 
-/// Sends a part of a sector through a cipher that stands at the sector's beginning.
+/// Sends a part of a sector through a cipher at the sector's beginning.
 fn through(cipher: &mut CipherCtx, inside: usize, part: &mut [u8]) -> Result<(), ErrorStack> {
     if inside == 0 {
         return cipher.cipher_update_inplace(part, part.len()).map(drop);
     }
-    // What stands before it does not matter: each unit is by itself.
+    // The bytes before the part do not matter: units are independent.
     let mut sector = [0; SECTOR];
     let end = inside + part.len();
     sector[inside..end].copy_from_slice(part);
@@ -239,16 +239,16 @@ fn through(cipher: &mut CipherCtx, inside: usize, part: &mut [u8]) -> Result<(),
     Ok(())
 }
 
-/// What came of [`Partition::wrap_keys_anew`].
+/// The result of [`Partition::wrap_keys_anew`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrapped {
-    /// Volumes whose keys are wrapped as the keeper wraps now.
+    /// The number of volumes whose keys are wrapped with the keeper's current key.
     pub wrapped: usize,
-    /// Of each other one, why its key stayed as it was.
+    /// For each other volume, why its key did not change.
     pub left: Vec<String>,
 }
 
-/// A record of a tree's key that is to become another.
+/// A record of a tree's key that is to be replaced.
 struct Anew {
     key: Vec<u8>,
     old: Vec<u8>,
@@ -259,7 +259,7 @@ struct Anew {
 pub(crate) struct Ciphers {
     engine: Arc<WriteCombiner>,
     keeper: Option<Arc<dyn KeyKeeper>>,
-    /// There may be a tree that is encrypted.
+    /// A tree may be encrypted.
     any: AtomicBool,
     known: Mutex<HashMap<VolumeId, Option<Arc<BodyKey>>>>,
 }
@@ -269,8 +269,8 @@ impl Ciphers {
         Ciphers { engine, keeper, any: AtomicBool::new(true), known: Mutex::default() }
     }
 
-    /// Looks once whether any tree is encrypted, so that nothing is asked where none is.
-    pub(crate) fn look(&self) -> Result<(), StoreError> {
+    /// Checks once whether any tree is encrypted, so that nothing is read where none is.
+    pub(crate) fn check_any(&self) -> Result<(), StoreError> {
         let prefix = [kind::CIPHER];
         let mut any = false;
         self.engine.scan(&prefix, &prefix_end(&prefix), &mut |_, _| {
@@ -281,7 +281,7 @@ impl Ciphers {
         Ok(())
     }
 
-    /// What bodies of the tree are encrypted with; `None`: with nothing.
+    /// The key of the tree's bodies; `None`: they are not encrypted.
     ///
     /// # Errors
     /// `Locked` if the keeper does not give the key; `Damaged`, `Medium`.
@@ -305,7 +305,7 @@ impl Ciphers {
         Ok(found)
     }
 
-    /// The tree's key as it is kept; `None`: it has none.
+    /// The tree's key as stored; `None`: it has none.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -321,7 +321,7 @@ impl Ciphers {
         self.engine.get(&key)?.map(|value| TreeKeyRecord::decode(&key, &value)).transpose()
     }
 
-    /// The number of the key that the tree's is wrapped with; `None`: it is not encrypted.
+    /// The number of the keeper's key that wraps the tree's key; `None`: the tree is not encrypted.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -345,7 +345,7 @@ impl Ciphers {
         })
     }
 
-    /// A key for a new tree, wrapped.
+    /// Makes the key of a new tree, wrapped.
     ///
     /// # Errors
     /// `Locked`.
@@ -355,11 +355,11 @@ impl Ciphers {
         self.keeper()?.wrap(&key).map_err(StoreError::Locked)
     }
 
-    /// The tree, which has nothing yet or only what was wrapped by another key, has this key. The
-    /// batch is applied next.
+    /// Stores the key of a tree that has no records yet, or only a key that another keeper's key
+    /// wraps. The caller applies the batch next.
     ///
     /// # Errors
-    /// `Locked` if the keeper cannot unwrap it: nobody could read what is written.
+    /// `Locked` if the keeper cannot unwrap it: nothing that it encrypts could be read.
     pub(crate) fn put(
         &self,
         tree: VolumeId,
@@ -375,8 +375,8 @@ impl Ciphers {
         Ok(())
     }
 
-    /// Each tree's key as it is kept, and wrapped as the keeper wraps now. The keeper may take its
-    /// time.
+    /// Each tree's key as stored, and wrapped with the keeper's current key. The keeper may be
+    /// slow.
     ///
     /// # Errors
     /// `Medium`.
@@ -405,12 +405,12 @@ impl Ciphers {
         Ok(TreeKeyRecord { wrapped, ..record }.encode(key))
     }
 
-    /// The batch of `put` was not applied, or the tree is gone.
+    /// The batch of `put` was not applied, or the tree was removed.
     pub(crate) fn forget(&self, tree: VolumeId) {
         self.known.lock().remove(&tree);
     }
 
-    /// The record under `key` of a group's sums, as the tree keeps them.
+    /// Encodes the record of a group's sums under `key`, encrypted if the tree is.
     ///
     /// # Errors
     /// `Locked`, `Medium`.
@@ -430,8 +430,8 @@ impl Ciphers {
         }
     }
 
-    /// The sums in such a record; those of a tombstone are all holes. A record in the clear is
-    /// damaged in an encrypted tree.
+    /// Decodes such a record; the sums of a tombstone are all holes. In an encrypted tree a record
+    /// in the clear is damaged.
     ///
     /// # Errors
     /// `Damaged`; `Locked`.
@@ -451,7 +451,7 @@ impl Ciphers {
         }
     }
 
-    /// An inline body as it is kept.
+    /// Encodes an inline body, encrypted if the tree is.
     ///
     /// # Errors
     /// `Locked`, `Medium`.
@@ -467,10 +467,10 @@ impl Ciphers {
         }
     }
 
-    /// An inline body as it was.
+    /// Decodes the result of [`Ciphers::seal_inline`].
     ///
     /// # Errors
-    /// `Damaged` if it is not what was kept; `Locked`.
+    /// `Damaged` if it is no such result; `Locked`.
     pub(crate) fn open_inline(
         &self,
         tree: VolumeId,
@@ -486,9 +486,9 @@ impl Ciphers {
 }
 
 impl Partition {
-    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now. Stable when it
-    /// returns; stopped in the middle some are wrapped in the old way and some in the new one. No
-    /// body is written.
+    /// Wraps the keys of all encrypted volumes with the keeper's current key. Stable when it
+    /// returns; after an interruption some have the old wrapping and some the new one. No body is
+    /// written.
     ///
     /// # Errors
     /// `Medium`.
@@ -498,7 +498,7 @@ impl Partition {
         let mut wrapped = 0;
         for Anew { key, old, new } in anew {
             let _catalog = self.0.catalog.lock();
-            // Gone meanwhile, or another one: then it was wrapped just now.
+            // The tree is gone meanwhile, or its key was wrapped just now.
             if media.engine.get(&key)?.as_ref() != Some(&old) {
                 continue;
             }
@@ -522,7 +522,7 @@ mod tests {
         BodyKey::new(&TreeKey::new([byte; TREE_KEY_BYTES])).unwrap()
     }
 
-    /// Any range of units by itself is what it is as part of the whole, both ways.
+    /// Any range of units is encrypted and decrypted by itself as it is within the whole.
     #[test]
     fn each_unit_is_by_itself() {
         let (key, vnode) = (key(1), VnodeNo(8));
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_zeros_and_what_was_is_nowhere_in_the_clear() {
+    fn unwritten_units_are_zeros_and_written_ones_encrypted() {
         let (key, vnode) = (key(1), VnodeNo(8));
         let mut file = vec![0; 2 * SECTOR];
         key.encrypt(vnode, 32, &mut file[32..64]).unwrap();
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(read, vec![0; 2 * SECTOR]);
         let mut other = file.clone();
         key.decrypt(VnodeNo(10), 0, &mut other).unwrap();
-        assert_ne!(other, read, "the tweak has the vnode");
+        assert_ne!(other, read, "the tweak contains the vnode");
         let mut wrong = file;
         super::tests::key(2).decrypt(vnode, 0, &mut wrong).unwrap();
         assert_ne!(wrong, read);
@@ -585,8 +585,8 @@ mod tests {
         let distinct: std::collections::HashSet<_> = inline.iter().chain(&sums).collect();
         assert_eq!(distinct.len(), 2000);
         assert!(inline.iter().all(|key| key[..16] != key[16..]));
-        // As `openssl enc -aes-256-ecb -nopad` encrypts the two blocks: what lies on disks depends
-        // on it.
+        // `openssl enc -aes-256-ecb -nopad` encrypts the two blocks to the same value; keys on
+        // disks depend on it.
         let derived = of_vnode(
             &TreeKey::new(std::array::from_fn(|at| at as u8)),
             VnodeNo(0x7766_5544_3322_1100),
@@ -607,7 +607,7 @@ mod tests {
         assert_ne!(
             sealed,
             key.seal_sums(VnodeNo(4), b"record", &sums).unwrap(),
-            "equal blocks are not told"
+            "equal blocks have different sums records"
         );
         let others = [(VnodeNo(6), &b"record"[..]), (VnodeNo(4), b"another")];
         assert!(

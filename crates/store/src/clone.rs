@@ -1,11 +1,11 @@
-//! Sealing: what the head shows now becomes an epoch of its own, which a new volume shows and
-//! nothing changes any more (VO-1).
+//! Sealing: the state that the head shows now becomes an epoch of its own, which a new volume shows
+//! and which never changes (VO-1).
 //!
-//! Unstable bodies are synced first, most of them while others go on writing, so that a sealed body
-//! is never in doubt. Then nobody writes for the time of one batch: the head's epoch goes up by
-//! one, and the volume, its name and its number are there. Of bodies that kernels write into the
-//! sealed epoch gets copies, in the same batch (`copy_on_write.rs`). How many files there are makes
-//! no difference.
+//! Unstable bodies are synced first, most of them while writers continue, so that a sealed body is
+//! never in doubt. Then writers wait for the time of one batch: the head's epoch increases by one,
+//! and the volume, its name and its number exist. The sealed epoch gets copies of the bodies that
+//! kernels write into, in the same batch (`copy_on_write.rs`). The cost does not depend on the
+//! number of files.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::body_sync::settle_tree;
 use crate::catalog::{FROZEN, put_view};
-use crate::copy_on_write::Aside;
+use crate::copy_on_write::SealCopy;
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::pack::note_epoch;
@@ -23,73 +23,72 @@ use crate::tree_state::HeaderState;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Usage, Volume, key};
 
-/// The volume that shows what is sealed.
+/// The new volume that will show the sealed epoch.
 #[derive(Clone, Debug)]
 pub struct NewClone {
-    /// Its number; `None`: the next one that this partition did not have. That of the volume which
-    /// it replaces: it takes over number and name, in the same moment, and who has the replaced one
-    /// goes on seeing what that showed.
+    /// The number; `None`: the next one that this partition did not use. May be the number of the
+    /// volume that it replaces: then it takes over number and name at once, and callers that have
+    /// the replaced one continue to see its epoch.
     pub id: Option<VolumeId>,
-    /// Its name.
+    /// The name of the volume.
     pub name: Name,
-    /// What it is called; not read-write.
+    /// The kind of the volume; not read-write.
     pub kind: VolumeKind,
-    /// When it was made.
+    /// When the volume was created.
     pub now: Timestamp,
-    /// A volume of the same tree that it takes the place of: that one is removed in the same step,
+    /// A volume of the same tree that the new one replaces: that one is removed in the same step,
     /// and name and number may be its.
     pub replaces: Option<VolumeId>,
 }
 
-/// What makes a volume of one that is settled, with the copies of its lent bodies.
-type Sealing<'a> = dyn Fn(&Volume, &[Aside]) -> Result<Arc<Volume>> + 'a;
+/// Makes a volume of a settled one, with the copies of its lent bodies.
+type Sealing<'a> = dyn Fn(&Volume, &[SealCopy]) -> Result<Arc<Volume>> + 'a;
 
 impl Partition {
-    /// Makes a volume that goes on showing what `of` shows now; stable when it returns.
+    /// Creates a volume that continues to show the present state of `of`; stable when it returns.
     ///
     /// # Errors
-    /// `NoVolume`; `Taken` if there is a volume of this name or number; `Misuse` if the kind is
-    /// read-write, or if what is to be replaced is no other clone of the same tree; `NoSpace`,
-    /// `Medium`.
+    /// `NoVolume`; `Taken` if a volume has this name or number; `Misuse` if the kind is read-write,
+    /// or if the volume to replace is no other clone of the same tree; `NoSpace`, `Medium`.
     pub fn clone_volume(&self, of: VolumeId, new: &NewClone) -> Result<Arc<Volume>> {
         if new.kind == VolumeKind::ReadWrite {
             return Err(StoreError::Misuse("a clone is read-only"));
         }
-        self.sealing(of, &|of, aside| self.seal(of, new, aside, None))
+        self.sealing(of, &|of, seal_copies| self.seal(of, new, seal_copies, None))
     }
 
-    /// Does `act` with what the volume shows settled and while nobody writes, with copies of its
-    /// lent bodies; stable when it returns.
+    /// Calls `act` while the volume's state is settled and has no writers, with copies of its lent
+    /// bodies; stable when it returns.
     pub(crate) fn sealing(&self, of: VolumeId, act: &Sealing<'_>) -> Result<Arc<Volume>> {
         self.0.media.room_for_records()?;
         let of = self.volume(of)?.ok_or(StoreError::NoVolume(of))?;
         if of.is_writable() {
-            settle_tree(&of.trunk, &|no| of.resum(no))?;
+            settle_tree(&of.tree_state, &|no| of.resum(no))?;
         }
-        let nobody_writes = of.trunk.writers.write();
-        let mut aside = Vec::new();
+        let no_writers = of.tree_state.writers.write();
+        let mut seal_copies = Vec::new();
         if of.is_writable() {
-            settle_tree(&of.trunk, &|no| of.resum_quietly(no))?;
-            of.set_lent_aside(&mut aside)?;
+            settle_tree(&of.tree_state, &|no| of.resum_quietly(no))?;
+            of.copy_lent_bodies(&mut seal_copies)?;
         }
-        let sealed = act(&of, &aside);
+        let sealed = act(&of, &seal_copies);
         if sealed.is_err() {
-            aside.iter().for_each(|aside| of.forget_aside(aside));
+            seal_copies.iter().for_each(|copy| of.remove_seal_copy(copy));
         }
         let volume = sealed?;
         self.0.media.wake_packer();
-        drop(nobody_writes);
+        drop(no_writers);
         self.0.media.sync()?;
         Ok(volume)
     }
 
-    /// What the header of the volume's tree is when one more volume shows what it shows now, and
-    /// which epoch that is. Nobody writes the tree, and whoever calls holds the catalog.
+    /// The header of the volume's tree with one more volume for the epoch that the volume shows
+    /// now, and that epoch. The tree has no writers, and the caller holds the catalog lock.
     pub(crate) fn sealed(
         &self,
         of: &Volume,
         header: &HeaderState,
-        aside: &[Aside],
+        seal_copies: &[SealCopy],
         batch: &mut Batch,
     ) -> Result<(TreeHeader, u64)> {
         of.is_there()?;
@@ -102,7 +101,7 @@ impl Partition {
             None => {
                 tree.epoch += 1;
                 if tree.headless {
-                    // A copy: nobody writes what it has.
+                    // The tree is a copy: its bodies have no writers.
                     note_epoch(
                         &self.0.media,
                         of.tree_id(),
@@ -115,26 +114,26 @@ impl Partition {
             }
         };
         tree.show(epoch);
-        aside.iter().try_for_each(|aside| of.name_aside(aside, batch))?;
+        seal_copies.iter().try_for_each(|copy| of.put_seal_copy(copy, batch))?;
         Ok((tree, epoch))
     }
 
-    /// The batch. Nobody writes the tree. `came_in`: what the head uses, which came in and is
-    /// whole.
+    /// Seals in one batch. The tree has no writers. `came_in`: the usage of the head, which a
+    /// complete stream filled.
     pub(crate) fn seal(
         &self,
         of: &Volume,
         new: &NewClone,
-        aside: &[Aside],
+        seal_copies: &[SealCopy],
         came_in: Option<Usage>,
     ) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
-        let trunk = &of.trunk;
+        let tree_state = &of.tree_state;
         let replaced = new.replaces.map(|id| self.replaced(of, id)).transpose()?;
         let mut batch = Batch::default();
         let in_place = replaced.as_ref().is_some_and(|replaced| new.id == Some(replaced.id()));
-        let mut header = trunk.header.lock();
-        let (mut tree, epoch) = self.sealed(of, &header, aside, &mut batch)?;
+        let mut header = tree_state.header.lock();
+        let (mut tree, epoch) = self.sealed(of, &header, seal_copies, &mut batch)?;
         if let Some(replaced) = &replaced {
             self.hide(replaced, &mut tree, in_place, &mut batch);
         }
@@ -148,13 +147,13 @@ impl Partition {
         }
         let usage = came_in.unwrap_or_else(|| of.usage());
         let usage = Usage {
-            bytes: aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes)),
+            bytes: seal_copies.iter().fold(usage.bytes, |bytes, copy| copy.used(bytes)),
             ..usage
         };
         let view = ViewHeader {
             kind: new.kind,
             name: new.name.clone(),
-            tree: trunk.id,
+            tree: tree_state.id,
             epoch,
             created: new.now,
             updated: new.now,
@@ -162,30 +161,30 @@ impl Partition {
             offline: false,
             orphans: match of.view_header() {
                 Some(view) => view.lock().orphans.clone(),
-                None => orphans_of(trunk)?,
+                None => orphans_of(tree_state)?,
             },
         };
         put_view(id, &view, &mut batch);
         if let Some(usage) = came_in {
-            end_progress(trunk, &mut tree, usage, &mut batch);
-            trunk.set_used(usage);
+            end_progress(tree_state, &mut tree, usage, &mut batch);
+            tree_state.set_used(usage);
         }
-        trunk.change(&mut header, tree, batch)?;
-        trunk.follow(&header.stored);
+        tree_state.change(&mut header, tree, batch)?;
+        tree_state.follow_header(&header.stored);
         drop(header);
-        let volume = Arc::new(Volume::view(id, Arc::clone(trunk), view));
+        let volume = Arc::new(Volume::view(id, Arc::clone(tree_state), view));
         if let Some(replaced) = replaced {
-            self.is_removed(&replaced, false);
+            self.note_removed(&replaced, false);
         }
         if in_place {
-            // Others know the number, and may have loaded it by now.
+            // Other threads know the number, and may have loaded the volume by now.
             return self.volume(id)?.ok_or(StoreError::NoVolume(id));
         }
         self.0.residents.lock().add(&volume);
         Ok(volume)
     }
 
-    /// The volume that a clone of `of` takes the place of.
+    /// The volume that a clone of `of` replaces.
     fn replaced(&self, of: &Volume, id: VolumeId) -> Result<Arc<Volume>> {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         if volume.is_writable() || volume.tree_id() != of.tree_id() || volume.id() == of.id() {
@@ -203,9 +202,9 @@ fn put_name(name: &Name, id: VolumeId, batch: &mut Batch) {
 }
 
 impl Volume {
-    /// Visits the vnodes that were changed, made or removed in epochs behind `from` up to `to`,
-    /// which volumes of this tree show (`to` may be the head's). In no certain order; one that was
-    /// changed in several of the epochs comes several times.
+    /// Visits the vnodes that were changed, created or removed in epochs behind `from` up to `to`,
+    /// which volumes of this tree show (`to` may be the head's). The order is not defined; a vnode
+    /// that changed in several epochs is visited several times.
     ///
     /// # Errors
     /// `Misuse` if no volume shows the epochs any more; `Medium`.
@@ -217,7 +216,7 @@ impl Volume {
     ) -> Result<()> {
         let shown =
             |header: &TreeHeader, epoch| header.sealed.iter().any(|sealed| sealed.epoch == epoch);
-        let header = self.trunk.header.lock();
+        let header = self.tree_state.header.lock();
         let known =
             shown(&header.stored, from) && (shown(&header.stored, to) || to == header.stored.epoch);
         drop(header);
@@ -225,13 +224,13 @@ impl Volume {
             return Err(StoreError::Misuse("no volume shows these epochs"));
         }
         let (first, end) =
-            (key::changes(self.trunk.id, from + 1), key::changes(self.trunk.id, to + 1));
-        self.trunk.media.engine.scan(&first, &end, &mut |key, _| match (
+            (key::changes(self.tree_state.id, from + 1), key::changes(self.tree_state.id, to + 1));
+        self.tree_state.media.engine.scan(&first, &end, &mut |key, _| match (
             key::number_at(key, 2),
             key::number_at(key, 3),
         ) {
             (Some(no), None) => visit(VnodeNo(no)),
-            // A bucket of a directory, which is noted itself.
+            // A bucket of a directory; the directory has its own note.
             _ => ControlFlow::Continue(()),
         })
     }

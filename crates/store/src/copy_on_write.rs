@@ -1,20 +1,19 @@
-//! Copies of bodies that sealed epochs go on showing when the head changes them.
+//! Copies of bodies that sealed epochs continue to show when the head changes them.
 //!
 //! Model. After a seal the head and the sealed epoch name the same body file. The first change in
-//! the new epoch makes a copy of it, and it is the *sealed* epochs that get the copy: kernels may
-//! have the file itself for as long as the vnode lives (PT-4), and only the head's was ever handed
-//! out. The copy and its name are on disk before one batch names it in all records of sealed epochs
-//! that named the file, and notes in the head's own record that the file is the head's alone; the
-//! batch is on disk before the file is changed. So after a crash the sealed epochs name either the
-//! file, which is unchanged then, or the copy (VO-1). Until the batch, the copy has a mark, by
-//! which a start finds and removes it.
+//! the new epoch copies it, and the *sealed* epochs get the copy: kernels may have the file itself
+//! for as long as the vnode lives (PT-4), and they only ever got the head's. The copy and its name
+//! are on disk before one batch names it in all records of sealed epochs that named the file, and
+//! notes in the head's own record that the file is the head's alone; the batch is on disk before
+//! the file is changed. So after a crash the sealed epochs name either the file, unchanged, or the
+//! copy (VO-1). Until the batch, the copy has a mark, by which a start finds and removes it.
 //!
-//! What kernels write into a *lent* body comes without a word, so of such a body the copy is made
-//! at the seal itself, while nobody else writes: the batch that seals names it, with the sums and
-//! the size that the copy has, and the head goes on in the file with its own records.
+//! Kernels write into a *lent* body without notice, so the seal itself copies such a body while
+//! there are no other writers: the batch that seals names the copy, with its sums and size, and the
+//! head keeps the file and its own records.
 //!
-//! Readers of sealed epochs hold the same gate as readers of the head: none is between record and
-//! file while that is done.
+//! Readers of sealed epochs hold the same gate as readers of the head: no reader is between record
+//! and file during the change.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -36,50 +35,50 @@ use crate::update::{count, unstable_key};
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Update, Vnode, Volume, record, sums};
 
-/// A lent body's copy for the epoch that is about to be sealed.
-pub(crate) struct Aside {
+/// The copy of a lent body for the epoch that is about to be sealed.
+pub(crate) struct SealCopy {
     copy: BodyName,
-    /// What the sealed epoch shows.
+    /// The vnode in the sealed epoch.
     sealed: Vnode,
-    /// Groups with blocks that are no holes.
+    /// Groups that are not all holes.
     sums: BTreeMap<u64, Sums>,
-    /// What the head goes on with.
+    /// The vnode in the head from then on.
     head: Vnode,
 }
 
-impl Aside {
-    /// Whose body it is.
+impl SealCopy {
+    /// The vnode of the body.
     pub(crate) fn vnode(&self) -> VnodeNo {
         self.head.no()
     }
 
-    /// What the sealed epoch uses, of which the head uses so much.
+    /// The usage of the sealed epoch, computed from the head's.
     pub(crate) fn used(&self, head: u64) -> u64 {
         (head + self.sealed.status.used).saturating_sub(self.head.status.used)
     }
 }
 
 impl Volume {
-    /// Sees to it that nobody but the head shows the body's file. The vnode is in a file; the
-    /// update holds its gate.
+    /// Ensures that only the head uses the body's file. The vnode is in a file; the update holds
+    /// its gate.
     ///
     /// # Errors
     /// As [`Volume::write`].
     pub(crate) fn own_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
-        // Before the tree is asked: then it is not sealed any more.
-        update.hold(&self.trunk, vnode.no());
+        // Before the tree is read: this prevents a seal.
+        update.hold(&self.tree_state, vnode.no());
         if vnode.place == BodyLocation::Origin {
             return self.leave_origin(vnode, update);
         }
         let tree = self.tree();
-        let (media, no) = (&self.trunk.media, vnode.no());
+        let (media, no) = (&self.tree_state.media, vnode.no());
         if tree.owns(vnode) && !is_packed(vnode) {
             return Ok(());
         }
         let stored =
             tree.vnode(no)?.ok_or(StoreError::Misuse("the vnode is new and shares a body"))?;
         if is_packed(&stored) {
-            // Also if it was packed since the caller looked.
+            // Also if it was packed since the caller read it.
             vnode.place = stored.place;
             return self.unpack(vnode, update);
         }
@@ -95,9 +94,9 @@ impl Volume {
         }
         let mut stored = stored;
         if stored.place != vnode.place {
-            return Err(StoreError::Misuse("the body is not as the vnode says"));
+            return Err(StoreError::Misuse("the body differs from its vnode"));
         }
-        // The volume of the epoch that it was shared with may be gone since.
+        // The volume of the epoch that shared the file may be removed since.
         stored.generations = if is_shared { copy.generation } else { stored.generations };
         stored.own_since = tree.epoch;
         tree.put_vnode(&stored, &mut batch)?;
@@ -110,21 +109,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Copies the tree's lent bodies for the epoch that is about to be sealed. Nobody but kernels
-    /// writes, until the seal is there.
+    /// Copies the tree's lent bodies for the epoch that is about to be sealed. Only kernels write
+    /// until the seal is complete.
     ///
     /// # Errors
-    /// `NoSpace`, `Medium`; then nothing is left of them.
-    pub(crate) fn set_lent_aside(&self, aside: &mut Vec<Aside>) -> Result<()> {
-        let all = self.trunk.media.bodies.lent.lock();
+    /// `NoSpace`, `Medium`; then the copies are removed.
+    pub(crate) fn copy_lent_bodies(&self, seal_copies: &mut Vec<SealCopy>) -> Result<()> {
+        let all = self.tree_state.media.bodies.lent.lock();
         let lent: Vec<VnodeNo> =
-            all.iter().filter(|(tree, _)| *tree == self.trunk.id).map(|(_, no)| *no).collect();
+            all.iter().filter(|(tree, _)| *tree == self.tree_state.id).map(|(_, no)| *no).collect();
         drop(all);
         for no in lent {
-            match self.set_one_aside(no) {
-                Ok(made) => aside.extend(made),
+            match self.copy_lent_body(no) {
+                Ok(made) => seal_copies.extend(made),
                 Err(error) => {
-                    aside.drain(..).for_each(|made| self.forget_aside(&made));
+                    seal_copies.drain(..).for_each(|made| self.remove_seal_copy(&made));
                     return Err(error);
                 }
             }
@@ -132,9 +131,9 @@ impl Volume {
         Ok(())
     }
 
-    /// `None` if nothing is left to be shown of the body.
-    fn set_one_aside(&self, no: VnodeNo) -> Result<Option<Aside>> {
-        let (media, tree) = (&self.trunk.media, self.tree());
+    /// `None` if the body has no content to show.
+    fn copy_lent_body(&self, no: VnodeNo) -> Result<Option<SealCopy>> {
+        let (media, tree) = (&self.tree_state.media, self.tree());
         let Some(head) = tree.vnode(no)? else { return Ok(None) };
         let Some(name) = body_name(&tree, &head) else { return Ok(None) };
         debug_assert!(tree.owns(&head), "a lent body is the head's alone");
@@ -156,33 +155,35 @@ impl Volume {
         let sums = sums_of(&*file, &sealed)?;
         sealed.status.used = sums.values().map(count).sum::<u64>() * BLOCK_BYTES;
         let head = Vnode { generations: copy.generation, own_since: tree.epoch + 1, ..head };
-        Ok(Some(Aside { copy, sealed, sums, head }))
+        Ok(Some(SealCopy { copy, sealed, sums, head }))
     }
 
-    /// The epoch is not sealed after all.
-    pub(crate) fn forget_aside(&self, aside: &Aside) {
-        let media = &self.trunk.media;
+    /// Removes the copy of an epoch that was not sealed.
+    pub(crate) fn remove_seal_copy(&self, made: &SealCopy) {
+        let media = &self.tree_state.media;
         let mut batch = Batch::default();
-        batch.delete(&unstable_key(aside.copy));
+        batch.delete(&unstable_key(made.copy));
         let forgotten = media.usable().and_then(|()| {
             media
                 .disk
-                .remove(aside.copy)
+                .remove(made.copy)
                 .map_err(|e| StoreError::from_io("removal of a body", &e))?;
             media.apply(&batch).map(drop)
         });
         if let Err(error) = forgotten {
-            // Its mark tells the next start.
-            tracing::warn!(%error, vnode = aside.copy.vnode.0, "a copy for a sealed epoch is left \
-                behind");
+            // The next start finds it by its mark.
+            tracing::warn!(
+                %error, vnode = made.copy.vnode.0,
+                "the copy of an unsealed body stays until the next start removes it"
+            );
         }
     }
 
-    /// In the batch that seals: the sealed epoch shows the copy, and the next one the file.
-    pub(crate) fn name_aside(&self, aside: &Aside, batch: &mut Batch) -> Result<()> {
-        let (tree, no) = (self.tree(), aside.head.no());
-        tree.put_split(&aside.sealed, &aside.head, batch)?;
-        let mut groups: BTreeMap<u64, Sums> = aside.sums.clone();
+    /// Adds to the batch that seals: the sealed epoch shows the copy, and the next one the file.
+    pub(crate) fn put_seal_copy(&self, made: &SealCopy, batch: &mut Batch) -> Result<()> {
+        let (tree, no) = (self.tree(), made.head.no());
+        tree.put_split(&made.sealed, &made.head, batch)?;
+        let mut groups: BTreeMap<u64, Sums> = made.sums.clone();
         tree.each_group(no, 0, &mut |group, _| {
             groups.entry(group).or_insert([0; GROUP_BLOCKS as usize]);
             ControlFlow::Continue(())
@@ -198,13 +199,13 @@ impl Volume {
         }
         let key = key::change(tree.id, tree.epoch + 1, no);
         batch.put(&key, &record::encode_change(&key));
-        batch.delete(&unstable_key(aside.copy));
-        note_body(&tree.media, aside.copy, batch);
+        batch.delete(&unstable_key(made.copy));
+        note_body(&tree.media, made.copy, batch);
         Ok(())
     }
 
-    /// The records of sealed epochs that name a body's file name its copy; says whether there are
-    /// any.
+    /// Replaces a body's file by its copy in the records of sealed epochs; returns whether there
+    /// are any.
     fn name_copy(
         &self,
         tree: &EpochView,
@@ -230,7 +231,7 @@ impl Volume {
                         result = Ok(true);
                         ControlFlow::Continue(())
                     }
-                    // Still older records name older files.
+                    // Older records name older files.
                     Ok(_) => ControlFlow::Break(()),
                     Err(error) => {
                         result = Err(error);
@@ -247,10 +248,10 @@ fn is_packed(vnode: &Vnode) -> bool {
     matches!(vnode.place, BodyLocation::File { packed: true, .. })
 }
 
-/// A copy of a body's file that is on disk, and marked as nobody's.
+/// Makes a copy of a body's file, on disk and marked as unowned.
 fn make_copy(media: &Media, name: BodyName, copy: BodyName) -> Result<Arc<dyn BodyFile>> {
     put_mark(media, copy)?;
-    // Or a new life would not know that the copy is nobody's.
+    // Otherwise a restart would not know that the copy has no owner.
     media.write_out()?;
     let file =
         media.disk.copy(name, copy).map_err(|e| StoreError::from_io("copy of a body", &e))?;
@@ -259,7 +260,7 @@ fn make_copy(media: &Media, name: BodyName, copy: BodyName) -> Result<Arc<dyn Bo
     Ok(file)
 }
 
-/// The sums of a file that nobody writes, by group; what has no bytes is a hole.
+/// The sums of a file without writers, by group; a block without bytes is a hole.
 fn sums_of(file: &dyn BodyFile, vnode: &Vnode) -> Result<BTreeMap<u64, Sums>> {
     let mut groups: BTreeMap<u64, Sums> = BTreeMap::new();
     let mut at = 0;
@@ -279,8 +280,7 @@ fn sums_of(file: &dyn BodyFile, vnode: &Vnode) -> Result<BTreeMap<u64, Sums>> {
     Ok(groups)
 }
 
-/// Whether a record of the body's vnode names its file, whichever epoch shows it, or may: nobody
-/// knows what a damaged one names.
+/// Whether a record of the body's vnode in any epoch names its file, or is damaged, so that it may.
 pub(crate) fn is_named(media: &Media, name: BodyName) -> Result<bool> {
     let place =
         BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: name.packed };

@@ -1,18 +1,17 @@
-//! What can go wrong on a partition, sorted by blame, and the one place where it becomes a
-//! [`Fault`].
+//! Errors of a partition, sorted by cause, and the one place where they become a [`Fault`].
 
 use std::io;
 
 use types::{Fault, VnodeNo, VolumeId};
 
-/// Why the store refused.
+/// Why the store refused a call.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    // The caller's doing.
+    // Errors of the caller.
     /// The vnode, or the body that it was read from, is gone.
     #[error("vnode {}.{} is gone", .0.0, .1.0)]
     Gone(VolumeId, VnodeNo),
-    /// Past the largest offset that we, or the file system below us, can keep.
+    /// The offset is above the largest that the store, or the file system below it, supports.
     #[error("body would be too large")]
     TooBig,
     /// More than [`crate::BUCKET_ENTRIES_MAX`] names of one directory share a hash.
@@ -21,41 +20,41 @@ pub enum StoreError {
     /// The volume shows a sealed epoch.
     #[error("volume {} is read-only", .0.0)]
     ReadOnly(VolumeId),
-    /// There is no such volume, or not any more.
+    /// The partition does not have this volume, or has it no more.
     #[error("there is no volume {}", .0.0)]
     NoVolume(VolumeId),
     /// Another volume of the partition has the name or the number.
     #[error("another volume has the {0}")]
     Taken(&'static str),
-    /// What came is no stream, is not whole, or does not fit what is here.
+    /// The stream is malformed, incomplete, or does not fit the volume on this partition.
     #[error("{0}")]
     NoStream(&'static str),
-    /// Something else has to end first, and will.
+    /// Another operation must end first; the caller may try again.
     #[error("busy: {0}")]
     Busy(&'static str),
-    /// The call contradicts what the store was told before.
+    /// The call contradicts an earlier one.
     #[error("store misused: {0}")]
     Misuse(&'static str),
 
-    /// The volume is encrypted, and its key is not to be had.
+    /// The volume is encrypted, and its key is not available.
     #[error("no key: {0}")]
     Locked(String),
 
-    // The medium's doing.
-    /// The partition is full, or so nearly that only removals are taken.
+    // Errors of the medium.
+    /// The partition is full, or so nearly full that it accepts only removals.
     #[error("partition is full")]
     NoSpace,
-    /// A record or a block fails its checksum, or is not there although it must be.
+    /// A record or a block fails its checksum, or is missing although it must exist.
     #[error("{0} is damaged")]
     Damaged(String),
-    /// The disk failed. After a failed sync every change is refused with this until the partition
-    /// is opened again.
+    /// The disk failed. After a failed sync the partition refuses every change with this error
+    /// until it is opened again.
     #[error("disk failed: {0}")]
     Medium(String),
 }
 
 impl StoreError {
-    /// Sorts an error of the operating system.
+    /// Converts an error of the operating system.
     pub(crate) fn from_io(what: &str, error: &io::Error) -> Self {
         use rustix::io::Errno;
         if let Some(StoreError::Locked(why)) =
@@ -92,59 +91,59 @@ impl From<StoreError> for Fault {
     }
 }
 
-/// Why a partition cannot be made or opened. Each message says what to do.
+/// Why a partition cannot be created or opened. Each message says what the administrator can do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No directory, or no FORMAT in it.
+    /// The directory, or the file FORMAT in it, is missing.
     #[error(
         "{path} is no partition: {why}; name a partition's directory, or create one with `rialto \
             up`"
     )]
     NotAPartition {
-        /// The directory.
+        /// The directory of the partition.
         path: String,
-        /// What is missing.
+        /// The missing part.
         why: String,
     },
-    /// Something is there already.
+    /// The directory already holds files.
     #[error("{path} is not empty; name an empty directory, or open the partition that it holds")]
     NotEmpty {
-        /// The directory.
+        /// The directory of the partition.
         path: String,
     },
-    /// Written by a program that keeps it in another form. Nothing was changed.
+    /// A program with another format wrote the partition. Nothing was changed.
     #[error("{path} has format version {found}, this program knows {known}; \
         {}", of_another_version(*found, *known))]
     UnknownVersion {
-        /// The directory.
+        /// The directory of the partition.
         path: String,
-        /// Its version.
+        /// The version of its format.
         found: u32,
-        /// Ours.
+        /// The newest version that this program supports.
         known: u32,
     },
-    /// FORMAT or something that every partition has is damaged.
+    /// FORMAT or a record that every partition has is damaged.
     #[error(
         "{path} is damaged: {why}; restore it from a backup, or move it away and create a new one"
     )]
     Damaged {
-        /// The directory.
+        /// The directory of the partition.
         path: String,
-        /// What is wrong.
+        /// The damaged part.
         why: String,
     },
-    /// Another process has it open.
+    /// Another process has the partition open.
     #[error("{path} is in use by another server; stop that one first (`rialto down`)")]
     InUse {
-        /// The directory.
+        /// The directory of the partition.
         path: String,
     },
-    /// The disk or the operating system.
+    /// The disk or the operating system failed.
     #[error("{path}: {why}")]
     Medium {
-        /// The directory.
+        /// The directory of the partition.
         path: String,
-        /// What failed.
+        /// The failed operation, with its error.
         why: String,
     },
 }

@@ -1,22 +1,21 @@
-//! Writable clones: a new tree that begins as what a volume shows now, and from then on goes its
-//! own way.
+//! Writable clones: a new tree that begins as the present state of a volume and then changes
+//! independently.
 //!
-//! Model. What the volume shows is sealed, if it is not (`clone.rs`), and in the same batch a tree
-//! is there that has this epoch as its *origin* (`origin.rs`): its header, name, number and usage,
-//! and the key of the origin where that is encrypted, since the same bytes are read through both.
-//! No record and no body is copied, so how many files there are makes no difference. The origin's
-//! header counts the clone like a volume that shows the epoch, so nothing that the clone needs is
-//! swept, whoever removes the origin's volumes; when the last record of the clone is swept, the
-//! batch that says so takes that back (`removal.rs`).
+//! Model. The volume's state is sealed, if it is not (`clone.rs`), and the same batch creates a
+//! tree with this epoch as its *origin* (`origin.rs`): its header, name, number and usage, and the
+//! key of the origin where that is encrypted, since the same bytes are read through both. No record
+//! and no body is copied, so the cost does not depend on the number of files. The origin's header
+//! counts the clone like a volume that shows the epoch, so nothing that the clone needs is swept
+//! when the origin's volumes are removed; the batch that sweeps the last record of the clone ends
+//! that (`removal.rs`).
 //!
-//! Files without names that somebody had open in the volume are nobody's in the clone: it begins
-//! without them.
+//! A clone begins without the orphans of the volume, which only clients of the volume have open.
 
 use std::sync::Arc;
 
 use types::{Name, Timestamp, VnodeNo, VolumeId};
 
-use crate::copy_on_write::Aside;
+use crate::copy_on_write::SealCopy;
 use crate::engine::Batch;
 use crate::header::{FIRST_EPOCH, ForkOrigin, TreeHeader};
 use crate::key::{self, kind};
@@ -28,40 +27,41 @@ use crate::tree_state::{TreeState, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Usage, Volume, VolumeQuota};
 
-/// A writable clone that is to be made.
+/// The parameters of a new writable clone.
 #[derive(Clone, Debug)]
 pub struct NewFork {
-    /// Its number; `None`: the next one that this partition did not have.
+    /// The number; `None`: the next one that this partition did not use.
     pub id: Option<VolumeId>,
-    /// Its name.
+    /// The name of the clone.
     pub name: Name,
-    /// Its limits; `None`: those of the volume, or none if that is read-only.
+    /// The limits; `None`: those of the volume, or no limits if the volume is read-only.
     pub quota: Option<VolumeQuota>,
-    /// When it was made.
+    /// When the clone was created.
     pub now: Timestamp,
 }
 
 impl Partition {
-    /// Makes a read-write volume that begins as what `of` shows now; stable when it returns.
+    /// Creates a read-write volume that begins as the present state of `of`; stable when it
+    /// returns.
     ///
     /// # Errors
     /// As [`Partition::clone_volume`]; `Misuse` if there are too many clones of clones below it;
-    /// `Locked` if the volume is encrypted and its key is not here.
+    /// `Locked` if the volume is encrypted and its key is missing.
     pub fn fork_volume(&self, of: VolumeId, new: &NewFork) -> Result<Arc<Volume>> {
-        self.sealing(of, &|of, aside| self.fork(of, new, aside))
+        self.sealing(of, &|of, seal_copies| self.fork(of, new, seal_copies))
     }
 
-    /// The batch. Nobody writes the tree that `of` is of.
-    fn fork(&self, of: &Volume, new: &NewFork, aside: &[Aside]) -> Result<Arc<Volume>> {
+    /// Creates the clone in one batch. The tree of `of` has no writers.
+    fn fork(&self, of: &Volume, new: &NewFork, seal_copies: &[SealCopy]) -> Result<Arc<Volume>> {
         let media = &self.0.media;
-        let trunk = &of.trunk;
-        if depth(trunk.origin.as_ref()) + 1 >= ORIGINS_MAX {
+        let tree_state = &of.tree_state;
+        if depth(tree_state.origin.as_ref()) + 1 >= ORIGINS_MAX {
             return Err(StoreError::Misuse("there are too many clones of clones below it"));
         }
         let catalog = self.0.catalog.lock();
         let mut batch = Batch::default();
-        let mut header = trunk.header.lock();
-        let (below, epoch) = self.sealed(of, &header, aside, &mut batch)?;
+        let mut header = tree_state.header.lock();
+        let (below, epoch) = self.sealed(of, &header, seal_copies, &mut batch)?;
         let quota = if of.is_writable() { below.quota } else { VolumeQuota::default() };
         let id = self.take_number(&catalog, new.id, &mut batch)?;
         self.take_name(&catalog, &new.name, id, &mut batch)?;
@@ -79,25 +79,25 @@ impl Partition {
             sealed: Vec::new(),
             frozen: false,
             base: None,
-            origin: Some(ForkOrigin { tree: trunk.id, epoch }),
+            origin: Some(ForkOrigin { tree: tree_state.id, epoch }),
             ..below.clone()
         };
         put_header(id, &fork, &mut batch);
-        let usage = leave_orphans(of, id, aside, &mut batch)?;
+        let usage = leave_orphans(of, id, seal_copies, &mut batch)?;
         let usage = [usage.bytes as i64, usage.files as i64];
         batch.add(&key::usage(id), &usage);
-        // With the same key, since it reads the origin's records and bodies; one that cannot be
-        // read has no clone.
-        if media.ciphers.of(trunk.id)?.is_some()
-            && let Some(wrapped) = media.ciphers.wrapped(trunk.id)?
+        // With the same key, since the clone reads the origin's records and bodies; a volume
+        // without its key cannot be cloned.
+        if media.ciphers.of(tree_state.id)?.is_some()
+            && let Some(wrapped) = media.ciphers.wrapped(tree_state.id)?
         {
             media.ciphers.put(id, &wrapped, &mut batch)?;
         }
-        let made = trunk.change(&mut header, below, batch);
+        let made = tree_state.change(&mut header, below, batch);
         made.inspect_err(|_| media.ciphers.forget(id))?;
-        trunk.follow(&header.stored);
+        tree_state.follow_header(&header.stored);
         drop(header);
-        let origin = Arc::new(EpochView { shown: VolumeId(0), ..trunk.head().at(epoch) });
+        let origin = Arc::new(EpochView { shown: VolumeId(0), ..tree_state.head().at(epoch) });
         let volume =
             Arc::new(Volume::head(TreeState::new(media.clone(), id, fork, usage, Some(origin))));
         self.0.residents.lock().add(&volume);
@@ -106,19 +106,24 @@ impl Partition {
     }
 }
 
-/// The clone with this number begins without the files that have no names; says what it uses then.
-fn leave_orphans(of: &Volume, id: VolumeId, aside: &[Aside], batch: &mut Batch) -> Result<Usage> {
+/// Removes the orphans from the clone with this number; returns its usage then.
+fn leave_orphans(
+    of: &Volume,
+    id: VolumeId,
+    seal_copies: &[SealCopy],
+    batch: &mut Batch,
+) -> Result<Usage> {
     let orphans: Vec<VnodeNo> = match of.view_header() {
         Some(view) => view.lock().orphans.clone(),
-        None => orphans_of(&of.trunk)?,
+        None => orphans_of(&of.tree_state)?,
     };
     let mut usage = of.usage();
-    // What kernels wrote last is in the copies.
-    usage.bytes = aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes));
+    // The copies contain the last writes of kernels.
+    usage.bytes = seal_copies.iter().fold(usage.bytes, |bytes, copy| copy.used(bytes));
     for no in orphans {
         let Some(vnode) = of.vnode(no)?.filter(|vnode| vnode.status.links == 0) else { continue };
-        let copied = aside.iter().find(|aside| aside.vnode() == no);
-        let used = copied.map_or(vnode.status.used, |aside| aside.used(vnode.status.used));
+        let copied = seal_copies.iter().find(|copy| copy.vnode() == no);
+        let used = copied.map_or(vnode.status.used, |copy| copy.used(vnode.status.used));
         let key = key::of_vnode(kind::VNODE, id, no).epoch(FIRST_EPOCH);
         batch.put(&key, &record::tombstone(&key));
         usage =

@@ -1,4 +1,4 @@
-//! The files that say what a directory is: `FORMAT`, `sysid`, `lock`.
+//! The files that identify a partition's directory: `FORMAT`, `sysid`, `lock`.
 
 use std::fs;
 use std::io;
@@ -11,18 +11,18 @@ use waldb::{summed, write_whole};
 
 use crate::{OpenError, PartitionConfig};
 
-/// Layout version of everything on a partition.
+/// The version of the layout of everything on a partition.
 pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: &str = "rialto partition";
 
-/// What a partition says of itself.
+/// The identity of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Layout version.
+    /// The version of the layout.
     pub version: u32,
-    /// 128 random bits.
+    /// The partition's identifier: 128 random bits.
     pub id: u128,
-    /// The server that owns it.
+    /// The server that owns the partition.
     pub server: String,
 }
 
@@ -34,14 +34,14 @@ fn damaged(path: &Path, why: &str) -> OpenError {
     OpenError::Damaged { path: path.display().to_string(), why: why.to_owned() }
 }
 
-/// What FORMAT says of this partition.
+/// The content of FORMAT.
 pub(crate) fn text(version: u32, id: u128) -> String {
     summed(&format!("{MAGIC}\nversion {version}\nid {id:032x}\n"))
 }
 
-/// Makes the directory with all but the engine and FORMAT itself, which [`seal`] writes last.
+/// Creates the directory with everything except the engine and FORMAT, which [`seal`] writes last.
 pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File, OpenError> {
-    // Small files and names lie in it: it is for the server's user alone.
+    // It contains small files and names: only the server's user may read it.
     let mut closed = fs::DirBuilder::new();
     closed.mode(0o700);
     path.parent()
@@ -60,14 +60,14 @@ pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File,
     Ok(lock)
 }
 
-/// Writes FORMAT: from here on it is a partition.
+/// Writes FORMAT: from then on the directory is a partition.
 pub(crate) fn seal(path: &Path, id: u128) -> Result<(), OpenError> {
     write_whole(path, "FORMAT", &text(FORMAT_VERSION, id)).map_err(|e| medium(path, "FORMAT", &e))
 }
 
-/// How long a lock that is held may still be let go: by a process that is ending, or a child that
-/// has not begun its program yet and has our descriptors so long.
-const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+/// How long a held lock may still become free: a process may be ending, or a child that has not
+/// started its program yet may have our descriptors.
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// Takes the lock that a server holds while it has the partition open.
@@ -75,7 +75,7 @@ pub(crate) fn lock(path: &Path) -> Result<fs::File, OpenError> {
     let file =
         fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
     let file = file.map_err(|e| medium(path, "lock", &e))?;
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + LOCK_WAIT_MAX;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
@@ -90,10 +90,10 @@ pub(crate) fn lock(path: &Path) -> Result<fs::File, OpenError> {
     }
 }
 
-/// Reads and checks FORMAT and what must be beside it, without opening anything.
+/// Reads and checks FORMAT and the files beside it, without opening the partition.
 ///
 /// # Errors
-/// As [`crate::Partition::open`], but for `InUse`.
+/// As [`crate::Partition::open`], without `InUse`.
 pub fn check_format(path: &Path) -> Result<Format, OpenError> {
     let no = |why: &str| OpenError::NotAPartition {
         path: path.display().to_string(),
@@ -122,11 +122,11 @@ pub fn check_format(path: &Path) -> Result<Format, OpenError> {
     Ok(Format { version, id, server: server.trim_end().to_owned() })
 }
 
-/// The version is read first: a newer layout may sum its text in another way.
+/// The version comes first: a newer layout may sum its text in another way.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
     let mut lines = text.lines();
     if lines.next() != Some(MAGIC) {
-        return Err(damaged(path, "FORMAT does not begin as it should"));
+        return Err(damaged(path, "the first line of FORMAT is wrong"));
     }
     let version = lines.next().and_then(|line| line.strip_prefix("version ")?.parse().ok());
     let version: u32 = version.ok_or_else(|| damaged(path, "FORMAT names no version"))?;

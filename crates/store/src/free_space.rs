@@ -1,21 +1,21 @@
-//! What the room that is left on a disk allows.
+//! The levels of free room on a disk.
 //!
-//! The end of the disk is reserved, in three steps, so that what frees room still has some. Bodies
-//! stop at the reserve, records at half of it, and everything at a quarter: the rest is the
-//! engine's alone, for its log and tables, since an engine whose log finds no room cannot go on
-//! (RocksDB as Debian builds it aborts the process). We stop at each step by ourselves; only others
-//! on the same file system can take the rest, and with room again work goes on: nothing was begun
-//! that did not fit.
+//! The end of the disk is reserved, in three steps, so that operations that free room still have
+//! some. Bodies stop at the reserve, records at half of it, and everything at a quarter: the rest
+//! is for the engine's log and tables, since an engine whose log finds no room cannot continue
+//! (Debian's build of RocksDB aborts the process). The store stops at each step by itself; only
+//! other programs on the same file system can take the rest, and when there is room again work
+//! continues, because the store begins nothing that does not fit.
 
-/// Least room that is kept from bodies, so that the engine can write its log and tables.
+/// The smallest reserve, so that the engine can write its log and tables.
 const RESERVE_BYTES_MIN: u64 = 64 << 20;
-/// Room beyond which a larger disk reserves no more.
+/// The largest reserve, also on large disks.
 const RESERVE_BYTES_MAX: u64 = 1 << 30;
 
-/// What may still be done; later ones allow less.
+/// The changes that the free room allows; later levels allow less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpaceLevel {
-    /// Everything.
+    /// All changes.
     Ample,
     /// No more bytes in body files.
     NoBodies,
@@ -26,7 +26,7 @@ pub enum SpaceLevel {
 }
 
 impl SpaceLevel {
-    /// For a disk with so many bytes in all and free.
+    /// The level for a disk of this size with so much free room, in bytes.
     pub fn of(total_bytes: u64, free_bytes: u64) -> SpaceLevel {
         let reserve = reserve_bytes(total_bytes);
         match free_bytes {

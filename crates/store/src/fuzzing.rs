@@ -1,9 +1,9 @@
-//! What the fuzz targets check of what is read back from a partition, so that plain tests run it
-//! too (feature `fuzzing`).
+//! The checks of the fuzz targets for data from a partition, also run by plain tests (feature
+//! `fuzzing`).
 //!
-//! Each takes arbitrary bytes and panics if something that must always hold does not. Bytes that
-//! change on a disk by accident fail their sum. So the sums are made right here: what is checked is
-//! that even then nothing is taken that we would not have written.
+//! Each takes arbitrary bytes and panics if an invariant does not hold. Accidental changes on a
+//! disk fail their sum. So the sums are computed here: the checks show that even then the store
+//! accepts only what it would have written.
 
 use types::{SessionId, VnodeNo, VolumeId};
 
@@ -11,17 +11,16 @@ use crate::header::{TreeHeader, ViewHeader};
 use crate::record::{self, damaged};
 use crate::{disk, format, key, scrub};
 
-/// A record of any kind: it is refused, or it is exactly what the same fields are written as.
+/// A record of any kind: decoding refuses it, or encodes the same fields to the same bytes.
 ///
-/// The first byte chooses the kind; in its upper half the value is taken as it is, without a right
-/// sum.
+/// The first byte selects the kind; in its upper half the value is used without a right sum.
 pub fn record(bytes: &[u8]) {
     let Some((&choice, fields)) = bytes.split_first() else { return };
     let kind = choice % 0x80 % KINDS;
     let version = if kind == TREE { 2 } else { 1 };
     let value = if choice < 0x80 { record::sealed(KEY, version, fields) } else { fields.to_vec() };
     if let Some(again) = written_again(kind, &value) {
-        assert_eq!(again, value, "taken, and written in another way");
+        assert_eq!(again, value, "accepted, and written in another way");
         assert!([USAGE, TREE].contains(&kind) || record::is_sealed(KEY, &value));
     }
 }
@@ -32,7 +31,7 @@ const TREE: u8 = 4;
 const USAGE: u8 = 8;
 const VIEW: u8 = 9;
 
-/// Takes a value apart and writes it anew; `None`: refused.
+/// Decodes a value and encodes it again; `None`: refused.
 fn written_again(kind: u8, value: &[u8]) -> Option<Vec<u8>> {
     match kind {
         0 => {
@@ -61,7 +60,7 @@ fn written_again(kind: u8, value: &[u8]) -> Option<Vec<u8>> {
         }
         TREE => {
             let header = TreeHeader::decode(KEY, value).ok()?;
-            // Of the first layout there is no writer any more.
+            // The first layout has no encoder any more.
             Some(if value[0] == 1 { value.to_vec() } else { header.encode(KEY) })
         }
         5 => Some(record::encode_numbers(KEY, &record::decode_numbers::<2>(KEY, value).ok()?)),
@@ -79,7 +78,7 @@ fn written_again(kind: u8, value: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A key of any form with any value: the scrub looks at it without harm, and finds a wrong one
+/// A key of any form with any value: the scrub reads it without a panic, and reports a wrong one as
 /// damaged.
 ///
 /// The first byte is the length of the key.
@@ -103,17 +102,17 @@ pub fn key(bytes: &[u8]) {
     }
 }
 
-/// A part of a stream, with a right checksum: it is refused, or it is exactly what the same items
-/// are written as.
+/// A part of a stream, with a right checksum: decoding refuses it, or encodes the same items to the
+/// same bytes.
 pub fn stream_part(bytes: &[u8]) {
     for bytes in [crate::stream::sealed(bytes), bytes::Bytes::copy_from_slice(bytes)] {
         if let Some(again) = crate::stream::rewritten(&bytes) {
-            assert_eq!(again, bytes, "taken, and written in another way");
+            assert_eq!(again, bytes, "accepted, and written in another way");
         }
     }
 }
 
-/// FORMAT: what is taken is what would be written, and nothing else.
+/// FORMAT: an accepted text is exactly what the store would write.
 pub fn format(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for text in [text.to_owned(), waldb::summed(text)] {
@@ -123,8 +122,7 @@ pub fn format(bytes: &[u8]) {
     }
 }
 
-/// The name of a body file: what is taken has no other form, so that no stray file passes for a
-/// body.
+/// The name of a body file: an accepted name is canonical, so that no stray file passes for a body.
 pub fn body_name(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(name) = disk::parse_name(VolumeId(1), text) {
@@ -140,7 +138,7 @@ mod tests {
     use super::*;
     use crate::tests::golden;
 
-    /// Some bytes of `good` changed, taken away or put in between.
+    /// `good` with some bytes changed, removed or inserted.
     fn mutated(good: &[u8], changes: &[(u8, prop::sample::Index, u8)]) -> Vec<u8> {
         let mut bytes = good.to_vec();
         for (how, at, byte) in changes {
@@ -202,7 +200,10 @@ mod tests {
         }
 
         #[test]
-        fn random_keys(first in prop::sample::select(b"PVWNUSRKveisxougcdp".to_vec()), bytes in vec(any::<u8>(), 0..100)) {
+        fn random_keys(
+            first in prop::sample::select(b"PVWNUSRKveisxougcdp".to_vec()),
+            bytes in vec(any::<u8>(), 0..100),
+        ) {
             key(&bytes);
             key(&[&[1 + bytes.len() as u8 / 2, first][..], &bytes].concat());
         }

@@ -1,4 +1,4 @@
-//! Volumes that belong together, and numbers for new ones.
+//! Volumes of one tree, and numbers for new ones.
 
 use types::VolumeId;
 
@@ -10,9 +10,9 @@ use crate::volume_facts::VolumeFacts;
 use crate::{Partition, StoreError};
 
 impl Partition {
-    /// The volumes that show the tree of this one, in the order of their numbers. Costs nothing of
-    /// the kind where it has no sealed epochs; otherwise the volumes of sealed epochs are looked
-    /// through until all of its are found.
+    /// The volumes that show the tree of this one, in the order of their numbers. Without sealed
+    /// epochs this reads only the tree's header; otherwise it reads volumes of sealed epochs until
+    /// all of the tree's are found.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -23,7 +23,7 @@ impl Partition {
         let mut group: Vec<VolumeFacts> =
             self.volume(tree)?.iter().map(|head| head.info()).collect();
         let mut left: u32 =
-            volume.trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
+            volume.tree_state.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
         if left == 0 {
             return Ok(group);
         }
@@ -39,14 +39,14 @@ impl Partition {
         Ok(group)
     }
 
-    /// The first volume that shows a sealed epoch of the tree. Looks through all such volumes of
-    /// the partition where there may be one.
+    /// The first volume that shows a sealed epoch of the tree. Reads all such volumes of the
+    /// partition where there may be one.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn any_view(&self, tree: VolumeId) -> Result<Option<VolumeId>> {
-        let trunk = self.tree_of(tree)?;
-        if trunk.is_none_or(|trunk| trunk.header.lock().stored.sealed.is_empty()) {
+        let tree_state = self.tree_of(tree)?;
+        if tree_state.is_none_or(|tree_state| tree_state.header.lock().stored.sealed.is_empty()) {
             return Ok(None);
         }
         let mut found = None;
@@ -57,8 +57,8 @@ impl Partition {
         Ok(found)
     }
 
-    /// A volume that shows this epoch of the tree. Looks through all volumes of sealed epochs until
-    /// it finds one.
+    /// A volume that shows this epoch of the tree. Reads volumes of sealed epochs until it finds
+    /// one.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -74,7 +74,7 @@ impl Partition {
         Ok(found)
     }
 
-    /// The lowest number that is above those of all volumes that were ever here.
+    /// The lowest number above those of all volumes that this partition ever had.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.

@@ -1,7 +1,7 @@
-//! Headers: what a tree is (`V`), and what a volume is that shows a sealed epoch of one (`W`).
+//! Headers: of a tree (`V`), and of a volume that shows a sealed epoch of one (`W`).
 //!
-//! A tree's header has the fields of its read-write volume too, and stays as long as any volume
-//! shows the tree. The first layout of `V`, which knew neither flags nor sealed epochs in use, is
+//! A tree's header holds the fields of its read-write volume too, and stays as long as any volume
+//! shows the tree. The first layout of `V`, without flags and without sealed epochs in use, is
 //! still read.
 
 use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
@@ -10,22 +10,22 @@ use crate::StoreError;
 use crate::record::{In, Out, damaged};
 use crate::volume::{Usage, VolumeQuota};
 
-/// The layout of trees' headers now.
+/// The current layout of trees' headers.
 const TREE_VERSION: u8 = 2;
-/// With a base behind it: of what was restored and not changed since.
+/// Followed by a base: the tree was restored and not changed since.
 const TREE_VERSION_BASED: u8 = 3;
-/// With an origin behind it, and perhaps a base: of a writable clone.
+/// Followed by an origin and perhaps a base: the tree is a writable clone.
 const TREE_VERSION_ORIGIN: u8 = 4;
 /// As [`TREE_VERSION_BASED`], with the number of the tree that it was restored from.
 const TREE_VERSION_BASED_ON: u8 = 5;
-/// What stands before the base of a writable clone: none, one without the number of a tree, and
-/// with that.
+/// The byte before the base of a writable clone: no base, a base without the number of a tree, a
+/// base with one.
 const BASES: [u8; 3] = [0, 1, 2];
-/// Without flags and the time of the last change.
+/// The layout without flags and without the time of the last change.
 const TREE_VERSION_FIRST: u8 = 1;
-/// The layout of a volume of a sealed epoch in which files without names were open.
+/// The layout of a volume of a sealed epoch in which orphans were open.
 const VIEW_VERSION_ORPHANS: u8 = 2;
-/// Without.
+/// The layout without orphans.
 const VIEW_VERSION: u8 = 1;
 /// The epoch that a new tree writes.
 pub(crate) const FIRST_EPOCH: u64 = 1;
@@ -37,58 +37,58 @@ const ARRIVING: u8 = 8;
 const HELD: u8 = 16;
 const FROZEN: u8 = 32;
 
-/// What a tree is, as `V` keeps it.
+/// The header of a tree, the `V` record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TreeHeader {
-    /// The read-write volume's.
+    /// The name of the read-write volume.
     pub(crate) name: Name,
-    /// Key of the names' hash.
+    /// The key of the hash of names.
     pub(crate) hash_key: u128,
     pub(crate) created: Timestamp,
-    /// When these fields were last changed by somebody.
+    /// When an administrator last changed these fields.
     pub(crate) updated: Timestamp,
     pub(crate) quota: VolumeQuota,
     pub(crate) offline: bool,
-    /// The read-write volume was removed: nothing is written any more.
+    /// The read-write volume was removed: the head takes no more writes.
     pub(crate) headless: bool,
-    /// The head is where an epoch from elsewhere is put together (`stream/`).
+    /// The head receives an epoch from elsewhere (`stream/`).
     pub(crate) incoming: bool,
     /// The read-write volume takes no changes: it is being moved away.
     pub(crate) held: bool,
-    /// The read-write volume came from elsewhere and serves nobody yet.
+    /// The read-write volume came from elsewhere and does not serve clients yet.
     pub(crate) arriving: bool,
     /// Slots below this may be in use.
     pub(crate) next_slot: u64,
-    /// What is written now.
+    /// The epoch that takes writes.
     pub(crate) epoch: u64,
     /// Epochs that volumes show, ascending.
     pub(crate) sealed: Vec<SealedEpoch>,
-    /// The read-write volume shows the newest of them, and counts as one that does, while something
-    /// comes in over it, or is taken back (`stream/over.rs`).
+    /// The read-write volume shows the newest of them, and counts as one that does, while a stream
+    /// comes in over it or is taken back (`stream/over.rs`).
     pub(crate) frozen: bool,
-    /// What the read-write volume, when it is not frozen, is a copy of still.
+    /// The epoch of which the read-write volume, when it is not frozen, is still an exact copy.
     pub(crate) base: Option<Base>,
-    /// What the tree begins with, if not with nothing.
+    /// The epoch with which the tree began; `None`: it began empty.
     pub(crate) origin: Option<ForkOrigin>,
 }
 
-/// A sealed epoch of another tree of the partition, which counts as shown for as long as anything
-/// of this tree is (`origin.rs`).
+/// A sealed epoch of another tree of the partition, which counts as shown for as long as any part
+/// of this tree exists (`origin.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForkOrigin {
     pub(crate) tree: VolumeId,
     pub(crate) epoch: u64,
 }
 
-/// What a volume is a copy of: nobody changed it since it came in.
+/// The source of a volume that was not changed since it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base {
-    /// The tree that the epoch is of, where it comes from; 0: not known. Two copies of one volume
-    /// that were changed apart may have epochs of one number.
+    /// The tree of the epoch at the source; 0: not known. Two copies of one volume that were
+    /// changed apart may have epochs of one number.
     pub(crate) tree: VolumeId,
-    /// The epoch, as it is numbered where it comes from.
+    /// The epoch's number at the source.
     pub(crate) epoch: u64,
-    /// By so much versions are higher here.
+    /// How much higher versions are here than at the source.
     pub(crate) shift: u64,
 }
 
@@ -100,20 +100,20 @@ pub(crate) struct SealedEpoch {
     pub(crate) volumes: u32,
 }
 
-/// What a volume is that shows a sealed epoch, as `W` keeps it.
+/// The header of a volume that shows a sealed epoch, the `W` record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ViewHeader {
     pub(crate) kind: VolumeKind,
     pub(crate) name: Name,
     pub(crate) tree: VolumeId,
     pub(crate) epoch: u64,
-    /// When it was sealed.
+    /// When the epoch was sealed.
     pub(crate) created: Timestamp,
     pub(crate) updated: Timestamp,
-    /// What the tree used then.
+    /// The usage of the tree when the epoch was sealed.
     pub(crate) usage: Usage,
     pub(crate) offline: bool,
-    /// Files without names that somebody had open then: a writable clone does not begin with them.
+    /// Orphans that were open then: a writable clone does not begin with them.
     pub(crate) orphans: Vec<VnodeNo>,
 }
 
@@ -125,12 +125,12 @@ impl TreeHeader {
         self.sealed.last().map_or(0, |sealed| sealed.epoch)
     }
 
-    /// Whether the head is somebody's: what it has stays.
+    /// Whether the head belongs to a volume or a stream: its records stay.
     pub(crate) fn has_head(&self) -> bool {
         (!self.headless && !self.frozen) || self.incoming
     }
 
-    /// One volume more shows the epoch.
+    /// Counts one volume more that shows the epoch.
     pub(crate) fn show(&mut self, epoch: u64) {
         match self.sealed.binary_search_by_key(&epoch, |sealed| sealed.epoch) {
             Ok(at) => self.sealed[at].volumes += 1,
@@ -138,7 +138,7 @@ impl TreeHeader {
         }
     }
 
-    /// One volume less shows the epoch; says whether that was the last one.
+    /// Counts one volume less that shows the epoch; returns whether it was the last one.
     pub(crate) fn hide(&mut self, epoch: u64) -> bool {
         let Ok(at) = self.sealed.binary_search_by_key(&epoch, |sealed| sealed.epoch) else {
             return false;

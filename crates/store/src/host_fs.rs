@@ -1,15 +1,15 @@
-//! The file system below a partition: whether it compresses what lies on it, so that nothing has to
-//! be compressed twice.
+//! The file system below a partition: whether it compresses files, so that the store does not
+//! compress them twice.
 
 use std::path::Path;
 
-/// What compresses bodies that only sealed epochs show.
+/// The component that compresses bodies that only sealed epochs show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// The file system below: its kind, and how if it says so.
+    /// The file system below: its kind, and the method if known.
     Below(String),
     /// The partition itself (`pack.rs`).
     Packed,
@@ -26,7 +26,7 @@ impl std::fmt::Display for Compression {
 }
 
 impl Compression {
-    /// Of a partition at this place, if it was asked to do it itself.
+    /// The compression of a partition at this path, if it was asked to compress.
     pub fn at(path: &Path, asked: bool) -> Compression {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -38,13 +38,13 @@ impl Compression {
     }
 }
 
-/// How the file system that has the path compresses, if it does, by the kernel's table of mounts.
+/// The compression of the file system with the path, according to the kernel's table of mounts.
 fn below(mounts: &str, path: &Path) -> Option<String> {
     let fields = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);
         Some((fields.next()?, fields.next()?, fields.next()?))
     });
-    // Of two at one place the later one is above.
+    // Of two mounts at one path the later one is on top.
     let (_, kind, options) = fields
         .filter(|(at, ..)| path.starts_with(at))
         .max_by_key(|(at, ..)| Path::new(at).components().count())?;
@@ -55,8 +55,7 @@ fn below(mounts: &str, path: &Path) -> Option<String> {
         ("btrfs", Some(how)) => {
             Some(format!("btrfs {}", how.trim_start_matches('=')).trim_end().to_owned())
         }
-        // It is a property of the data set that the table does not show, and on unless somebody
-        // turned it off.
+        // A property of the data set, which the table does not show; it is on by default.
         ("zfs", _) => Some("zfs".to_owned()),
         _ => None,
     }
@@ -68,9 +67,11 @@ mod tests {
 
     #[test]
     fn the_file_system_that_has_the_path_decides() {
-        let mounts = "/dev/a / ext4 rw 0 0\n/dev/b /srv btrfs rw,compress=zstd:3,space_cache 0 0\n/dev/c /srv/plain btrfs rw 0 0\n\
-                      tank/x /tank zfs rw,xattr 0 0\n/dev/d /forced btrfs rw,compress-force=lzo 0 \
-                      0\n";
+        let mounts = "/dev/a / ext4 rw 0 0\n\
+                      /dev/b /srv btrfs rw,compress=zstd:3,space_cache 0 0\n\
+                      /dev/c /srv/plain btrfs rw 0 0\n\
+                      tank/x /tank zfs rw,xattr 0 0\n\
+                      /dev/d /forced btrfs rw,compress-force=lzo 0 0\n";
         let of = |path: &str| below(mounts, Path::new(path));
         assert_eq!(of("/vicepa"), None);
         assert_eq!(of("/srv/vicepb"), Some("btrfs zstd:3".to_owned()));

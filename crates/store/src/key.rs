@@ -3,11 +3,11 @@
 
 use types::{ClientId, SessionId, VnodeNo, VolumeId};
 
-/// First byte of a key: what the record is.
+/// The first byte of a key: the kind of the record.
 pub(crate) mod kind {
     /// Partition-wide counters and marks.
     pub(crate) const PARTITION: u8 = b'P';
-    /// A tree: its header, and that of the volume that writes it.
+    /// A tree's header, with the fields of its read-write volume.
     pub(crate) const VOLUME: u8 = b'V';
     /// A volume that shows a sealed epoch.
     pub(crate) const VIEW: u8 = b'W';
@@ -17,7 +17,7 @@ pub(crate) mod kind {
     pub(crate) const CHANGE: u8 = b'c';
     /// A volume that is being removed.
     pub(crate) const REMOVAL: u8 = b'd';
-    /// How far a stream that comes in is.
+    /// The progress of a stream that comes in.
     pub(crate) const PROGRESS: u8 = b'p';
     pub(crate) const USAGE: u8 = b'U';
     pub(crate) const SESSION: u8 = b'S';
@@ -31,7 +31,7 @@ pub(crate) mod kind {
     pub(crate) const ORPHAN: u8 = b'o';
     pub(crate) const UNSTABLE: u8 = b'u';
     pub(crate) const GARBAGE: u8 = b'g';
-    /// A body that is to be packed.
+    /// A note of a body that is to be packed.
     pub(crate) const PACK: u8 = b'z';
     /// A tree's key, wrapped (`cipher.rs`).
     pub(crate) const CIPHER: u8 = b'k';
@@ -40,7 +40,7 @@ pub(crate) mod kind {
 /// Bytes of the inverted epoch at the end of a key.
 pub(crate) const EPOCH_BYTES: usize = 8;
 
-/// Up to here all keys but those of attributes fit on the stack.
+/// The inline capacity: all keys except those of attributes fit on the stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     bytes: [u8; 40],
@@ -80,12 +80,12 @@ impl AsRef<[u8]> for Key {
     }
 }
 
-/// Whether this is the key of an inline body.
+/// Whether the key is that of an inline body.
 pub(crate) fn is_inline(key: &[u8]) -> bool {
     key.first() == Some(&kind::INLINE)
 }
 
-/// The number at `at` (counted in numbers behind the kind) of a key.
+/// The number at index `at` behind the kind of a key, counted in numbers.
 pub(crate) fn number_at(key: &[u8], at: usize) -> Option<u64> {
     let bytes = key.get(1 + at * 8..9 + at * 8)?;
     Some(u64::from_be_bytes(bytes.try_into().expect("8 bytes")))
@@ -106,7 +106,7 @@ pub(crate) fn volume(id: VolumeId) -> Key {
     Key::new(kind::VOLUME).number(id.0)
 }
 
-/// The key that the tree's bodies are encrypted with.
+/// The record of the tree's encryption key.
 pub(crate) fn cipher(tree: VolumeId) -> Key {
     Key::new(kind::CIPHER).number(tree.0)
 }
@@ -115,33 +115,33 @@ pub(crate) fn view(id: VolumeId) -> Key {
     Key::new(kind::VIEW).number(id.0)
 }
 
-/// A volume's name, as long as it is.
+/// A volume's name, at its full length.
 pub(crate) fn name(name: &[u8]) -> Vec<u8> {
     [&[kind::NAME], name].concat()
 }
 
-/// What is left of a removed volume.
+/// A removed volume that waits for the sweep.
 pub(crate) fn removal(id: VolumeId) -> Key {
     Key::new(kind::REMOVAL).number(id.0)
 }
 
-/// What is left of an epoch that the volume, which is there still, showed before.
+/// An epoch, formerly shown by an existing volume, that waits for the sweep.
 pub(crate) fn removal_of_epoch(id: VolumeId, epoch: u64) -> Key {
     removal(id).number(epoch)
 }
 
-/// How far what comes in under this number is.
+/// The progress of the stream that comes in under this number.
 pub(crate) fn progress(tree: VolumeId) -> Key {
     Key::new(kind::PROGRESS).number(tree.0)
 }
 
-/// Prefix of what was changed in an epoch of a tree. The epoch is not turned round: changes are
+/// Prefix of the notes of changes in an epoch of a tree. The epoch is not inverted: changes are
 /// read from older to newer.
 pub(crate) fn changes(tree: VolumeId, epoch: u64) -> Key {
     Key::new(kind::CHANGE).number(tree.0).number(epoch)
 }
 
-/// A vnode that was changed in an epoch. With a hash behind it: a bucket of a directory.
+/// The note of a vnode that changed in an epoch. With a hash appended: a bucket of a directory.
 pub(crate) fn change(tree: VolumeId, epoch: u64, vnode: VnodeNo) -> Key {
     changes(tree, epoch).number(vnode.0)
 }
@@ -167,7 +167,7 @@ pub(crate) fn client(id: ClientId) -> Key {
     Key::new(kind::CLIENT).number((id.0 >> 64) as u64).number(id.0 as u64)
 }
 
-/// A body that is to be packed.
+/// The note of a body that is to be packed.
 pub(crate) fn pack(tree: VolumeId, vnode: VnodeNo, epoch: u64, generation: u64) -> Key {
     of_vnode(kind::PACK, tree, vnode).number(epoch).number(generation)
 }
@@ -192,7 +192,7 @@ pub(crate) fn sums(id: VolumeId, vnode: VnodeNo, group: u64) -> Key {
     of_vnode(kind::SUMS, id, vnode).number(group)
 }
 
-/// Prefix (without the epoch) of one attribute. Names have no NUL, so no name is the beginning of
+/// Prefix (without the epoch) of one attribute. Names have no NUL, so no name is a prefix of
 /// another.
 pub(crate) fn xattr(id: VolumeId, vnode: VnodeNo, name: &[u8]) -> Vec<u8> {
     let mut key = of_vnode(kind::XATTR, id, vnode).to_vec();

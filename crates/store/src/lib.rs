@@ -1,13 +1,13 @@
-//! What lies on a partition: volumes, vnodes, entries, bodies and epochs, on a key-value engine and
-//! plain files.
+//! The store of a partition: volumes, vnodes, directory entries, bodies and epochs, on a key-value
+//! engine and plain files.
 //!
-//! `docs/spec/store.md` is the layout. A [`Partition`] is opened on a directory, or on a
-//! [`MemMachine`] that can lose its power. A [`Volume`] reads records and bodies, and changes them
-//! in two steps: its methods gather what they do in an [`Update`] (body bytes go to their file at
+//! `docs/spec/store.md` describes the layout. A [`Partition`] is opened on a directory, or on a
+//! [`MemMachine`] that simulates power loss. A [`Volume`] reads records and bodies, and changes
+//! them in two steps: its methods collect changes in an [`Update`] (body bytes go to their file at
 //! once), and [`Volume::commit`] applies the update as one atomic batch. The caller serialises the
-//! writers of one vnode; readers need no help.
+//! writers of one vnode; readers need no serialisation.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod bodies;
@@ -77,9 +77,9 @@ pub use vnode::{BodyLocation, DIRECTORY_BYTES, EntryTarget, StoredEntry, Vnode};
 pub use volume::{NewRoot, Usage, Volume, VolumeQuota};
 pub use volume_facts::{VolumeFacts, VolumeFields};
 
-/// Bytes of a block: what has one checksum, and the unit in which body files are charged.
+/// Bytes of a block: the unit of checksums, and the unit in which body files are charged.
 pub const BLOCK_BYTES: u64 = 16 << 10;
-/// A body up to here is kept inline.
+/// The longest body that is kept inline, in bytes.
 pub const INLINE_BYTES_MAX: u64 = BLOCK_BYTES;
-/// Names of one directory that may share a hash.
+/// The most names of one directory that may share a hash.
 pub const BUCKET_ENTRIES_MAX: usize = 16;

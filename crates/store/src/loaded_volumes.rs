@@ -1,10 +1,9 @@
-//! Volumes in memory: each at most once while anybody has it, and a bounded number of those that
-//! were asked for lately.
+//! Volumes in memory: each at most once while it has users, and a bounded number of recently used
+//! ones.
 //!
-//! A volume is loaded when it is asked for and not there, under the lock of the [`Residents`]: so
-//! there is one of it, and one trunk of its tree, whoever asks. Those that were loaded are kept in
-//! a ring; the oldest leaves it, unless it was asked for again since it came in. What nobody has
-//! any more is forgotten.
+//! A volume is loaded on demand under the lock of the [`Residents`]: so there is one instance of
+//! it, and one state of its tree, for all callers. Loaded volumes enter a ring; the oldest leaves
+//! it, unless it was used again since it came in. Volumes without users are dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -15,16 +14,15 @@ use types::VolumeId;
 use crate::Volume;
 use crate::tree_state::TreeState;
 
-/// Volumes that stay though nobody has them: some hundred bytes each.
+/// The number of volumes that stay without users: some hundred bytes each.
 const RECENT_MAX: usize = 1024;
-/// Entries of things that are gone are cleared away when there are so many more than at the last
-/// clearing.
+/// Dead entries are cleared when there are so many more entries than after the last clearing.
 const CLEAR_AFTER: usize = 4 * RECENT_MAX;
 
 #[derive(Default)]
 pub(crate) struct Residents {
     volumes: HashMap<VolumeId, Weak<Volume>>,
-    trunks: HashMap<VolumeId, Weak<TreeState>>,
+    tree_states: HashMap<VolumeId, Weak<TreeState>>,
     recent: VecDeque<Arc<Volume>>,
     clear_at: usize,
 }
@@ -32,47 +30,47 @@ pub(crate) struct Residents {
 impl Residents {
     pub(crate) fn volume(&self, id: VolumeId) -> Option<Arc<Volume>> {
         let volume = self.volumes.get(&id)?.upgrade()?;
-        volume.asked_for.store(true, Ordering::Relaxed);
+        volume.recently_used.store(true, Ordering::Relaxed);
         Some(volume)
     }
 
-    pub(crate) fn trunk(&self, tree: VolumeId) -> Option<Arc<TreeState>> {
-        self.trunks.get(&tree)?.upgrade()
+    pub(crate) fn tree_state(&self, tree: VolumeId) -> Option<Arc<TreeState>> {
+        self.tree_states.get(&tree)?.upgrade()
     }
 
-    /// The volume was just loaded or made.
+    /// Adds a volume that was just loaded or created.
     pub(crate) fn add(&mut self, volume: &Arc<Volume>) {
-        self.add_trunk(&volume.trunk);
+        self.add_tree(&volume.tree_state);
         self.volumes.insert(volume.id(), Arc::downgrade(volume));
         self.recent.push_back(Arc::clone(volume));
         self.drop_old();
         self.clear();
     }
 
-    /// The tree was just loaded or made.
-    pub(crate) fn add_trunk(&mut self, trunk: &Arc<TreeState>) {
-        self.trunks.insert(trunk.id, Arc::downgrade(trunk));
+    /// Adds a tree that was just loaded or created.
+    pub(crate) fn add_tree(&mut self, tree_state: &Arc<TreeState>) {
+        self.tree_states.insert(tree_state.id, Arc::downgrade(tree_state));
     }
 
-    /// The volume is no more.
+    /// Forgets a volume that was removed.
     pub(crate) fn remove(&mut self, id: VolumeId) {
         self.recent.retain(|volume| volume.id() != id);
         self.volumes.remove(&id);
     }
 
-    /// Nothing of the tree is shown any more.
-    pub(crate) fn remove_trunk(&mut self, tree: VolumeId) {
-        self.trunks.remove(&tree);
+    /// Forgets a tree that no volume shows any more.
+    pub(crate) fn remove_tree(&mut self, tree: VolumeId) {
+        self.tree_states.remove(&tree);
     }
 
     fn drop_old(&mut self) {
-        // Each may get one more round, so the second one ends it.
+        // Each volume may get one more round, so the second round ends the loop.
         for _ in 0..=2 * self.recent.len() {
             if self.recent.len() <= RECENT_MAX {
                 break;
             }
             let oldest = self.recent.pop_front().expect("there are too many");
-            if oldest.asked_for.swap(false, Ordering::Relaxed) {
+            if oldest.recently_used.swap(false, Ordering::Relaxed) {
                 self.recent.push_back(oldest);
             }
         }
@@ -81,7 +79,7 @@ impl Residents {
     fn clear(&mut self) {
         if self.volumes.len() >= self.clear_at.max(CLEAR_AFTER) {
             self.volumes.retain(|_, volume| volume.strong_count() > 0);
-            self.trunks.retain(|_, trunk| trunk.strong_count() > 0);
+            self.tree_states.retain(|_, tree_state| tree_state.strong_count() > 0);
             self.clear_at = self.volumes.len() + CLEAR_AFTER;
         }
     }

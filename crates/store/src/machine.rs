@@ -1,10 +1,10 @@
 //! A machine in memory that can lose its power: an engine's log and a disk of body files with one
 //! state.
 //!
-//! What is not synced may be lost: of the log any tail, of each body file any choice among the
-//! versions that each 4 KiB block and the length had since the last sync, of names the last makings
-//! and removals. Death of the process alone loses nothing: open a partition on the same machine
-//! again.
+//! A power loss may take unsynced data: any tail of the log; of each body file any choice among the
+//! versions that each 4 KiB block and the length had since the last sync; of names the last
+//! creations and removals. Death of the process alone loses nothing: open a partition on the same
+//! machine again.
 
 use std::io;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ pub(crate) type Shared = Arc<Mutex<MemMachineState>>;
 #[derive(Clone)]
 pub struct MemMachine(pub(crate) Shared);
 
-/// Its state.
+/// The state of the machine.
 #[derive(Clone)]
 pub(crate) struct MemMachineState {
     pub(crate) log: MemLog,
     pub(crate) files: MemFiles,
-    /// Changes with every power loss.
+    /// The number of power losses.
     boot: u64,
     /// A sync failed in this boot.
     pub(crate) sync_failed: bool,
     fail_syncs: bool,
     /// The boot id cannot be read, or, with `Some(None)`, is empty.
     boot_unknown: Option<Option<io::ErrorKind>>,
-    /// Bytes of the disk.
+    /// The capacity of the disk in bytes.
     pub(crate) capacity_bytes: u64,
-    /// States just before and after each sync, while they are collected.
+    /// The states just before and after each sync, while they are collected.
     images: Option<Vec<MemMachineState>>,
 }
 
@@ -66,7 +66,7 @@ impl MemMachine {
         MemMachine(Arc::new(Mutex::new(machine)))
     }
 
-    /// The machine after a loss of power right now, one of the many that `seed` chooses from.
+    /// The machine after a loss of power right now; `seed` selects one of the possible states.
     pub fn power_loss(&self, seed: u64) -> MemMachine {
         MemMachine::of(self.0.lock().clone().power_loss(&mut SmallRng::seed_from_u64(seed)))
     }
@@ -77,15 +77,15 @@ impl MemMachine {
         MemMachine::of(self.0.lock().clone())
     }
 
-    /// From now on keeps the machine's states around each sync, for [`MemMachine::images`].
+    /// Begins to collect the machine's states around each sync, for [`MemMachine::images`].
     pub fn keep_images(&self) {
         self.0.lock().images = Some(Vec::new());
     }
 
     /// The states just before and just after each sync since [`MemMachine::keep_images`].
     pub fn images(&self) -> Vec<MemMachine> {
-        let kept = self.0.lock().images.take().unwrap_or_default();
-        kept.into_iter().map(MemMachine::of).collect()
+        let images = self.0.lock().images.take().unwrap_or_default();
+        images.into_iter().map(MemMachine::of).collect()
     }
 
     #[cfg(test)]
@@ -93,30 +93,30 @@ impl MemMachine {
         self.0.lock().boot_unknown = how;
     }
 
-    /// Whether syncs fail from now on.
+    /// Sets whether syncs fail.
     pub fn fail_syncs(&self, fail: bool) {
         self.0.lock().fail_syncs = fail;
     }
 
-    /// Bytes that the disk can hold of bodies.
+    /// Sets the bytes that the disk can hold of bodies.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity_bytes = bytes;
     }
 
-    /// Batches that power loss may take.
+    /// The number of batches that power loss may take.
     pub fn unsynced_batches(&self) -> usize {
         self.0.lock().log.unsynced()
     }
 }
 
 impl MemMachineState {
-    /// Runs a sync, or fails it.
+    /// Runs a sync, or lets it fail.
     pub(crate) fn sync_point(
         &mut self,
         sync: impl FnOnce(&mut MemMachineState),
     ) -> Result<(), StoreError> {
         if self.fail_syncs {
-            return Err(StoreError::Medium("sync failed as told".to_owned()));
+            return Err(StoreError::Medium("sync failed as configured".to_owned()));
         }
         self.keep_image();
         sync(self);
@@ -132,8 +132,8 @@ impl MemMachineState {
     }
 
     fn power_loss(mut self, rng: &mut SmallRng) -> MemMachineState {
-        let kept = rng.random_range(0..=self.log.unsynced());
-        self.log = self.log.after_power_loss(kept);
+        let survivors = rng.random_range(0..=self.log.unsynced());
+        self.log = self.log.after_power_loss(survivors);
         self.files = self.files.after_power_loss(rng);
         self.boot += 1;
         self.sync_failed = false;

@@ -1,17 +1,19 @@
-//! What a partition stands on: the engine, the disk of bodies, and the one log that makes changes
+//! The layers below a partition: the engine, the disk of bodies, and the one log that makes changes
 //! stable.
 //!
 //! Model. Every applied batch gets a number; `applied` is the last one, `synced` the last one known
-//! to be on disk. A caller of `sync` needs `synced` to reach what `applied` was when it came. If
-//! nobody is syncing it becomes the leader: it syncs the log once, for all who have applied by
-//! then, and wakes everyone; who came too late for that sync leads the next one (group commit).
-//! After a sync or a write of the log failed nothing is known of the disk any more: `failed` is set
-//! for good, changes are refused (DU-3), and the boot verifier changes.
+//! to be on disk. A caller of `sync` waits until `synced` reaches the value that `applied` had at
+//! the call. If no sync is in progress the caller becomes the leader: it syncs the log once, for
+//! all batches that were applied by then, and wakes all waiters. A caller that was too late for
+//! that sync leads the next one (group commit). After a failed sync or a failed write of the log
+//! the state of the disk is unknown: `failed` is set for good, changes are refused (DU-3), and the
+//! boot verifier changes.
 //!
-//! Room is looked at before each change (`room`), or, far from the end, once in a scope in which
-//! changes are gathered (`engine/write_combiner.rs`). The engine writes tables anew before it drops
-//! old ones, so its own work may take us to the last step for a while: a batch waits for that. What
-//! is removed leaves the engine's tables only then; where room was refused, `reclaim` sees to it.
+//! Room is checked before each change (`room`), or, far from the end of the disk, once per commit
+//! scope (`engine/write_combiner.rs`). The engine writes new tables before it drops old ones, so
+//! its own work may bring the partition to the last level of room for a while: a batch waits for
+//! that to end. Removed records leave the engine's tables only then; after a refusal for want of
+//! room, `reclaim` starts this.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,42 +29,42 @@ use crate::engine::{Batch, Engine, GatherScope, WriteCombiner};
 use crate::free_space::reserve_bytes;
 use crate::{Space, SpaceLevel, StoreError};
 
-/// How long a batch waits for room that the engine is about to give back.
+/// The longest time that a batch waits for room that the engine is about to give back.
 const TIDYING_MAX: Duration =
     if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
-/// Between two looks meanwhile.
+/// The time between two checks of room during that wait.
 const TIDYING_STEP: Duration = Duration::from_millis(10);
-/// With so much room above the reserve one look serves a scope: more than all that comes in for one
-/// can bring, by far.
+/// With so much room above the reserve, one check is enough for a commit scope: far more than one
+/// scope can write.
 const FAR_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Media {
     pub(crate) engine: Arc<WriteCombiner>,
-    /// Keys of encrypted trees; the disk has them too.
+    /// Keys of encrypted trees; the disk uses the same ones.
     pub(crate) ciphers: Arc<Ciphers>,
     pub(crate) disk: Box<dyn Disk>,
     pub(crate) bodies: Bodies,
     applied: AtomicU64,
     synced: AtomicU64,
     failed: AtomicBool,
-    /// Why.
+    /// The error that set `failed`.
     why_failed: OnceLock<String>,
-    /// Whether a leader is at work.
+    /// Whether a leader is syncing.
     leading: Mutex<bool>,
     led: Condvar,
     verifier: AtomicU64,
     /// A change was refused for want of room since the last [`Media::reclaim`].
     refused: AtomicBool,
-    /// The last one: when it ended, and how long it took.
+    /// The last reclaim: when it ended, and how long it took.
     reclaimed: Mutex<Option<(Instant, Duration)>>,
-    /// Waiting for the engine brought no room the last time: on a disk that is full to the last
-    /// byte it may be at work for hours.
-    in_vain: AtomicBool,
+    /// The last wait for the engine brought no room: on a disk that is full to the last byte the
+    /// engine may work for hours.
+    waited_in_vain: AtomicBool,
     /// There may be garbage records.
     pub(crate) garbage: AtomicBool,
-    /// Bodies that sealed epochs alone show are packed.
+    /// Bodies that only sealed epochs show are packed.
     pub(crate) packs: bool,
-    /// There may be notes of such.
+    /// There may be notes of bodies to pack.
     pub(crate) to_pack: AtomicBool,
 }
 
@@ -90,7 +92,7 @@ impl Media {
             verifier: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             reclaimed: Mutex::new(None),
-            in_vain: AtomicBool::new(false),
+            waited_in_vain: AtomicBool::new(false),
             garbage: AtomicBool::new(true),
             packs,
             to_pack: AtomicBool::new(true),
@@ -115,50 +117,51 @@ impl Media {
         Ok(())
     }
 
-    /// Why it takes no more changes (DU-3), if it does not.
+    /// The failure after which changes are refused (DU-3), if there was one.
     pub(crate) fn why_failed(&self) -> Option<String> {
         let failed = self.failed.load(Ordering::SeqCst);
         failed.then(|| self.why_failed.get().cloned().unwrap_or_default())
     }
 
-    /// Nothing is known of the disk any more.
+    /// Records a failure of the disk: its state is unknown from now on, and changes are refused.
     pub(crate) fn fail(&self, error: &StoreError) {
         if !self.failed.swap(true, Ordering::SeqCst) {
             let _ = self.why_failed.set(error.to_string());
-            tracing::error!(%error, "DU-3: the partition takes no more changes");
+            tracing::error!(%error, "DU-3: no more changes until the partition is opened again");
             self.disk.note_sync_failed();
             self.verifier.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Applies a batch; the number tells [`Media::is_synced`] when it is stable.
+    /// Applies a batch; [`Media::is_synced`] reports for the returned number whether it is stable.
     ///
     /// # Errors
-    /// `NoSpace`, which changes nothing and passes; `Medium`, which does not.
+    /// `NoSpace`, which changes nothing and passes; `Medium`, which is permanent.
     pub(crate) fn apply(&self, batch: &Batch) -> Result<u64, StoreError> {
         self.usable()?;
         if !self.gathers()? {
             self.room_for_the_log()?;
         }
         match self.engine.apply(batch) {
-            // Its tables found no room. It tries again by itself, and takes no batches until then.
+            // The engine found no room for its tables. It tries again by itself, and takes no
+            // batches until then.
             Err(StoreError::NoSpace) => return Err(StoreError::NoSpace),
             result => result.inspect_err(|error| self.fail(error))?,
         }
         Ok(self.applied.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// Everything applied before the call survives the death of the process, also what was
-    /// gathered.
+    /// Every batch applied before the call survives the death of the process, combined ones too.
     ///
     /// # Errors
-    /// `NoSpace`, `Medium`; from then on every change is refused (DU-3), since some are seen that
-    /// may never be written.
+    /// `NoSpace`, `Medium`; from then on every change is refused (DU-3), because readers saw
+    /// changes that may never be written.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         self.engine.write_out().inspect_err(|error| self.fail(error))
     }
 
-    /// Whether this thread gathers: it has a scope, and the end of the disk is far.
+    /// Whether batches of this thread are combined: it has a commit scope, and the disk has much
+    /// room.
     fn gathers(&self) -> Result<bool, StoreError> {
         self.engine.gathers(|| {
             let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
@@ -202,7 +205,7 @@ impl Media {
         result
     }
 
-    /// A sync of bodies, with the same consequences if it fails.
+    /// Syncs bodies, with the same consequences on failure.
     pub(crate) fn sync_disk(
         &self,
         sync: impl FnOnce() -> Result<(), StoreError>,
@@ -211,7 +214,7 @@ impl Media {
         sync().inspect_err(|error| self.fail(error))
     }
 
-    /// Room, without what is reserved for records.
+    /// Room, without the reserve for records.
     pub(crate) fn space(&self) -> Result<Space, StoreError> {
         let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
         let free_bytes = space.free_bytes.saturating_sub(reserve_bytes(space.total_bytes));
@@ -232,23 +235,23 @@ impl Media {
         if self.gathers()? { Ok(()) } else { self.room_below(SpaceLevel::NoRecords) }
     }
 
-    /// Whether a batch may go to the log at all.
+    /// Whether the log may take a batch at all.
     fn room_for_the_log(&self) -> Result<(), StoreError> {
         let end = Instant::now() + TIDYING_MAX;
         while let Err(error) = self.room_below(SpaceLevel::Nothing) {
             let tidying = self.engine.is_tidying();
-            if !tidying || self.in_vain.load(Ordering::Relaxed) || Instant::now() >= end {
-                self.in_vain.store(tidying, Ordering::Relaxed);
+            if !tidying || self.waited_in_vain.load(Ordering::Relaxed) || Instant::now() >= end {
+                self.waited_in_vain.store(tidying, Ordering::Relaxed);
                 return Err(error);
             }
             std::thread::sleep(TIDYING_STEP);
         }
-        self.in_vain.store(false, Ordering::Relaxed);
+        self.waited_in_vain.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Whether there is more room than this allows. One system call, a fraction of what a commit
-    /// costs.
+    /// Whether there is more room than this level requires. One system call, a fraction of the cost
+    /// of a commit.
     fn room_below(&self, step: SpaceLevel) -> Result<(), StoreError> {
         let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
         if SpaceLevel::of(space.total_bytes, space.free_bytes) < step {
@@ -258,8 +261,8 @@ impl Media {
         Err(StoreError::NoSpace)
     }
 
-    /// After a refusal: makes the engine give back what was removed. Takes at most a tenth of the
-    /// time.
+    /// After a refusal: makes the engine give back the room of removed records. Takes at most a
+    /// tenth of the time.
     pub(crate) fn reclaim(&self) {
         let Some(mut last) = self.reclaimed.try_lock() else { return };
         let rested = last.is_none_or(|(end, took)| end.elapsed() >= 9 * took);
@@ -271,7 +274,7 @@ impl Media {
     }
 }
 
-/// A scope in which this thread's changes are gathered: see [`crate::Partition::gather`]. Ends when
+/// A commit scope: combines the changes of this thread, see [`crate::Partition::gather`]. Ends when
 /// dropped at the latest.
 pub struct CommitScope {
     media: Arc<Media>,
@@ -283,11 +286,11 @@ impl CommitScope {
         CommitScope { media: Arc::clone(media), scope: Some(media.engine.scope()) }
     }
 
-    /// Ends the scope: what was gathered survives the death of the process from now on.
+    /// Ends the scope: its changes survive the death of the process from now on.
     ///
     /// # Errors
-    /// `NoSpace`, `Medium`: nobody may hear of what was done in the scope, and the partition takes
-    /// no more changes (DU-3).
+    /// `NoSpace`, `Medium`: the caller must not report any change of the scope, and the partition
+    /// takes no more changes (DU-3).
     pub fn end(mut self) -> Result<(), StoreError> {
         self.scope = None;
         self.media.write_out()
@@ -297,7 +300,7 @@ impl CommitScope {
 impl Drop for CommitScope {
     fn drop(&mut self) {
         if self.scope.take().is_some() {
-            // The failure stays known to the media, which says it too.
+            // The media records and logs the failure.
             let _ = self.media.write_out();
         }
     }
@@ -312,7 +315,7 @@ mod tests {
     use crate::disk::MemDisk;
     use crate::engine::{MemEngine, Visit};
 
-    /// At work for ever; counts who asks.
+    /// An engine that is always tidying; counts the queries.
     struct Tidying(MemEngine, Arc<AtomicUsize>);
 
     impl Engine for Tidying {
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_brings_no_room_is_waited_for_once_until_there_is_some() {
+    fn an_engine_without_room_is_waited_for_once() {
         let (machine, asked) = (MemMachine::new(), Arc::new(AtomicUsize::new(0)));
         let engine = Tidying(MemEngine(machine.0.clone()), Arc::clone(&asked));
         let media =
@@ -360,18 +363,18 @@ mod tests {
         body.write_at(0, &[1; 1 << 16]).unwrap();
         let mut batch = Batch::default();
         batch.put(b"a", b"1");
-        let looks = || {
+        let state = || {
             let refused = media.apply(&batch).is_err();
             (refused, asked.swap(0, Ordering::Relaxed))
         };
-        assert_eq!(looks(), (false, 0));
+        assert_eq!(state(), (false, 0));
         for _ in 0..2 {
             machine.set_capacity(1 << 16);
-            let (refused, waited) = looks();
+            let (refused, waited) = state();
             assert!(refused && waited > 1, "{waited}");
-            assert_eq!(looks(), (true, 1));
+            assert_eq!(state(), (true, 1));
             machine.set_capacity(1 << 40);
-            assert_eq!(looks(), (false, 0), "there is room again");
+            assert_eq!(state(), (false, 0), "there is room again");
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Trees that begin as a sealed epoch of another: writable clones (`fork.rs`).
+//! Origins: trees that begin as a sealed epoch of another, writable clones (`fork.rs`).
 //!
 //! Model. Such a tree has an *origin*: a tree of the same partition and a sealed epoch of it, which
-//! the origin's header counts as shown for as long as the clone's tree is there. Its own records
-//! are those of what was changed since; whatever it has no record of, not even a tombstone, is as
-//! the origin has it at that epoch, which may have an origin itself. Keys differ by the number of
-//! the tree alone, hashes of names and numbers of vnodes are the same. So nothing is copied when a
-//! clone is made, and reading costs one more look for each origin. What is erased leaves a
-//! tombstone over what the origin has, as over what a sealed epoch shows.
+//! the origin's header counts as shown for as long as the clone's tree exists. The clone's own
+//! records are those that changed since; where it has no record, not even a tombstone, readers see
+//! the origin's at that epoch, and the origin may have an origin itself. Keys differ only by the
+//! number of the tree; hashes of names and numbers of vnodes are the same. So the creation of a
+//! clone copies nothing, and a read costs one more search per origin. An erasure leaves a tombstone
+//! over the origin's record, as over a sealed epoch's.
 //!
-//! *Bodies.* What the origin has in a file of its own is [`BodyLocation::Origin`] here: the clone's
-//! records, its sealed epochs' too, never name a file of another tree, because the origin may give
-//! its sealed epochs a copy (`copy_on_write.rs`) or a packed file (`pack.rs`) at any time. Who
-//! reads such a body looks up the file's name under the gate of the body in the tree that names it,
-//! and holds that gate as readers of a sealed epoch do ([`Lender`]). The first change gives the
-//! clone's head a file of its own, with the same bytes; checksums of blocks stay where they are.
+//! *Bodies.* A body in a file of the origin is [`BodyLocation::Origin`] here: the records of the
+//! clone and of its sealed epochs never name a file of another tree, because the origin may give
+//! its sealed epochs a copy (`copy_on_write.rs`) or a packed file (`pack.rs`) at any time. A reader
+//! of such a body finds the file's name under the gate of the body in the tree that names it, and
+//! holds that gate as readers of a sealed epoch do ([`FileOwner`]). The first change gives the
+//! clone's head a file of its own, with the same bytes; checksums of blocks stay in place.
 //!
 //! Gates are taken from a tree towards its origin, never the other way.
 
@@ -33,53 +33,53 @@ use crate::tree::EpochView;
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, Partition, StoreError, Update, Vnode, Volume, record};
 
-/// Trees below a tree, at most: each is one more look for what nobody changed.
+/// The most origins below a tree: each costs one more search for unchanged records.
 pub(crate) const ORIGINS_MAX: usize = 32;
-/// Records that are looked for at once where two trees are read as one. Unit tests have few.
+/// Records that one step reads where two trees are merged. Unit tests have few.
 const RECORDS_AT_ONCE: usize = if cfg!(test) { 3 } else { 256 };
 
-/// Sees what a record's key has behind the part that was asked for, without the epoch; the key; and
-/// the value.
+/// Receives the part of a record's key behind the prefix, without the epoch; the key; and the
+/// value.
 pub(crate) type VisitRecord<'a> = dyn FnMut(&[u8], &[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// Records by what their keys have behind the part that was asked for: keys and values.
+/// Records by the part of their keys behind the prefix: keys and values.
 type Records = BTreeMap<Vec<u8>, (Vec<u8>, Vec<u8>)>;
 
-/// Whose file has the bytes of a body that a tree shows as its origin has it; while it lives, that
-/// file stays as it is.
-pub(crate) struct Lender {
+/// The tree that owns the file of a body that the origin supplies; while this exists, the file does
+/// not change.
+pub(crate) struct FileOwner {
     tree: Arc<EpochView>,
     vnode: Vnode,
     gate: ReadGate,
 }
 
 impl EpochView {
-    /// The same prefix of keys, in this tree.
+    /// The same prefix of keys in this tree.
     pub(crate) fn own_key(&self, prefix: &[u8]) -> Vec<u8> {
         let mut own = prefix.to_vec();
         own[1..9].copy_from_slice(&self.id.0.to_be_bytes());
         own
     }
 
-    /// Whether the origin shows something under the prefix.
+    /// Whether the origin shows a record under the prefix.
     pub(crate) fn inherits(&self, prefix: &[u8]) -> Result<bool> {
         let Some(origin) = &self.origin else { return Ok(false) };
         let found = origin.newest(&origin.own_key(prefix), origin.epoch)?;
         Ok(found.is_some_and(|(_, value)| !record::is_tombstone(&value)))
     }
 
-    /// A vnode as this tree shows it, whose record may be the origin's.
+    /// A vnode as this tree shows it; its record may be the origin's.
     pub(crate) fn as_shown(&self, key: &[u8], vnode: Vnode) -> Vnode {
         if key::number_at(key, 0) == Some(self.id.0) {
             return vnode;
         }
         let place = if vnode.place.is_file() { BodyLocation::Origin } else { vnode.place };
-        // No kernel has anything of this one, and files are counted anew.
+        // No kernel has a file of this tree's vnode yet, and its files are numbered from the start.
         Vnode { place, generations: 0, own_since: 0, handed: false, ..vnode }
     }
 
-    /// Visits the newest record of every kind that begins with `under` and goes on with `from` or
-    /// behind; tombstones too. In order.
+    /// Visits the newest record of every kind under `under`, in order from `from` on, including
+    /// tombstones.
     pub(crate) fn each_newest(
         &self,
         under: &[u8],
@@ -140,12 +140,12 @@ impl EpochView {
                 }
             }
             let Some(end) = end else { return Ok(()) };
-            // Behind all epochs of that one.
+            // Behind all epochs of that record.
             from = [&end[..], &[0xff; key::EPOCH_BYTES + 1]].concat();
         }
     }
 
-    /// Visits the numbers of vnodes from one on, in their order; also of some that are not shown.
+    /// Visits the numbers of vnodes in order from one on; also of some that are not shown.
     pub(crate) fn each_vnode_no(
         &self,
         from: VnodeNo,
@@ -157,14 +157,14 @@ impl EpochView {
         })
     }
 
-    /// Whose file the body is in, which is as the origin has it.
-    pub(crate) fn lender(&self, no: VnodeNo) -> Result<Lender> {
+    /// The owner of the file of a body that the origin supplies.
+    pub(crate) fn file_owner(&self, no: VnodeNo) -> Result<FileOwner> {
         let mut next = self.origin.clone();
         while let Some(tree) = next {
             let gate = tree.media.bodies.gate((tree.id, no)).read_arc();
             match tree.own_vnode(no)? {
                 Some(vnode) if matches!(vnode.place, BodyLocation::File { .. }) => {
-                    return Ok(Lender { tree, vnode, gate });
+                    return Ok(FileOwner { tree, vnode, gate });
                 }
                 _ => next = tree.origin.clone(),
             }
@@ -176,18 +176,18 @@ impl EpochView {
     }
 }
 
-impl Lender {
-    /// The file.
+impl FileOwner {
+    /// Opens the file.
     pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {
         open_file(&self.tree, &self.gate, &self.vnode)
     }
 
-    /// Makes a file with the same bytes.
+    /// Copies the bytes into a new file.
     fn copy(&self, disk: &dyn Disk, to: BodyName) -> Result<Arc<dyn BodyFile>> {
         let failed = |e| StoreError::from_io("copy of a body", &e);
-        let from = body_name(&self.tree, &self.vnode).expect("a lender has a file");
+        let from = body_name(&self.tree, &self.vnode).expect("a file owner has a file");
         if !from.packed {
-            // Or an error of the disk would not say whose it is.
+            // Otherwise a disk error would not name the owner.
             self.file()?;
             return disk.copy(from, to).map_err(failed);
         }
@@ -205,15 +205,15 @@ impl Volume {
         if tree.vnode(vnode.no())?.is_none_or(|stored| stored.place != vnode.place) {
             return Err(damaged_body(vnode, "is not where its vnode says"));
         }
-        let lender = tree.lender(vnode.no())?;
-        self.trunk.media.room_for(vnode.status.used)?;
-        self.move_body(vnode, update, |disk, name| lender.copy(disk, name))?;
-        // The origin's may be longer than its body.
-        update.hold(&self.trunk, vnode.no()).gate.trimmed = false;
+        let file_owner = tree.file_owner(vnode.no())?;
+        self.tree_state.media.room_for(vnode.status.used)?;
+        self.move_body(vnode, update, |disk, name| file_owner.copy(disk, name))?;
+        // The origin's file may be longer than its body.
+        update.hold(&self.tree_state, vnode.no()).gate.trimmed = false;
         Ok(())
     }
 
-    /// Gives the vnode a new file, which `make` fills with what the body has, on disk.
+    /// Gives the vnode a new file, which `make` fills with the body's bytes, on disk.
     pub(crate) fn move_body(
         &self,
         vnode: &mut Vnode,
@@ -222,10 +222,10 @@ impl Volume {
     ) -> Result<()> {
         let (size, used) = (vnode.status.size, vnode.status.used);
         self.new_file(vnode, update, make)?;
-        let (media, tree) = (&self.trunk.media, self.tree());
+        let (media, tree) = (&self.tree_state.media, self.tree());
         let name = body_name(&tree, vnode).expect("it was just made");
-        let file = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
-        // What was stable is so in the new file too (DU-1).
+        let file = open_file(&tree, &update.hold(&self.tree_state, vnode.no()).gate, vnode)?;
+        // Stable bytes are stable in the new file too (DU-1).
         media.sync_disk(|| file.sync())?;
         media.sync_disk(|| media.disk.sync_name(name))?;
         vnode.status.size = size;
@@ -235,17 +235,17 @@ impl Volume {
 }
 
 impl Partition {
-    /// What a tree with this header reads where it has nothing itself.
+    /// The view of the origin of a tree with this header.
     ///
     /// # Errors
-    /// `Damaged` if that is not there, or has no end; `Medium`.
+    /// `Damaged` if the origin is missing or the chain has no end; `Medium`.
     pub(crate) fn origin_of(&self, header: &TreeHeader) -> Result<Option<Arc<EpochView>>> {
         self.origin_at(header.origin, ORIGINS_MAX)
     }
 
     fn origin_at(&self, origin: Option<ForkOrigin>, left: usize) -> Result<Option<Arc<EpochView>>> {
         let Some(ForkOrigin { tree: id, epoch }) = origin else { return Ok(None) };
-        let damaged = || StoreError::Damaged(format!("tree {}, which another begins as,", id.0));
+        let damaged = || StoreError::Damaged(format!("tree {}, the origin of another,", id.0));
         let left = left.checked_sub(1).ok_or_else(damaged)?;
         let key = key::volume(id);
         let media = &self.0.media;
@@ -264,12 +264,12 @@ impl Partition {
     }
 }
 
-/// How many trees are below one that has this origin.
+/// The number of trees below one with this origin.
 pub(crate) fn depth(origin: Option<&Arc<EpochView>>) -> usize {
     origin.map_or(0, |origin| 1 + depth(origin.origin.as_ref()))
 }
 
-/// The first records of a visit, and whether there are more.
+/// Collects the first records of a visit, and whether there are more.
 fn some(each: &mut dyn FnMut(&mut VisitRecord<'_>) -> Result<()>) -> Result<(Records, bool)> {
     let (mut records, mut more) = (Records::new(), false);
     each(&mut |tail, key, value| {

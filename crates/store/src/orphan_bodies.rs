@@ -1,9 +1,9 @@
-//! Body files that nothing names, which a loss of power may leave.
+//! Body files without a record, which a loss of power may leave.
 //!
-//! A new file's mark goes to the log before the file is made, but the file's name may be on disk
-//! before the log is: another program's sync is enough. A loss of power then leaves a file that no
-//! record knows. So after one, the sweep goes through the files of each tree once and removes what
-//! belongs to nothing. The gate and the hold on the tree's writers keep the name from being taken
+//! A new file's mark goes to the log before the file is created, but the file's name may be on disk
+//! before the log is: another program's sync is enough. A loss of power then leaves a file without
+//! a record. So after one, the sweep checks the files of each tree once and removes those without
+//! an owner. The gate and the lock of the tree's writers prevent that an update takes the name
 //! meanwhile.
 
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::update::unstable_key;
 use crate::volume::Result;
 use crate::{Partition, StoreError};
 
-/// How long one sweep looks, but for the end of the tree that it is at.
+/// How long one sweep searches before it stops at the end of the current tree.
 const SEARCHING: Duration = Duration::from_millis(100);
 
-/// How far the search for such files is.
+/// The progress of the search for such files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Search {
     /// There are none, or all were removed.
@@ -31,10 +31,10 @@ pub(crate) enum Search {
     From(u64),
 }
 
-/// Whether a record knows the file: a mark, a vnode, or a note that it is to be removed or packed.
+/// Whether a record names the file: a mark, a vnode, or a note that it is to be removed or packed.
 pub(crate) fn belongs(media: &Media, name: BodyName) -> Result<bool> {
     let has = |key: &[u8]| media.engine.get(key).map(|found| found.is_some());
-    // In the order in which a body goes from hand to hand, so that it cannot slip through.
+    // In the order in which a file passes between the records, so that the search cannot miss it.
     if has(&unstable_key(name))? || is_named(media, name)? {
         return Ok(true);
     }
@@ -44,13 +44,13 @@ pub(crate) fn belongs(media: &Media, name: BodyName) -> Result<bool> {
 }
 
 impl Partition {
-    /// Power was lost: each tree may have files that nothing names.
+    /// After a power loss: each tree may have files without a record.
     pub(crate) fn search_strays(&self) {
         *self.0.strays.lock() = Search::From(0);
     }
 
-    /// Looks through trees until it has removed some such files, or for a moment; says how many, or
-    /// 1 if there are more trees to look through.
+    /// Searches trees until it has removed some such files, or for a moment; returns how many, or 1
+    /// if trees remain.
     pub(crate) fn sweep_strays(&self) -> Result<usize> {
         let begun = Instant::now();
         loop {
@@ -63,10 +63,11 @@ impl Partition {
                 next = Some(id);
                 true
             })?;
-            // A tree that fails is not tried again: scrub reports what is left.
+            // A tree that fails is not tried again: scrub reports its files.
             *self.0.strays.lock() = next.map_or(Search::Done, |id| Search::From(id.0 + 1));
-            let trunk = next.map(|id| self.tree_of(id)).transpose()?.flatten();
-            let removed = trunk.map_or(Ok(0), |trunk| trunk.remove_strays(&trunk.strays()?))?;
+            let tree_state = next.map(|id| self.tree_of(id)).transpose()?.flatten();
+            let removed = tree_state
+                .map_or(Ok(0), |tree_state| tree_state.remove_strays(&tree_state.strays()?))?;
             if removed > 0 {
                 return Ok(removed);
             }
@@ -75,11 +76,11 @@ impl Partition {
 }
 
 impl TreeState {
-    /// Files that no record knows.
+    /// The files without a record.
     pub(crate) fn strays(&self) -> Result<Vec<BodyName>> {
         let (media, mut strays, mut result) = (&self.media, Vec::new(), Ok(()));
         let listed = media.disk.list(self.id, &mut |name| {
-            // Others' files stay; scrub reports them.
+            // Files with other names stay; scrub reports them.
             let Ok(name) = name else { return };
             match belongs(media, name) {
                 Ok(true) => {}
@@ -90,7 +91,7 @@ impl TreeState {
         listed.map_err(|e| StoreError::from_io("list of bodies", &e)).and(result).map(|()| strays)
     }
 
-    /// Removes those that still have no record; says how many.
+    /// Removes the files that still have no record; returns how many.
     pub(crate) fn remove_strays(&self, strays: &[BodyName]) -> Result<usize> {
         let media = &self.media;
         let mut removed = 0;

@@ -1,17 +1,17 @@
-//! Packing: bodies that sealed epochs alone show are compressed in the background, where the
-//! partition is opened so.
+//! Packing: the background thread compresses bodies that only sealed epochs show, if the partition
+//! is opened with this option.
 //!
-//! Model. What only sealed epochs show never changes again, so it may as well be small. Such bodies
-//! are noted (`z` records) by the batch that makes them so: a copy that was set aside, or all that
-//! changed in an epoch of a tree that has no read-write volume here. The packer makes the packed
-//! file beside the plain one, compares what comes out of it with the sums of the body's blocks, and
-//! has it on disk before one batch names it in all records that named the plain file, which goes
-//! after that batch is on disk. Then the note goes; a crash in between begins again. A body that
-//! does not become an eighth smaller stays as it is.
+//! Model. A body that only sealed epochs show never changes again, so it can be compressed. The
+//! batch that leaves a body to sealed epochs notes it (`z` records): a copy for a sealed epoch, or
+//! all changes of an epoch in a tree that has no read-write volume here. The packer creates the
+//! packed file beside the plain one, compares its unpacked content with the sums of the body's
+//! blocks, and brings it to the disk before one batch names it in all records that named the plain
+//! file, which is removed after that batch is on disk. Then the note is removed; after a crash in
+//! between the work begins again. A body that does not become an eighth smaller stays plain.
 //!
-//! A packed body is never written. Should the head come to it (what is put together for the next
-//! release of a copy; a copy that becomes a read-write volume), it gets a plain file first.
-//! Readers, the scrubber and streams see no difference.
+//! A packed body is never written. If the head gets one (for the next release of a copy, or when a
+//! copy becomes a read-write volume), it gets a plain file first. Readers, the scrubber and streams
+//! see no difference.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use crate::tree_state::TreeState;
 use crate::volume::Result;
 use crate::{BodyLocation, Partition, StoreError, Update, Vnode, Volume, record};
 
-/// How long the packer works before it lets the sweeper look for other work, and the processor do
-/// others'.
+/// How long the packer works before it returns to the sweeper's other work and yields the
+/// processor.
 const PACKING: Duration = Duration::from_millis(250);
-/// Notes that are made in one batch.
+/// The number of notes in one batch.
 const NOTES_AT_ONCE: usize = 1000;
 
-/// Puts a note into the batch that leaves the body to sealed epochs. Follow with
+/// Adds a note to the batch that leaves the body to sealed epochs. Follow with
 /// [`Media::wake_packer`].
 pub(crate) fn note_body(media: &Media, name: BodyName, batch: &mut Batch) {
     if media.packs {
@@ -47,7 +47,7 @@ pub(crate) fn note_body(media: &Media, name: BodyName, batch: &mut Batch) {
     }
 }
 
-/// The same for all that changed behind `base` (0: everything) up to `epoch`, which is sealed in a
+/// The same for all changes behind `base` (0: from the start) up to `epoch`, which is sealed in a
 /// tree without a read-write volume.
 pub(crate) fn note_epoch(media: &Media, tree: VolumeId, base: u64, epoch: u64, batch: &mut Batch) {
     if media.packs {
@@ -56,10 +56,10 @@ pub(crate) fn note_epoch(media: &Media, tree: VolumeId, base: u64, epoch: u64, b
     }
 }
 
-/// No vnode has this number.
+/// The number of no vnode: the note is about an epoch.
 const WHOLE_EPOCH: VnodeNo = VnodeNo(0);
 
-/// The place of a body's file.
+/// The location of a body's file.
 fn place_of(name: BodyName) -> BodyLocation {
     BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: name.packed }
 }
@@ -69,15 +69,15 @@ fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> StoreError {
 }
 
 impl Media {
-    /// There are notes.
+    /// Records that there are notes.
     pub(crate) fn wake_packer(&self) {
         self.to_pack.store(self.packs, Ordering::SeqCst);
     }
 }
 
 impl Partition {
-    /// Packs bodies that wait for it, for [`PACKING`] or a little longer; says how many notes it
-    /// took away, 0 if there are none.
+    /// Packs noted bodies for [`PACKING`] or a little longer; returns how many notes it removed, 0
+    /// if there are none.
     pub(crate) fn pack_some(&self) -> Result<usize> {
         let begun = Instant::now();
         let mut packed = 0;
@@ -90,7 +90,7 @@ impl Partition {
         Ok(packed)
     }
 
-    /// Packs one body that waits for it; says how many notes it took away, 0 if there are none.
+    /// Packs one noted body; returns how many notes it removed, 0 if there are none.
     fn pack_one(&self) -> Result<usize> {
         let media = &self.0.media;
         if !media.to_pack.swap(false, Ordering::SeqCst) {
@@ -104,14 +104,16 @@ impl Partition {
         })?;
         let Some((key, name)) = note else { return Ok(0) };
         media.wake_packer();
-        if let Some(trunk) = self.tree_of(name.volume)? {
+        if let Some(tree_state) = self.tree_of(name.volume)? {
             let packed = match name.vnode {
-                WHOLE_EPOCH => trunk.note_changed(u64::from(name.generation), name.epoch),
-                _ => trunk.pack(name),
+                WHOLE_EPOCH => tree_state.note_changed(u64::from(name.generation), name.epoch),
+                _ => tree_state.pack(name),
             };
             match packed {
-                // It stays as it is; scrub reports it.
-                Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not packed"),
+                // The body stays plain; scrub reports it.
+                Err(StoreError::Damaged(what)) => {
+                    tracing::warn!(what, "the packer skips a damaged body");
+                }
                 result => result?,
             }
         }
@@ -123,7 +125,7 @@ impl Partition {
 }
 
 impl TreeState {
-    /// Notes the bodies that the changes of an epoch left.
+    /// Notes the bodies of an epoch's changes.
     fn note_changed(&self, base: u64, epoch: u64) -> Result<()> {
         let mut names = Vec::new();
         let mut result = Ok(());
@@ -154,10 +156,10 @@ impl TreeState {
         Ok(())
     }
 
-    /// The plain file in which an epoch has the body of a vnode, if it is in one.
+    /// The plain file in which an epoch has the body of a vnode, if there is one.
     fn bodies_at(&self, no: VnodeNo, epoch: u64) -> Result<Option<BodyName>> {
         let vnode = match self.tree_at(epoch).vnode(no) {
-            // It has no body to pack.
+            // There is no body to pack.
             Err(StoreError::Damaged(_)) => None,
             vnode => vnode?,
         };
@@ -171,7 +173,7 @@ impl TreeState {
 
     fn tree_at(&self, epoch: u64) -> EpochView {
         let head = self.head();
-        // Nobody's: its readers are those of no volume.
+        // Belongs to no volume.
         EpochView {
             media: Arc::clone(&self.media),
             shown: VolumeId(0),
@@ -189,17 +191,17 @@ impl TreeState {
                 return media.disk.remove(packed).map_err(failed("removal of a packed body"));
             }
         } else if self.records_of(packed)?.is_empty() {
-            // It went meanwhile, or the head has it.
+            // The body was removed meanwhile, or the head has it.
             return media.disk.remove(packed).map_err(failed("removal of a packed body"));
         }
-        // A crash must not bring back what names it.
+        // A crash must not bring back records that name it.
         media.sync()?;
         media.disk.remove(name).map_err(failed("removal of a body"))?;
-        // Nor the file behind the note's back.
+        // Nor the file after its note is gone.
         media.sync_disk(|| media.disk.sync_name(name))
     }
 
-    /// The record of a sealed epoch that names the file, if only sealed epochs do; the epoch first.
+    /// The epoch and record that name the file, if only sealed epochs do.
     fn only_sealed(&self, name: BodyName) -> Result<Option<(u64, Vnode)>> {
         let header = self.header.lock().stored.clone();
         let records = self.records_of(name)?;
@@ -213,17 +215,18 @@ impl TreeState {
         Ok(sealed.rfind(|(epoch, _)| !heads && *epoch <= floor))
     }
 
-    /// Records that name the file, newest first.
+    /// The records that name the file, newest first.
     fn records_of(&self, name: BodyName) -> Result<Vec<(Vec<u8>, Vnode)>> {
         let records = self.vnode_records(name.vnode)?.into_iter();
         let named = records.filter_map(|(key, vnode)| Some((key, vnode?)));
         Ok(named.filter(|(_, vnode)| vnode.place == place_of(name)).collect())
     }
 
-    /// Makes the packed file; whether it is worth it, and is on disk.
+    /// Creates the packed file; returns whether it is small enough, and then it is on disk.
     fn make_packed(&self, name: BodyName, packed: BodyName, sealed: &(u64, Vnode)) -> Result<bool> {
         let (media, (epoch, vnode)) = (&self.media, sealed);
-        // A file of units has no length of its own, which a packed one needs.
+        // An encrypted file consists of whole units and has no exact length, which a packed one
+        // needs.
         if media.ciphers.of(self.id)?.is_some() {
             return Ok(false);
         }
@@ -249,7 +252,7 @@ impl TreeState {
         Ok(true)
     }
 
-    /// The records that named the plain file name the packed one; whether they still did.
+    /// Replaces the plain file by the packed one in its records; returns whether there were any.
     fn name_packed(&self, name: BodyName, packed: BodyName) -> Result<bool> {
         let _no_seal = self.write();
         let mut gate = self.media.bodies.gate((self.id, name.vnode)).write_arc();
@@ -269,7 +272,7 @@ impl TreeState {
     }
 }
 
-/// Whether the file has what the sums say.
+/// Whether the file's content matches the sums.
 fn agrees(tree: &EpochView, vnode: &Vnode, file: &dyn BodyFile) -> Result<bool> {
     let mut groups = Vec::new();
     tree.each_group(vnode.no(), 0, &mut |group, sums| {
@@ -292,8 +295,8 @@ impl Volume {
     /// update holds its gate.
     pub(crate) fn unpack(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         let tree = self.tree();
-        let packed = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
-        self.trunk.media.room_for(vnode.status.used)?;
+        let packed = open_file(&tree, &update.hold(&self.tree_state, vnode.no()).gate, vnode)?;
+        self.tree_state.media.room_for(vnode.status.used)?;
         if tree.alone_names(vnode) {
             update.discard(
                 crate::reader::body_name(&tree, vnode).expect("a packed body is in a file"),

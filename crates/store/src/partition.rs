@@ -1,5 +1,5 @@
-//! A partition: how it opens, and how it is made stable. Its volumes are in `catalog.rs`, its
-//! sessions in `sessions.rs`.
+//! A partition: how it opens and how it becomes stable. `catalog.rs` has its volumes, `sessions.rs`
+//! its sessions.
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,29 +28,29 @@ use crate::stream::Incoming;
 use crate::volume::Result;
 use crate::{Compression, MemMachine, OpenError, StoreError, body_sync, format, record};
 
-/// What a new partition is told.
+/// The settings of a new partition.
 #[derive(Clone, Debug, Default)]
 pub struct PartitionConfig {
-    /// The server that owns it, for `sysid`.
+    /// The server that owns the partition, for `sysid`.
     pub server: String,
 }
 
 /// How to open a partition.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Bytes of the engine's block cache.
+    /// The size of the engine's block cache, in bytes.
     pub cache_bytes: usize,
-    /// Body files kept open.
+    /// The most body files that stay open.
     pub open_bodies_max: usize,
-    /// Where random numbers come from; `None`: the operating system.
+    /// The seed of random numbers; `None`: the operating system supplies them.
     pub seed: Option<u64>,
-    /// Bodies that only sealed epochs show are compressed in the background (`pack.rs`), unless the
-    /// file system below does it. What is packed can be read either way.
+    /// Compresses bodies that only sealed epochs show in the background (`pack.rs`), unless the
+    /// file system below does it. Packed bodies can be read either way.
     pub compress: bool,
-    /// Who keeps the key of encrypted volumes; without, there are none, and those that are there
+    /// The keeper of the keys of encrypted volumes; without it none can be made, and existing ones
     /// are offline.
     pub keys: Option<Arc<dyn KeyKeeper>>,
-    /// All new volumes are encrypted, also those that come from elsewhere.
+    /// Encrypts all new volumes, also those that come from elsewhere.
     pub encrypt: bool,
 }
 
@@ -70,7 +70,7 @@ impl Default for OpenOptions {
 /// Room on the file system below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes of it.
+    /// The size of the file system in bytes.
     pub total_bytes: u64,
     /// Bytes that bodies may still use.
     pub free_bytes: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Inner {
     compression: Compression,
     /// New volumes are encrypted.
     pub(crate) encrypts: bool,
-    /// Held by whoever changes which volumes there are and what they are called.
+    /// Locked while the set of volumes or their names change.
     pub(crate) catalog: Mutex<()>,
     pub(crate) residents: Mutex<Residents>,
     pub(crate) removals: Mutex<Removals>,
@@ -96,14 +96,14 @@ pub(crate) struct Inner {
     pub(crate) sessions: Mutex<Counter>,
     syncing: Together,
     pub(crate) strays: Mutex<Search>,
-    /// Held while the partition is open.
+    /// The lock on the directory while the partition is open.
     _lock: Option<fs::File>,
 }
 
-/// What a partition stands on.
+/// The layers below a partition.
 pub(crate) type Below = (Box<dyn Engine>, Box<dyn Disk>);
 
-/// Sees the key and value of a record; an error ends the scan.
+/// Receives the key and value of a record; an error ends the scan.
 type VisitRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
 /// Partition-wide records.
@@ -113,10 +113,10 @@ pub(crate) mod which {
     pub(crate) const NEXT_VOLUME: u64 = 2;
 }
 
-// Options are handed over: a caller keeps none.
+// Options are moved in: a caller does not use them again.
 #[allow(clippy::needless_pass_by_value)]
 impl Partition {
-    /// Makes a partition in an empty (or absent) directory and opens it.
+    /// Creates a partition in an empty (or absent) directory and opens it.
     ///
     /// # Errors
     /// `NotEmpty`, `Medium`.
@@ -143,7 +143,7 @@ impl Partition {
         Partition::open_through(path, &options, |below| below)
     }
 
-    /// As [`Partition::open`], with something between the partition and its engine and files, for
+    /// As [`Partition::open`], with a layer between the partition and its engine and files, for
     /// tests.
     pub(crate) fn open_through(
         path: &Path,
@@ -158,7 +158,7 @@ impl Partition {
         start(path, engine, disk, found, options, Some(lock))
     }
 
-    /// Opens the partition of a machine in memory, or makes it. Only one may be open at a time.
+    /// Opens the partition of a machine in memory, or creates it. Only one may be open at a time.
     ///
     /// # Errors
     /// `Damaged`.
@@ -179,32 +179,32 @@ impl Partition {
         )
     }
 
-    /// 128 random bits.
+    /// The partition's identifier: 128 random bits.
     pub fn id(&self) -> u128 {
         self.0.id
     }
 
-    /// The server that owns it.
+    /// The server that owns the partition.
     pub fn server(&self) -> &str {
         &self.0.server
     }
 
-    /// Changes whenever unstable changes may have been lost: with the operating system's boot, or
-    /// when a sync failed.
+    /// The boot verifier: changes whenever unstable changes may have been lost, with the operating
+    /// system's boot or when a sync failed.
     pub fn boot_verifier(&self) -> BootVerifier {
         BootVerifier(self.0.media.verifier())
     }
 
-    /// Changes of this thread are gathered from now on, until the scope is ended: everybody sees
-    /// them, but the death of the process loses them until they are written out. Whoever opens a
-    /// scope tells nobody outside of the process what anybody saw meanwhile, before
-    /// [`Partition::write_out`]. Near the end of the disk nothing is gathered.
+    /// Begins a commit scope: changes of this thread are combined until it ends. All readers see
+    /// them, but the death of the process loses them until they are written out. Before
+    /// [`Partition::write_out`] the caller sends nothing that depends on them out of the process.
+    /// Near the end of the disk changes are not combined.
     pub fn gather(&self) -> CommitScope {
         CommitScope::begin(&self.0.media)
     }
 
-    /// What was gathered before the call, by any thread, survives the death of the process. Costs
-    /// nothing where there is nothing.
+    /// Every change that any thread combined before the call survives the death of the process.
+    /// Costs nothing where there is none.
     ///
     /// # Errors
     /// As [`CommitScope::end`].
@@ -212,7 +212,7 @@ impl Partition {
         self.0.media.write_out()
     }
 
-    /// Every batch applied before the call is on disk. Group commit: one sync serves all who wait.
+    /// Every batch applied before the call is on disk. Group commit: one sync serves all waiters.
     ///
     /// # Errors
     /// `Medium`; from then on every change is refused (DU-3).
@@ -220,8 +220,8 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// How many batches were applied since it was opened: whoever remembers the number before a
-    /// sync knows whether there is anything to sync again.
+    /// How many batches were applied since the partition was opened: a caller that stores the
+    /// number before a sync can tell later whether another sync is necessary.
     pub fn applied(&self) -> u64 {
         self.0.media.applied()
     }
@@ -231,8 +231,8 @@ impl Partition {
         self.0.media.is_synced(self.0.media.applied())
     }
 
-    /// As `sync`, and every body too: commit of a volume, and the server's background thread. Those
-    /// who ask while one is under way share the next.
+    /// As `sync`, and every body too: for the commit of a volume, and the server's background
+    /// thread. Calls that arrive while one is in progress share the next.
     ///
     /// # Errors
     /// As `sync`.
@@ -240,16 +240,16 @@ impl Partition {
         self.0.syncing.run(|| body_sync::sync_all(&self.0.media, &|id| self.writer(id)))
     }
 
-    /// Why it takes no more changes until it is opened again (DU-3); `None`: it takes them.
+    /// Why the partition takes no more changes until it is opened again (DU-3); `None`: it takes
+    /// them.
     pub fn stopped(&self) -> Option<String> {
         self.0.media.why_failed()
     }
 
-    /// Removes up to `max` body files that nothing names any more, or as much of removed volumes;
-    /// says how many, 0 if there is nothing left. Where there are none and room was refused, it
-    /// takes the time to get back what removed records hold. Then it packs bodies for a moment, if
-    /// any wait. After a loss of power it removes files that nothing names. For a background
-    /// thread.
+    /// Removes up to `max` body files without a record, or as much of removed volumes; returns how
+    /// many, 0 if nothing is left. Where there are none and room was refused, it makes the engine
+    /// give back what removed records hold. Then it packs bodies for a moment, if any wait. After a
+    /// loss of power it removes files without a record. For a background thread.
     ///
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
@@ -260,8 +260,8 @@ impl Partition {
         if swept > 0 { Ok(swept) } else { self.sweep_strays() }
     }
 
-    /// Writes the engine's log into tables, so that the next start has little to replay. For an
-    /// orderly stop.
+    /// Writes the engine's log into tables, so that the next start replays little. For an orderly
+    /// stop.
     ///
     /// # Errors
     /// `Medium`.
@@ -270,7 +270,7 @@ impl Partition {
         self.0.media.engine.flush()
     }
 
-    /// Room on the file system below, without what is reserved for records.
+    /// Room on the file system below, without the reserve for records.
     ///
     /// # Errors
     /// `Medium`.
@@ -278,12 +278,12 @@ impl Partition {
         self.0.media.space()
     }
 
-    /// What compresses bodies that only sealed epochs show.
+    /// The compression of bodies that only sealed epochs show.
     pub fn compression(&self) -> &Compression {
         &self.0.compression
     }
 
-    /// The engine's numbers about itself, for people.
+    /// The engine's statistics, for people.
     pub fn engine_stats(&self) -> String {
         self.0.media.engine.stats()
     }
@@ -344,7 +344,7 @@ fn rng(options: &OpenOptions) -> StdRng {
     options.seed.map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64)
 }
 
-/// Everything behind the FORMAT file: boot verifier, volumes, marks.
+/// Opens everything apart from the FORMAT file: boot verifier, volumes, marks.
 fn start(
     path: &Path,
     engine: Box<dyn Engine>,
@@ -388,9 +388,9 @@ fn start(
 impl Partition {
     fn recover(&self) -> Result<()> {
         let media = &self.0.media;
-        // What is read now is acted upon (files are removed), so it must not go back.
+        // The recovery acts on what it reads now (it removes files), so a crash must not undo it.
         media.engine.sync()?;
-        media.ciphers.look()?;
+        media.ciphers.check_any()?;
         let power_lost = self.recover_verifier()?;
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter::from(next);
@@ -401,17 +401,18 @@ impl Partition {
         media.sync()
     }
 
-    /// Says whether unstable changes may have been lost.
+    /// Returns whether unstable changes may have been lost.
     fn recover_verifier(&self) -> Result<bool> {
         let media = &self.0.media;
         let key = key::partition(which::BOOT);
-        // Without it a loss of power could not be told from a restart of the server.
+        // Without the boot id a loss of power looks like a restart of the server.
         let boot = media.disk.boot_id().and_then(|id| {
             if id.is_empty() { Err(io::Error::other("it is empty")) } else { Ok(id) }
         });
         let boot = boot.map_err(|error| {
             StoreError::Medium(format!(
-                "the boot id of the system cannot be read (/proc/sys/kernel/random/boot_id: {error}): without it \
+                "the boot id of the system cannot be read (/proc/sys/kernel/random/boot_id: \
+                 {error}): without it \
                  the server cannot know whether power was lost; mount /proc where the server runs"
             ))
         })?;
@@ -427,7 +428,7 @@ impl Partition {
             media.set_verifier(u64::from_le_bytes(*verifier));
             return Ok(false);
         }
-        // Differs from the last one even where random numbers repeat, as they do from a seed.
+        // Differs from the last one even if random numbers repeat, as they do with a seed.
         let verifier = self.0.rng.lock().random::<u64>()
             ^ SipHasher13::new().hash(&[&stored, boot.as_bytes()].concat());
         let mut batch = Batch::default();

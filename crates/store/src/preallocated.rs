@@ -1,10 +1,10 @@
-//! Blank bodies: empty files that kernels write new files' bodies into (docs/spec/passthrough.md).
+//! Preallocated bodies (blanks): empty files that kernels write new files' bodies into
+//! (docs/spec/passthrough.md).
 //!
-//! A blank belongs to a session and has a number; nothing but its file's name says so, because a
-//! blank that a loss of power takes away is missed by nobody. To adopt one is to make it a vnode's
-//! body: its file gets the body's name *beside* its own, so that until the update is committed, in
-//! whatever life of the server, the blank is still there to be adopted anew. Then its first name
-//! goes.
+//! A blank belongs to a session and has a number; only its file's name records this, because the
+//! loss of a blank with the power harms no client. The adoption of a blank makes it a vnode's body:
+//! its file gets the body's name *beside* its own, so that until the update is committed, also
+//! after a restart of the server, the blank can be adopted again. Then its first name is removed.
 
 use std::os::fd::OwnedFd;
 
@@ -15,12 +15,12 @@ use crate::body_loans::{put_lent_mark, stamp_of};
 use crate::volume::Result;
 use crate::{BodyLocation, Partition, StoreError, Update, Vnode, Volume};
 
-/// Which blank.
+/// The name of a blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlankName {
-    /// Whose it is.
+    /// The session that owns the blank.
     pub session: SessionId,
-    /// Which of them.
+    /// The number of the blank within the session.
     pub number: u64,
 }
 
@@ -30,7 +30,7 @@ impl BlankName {
         format!("{:x}.{:x}", self.session.0, self.number)
     }
 
-    /// The blank that a file is.
+    /// The blank with this file name.
     pub(crate) fn parse(text: &str) -> Option<BlankName> {
         let (session, number) = text.split_once('.')?;
         let parse = |text| u64::from_str_radix(text, 16).ok();
@@ -40,7 +40,7 @@ impl BlankName {
 }
 
 impl Partition {
-    /// A new blank, and a descriptor for reading it; none where bodies have no descriptors.
+    /// Creates a blank, with a descriptor for reading it; `None` where bodies have no descriptors.
     ///
     /// # Errors
     /// `Medium`, `NoSpace`.
@@ -63,7 +63,7 @@ impl Partition {
         self.0.media.disk.blanks().map_err(|e| StoreError::from_io("list of blanks", &e))
     }
 
-    /// Removes a blank; fine if there is none. If it was adopted the body stays.
+    /// Removes a blank; succeeds if there is none. The body of an adopted blank stays.
     ///
     /// # Errors
     /// `Medium`.
@@ -77,22 +77,23 @@ impl Partition {
 }
 
 impl Volume {
-    /// Makes the blank the body of the vnode, with what it holds, in place of what there was; it is
-    /// lent from then on. Put the vnode, and call [`Volume::end_adoption`] after the commit.
+    /// Makes the blank with its content the body of the vnode, in place of the old one; the body is
+    /// lent from then on. The caller puts the vnode, and calls [`Volume::end_adoption`] after the
+    /// commit.
     ///
     /// # Errors
-    /// As [`Volume::write`]; `Misuse` if a kernel was given the body that there is, or there is no
-    /// such blank.
+    /// As [`Volume::write`]; `Misuse` if a kernel has the file of the old body, or there is no such
+    /// blank.
     pub fn adopt(&self, vnode: &mut Vnode, blank: BlankName, update: &mut Update) -> Result<()> {
         self.writable()?;
-        let media = &self.trunk.media;
+        let media = &self.tree_state.media;
         if vnode.handed && matches!(vnode.place, BodyLocation::File { .. }) {
             return Err(StoreError::Misuse("a kernel has another body of this file"));
         }
         let open =
             media.disk.open_blank(blank).map_err(|e| StoreError::from_io("open of a blank", &e))?;
         let file = open.ok_or(StoreError::Misuse("there is no such blank"))?;
-        // What was stable must be so in the new body before the old one goes (DU-1).
+        // Stable bytes must be stable in the new body before the old one goes (DU-1).
         let had_bytes = vnode.status.size > 0;
         if had_bytes {
             media.sync_disk(|| file.sync())?;
@@ -112,25 +113,25 @@ impl Volume {
             media.sync_disk(|| media.disk.sync_name(name))?;
         }
         self.touch(no, update);
-        let held = update.hold(&self.trunk, no);
+        let held = update.hold(&self.tree_state, no);
         held.gate.backup = false;
         held.gate.lent = true;
         held.gate.settled = None;
         if let Some(made) = &mut held.made {
             made.lent = true;
         }
-        media.bodies.lent.lock().insert((self.trunk.id, no));
+        media.bodies.lent.lock().insert((self.tree_state.id, no));
         self.settle_lent(vnode, update).map(drop)
     }
 
-    /// The adoption is committed: the blank's own name goes. That changes the file's time of
-    /// change, and is no change of the body.
+    /// After the commit of the adoption: removes the blank's own name. That changes the file's time
+    /// of change, and is no change of the body.
     ///
     /// # Errors
     /// `Medium`.
     pub fn end_adoption(&self, no: VnodeNo, blank: BlankName) -> Result<()> {
-        let media = &self.trunk.media;
-        let gate = media.bodies.gate((self.trunk.id, no));
+        let media = &self.tree_state.media;
+        let gate = media.bodies.gate((self.tree_state.id, no));
         let mut gate = gate.write();
         media.write_out()?;
         media
@@ -142,7 +143,7 @@ impl Volume {
         let (Some(name), Some(settled)) = (name, gate.settled) else { return Ok(()) };
         let Some(file) = gate.file(&*media.disk, name)? else { return Ok(()) };
         let stamp = stamp_of(&*file)?;
-        // A kernel that wrote meanwhile changed its time of modification too.
+        // A write of a kernel meanwhile would have changed the time of modification too.
         if (stamp.length, stamp.times[0]) == (settled.length, settled.times[0]) {
             gate.settled = Some(stamp);
         }

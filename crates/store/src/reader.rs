@@ -1,4 +1,4 @@
-//! Reading a body: gate, records, bytes, sums; in this order, so that all belong together.
+//! Reading a body: gate, records, bytes, sums; in this order, so that they are consistent.
 
 use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
@@ -9,39 +9,39 @@ use types::{PackedRun, SeekWhat, VnodeNo};
 
 use crate::bodies::{BodyState, ReadGate};
 use crate::disk::{BodyFile, BodyName, Frames, unpack_frame};
-use crate::origin::Lender;
+use crate::origin::FileOwner;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
 use crate::tree::EpochView;
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode, Volume};
 
-/// A vnode and its body at one moment: no change of the body commits while it lives. Drop it soon,
-/// and do not change the same vnode, or ask for another reader of it, in the thread that holds it.
+/// A vnode and its body at one moment: no change of the body commits while this exists. Drop it
+/// soon; the thread that holds it must not change the vnode or create another reader of it.
 pub struct BodyReader {
     pub(crate) tree: Arc<EpochView>,
     pub(crate) vnode: Vnode,
     pub(crate) gate: ReadGate,
-    /// Of a body that is as the origin has it.
-    lender: Option<Lender>,
+    /// The owner of the file, if the body is the origin's.
+    file_owner: Option<FileOwner>,
 }
 
 impl Volume {
-    /// The vnode and its body, consistent with each other. Waits for an update that wrote the body
-    /// to commit.
+    /// The vnode and its body, consistent with each other. Waits until an update that wrote to the
+    /// body commits.
     ///
     /// # Errors
     /// As every reading method.
     pub fn reader(&self, no: VnodeNo) -> Result<Option<BodyReader>> {
-        let gate = self.trunk.media.bodies.gate((self.trunk.id, no)).read_arc();
+        let gate = self.tree_state.media.bodies.gate((self.tree_state.id, no)).read_arc();
         let tree = self.tree();
         let Some(vnode) = tree.vnode(no)? else { return Ok(None) };
-        let lender =
-            if vnode.place == BodyLocation::Origin { Some(tree.lender(no)?) } else { None };
-        Ok(Some(BodyReader { tree, vnode, gate, lender }))
+        let file_owner =
+            if vnode.place == BodyLocation::Origin { Some(tree.file_owner(no)?) } else { None };
+        Ok(Some(BodyReader { tree, vnode, gate, file_owner }))
     }
 
-    /// The same for a vnode that was read earlier.
+    /// A reader of a vnode that was read earlier.
     fn reader_of(&self, vnode: &Vnode) -> Result<BodyReader> {
         let reader = self.reader(vnode.no())?;
         let same = reader.filter(|reader| reader.vnode.status.fid == vnode.status.fid);
@@ -51,7 +51,7 @@ impl Volume {
     /// [`Volume::reader`] and [`BodyReader::read`] in one.
     ///
     /// # Errors
-    /// `Gone` if it is not the same file any more; as [`BodyReader::read`].
+    /// `Gone` if the vnode now belongs to another file; as [`BodyReader::read`].
     pub fn read(&self, vnode: &Vnode, offset: u64, length: usize) -> Result<Bytes> {
         self.reader_of(vnode)?.read(offset, length)
     }
@@ -119,8 +119,8 @@ impl BodyReader {
         Ok(types::buffer::freeze(buffer).slice((offset - base) as usize..(end - base) as usize))
     }
 
-    /// Reads and checks blocks of one group into `buffer`, which begins with the first one. Every
-    /// byte of them is written.
+    /// Reads and checks blocks of one group into `buffer`, which begins with the first one.
+    /// Overwrites every byte.
     fn read_blocks(&self, blocks: Range<u64>, sums: &Sums, buffer: &mut [u8]) -> Result<()> {
         let sum_of = |block: u64| sums[(block % GROUP_BLOCKS) as usize];
         let mut next = blocks.start;
@@ -156,8 +156,8 @@ impl BodyReader {
         Ok(())
     }
 
-    /// The chunk of a packed body that begins at a block, as it is on the disk, if there is one and
-    /// it unpacks to these bytes.
+    /// The chunk of a packed body that begins at a block, as stored on the disk, if there is one
+    /// and it unpacks to these bytes.
     ///
     /// # Errors
     /// `Medium`.
@@ -179,12 +179,12 @@ impl BodyReader {
         self.file()?.frames(chunks, below).map_err(|e| StoreError::from_io("read of a body", &e))
     }
 
-    /// The chunks of a packed body that a read of `length` bytes from `offset` on meets, if they
-    /// are fewer bytes than that. What is in them is not looked at: who unpacks them compares it
-    /// with the sums.
+    /// The chunks of a packed body that a read of `length` bytes from `offset` on touches, if they
+    /// are shorter than that. Their content is not checked: the reader that unpacks them compares
+    /// it with the sums.
     ///
     /// # Errors
-    /// As every reading method, but for what is in the chunks.
+    /// As every reading method, without errors of the content.
     pub fn read_packed(&self, offset: u64, length: u32) -> Result<Option<PackedRun>> {
         let size = self.vnode.status.size;
         let end = offset.saturating_add(length.into()).min(size);
@@ -215,14 +215,14 @@ impl BodyReader {
     }
 
     pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {
-        match &self.lender {
-            Some(lender) => lender.file(),
+        match &self.file_owner {
+            Some(file_owner) => file_owner.file(),
             None => open_file(&self.tree, &self.gate, &self.vnode),
         }
     }
 
     /// The next data or hole at or after `offset`; `None` if `offset` is at or past the end, or no
-    /// data is left. The end is a hole. Inline bodies are all data.
+    /// data follows. The end counts as a hole. Inline bodies are all data.
     ///
     /// # Errors
     /// As every reading method.
@@ -249,7 +249,7 @@ impl BodyReader {
         })
     }
 
-    /// As `seek`, by what the file says.
+    /// As `seek`, for a lent body: the file decides.
     fn seek_lent(&self, offset: u64, what: SeekWhat) -> Result<Option<u64>> {
         let size = self.vnode.status.size;
         let run = self.file()?.next_data(offset).map_err(|e| StoreError::from_io("seek", &e))?;
@@ -277,7 +277,7 @@ impl BodyReader {
             while next / GROUP_BLOCKS == group && sums[(next % GROUP_BLOCKS) as usize] != 0 {
                 next += 1;
             }
-            // On with the following group only if this one was data to its end.
+            // Continue with the following group only if this one was data to its end.
             if next == (group + 1) * GROUP_BLOCKS {
                 ControlFlow::Continue(())
             } else {
@@ -288,7 +288,7 @@ impl BodyReader {
     }
 
     /// Sums of up to `count` blocks from block `first` on; 0 is a hole. Inline and lent bodies have
-    /// none.
+    /// no sums.
     ///
     /// # Errors
     /// As every reading method.
@@ -308,8 +308,8 @@ impl BodyReader {
         Ok(found)
     }
 
-    /// How many of `count` blocks from block `first` on are charged; those behind the end that are
-    /// reserved, too.
+    /// How many of `count` blocks from block `first` on are charged, including reserved blocks
+    /// behind the end.
     ///
     /// # Errors
     /// As every reading method.
@@ -332,23 +332,23 @@ impl BodyReader {
         Ok(charged)
     }
 
-    /// Whether blocks may disagree with their sums, because of a crash or of a lend.
+    /// Whether blocks may disagree with their sums, because of a crash or of a body loan.
     pub fn is_suspect(&self) -> bool {
-        self.tree.is_head() && self.lender.is_none() && self.gate.doubtful()
+        self.tree.is_head() && self.file_owner.is_none() && self.gate.doubtful()
     }
 
-    /// Whether kernels write into the body. They never do into one of a sealed epoch, whatever the
-    /// gate, which all epochs share, says of the head's.
+    /// Whether kernels write into the body. They never write into one of a sealed epoch; the gate,
+    /// which all epochs share, describes the head's body.
     pub(crate) fn is_lent(&self) -> bool {
-        self.tree.is_head() && self.lender.is_none() && self.gate.lent
+        self.tree.is_head() && self.file_owner.is_none() && self.gate.lent
     }
 
-    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none,
-    /// or it is a sealed epoch's or the origin's: the head of that tree may go on in the file, when
-    /// those who see the epoch get a copy.
+    /// A read-only descriptor of the body file; `None` if the body is inline, the disk has no
+    /// descriptors, or the body is a sealed epoch's or the origin's: the head of that tree may
+    /// continue in the file while the readers of the epoch get a copy.
     ///
     /// # Errors
-    /// `Damaged` if the file is not there.
+    /// `Damaged` if the file is missing.
     pub fn open_body(&self) -> Result<Option<OwnedFd>> {
         if !matches!(self.vnode.place, BodyLocation::File { .. }) || !self.tree.is_head() {
             return Ok(None);
@@ -359,8 +359,8 @@ impl BodyReader {
     }
 }
 
-/// The file of a body that is in one. After a crash it may never have reached the disk: then it is
-/// made, empty.
+/// The file of a body that is in one. After a crash the file may never have reached the disk: then
+/// this creates it, empty.
 pub(crate) fn open_file(
     tree: &EpochView,
     gate: &BodyState,
@@ -376,7 +376,7 @@ pub(crate) fn open_file(
     tree.media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))
 }
 
-/// The name of the file that a body is in; `None`: in none of this tree.
+/// The name of the file of a body; `None`: no file of this tree has it.
 pub(crate) fn body_name(tree: &EpochView, vnode: &Vnode) -> Option<BodyName> {
     match vnode.place {
         BodyLocation::File { epoch, generation, packed } => {
@@ -386,7 +386,7 @@ pub(crate) fn body_name(tree: &EpochView, vnode: &Vnode) -> Option<BodyName> {
     }
 }
 
-/// Fills `buffer`; past the file's end it stays as it is. Returns how much there was.
+/// Fills `buffer`; the part past the file's end does not change. Returns the number of bytes read.
 pub(crate) fn read_exactly(file: &dyn BodyFile, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     file.read_at(offset, buffer).map_err(|e| StoreError::from_io("read of a body", &e))
 }

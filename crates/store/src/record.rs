@@ -1,9 +1,9 @@
 //! Values of records: a version byte, little-endian fields, and the crc32c of the key and all
-//! before.
+//! preceding bytes.
 //!
-//! The key is summed too, so that a value that lies under a wrong key is found. What does not check
-//! is `Damaged`, and never served. The layouts are pinned by the golden bytes below: a new layout
-//! gets a new version byte.
+//! The sum covers the key too, which detects a value under a wrong key. A value that fails the
+//! check is `Damaged`, and never served. The golden bytes below pin the layouts: a new layout gets
+//! a new version byte.
 
 use bytes::Bytes;
 use types::{
@@ -15,7 +15,7 @@ use crate::sessions::{SessionRecord, StoredReply};
 use crate::vnode::{BodyLocation, EntryTarget, Vnode};
 use crate::{BUCKET_ENTRIES_MAX, StoreError};
 
-/// The layouts below.
+/// The version of the layouts below.
 const VERSION: u8 = 1;
 /// Blocks whose sums share a record: one MiB of a body.
 pub(crate) const GROUP_BLOCKS: u64 = 64;
@@ -25,7 +25,7 @@ pub(crate) type Sums = [u32; GROUP_BLOCKS as usize];
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// One name in a bucket: its index keeps its cookie.
+/// One name in a bucket: its index is part of its cookie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketEntry {
     pub(crate) index: u8,
@@ -33,7 +33,7 @@ pub(crate) struct BucketEntry {
     pub(crate) target: EntryTarget,
 }
 
-/// Builds a value.
+/// Encodes a value.
 pub(crate) struct Out(pub(crate) Vec<u8>);
 
 impl Out {
@@ -72,24 +72,24 @@ impl Out {
     }
 }
 
-/// Takes a value apart; `None` is damage.
+/// Decodes a value; `None` means damage.
 pub(crate) struct In<'a>(&'a [u8]);
 
 impl<'a> In<'a> {
-    /// Fields without version and sum.
+    /// Decodes fields without version and sum.
     pub(crate) fn of(fields: &'a [u8]) -> In<'a> {
         In(fields)
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// The fields of a value that checks.
+    /// The fields of a value with a right sum.
     pub(crate) fn open(key: &[u8], value: &'a [u8]) -> Option<In<'a>> {
         In::open_any(key, value)
             .filter(|(version, _)| *version == VERSION)
             .map(|(_, fields)| fields)
     }
-    /// As `open`, of any version.
+    /// As `open`, for any version.
     pub(crate) fn open_any(key: &[u8], value: &'a [u8]) -> Option<(u8, In<'a>)> {
         let (body, sum) = value.split_last_chunk::<4>()?;
         let right = crc32c::crc32c_append(crc32c::crc32c(key), body) == u32::from_le_bytes(*sum);
@@ -130,13 +130,13 @@ impl<'a> In<'a> {
         let length = self.u8()?;
         Name::new(self.bytes(usize::from(length))?).ok()
     }
-    /// `value`, if nothing is left over.
+    /// Returns `value` if all bytes were decoded.
     pub(crate) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
 }
 
-/// Fields as a value, with version and sum.
+/// Encodes fields as a value, with version and sum.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn sealed(key: &[u8], version: u8, fields: &[u8]) -> Vec<u8> {
     let mut out = Out::with_version(fields.len(), version);
@@ -144,33 +144,33 @@ pub(crate) fn sealed(key: &[u8], version: u8, fields: &[u8]) -> Vec<u8> {
     out.seal(key)
 }
 
-/// Whether a value belongs to its key and is whole.
+/// Whether the sum of the key and the value is right.
 pub(crate) fn is_sealed(key: &[u8], value: &[u8]) -> bool {
     In::open(key, value).is_some()
 }
 
-/// Whether a whole value says that there is nothing.
+/// Whether an intact value is a tombstone.
 pub(crate) fn is_tombstone(value: &[u8]) -> bool {
     value.len() == size_of::<u8>() + size_of::<u32>()
 }
 
-/// What damage of the record under `key` is called.
+/// The error for a damaged record under `key`.
 pub(crate) fn damaged(what: &str, key: &[u8]) -> StoreError {
     StoreError::Damaged(format!("{what} record {}", key.escape_ascii()))
 }
 
-/// What notes of changes say now: buckets of directories are noted beside.
+/// The current form of notes of changes: buckets of directories have notes of their own.
 const WITH_BUCKETS: u8 = 1;
 
-/// The note of a change.
+/// Encodes the note of a change.
 pub(crate) fn encode_change(key: &[u8]) -> Vec<u8> {
     let mut out = Out::new(1);
     out.u8(WITH_BUCKETS);
     out.seal(key)
 }
 
-/// Whether whoever noted the change noted single buckets too; older programs did not, and a damaged
-/// note says nothing.
+/// Whether the program that noted the change noted single buckets too; older programs did not, and
+/// in a damaged note it is unknown.
 pub(crate) fn is_change_with_buckets(key: &[u8], value: &[u8]) -> bool {
     In::open(key, value).is_some_and(|fields| fields.0 == [WITH_BUCKETS])
 }
@@ -182,7 +182,7 @@ const PACKED: u8 = 3;
 const ORIGIN: u8 = 4;
 const HAS_XATTR: u8 = 1;
 const HANDED: u8 = 2;
-/// In this record's epoch the body file belongs to the head alone, though an older epoch made it.
+/// In this record's epoch the body file belongs only to the head, though an older epoch created it.
 const OWN: u8 = 4;
 
 pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
@@ -223,7 +223,7 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     out.seal(key)
 }
 
-/// The vnode in a record; `None` inside is a tombstone.
+/// The vnode in a record; `None` is a tombstone.
 pub(crate) fn decode_vnode(
     key: &[u8],
     volume: VolumeId,
@@ -299,7 +299,7 @@ fn vnode_fields(
     })
 }
 
-/// A value that says: gone since this epoch.
+/// Encodes a tombstone: erased since this epoch.
 pub(crate) fn tombstone(key: &[u8]) -> Vec<u8> {
     Out::new(0).seal(key)
 }
@@ -316,7 +316,7 @@ pub(crate) fn encode_bucket(key: &[u8], bucket: &[BucketEntry]) -> Vec<u8> {
     out.seal(key)
 }
 
-/// The entries of a bucket, by index; none: a tombstone.
+/// The entries of a bucket, by index; a tombstone has none.
 pub(crate) fn decode_bucket(key: &[u8], value: &[u8]) -> Result<Vec<BucketEntry>> {
     In::open(key, value).and_then(bucket_fields).ok_or_else(|| damaged("entry", key))
 }
@@ -346,7 +346,7 @@ pub(crate) fn encode_sums(key: &[u8], sums: &Sums) -> Vec<u8> {
     out.seal(key)
 }
 
-/// The sums of a group; a tombstone is all holes.
+/// The sums of a group; in a tombstone all are holes.
 pub(crate) fn decode_sums(key: &[u8], value: &[u8]) -> Result<Sums> {
     let mut fields = In::open(key, value).ok_or_else(|| damaged("checksum", key))?;
     let mut sums = [0; GROUP_BLOCKS as usize];
@@ -359,7 +359,7 @@ pub(crate) fn decode_sums(key: &[u8], value: &[u8]) -> Result<Sums> {
     fields.end(sums).ok_or_else(|| damaged("checksum", key))
 }
 
-/// Sums of an encrypted tree, which only its key opens (`cipher.rs`).
+/// The version of sums of an encrypted tree, which only its key decrypts (`cipher.rs`).
 const SEALED: u8 = 2;
 
 pub(crate) fn encode_sealed_sums(key: &[u8], sealed: &[u8]) -> Vec<u8> {
@@ -368,7 +368,7 @@ pub(crate) fn encode_sealed_sums(key: &[u8], sealed: &[u8]) -> Vec<u8> {
     out.seal(key)
 }
 
-/// The sealed part of a record of sums; `None`: a tombstone.
+/// The encrypted part of a record of sums; `None`: a tombstone.
 pub(crate) fn decode_sealed_sums<'v>(key: &[u8], value: &'v [u8]) -> Result<Option<&'v [u8]>> {
     match In::open_any(key, value) {
         Some((SEALED, fields)) => Ok(Some(fields.0)),
@@ -377,7 +377,7 @@ pub(crate) fn decode_sealed_sums<'v>(key: &[u8], value: &'v [u8]) -> Result<Opti
     }
 }
 
-/// The same list in plain bytes, to be sealed.
+/// The list in plain bytes, for encryption.
 pub(crate) fn sums_to_bytes(sums: &Sums) -> Vec<u8> {
     sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
 }
@@ -388,7 +388,7 @@ pub(crate) fn sums_from_bytes(bytes: &[u8]) -> Option<Sums> {
     sums.try_into().ok().filter(|_| rest.is_empty())
 }
 
-/// The record of a tree's key. The first layout is of trees whose sums lie in the clear.
+/// The record of a tree's key. The first layout is of trees whose sums are not encrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TreeKeyRecord {
     pub(crate) wrapped: Vec<u8>,
@@ -419,7 +419,7 @@ impl TreeKeyRecord {
 
 const THERE: u8 = 1;
 
-/// Bytes as they are: inline bodies and attributes.
+/// Encodes plain bytes: inline bodies and attributes.
 pub(crate) fn encode_bytes(key: &[u8], bytes: &[u8]) -> Vec<u8> {
     let mut out = Out::new(1 + bytes.len());
     out.u8(THERE);
@@ -427,7 +427,7 @@ pub(crate) fn encode_bytes(key: &[u8], bytes: &[u8]) -> Vec<u8> {
     out.seal(key)
 }
 
-/// Bytes in a record; `None` is a tombstone. Moves them: no copy.
+/// The bytes in a record; `None` is a tombstone. Moves them without a copy.
 pub(crate) fn decode_bytes(what: &str, key: &[u8], value: Vec<u8>) -> Result<Option<Bytes>> {
     let fields = In::open(key, &value).ok_or_else(|| damaged(what, key))?;
     match fields.0.first() {
@@ -440,7 +440,7 @@ pub(crate) fn decode_bytes(what: &str, key: &[u8], value: Vec<u8>) -> Result<Opt
     }
 }
 
-/// Numbers as they are: counters, and the body that an unstable mark is about.
+/// Encodes plain numbers: counters, and the body of an unstable mark.
 pub(crate) fn encode_numbers(key: &[u8], numbers: &[u64]) -> Vec<u8> {
     let mut out = Out::new(numbers.len() * 8);
     for number in numbers {
@@ -503,8 +503,8 @@ pub(crate) fn decode_reply(key: &[u8], slot: u32, value: &[u8]) -> Result<Stored
     decode().ok_or_else(|| damaged("reply", key))
 }
 
-/// Bytes and files of a volume, as the engine's additions keep them: no version, no sum; scrub
-/// counts anew.
+/// The bytes and files of a volume in the form of the engine's additions: without version and sum;
+/// scrub counts them anew.
 pub(crate) fn decode_usage(key: &[u8], value: &[u8]) -> Result<[i64; 2]> {
     let numbers: Option<[u8; 16]> = value.try_into().ok();
     let numbers = numbers.ok_or_else(|| damaged("usage", key))?;

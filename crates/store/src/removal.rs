@@ -1,13 +1,13 @@
-//! Removing volumes: named at once, swept in the background.
+//! Removal of volumes: recorded at once, swept in the background.
 //!
-//! The removal itself is one batch: the volume's header and name go, and a record says what is to
-//! be swept. From then on the number answers nothing. [`crate::Partition::sweep`] takes the rest,
-//! in steps; the record goes with the last of it, so a crash in between continues. Who had the
-//! volume when it was removed may finish what he does: nothing is swept while anybody has it.
+//! The removal itself is one batch: the volume's header and name go, and a record lists what to
+//! sweep. From then on the number finds no volume. [`crate::Partition::sweep`] removes the rest in
+//! steps; the record goes with the last step, so the sweep continues after a crash. A caller that
+//! had the volume when it was removed may finish its work: the sweep waits for all such callers.
 //!
-//! A tree that nothing shows any more goes by ranges, its directory with it. Of a tree that is
-//! shown still, what the removed volume alone showed hangs on vnodes that were changed around its
-//! epoch: those are tidied (`version_collection.rs`), found by what was noted of changes (`c`
+//! A tree that no volume shows any more is removed by ranges, its directory with it. In a tree that
+//! is still shown, records that only the removed volume showed belong to vnodes that were changed
+//! around its epoch: those are tidied (`version_collection.rs`), found by the notes of changes (`c`
 //! records).
 
 use std::ops::ControlFlow;
@@ -26,23 +26,23 @@ use crate::tree_state::{HeaderState, TreeState, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
-/// What the sweeper knows beyond the records.
+/// The state of the sweeper beyond the records.
 pub(crate) struct Removals {
-    /// There may be removals to sweep.
+    /// Removals may wait for the sweep.
     waiting: bool,
-    /// Volumes that were removed in this life, for as long as somebody may have them, and their
-    /// trees: nothing of those is swept meanwhile.
+    /// Volumes that were removed in this process, while callers may have them, with their trees:
+    /// the sweep waits for those.
     held: Vec<(VolumeId, SweptVolume)>,
-    /// How far the sweep of one is: the note of the last change that was looked at.
+    /// The progress of the current sweep: the last note of a change that it processed.
     reached: Option<(RemovalId, Vec<u8>)>,
 }
 
-/// Who may have what was removed.
+/// The handles that may still use what was removed.
 enum SweptVolume {
     Volume(Weak<Volume>),
-    /// Of a tree that nothing shows any more: whoever has any volume of it.
+    /// The tree, which no volume shows any more: the handles of any of its volumes.
     Tree(Weak<TreeState>),
-    /// Of a volume that goes on: whoever reads what it showed.
+    /// A volume that goes on: the readers of its former epoch.
     Shown(Weak<EpochView>),
 }
 
@@ -50,14 +50,14 @@ impl SweptVolume {
     fn by_anybody(&self) -> bool {
         match self {
             SweptVolume::Volume(volume) => volume.strong_count() > 0,
-            SweptVolume::Tree(trunk) => trunk.strong_count() > 0,
+            SweptVolume::Tree(tree_state) => tree_state.strong_count() > 0,
             SweptVolume::Shown(tree) => tree.strong_count() > 0,
         }
     }
 }
 
 impl Removals {
-    /// There is a removal to sweep.
+    /// Records that a removal waits for the sweep.
     pub(crate) fn wake(&mut self) {
         self.waiting = true;
     }
@@ -65,24 +65,24 @@ impl Removals {
 
 impl Default for Removals {
     fn default() -> Self {
-        // An earlier life may have left some.
+        // An earlier process may have left some.
         Removals { waiting: true, held: Vec::new(), reached: None }
     }
 }
 
-/// The volume, and the epoch that it does not show any more.
+/// The volume, and the epoch that it no longer shows.
 type RemovalId = (VolumeId, u64);
 
-/// A removal that is to be swept.
+/// A removal that waits for the sweep.
 #[derive(Clone, Copy, Debug)]
 struct Removal {
     volume: VolumeId,
-    /// The volume is there still, and shows another epoch.
+    /// The volume still exists, and shows another epoch.
     stays: bool,
     tree: VolumeId,
-    /// The epoch that the volume showed; [`WHOLE_TREE`]: nothing of the tree is shown any more.
+    /// The epoch that the volume showed; [`WHOLE_TREE`]: no volume shows the tree any more.
     epoch: u64,
-    /// What the tree began with, if nothing of it is shown any more: kept until it is swept.
+    /// The origin of a tree that no volume shows any more: kept until the tree is swept.
     origin: Option<ForkOrigin>,
 }
 
@@ -108,7 +108,7 @@ impl Removal {
         batch.put(&key, &record::encode_numbers(&key, &numbers));
     }
 
-    /// As it was put; `None`: it is damaged.
+    /// Decodes the record; `None`: it is damaged.
     fn get(key: &[u8], value: &[u8]) -> Option<Removal> {
         let volume = VolumeId(key::number_at(key, 0)?);
         let stays = key::number_at(key, 1).is_some();
@@ -121,10 +121,10 @@ impl Removal {
     }
 }
 
-/// Beyond so many the notes of changes are left to a later removal.
-const REMOVALS_LOOKED_AT_MAX: usize = 1000;
+/// With more removals than this, the notes of changes stay for a later one.
+const REMOVALS_CHECKED_MAX: usize = 1000;
 
-/// Kinds of a tree's records that go with it, each a range.
+/// The kinds of records that are removed with a tree, each a range.
 const OF_TREES: [u8; 11] = [
     kind::VNODE,
     kind::ENTRIES,
@@ -140,8 +140,8 @@ const OF_TREES: [u8; 11] = [
 ];
 
 impl Partition {
-    /// Removes the volume; stable when it returns. Its number answers nothing from then on, and
-    /// what it took is given back in the background.
+    /// Removes the volume; stable when it returns. Its number finds no volume from then on, and its
+    /// room is given back in the background.
     ///
     /// # Errors
     /// `NoVolume`, `Medium`.
@@ -150,30 +150,30 @@ impl Partition {
         if volume.is_frozen() && self.incoming(id)?.is_some() {
             self.abandon_incoming(id)?;
         }
-        let trunk = &volume.trunk;
-        let nobody_writes = trunk.writers.write();
+        let tree_state = &volume.tree_state;
+        let no_writers = tree_state.writers.write();
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         if volume.is_writable() && header.stored.incoming {
-            return Err(StoreError::Busy("something has just begun to come in over it"));
+            return Err(StoreError::Busy("a stream over it has just begun"));
         }
         let mut tree = header.stored.clone();
         let mut batch = Batch::default();
         self.hide(&volume, &mut tree, false, &mut batch);
-        let whole = put_rest(trunk, &tree, &mut batch);
+        let whole = put_rest(tree_state, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
-        trunk.follow(&header.stored);
+        tree_state.follow_header(&header.stored);
         drop(header);
-        self.is_removed(&volume, whole);
-        drop((catalog, nobody_writes));
+        self.note_removed(&volume, whole);
+        drop((catalog, no_writers));
         self.0.media.sync()
     }
 
-    /// Whether what was removed of the tree's head waits for the sweep, or files that were written
-    /// in that epoch do: their names are not to be used again before.
-    pub(crate) fn is_swept_still(&self, tree: VolumeId, epoch: u64) -> Result<bool> {
+    /// Whether removed records of the tree's head, or files written in that epoch, wait for the
+    /// sweep: their names must not be used again before.
+    pub(crate) fn is_still_swept(&self, tree: VolumeId, epoch: u64) -> Result<bool> {
         let engine = &self.0.media.engine;
         if engine.get(&key::removal(tree))?.is_some() {
             return Ok(true);
@@ -187,32 +187,38 @@ impl Partition {
         Ok(found)
     }
 
-    /// Nobody has the tree's head any more; `batch` is applied with that, and `tree` is its header
-    /// but for this. Nobody writes, and whoever calls holds the catalog.
+    /// The head of the tree has no owner any more; `batch` is applied with this change, and `tree`
+    /// is its header apart from it. There are no writers, and the caller holds the catalog lock.
     pub(crate) fn drop_head(
         &self,
-        trunk: &Arc<TreeState>,
+        tree_state: &Arc<TreeState>,
         header: &mut HeaderState,
         tree: TreeHeader,
         mut batch: Batch,
     ) -> Result<()> {
         let tree = TreeHeader { headless: true, ..tree };
-        Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch: tree.epoch, origin: None }
-            .put(&mut batch);
-        let whole = put_rest(trunk, &tree, &mut batch);
+        Removal {
+            volume: tree_state.id,
+            stays: false,
+            tree: tree_state.id,
+            epoch: tree.epoch,
+            origin: None,
+        }
+        .put(&mut batch);
+        let whole = put_rest(tree_state, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
-        trunk.follow(&header.stored);
-        self.0.media.bodies.forget(trunk.id);
+        tree_state.follow_header(&header.stored);
+        self.0.media.bodies.forget(tree_state.id);
         if whole {
-            self.0.residents.lock().remove_trunk(trunk.id);
+            self.0.residents.lock().remove_tree(tree_state.id);
         }
         self.0.removals.lock().waiting = true;
         Ok(())
     }
 
-    /// What `batch` does to remove the volume, and to the header of its tree, which stays for now.
-    /// `stays`: a volume with this number and name shows another epoch from then on.
+    /// Adds the removal of the volume, and the change of its tree's header, to `batch`; the header
+    /// stays for now. `stays`: a volume with this number and name shows another epoch from then on.
     pub(crate) fn hide(
         &self,
         volume: &Volume,
@@ -239,12 +245,12 @@ impl Partition {
             None => {
                 batch.delete(&key::name(tree.name.as_bytes()));
                 if tree.frozen {
-                    self.thaw(&volume.trunk, tree, batch);
+                    self.thaw(&volume.tree_state, tree, batch);
                 }
                 (tree.headless, tree.held, tree.arriving, tree.frozen) =
                     (true, false, false, false);
                 tree.base = None;
-                // Nobody writes what its snapshots show from now on.
+                // Snapshots of the volume have no writer from now on.
                 let mut base = 0;
                 for sealed in &tree.sealed {
                     note_epoch(&self.0.media, volume.tree_id(), base, sealed.epoch, batch);
@@ -255,22 +261,22 @@ impl Partition {
         }
     }
 
-    /// What `batch` does when the read-write volume does not show this epoch any more, which nobody
-    /// else does.
+    /// Adds to `batch` that the read-write volume no longer shows this epoch, which no other volume
+    /// shows.
     pub(crate) fn put_hidden(&self, tree: VolumeId, epoch: u64, batch: &mut Batch) {
         Removal { volume: tree, stays: true, tree, epoch, origin: None }.put(batch);
     }
 
-    /// That batch is applied; `shown`: what readers may have still.
-    pub(crate) fn is_hidden(&self, tree: VolumeId, shown: Weak<EpochView>) {
+    /// The batch of [`Partition::put_hidden`] is applied; `shown`: what readers may still have.
+    pub(crate) fn note_hidden(&self, tree: VolumeId, shown: Weak<EpochView>) {
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
         removals.held.push((tree, SweptVolume::Shown(shown)));
     }
 
-    /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more.
-    /// Whoever calls holds the catalog.
-    pub(crate) fn is_removed(&self, volume: &Arc<Volume>, whole: bool) {
+    /// The batch of [`Partition::hide`] is applied; `whole`: no volume shows the tree any more. The
+    /// caller holds the catalog lock.
+    pub(crate) fn note_removed(&self, volume: &Arc<Volume>, whole: bool) {
         volume.set_gone();
         self.0.media.wake_packer();
         if volume.is_writable() {
@@ -279,7 +285,7 @@ impl Partition {
         let mut residents = self.0.residents.lock();
         residents.remove(volume.id());
         if whole {
-            residents.remove_trunk(volume.tree_id());
+            residents.remove_tree(volume.tree_id());
         }
         drop(residents);
         let mut removals = self.0.removals.lock();
@@ -288,18 +294,18 @@ impl Partition {
         if whole {
             removals
                 .held
-                .push((volume.tree_id(), SweptVolume::Tree(Arc::downgrade(&volume.trunk))));
+                .push((volume.tree_id(), SweptVolume::Tree(Arc::downgrade(&volume.tree_state))));
         }
     }
 
-    /// Takes up to about `max` files or vnodes of removed volumes; says how many, 0 if nothing is
-    /// left that nobody has.
+    /// Sweeps up to about `max` files or vnodes of removed volumes; returns how many, 0 if only
+    /// those are left that callers still have.
     pub(crate) fn sweep_removals(&self, max: usize) -> Result<usize> {
         if !self.0.removals.lock().waiting {
             return Ok(0);
         }
-        // A removal's record is there a moment before it is known who has the volume; both come
-        // under this lock.
+        // A removal's record exists a moment before the handles of its volume are registered; both
+        // happen under this lock.
         let catalog = self.0.catalog.lock();
         let mut removals = self.0.removals.lock();
         removals.held.retain(|(_, held)| held.by_anybody());
@@ -323,7 +329,7 @@ impl Partition {
         }
     }
 
-    /// Visits what is to be swept, until told to stop. A damaged record stays; scrub reports it.
+    /// Visits the removals, until `visit` stops it. A damaged record stays; scrub reports it.
     fn each_removal(&self, visit: &mut dyn FnMut(Removal) -> bool) -> Result<()> {
         let prefix = [kind::REMOVAL];
         self.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
@@ -336,13 +342,12 @@ impl Partition {
         })
     }
 
-    /// Whether no other removal of the tree waits, as far as is known from a look that takes little
-    /// time.
+    /// Whether no other removal of the tree waits, as far as a short search shows.
     fn is_alone(&self, removal: Removal) -> Result<bool> {
-        let (mut looked, mut alone) = (0, true);
+        let (mut checked, mut alone) = (0, true);
         self.each_removal(&mut |other| {
-            looked += 1;
-            alone = looked < REMOVALS_LOOKED_AT_MAX
+            checked += 1;
+            alone = checked < REMOVALS_CHECKED_MAX
                 && (other.tree != removal.tree || other.id() == removal.id());
             alone
         })?;
@@ -351,7 +356,7 @@ impl Partition {
 
     fn sweep_tree(&self, removal: Removal, max: usize) -> Result<usize> {
         let media = &self.0.media;
-        // A crash must not bring back what names the files.
+        // A crash must not bring back records that name the files.
         media.sync()?;
         let files = media
             .disk
@@ -374,51 +379,53 @@ impl Partition {
         Ok(files + 1)
     }
 
-    /// A tree that began with this is no more, with the batch.
+    /// Adds to the batch that a tree with this origin no longer exists.
     fn leave(&self, origin: ForkOrigin, mut batch: Batch) -> Result<()> {
-        let Some(trunk) = self.tree_of(origin.tree)? else {
+        let Some(tree_state) = self.tree_of(origin.tree)? else {
             return self.0.media.apply(&batch).map(drop);
         };
-        let nobody_writes = trunk.writers.write();
+        let no_writers = tree_state.writers.write();
         let catalog = self.0.catalog.lock();
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let mut tree = header.stored.clone();
         if tree.hide(origin.epoch) {
-            self.put_hidden(trunk.id, origin.epoch, &mut batch);
+            self.put_hidden(tree_state.id, origin.epoch, &mut batch);
         }
-        let whole = put_rest(&trunk, &tree, &mut batch);
+        let whole = put_rest(&tree_state, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
-        trunk.follow(&header.stored);
+        tree_state.follow_header(&header.stored);
         drop(header);
         if whole {
-            self.0.residents.lock().remove_trunk(trunk.id);
+            self.0.residents.lock().remove_tree(tree_state.id);
         }
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
         if whole {
-            removals.held.push((trunk.id, SweptVolume::Tree(Arc::downgrade(&trunk))));
+            removals.held.push((tree_state.id, SweptVolume::Tree(Arc::downgrade(&tree_state))));
         }
-        drop((removals, catalog, nobody_writes));
+        drop((removals, catalog, no_writers));
         Ok(())
     }
 
-    /// One step of the sweep of what a tree had for one epoch alone.
+    /// One step of the sweep of records that only one epoch of a tree showed.
     fn sweep_epoch(&self, removal: Removal, reached: Option<Vec<u8>>, max: usize) -> Result<usize> {
-        let Some(trunk) = self.tree_of(removal.tree)? else {
-            // All of the tree went meanwhile.
+        let Some(tree_state) = self.tree_of(removal.tree)? else {
+            // All of the tree was removed meanwhile.
             return self.end_removal(removal, Batch::default()).map(|()| 1);
         };
-        let header = trunk.header.lock().stored.clone();
-        let changes = changes_around(&trunk, &header, removal.epoch, reached, max)?;
+        let header = tree_state.header.lock().stored.clone();
+        let changes = changes_around(&tree_state, &header, removal.epoch, reached, max)?;
         for change in &changes {
             let tidied = match change.bucket {
-                Some(hash) => trunk.tidy_bucket(change.vnode, hash),
-                None => trunk.tidy(change.vnode, change.with_entries),
+                Some(hash) => tree_state.tidy_bucket(change.vnode, hash),
+                None => tree_state.tidy(change.vnode, change.with_entries),
             };
             match tidied {
-                // What cannot be read stays; scrub reports it.
-                Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not swept"),
+                // An unreadable record stays; scrub reports it.
+                Err(StoreError::Damaged(what)) => {
+                    tracing::warn!(what, "the sweep skips a damaged record");
+                }
                 result => result?,
             }
         }
@@ -427,16 +434,16 @@ impl Partition {
             return Ok(changes.len());
         }
         let mut batch = Batch::default();
-        // Others read them too.
+        // Other removals read the notes too.
         if self.is_alone(removal)? {
-            self.forget_changes(&trunk, &mut batch);
+            self.forget_changes(&tree_state, &mut batch);
         }
         if !header.has_head() {
-            self.drop_leavings(&trunk, header.frozen, &mut batch)?;
+            self.drop_head_leftovers(&tree_state, header.frozen, &mut batch)?;
         }
         if header.frozen && !header.incoming && removal.epoch == header.epoch {
             batch.delete(&removal.key());
-            self.unfreeze(&trunk, batch)?;
+            self.unfreeze(&tree_state, batch)?;
         } else {
             self.end_removal(removal, batch)?;
         }
@@ -448,24 +455,29 @@ impl Partition {
         self.0.media.apply(&batch).map(drop)
     }
 
-    /// Changes up to the oldest epoch that is shown tell nobody anything.
-    fn forget_changes(&self, trunk: &TreeState, batch: &mut Batch) {
-        let prefix = key::of_volume(kind::CHANGE, trunk.id);
-        let end = match trunk.header.lock().stored.sealed.first() {
-            Some(oldest) => key::changes(trunk.id, oldest.epoch + 1).to_vec(),
+    /// Removes notes of changes up to the oldest shown epoch, which no reader needs.
+    fn forget_changes(&self, tree_state: &TreeState, batch: &mut Batch) {
+        let prefix = key::of_volume(kind::CHANGE, tree_state.id);
+        let end = match tree_state.header.lock().stored.sealed.first() {
+            Some(oldest) => key::changes(tree_state.id, oldest.epoch + 1).to_vec(),
             None => prefix_end(&prefix),
         };
         batch.delete_range(&prefix, &end);
     }
 
-    /// What only the head knew of: files of updates that a crash cut off, and orphans.
-    fn drop_leavings(&self, trunk: &TreeState, frozen: bool, batch: &mut Batch) -> Result<()> {
+    /// Removes what only the head used: files of updates that a crash cut off, and orphans.
+    fn drop_head_leftovers(
+        &self,
+        tree_state: &TreeState,
+        frozen: bool,
+        batch: &mut Batch,
+    ) -> Result<()> {
         let media = &self.0.media;
         if !frozen {
-            let orphans = key::of_volume(kind::ORPHAN, trunk.id);
+            let orphans = key::of_volume(kind::ORPHAN, tree_state.id);
             batch.delete_range(&orphans, &prefix_end(&orphans));
         }
-        let marks = key::of_volume(kind::UNSTABLE, trunk.id);
+        let marks = key::of_volume(kind::UNSTABLE, tree_state.id);
         let mut marked = Vec::new();
         media.engine.scan(&marks, &prefix_end(&marks), &mut |key, _| {
             marked.extend(body_of_key(key).map(|name| (key.to_vec(), name)));
@@ -483,18 +495,17 @@ impl Partition {
     }
 }
 
-/// What the batch does to a tree's header when less of it is shown than before; says whether
-/// nothing is.
-fn put_rest(trunk: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
+/// Adds the header of a tree that fewer volumes show to the batch; returns whether none shows it.
+fn put_rest(tree_state: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
     let whole = !tree.has_head() && tree.sealed.is_empty();
     if whole {
-        batch.delete(&key::volume(trunk.id));
-        batch.delete(&key::usage(trunk.id));
-        // Under the tree's number, which is not given again before all of it is gone.
+        batch.delete(&key::volume(tree_state.id));
+        batch.delete(&key::usage(tree_state.id));
+        // Under the tree's number, which is not used again before all of it is removed.
         let (stays, epoch, origin) = (false, WHOLE_TREE, tree.origin);
-        Removal { volume: trunk.id, stays, tree: trunk.id, epoch, origin }.put(batch);
+        Removal { volume: tree_state.id, stays, tree: tree_state.id, epoch, origin }.put(batch);
     } else {
-        put_header(trunk.id, tree, batch);
+        put_header(tree_state.id, tree, batch);
     }
     whole
 }
@@ -503,17 +514,17 @@ fn put_rest(trunk: &TreeState, tree: &TreeHeader, batch: &mut Batch) -> bool {
 struct Change {
     key: Vec<u8>,
     vnode: VnodeNo,
-    /// Of a directory: the hash of the bucket; `None`: the vnode.
+    /// The hash of a directory's bucket; `None`: the change of a vnode.
     bucket: Option<u64>,
-    /// Buckets were not noted beside.
+    /// The note does not list buckets: all entries may have changed.
     with_entries: bool,
 }
 
 /// Up to `max` notes of changes behind `reached`, of vnodes that may have records which only the
-/// removed epoch showed. Such a record is hidden from all that is shown behind it by one that is
-/// newer; or nothing is shown behind it.
+/// removed epoch showed. Newer records hide such a record from all epochs shown behind it, or no
+/// epoch is shown behind it.
 fn changes_around(
-    trunk: &TreeState,
+    tree_state: &TreeState,
     header: &TreeHeader,
     epoch: u64,
     reached: Option<Vec<u8>>,
@@ -526,19 +537,23 @@ fn changes_around(
         None => (shown().filter(|shown| *shown < epoch).max().unwrap_or(0), header.epoch),
     };
     let from = match reached {
-        // The key behind it.
+        // The next possible key.
         Some(reached) => [&reached[..], &[0]].concat(),
-        None => key::changes(trunk.id, behind + 1).to_vec(),
+        None => key::changes(tree_state.id, behind + 1).to_vec(),
     };
     let mut found = Vec::new();
-    trunk.media.engine.scan(&from, &key::changes(trunk.id, up_to + 1), &mut |key, value| {
-        found.extend(key::number_at(key, 2).map(|vnode| Change {
-            key: key.to_vec(),
-            vnode: VnodeNo(vnode),
-            bucket: key::number_at(key, 3),
-            with_entries: !record::is_change_with_buckets(key, value),
-        }));
-        if found.len() >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
+    tree_state.media.engine.scan(
+        &from,
+        &key::changes(tree_state.id, up_to + 1),
+        &mut |key, value| {
+            found.extend(key::number_at(key, 2).map(|vnode| Change {
+                key: key.to_vec(),
+                vnode: VnodeNo(vnode),
+                bucket: key::number_at(key, 3),
+                with_entries: !record::is_change_with_buckets(key, value),
+            }));
+            if found.len() >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        },
+    )?;
     Ok(found)
 }

@@ -1,10 +1,8 @@
-//! Checking everything while the partition is in use: records, bodies, and that they agree with
-//! each other.
+//! Scrub: checks records, bodies, and their consistency while the partition is in use.
 //!
-//! Records are checked as a scan finds them, bodies gate by gate. What spans several records
-//! (links, counts, usage) can be in the middle of a change when it is looked at; so what does not
-//! add up is looked at again, and only what is found again in exactly the same way counts. Nothing
-//! is repaired here.
+//! A scan checks records, and bodies under their gates. Facts that span several records (links,
+//! counts, usage) can be in the middle of a change when they are checked; so a mismatch is checked
+//! again, and counts only if it repeats exactly. Scrub repairs nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +24,7 @@ use crate::{
     BLOCK_BYTES, BodyLocation, Partition, StoreError, Usage, Vnode, Volume, orphan_bodies, record,
 };
 
-/// How far a scrub is.
+/// The progress of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubProgress {
     /// Records checked.
@@ -37,29 +35,29 @@ pub struct ScrubProgress {
     pub bytes: u64,
 }
 
-/// Something that is not as it must be.
+/// A fault that a scrub found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScrubFinding {
     /// A record fails its checksum.
     DamagedRecord {
-        /// Its key, escaped.
+        /// The key of the record, escaped.
         key: String,
     },
     /// A block of a body fails its checksum.
     DamagedBlock {
-        /// Whose.
+        /// The file.
         fid: Fid,
-        /// Which.
+        /// The number of the block.
         block: u64,
     },
     /// The body is not where its vnode says.
     LostBody {
-        /// Whose.
+        /// The file.
         fid: Fid,
     },
-    /// A body file that no record names; it only takes room.
+    /// A body file without a record; it only takes room.
     StrayBody {
-        /// Its volume.
+        /// The volume of the directory in which it is.
         volume: VolumeId,
         /// Its name below the volume's directory.
         file: String,
@@ -68,50 +66,50 @@ pub enum ScrubFinding {
     DanglingEntry {
         /// The directory.
         dir: Fid,
-        /// The entry.
+        /// The name of the entry.
         name: Name,
     },
-    /// Entries of a vnode that is no directory (any more).
+    /// Entries of a vnode that is not a directory, or no longer.
     StrayEntries {
         /// The volume.
         volume: VolumeId,
         /// The vnode.
         dir: VnodeNo,
     },
-    /// A file has another number of names than its vnode says.
+    /// The link count of a vnode is wrong.
     WrongLinks {
-        /// Which.
+        /// The file.
         fid: Fid,
-        /// As stored.
+        /// The stored count.
         stored: u64,
-        /// As counted.
+        /// The actual count.
         counted: u64,
     },
-    /// A directory has another number of entries than its vnode says.
+    /// The entry count of a directory is wrong.
     WrongEntries {
-        /// Which.
+        /// The directory.
         fid: Fid,
-        /// As stored.
+        /// The stored count.
         stored: u64,
-        /// As counted.
+        /// The actual count.
         counted: u64,
     },
-    /// A vnode is charged for other than it has.
+    /// The charge of a vnode is wrong.
     WrongUsed {
-        /// Which.
+        /// The file.
         fid: Fid,
-        /// As stored.
+        /// The stored charge in bytes.
         stored: u64,
-        /// As counted.
+        /// The actual charge in bytes.
         counted: u64,
     },
     /// The volume's usage is not the sum over its vnodes (ST-2).
     WrongUsage {
-        /// Which.
+        /// The volume.
         volume: VolumeId,
-        /// As kept.
+        /// The stored usage.
         stored: Usage,
-        /// As counted.
+        /// The actual usage.
         counted: Usage,
     },
 }
@@ -125,13 +123,13 @@ impl fmt::Display for ScrubFinding {
             }
             ScrubFinding::LostBody { fid } => write!(f, "the body of {fid} is lost"),
             ScrubFinding::StrayBody { volume, file } => {
-                write!(f, "body file {file} of volume {} belongs to nothing", volume.0)
+                write!(f, "body file {file} of volume {} has no record", volume.0)
             }
             ScrubFinding::DanglingEntry { dir, name } => {
                 write!(f, "entry {name:?} of {dir} names no file")
             }
             ScrubFinding::StrayEntries { volume, dir } => {
-                write!(f, "entries below {}.{}, which is no directory", volume.0, dir.0)
+                write!(f, "entries below {}.{}, which is not a directory", volume.0, dir.0)
             }
             ScrubFinding::WrongLinks { fid, stored, counted } => {
                 write!(f, "{fid} has {counted} links, not {stored}")
@@ -149,24 +147,25 @@ impl fmt::Display for ScrubFinding {
     }
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// What was checked.
+    /// The number of records, bodies and bytes that were checked.
     pub checked: ScrubProgress,
-    /// What is wrong, in the order found; at most [`FINDINGS_MAX`].
+    /// The faults in the order found; at most [`FINDINGS_MAX`].
     pub findings: Vec<ScrubFinding>,
-    /// It was cancelled before its end.
+    /// The scrub was cancelled before its end.
     pub cancelled: bool,
 }
 
-/// Findings after which a scrub stops adding to its list: a broken disk has no end of them.
+/// The most findings that a scrub lists: a broken disk has any number of them.
 pub const FINDINGS_MAX: usize = 10_000;
-/// Looks at what does not add up, while others change it.
+/// How often a mismatch is checked while clients change it.
 const POLLS_MAX: u32 = 4;
 
 impl Partition {
-    /// Checks every record and every block of every body, and that they agree. Beside normal work.
+    /// Checks every record and every block of every body, and their consistency, beside normal
+    /// work.
     ///
     /// # Errors
     /// `Medium`. Damage is a finding, not an error.
@@ -191,9 +190,9 @@ struct Scrub<'a> {
     cancel: &'a AtomicBool,
 }
 
-/// Volumes that are listed at a time.
+/// The number of volumes that one call lists.
 const VOLUMES_AT_ONCE: usize = 256;
-/// Records or bodies between two reports of progress.
+/// The number of records or bodies between two reports of progress.
 const PROGRESS_EVERY: u64 = 1024;
 
 impl Scrub<'_> {
@@ -207,14 +206,14 @@ impl Scrub<'_> {
 
     fn found(&mut self, finding: ScrubFinding) {
         if self.report.findings.len() < FINDINGS_MAX && !self.report.findings.contains(&finding) {
-            tracing::warn!(%finding, "scrub");
+            tracing::warn!(%finding, "scrub found a fault");
             self.report.findings.push(finding);
         }
     }
 
     fn records(&mut self) -> Result<()> {
         let engine = &self.partition.0.media.engine;
-        // All kinds of records, in two ranges: inline bodies are kept apart.
+        // All kinds of records, in two ranges: inline bodies are stored apart.
         let inline = [kind::INLINE];
         let behind = [kind::INLINE + 1];
         for (from, end) in [(&[0_u8][..], &inline[..]), (&inline, &behind), (&behind, &[0xff])] {
@@ -242,8 +241,8 @@ impl Scrub<'_> {
                 if self.go_on().is_break() {
                     return Ok(());
                 }
-                // What was removed meanwhile is nobody's business, and damage of its header was
-                // found.
+                // A volume that was removed meanwhile is not checked; the scan reported a damaged
+                // header.
                 if let Ok(Some(volume)) = self.partition.volume(volume.id) {
                     self.bodies(&volume)?;
                     self.tree(&volume)?;
@@ -252,7 +251,7 @@ impl Scrub<'_> {
         }
     }
 
-    /// Of every tree, also those whose read-write volume was removed.
+    /// Checks every tree, including those whose read-write volume was removed.
     fn all_strays(&mut self) -> Result<()> {
         let mut from = 0;
         loop {
@@ -349,7 +348,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Body files that nothing names: neither vnode, nor garbage record, nor mark.
+    /// Body files without a vnode, garbage record or mark.
     fn strays(&mut self, tree: VolumeId) -> Result<()> {
         let media = &self.partition.0.media;
         let mut names = Vec::new();
@@ -374,19 +373,19 @@ impl Scrub<'_> {
         if orphan_bodies::belongs(media, name)? {
             return Ok(true);
         }
-        // Swept meanwhile: then it is gone.
+        // A file that was swept meanwhile no longer exists.
         let there = media.disk.open(name).map_err(|e| StoreError::from_io("open of a body", &e))?;
         Ok(there.is_none())
     }
 
-    /// Entries against vnodes, links and counts, and usage.
+    /// Compares entries with vnodes, links and counts, and usage.
     fn tree(&mut self, volume: &Volume) -> Result<()> {
-        let mut findings = self.look(volume)?;
+        let mut findings = self.check_tree_once(volume)?;
         for _ in 1..POLLS_MAX {
             if findings.is_empty() {
                 break;
             }
-            let again = self.look(volume)?;
+            let again = self.check_tree_once(volume)?;
             let quiet = findings == again;
             findings.retain(|finding| again.contains(finding));
             if quiet {
@@ -397,12 +396,12 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    fn look(&self, volume: &Volume) -> Result<Vec<ScrubFinding>> {
-        let mut look = Look::default();
+    fn check_tree_once(&self, volume: &Volume) -> Result<Vec<ScrubFinding>> {
+        let mut check = TreeCheck::default();
         let mut damage = false;
         for no in self.vnodes(volume)? {
             match volume.vnode(no) {
-                Ok(Some(vnode)) => drop(look.vnodes.insert(no, Seen::of(&vnode))),
+                Ok(Some(vnode)) => drop(check.vnodes.insert(no, Seen::of(&vnode))),
                 Ok(None) => {}
                 Err(error) => {
                     damage_is_known(error)?;
@@ -410,28 +409,28 @@ impl Scrub<'_> {
                 }
             }
         }
-        self.look_at_entries(volume, &mut look)?;
+        self.check_entries(volume, &mut check)?;
         if damage || self.go_on().is_break() {
-            // What hangs on a vnode that cannot be read is reported with that vnode.
+            // Faults below an unreadable vnode are reported with that vnode.
             return Ok(Vec::new());
         }
-        look.add_up(volume);
-        Ok(look.findings)
+        check.add_up(volume);
+        Ok(check.findings)
     }
 
-    fn look_at_entries(&self, volume: &Volume, look: &mut Look) -> Result<()> {
+    fn check_entries(&self, volume: &Volume, check: &mut TreeCheck) -> Result<()> {
         let prefix = key::of_volume(kind::ENTRIES, volume.tree_id());
         volume.tree().each_newest(&prefix, &[], &mut |_, key, value| {
             let dir = key::number_at(key, 1).map(VnodeNo);
             if let (Some(dir), Ok(entries)) = (dir, record::decode_bucket(key, value)) {
-                entries.iter().for_each(|entry| look.entry(volume, dir, entry));
+                entries.iter().for_each(|entry| check.entry(volume, dir, entry));
             }
             self.go_on()
         })
     }
 }
 
-/// What must be remembered of a vnode.
+/// The facts of a vnode that the comparison needs.
 struct Seen {
     fid: Fid,
     kind: Kind,
@@ -460,12 +459,12 @@ impl Seen {
 }
 
 #[derive(Default)]
-struct Look {
+struct TreeCheck {
     vnodes: HashMap<VnodeNo, Seen>,
     findings: Vec<ScrubFinding>,
 }
 
-impl Look {
+impl TreeCheck {
     fn entry(&mut self, volume: &Volume, dir: VnodeNo, entry: &record::BucketEntry) {
         let Some(parent) = self.vnodes.get_mut(&dir).filter(|seen| seen.kind == Kind::Directory)
         else {
@@ -520,7 +519,7 @@ impl Look {
     }
 }
 
-/// Whether a record is what its key says.
+/// Whether a record matches its key.
 pub(crate) fn checks(key: &[u8], value: &[u8]) -> bool {
     let number = |at| key::number_at(key, at).unwrap_or_default();
     match key.first() {
@@ -541,7 +540,7 @@ pub(crate) fn checks(key: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Damage of records was found by the scan of records.
+/// Ignores damage, which the scan of records reported.
 fn damage_is_known(error: StoreError) -> Result<()> {
     if matches!(error, StoreError::Damaged(_)) { Ok(()) } else { Err(error) }
 }

@@ -1,5 +1,5 @@
-//! Sessions as a partition keeps them over a restart: their numbers, records and last replies, and
-//! clients' incarnations.
+//! The session state that survives a restart: session numbers, records, last replies, and clients'
+//! incarnations.
 
 use std::ops::ControlFlow;
 
@@ -12,26 +12,26 @@ use crate::partition::which;
 use crate::volume::Result;
 use crate::{Partition, record};
 
-/// Session numbers that are set aside in one durable step.
+/// Session numbers that are reserved in one stable step.
 const SESSIONS_AT_ONCE: u64 = 64;
 
 /// A session that survives a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Its number.
+    /// The number of the session.
     pub session: SessionId,
-    /// Whose it is.
+    /// The client of the session.
     pub client: ClientId,
-    /// Which life of the client.
+    /// The incarnation of the client.
     pub incarnation: u64,
-    /// What else its owner wants to know again.
+    /// Data that the server stores with the session.
     pub extra: Bytes,
 }
 
 /// The last reply of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredReply {
-    /// The slot.
+    /// The number of the slot.
     pub slot: u32,
     /// The number of the request.
     pub request: u64,
@@ -39,7 +39,8 @@ pub struct StoredReply {
     pub reply: Bytes,
 }
 
-/// Numbers that are never used twice: `next` is handed out, below `stored` may have been.
+/// Numbers that are never used twice: those below `next` are allocated, those below `stored`
+/// reserved.
 #[derive(Default)]
 pub(crate) struct Counter {
     next: u64,
@@ -47,14 +48,14 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// What an earlier life set aside counts as used.
+    /// Treats numbers that an earlier process reserved as used.
     pub(crate) fn from(next: u64) -> Counter {
         Counter { next, stored: next }
     }
 }
 
 impl Partition {
-    /// A session number that was never used. Durable when it returns.
+    /// Allocates a session number that was never used. Stable when it returns.
     ///
     /// # Errors
     /// `Medium`.
@@ -73,7 +74,7 @@ impl Partition {
         Ok(SessionId(counter.next - 1))
     }
 
-    /// Every session record.
+    /// All session records.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -127,8 +128,8 @@ impl Partition {
         Ok(replies)
     }
 
-    /// Removes the replies of sessions that are not `known`: those of sessions without a record,
-    /// which ended with the process.
+    /// Removes the replies of sessions for which `known` is false: sessions without a record, which
+    /// ended with the process.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -145,7 +146,7 @@ impl Partition {
         stray.into_iter().try_for_each(|session| self.remove_session(session))
     }
 
-    /// The highest incarnation of a client that was recorded, unless it has been forgotten.
+    /// The highest recorded incarnation of a client, unless it was forgotten.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -169,10 +170,10 @@ impl Partition {
         self.0.media.apply(&batch).map(drop)
     }
 
-    /// Goes through clients' records behind `after`, at most `count` of them: whoever is not here
-    /// and was away on `day - kept` already is forgotten, and of who is away the day is noted. How
-    /// many were forgotten, and where to go on; `None`: those were all. Whoever calls makes sure
-    /// that no client comes meanwhile.
+    /// Scans at most `count` clients' records behind `after`: forgets clients without a session
+    /// that were absent on `day - kept` already, and notes the day for newly absent ones. Returns
+    /// how many were forgotten, and the last client; `None`: the scan is complete. The caller
+    /// ensures that no client connects meanwhile.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -217,7 +218,7 @@ impl Partition {
     }
 }
 
-/// Incarnation, and since which day the client is known to be away.
+/// The incarnation, and the first day on which the client was absent.
 fn decode_client(key: &[u8], value: &[u8]) -> Result<(u64, Option<u64>)> {
     match record::decode_numbers::<2>(key, value) {
         Ok([incarnation, day]) => Ok((incarnation, Some(day))),

@@ -1,9 +1,9 @@
-//! Work that serves all who ask for it before it begins.
+//! Work that one thread does for all threads that requested it before it began.
 
 use parking_lot::{Condvar, Mutex};
 
-/// One runs at a time; those who come meanwhile share the next one. So however often it is asked
-/// for, it runs twice in the time that it takes once.
+/// One run is in progress at a time; threads that arrive meanwhile share the next one. So any
+/// number of simultaneous requests cost at most two runs.
 #[derive(Default)]
 pub(crate) struct Together {
     state: Mutex<State>,
@@ -15,13 +15,16 @@ struct State {
     running: bool,
     waiting: usize,
     begun: u64,
-    /// The latest that ended well.
+    /// The number of the last run that succeeded.
     done: u64,
 }
 
 impl Together {
-    /// Does the work, or waits for somebody's that begins after now. Where that fails, each does it
-    /// anew and hears why.
+    /// Does the work, or waits for a run of another thread that begins after this call. If that
+    /// fails, each waiter does the work itself and gets its error.
+    ///
+    /// # Errors
+    /// Those of `work`.
     pub fn run<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state.lock();
         let wanted = state.begun + 1;

@@ -1,16 +1,15 @@
-//! Checksums of blocks: the crc32c of a block's bytes up to the end of the body, the rest taken as
-//! zeros.
+//! Checksums of blocks: the crc32c of a block's bytes up to the end of the body, followed by zeros.
 
 use std::sync::LazyLock;
 
 use crate::BLOCK_BYTES;
 
-/// Bytes of a block, for slices.
+/// The bytes of a block, for slices.
 pub(crate) const BLOCK: usize = BLOCK_BYTES as usize;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// The sum of a block of zeros that is no hole.
+/// The sum of a block of zeros that is not a hole.
 pub(crate) static OF_ZEROS: LazyLock<u32> = LazyLock::new(|| of_block(&[]));
 
 /// The sum of a block that begins with `bytes`. Never 0, which means a hole: a crc of 0 counts as

@@ -1,15 +1,15 @@
-//! Records of one tree as one epoch of it shows them.
+//! The records of one tree as one of its epochs shows them.
 //!
-//! Every record of the tree carries the epoch that wrote it. What a reader of epoch E sees under a
-//! prefix is the newest record not newer than E. A tree that was never sealed has all its records
-//! in its first epoch, so one exact get finds them; in a later epoch a miss needs a scan.
+//! Every record of the tree carries the epoch that wrote it. A reader of epoch E sees under a
+//! prefix the newest record not newer than E. A tree that was never sealed has all its records in
+//! its first epoch, so one exact get finds them; in a later epoch a miss needs a scan.
 //!
-//! Only the head is written. Up to the newest sealed epoch that a volume shows, the *floor*,
-//! records stay as they are; what is newer, the head alone sees. So what it puts takes the place of
-//! newer records than the floor, and what it erases leaves a tombstone only over an older one.
-//! Newer records than the floor, in other epochs than the head's own, are there only after the
-//! volume of a sealed epoch was removed. So between two sealed epochs that are shown there is at
-//! most one record under a prefix, but for what the sweep after a removal has not come to.
+//! Only the head takes writes. Up to the newest sealed epoch that a volume shows, the *floor*,
+//! records never change; only the head sees newer ones. So a put replaces records newer than the
+//! floor, and an erasure leaves a tombstone only over an older one. Records newer than the floor in
+//! other epochs than the head's own exist only after the volume of a sealed epoch was removed. So
+//! between two shown sealed epochs a prefix has at most one record, except for those that wait for
+//! the sweep after a removal.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,24 +29,24 @@ use crate::{BodyLocation, StoreError, StoredEntry, Vnode};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Bits of a hash that tell buckets apart: the low 4 hold the index in the bucket, the top 2 stay 0
-/// so that cookies are positive as signed numbers. Unit tests use few buckets, so that collisions
-/// are everyday.
+/// The bits of a hash that select the bucket: the low 4 hold the index in the bucket, the top 2
+/// stay 0 so that cookies are positive as signed numbers. Unit tests use few buckets, so that
+/// collisions are common.
 const HASH_MASK: u64 = if cfg!(test) { 0x3f0 } else { 0x3fff_ffff_ffff_fff0 };
 
-/// See the head of the file.
+/// A view of a tree in one epoch, see the head of the file.
 pub(crate) struct EpochView {
     pub(crate) media: Arc<Media>,
-    /// The tree's number, which is in its keys.
+    /// The tree's number, part of its keys.
     pub(crate) id: VolumeId,
-    /// The number of the volume that shows it, which is in fids.
+    /// The number of the volume that shows the view, part of fids.
     pub(crate) shown: VolumeId,
-    /// What is read; of the head, what is written.
+    /// The epoch that readers see; in the head, the one that takes writes.
     pub(crate) epoch: u64,
-    /// The newest sealed epoch that is shown, if there is one; 0: none.
+    /// The newest shown sealed epoch; 0: none.
     pub(crate) floor: u64,
     pub(crate) hash_key: u128,
-    /// What it shows where it has no record itself (`origin.rs`).
+    /// The view of the origin, for records that this tree does not have (`origin.rs`).
     pub(crate) origin: Option<Arc<EpochView>>,
 }
 
@@ -77,22 +77,22 @@ impl EpochView {
         Ok(found)
     }
 
-    /// The key that a record under `prefix` is written with now.
+    /// The key for a new record under `prefix`.
     pub(crate) fn current(&self, prefix: &[u8]) -> Vec<u8> {
         [prefix, &(!self.epoch).to_be_bytes()].concat()
     }
 
-    /// Whether records may be in older epochs than this one, or in the origin.
+    /// Whether older epochs or the origin may have records.
     pub(crate) fn is_layered(&self) -> bool {
         self.epoch > FIRST_EPOCH || self.origin.is_some()
     }
 
-    /// Whether a sealed epoch is shown, so that what is erased may be seen still.
+    /// Whether a sealed epoch is shown, so that erased records may still be visible.
     pub(crate) fn is_sealed(&self) -> bool {
         self.floor > 0
     }
 
-    /// Whether the head alone sees the vnode's body file, or there is none.
+    /// Whether only the head sees the vnode's body file, or there is none.
     pub(crate) fn owns(&self, vnode: &Vnode) -> bool {
         match vnode.place {
             BodyLocation::File { epoch, .. } => epoch.max(vnode.own_since) > self.floor,
@@ -128,7 +128,7 @@ impl EpochView {
         looked.is_ok() && !is_named
     }
 
-    /// Whether it is what is written.
+    /// Whether this is the view that takes writes.
     pub(crate) fn is_head(&self) -> bool {
         self.shown == self.id && self.epoch > self.floor
     }
@@ -142,7 +142,7 @@ impl EpochView {
         }
         let key = prefix.epoch(self.epoch);
         let value = if (1..=self.floor).contains(&vnode.own_since) {
-            // It was read before the last seal, and shares its file since.
+            // The vnode was read before the last seal, and shares its file since.
             record::encode_vnode(&key, &Vnode { own_since: 0, ..vnode.clone() })
         } else {
             record::encode_vnode(&key, vnode)
@@ -151,8 +151,8 @@ impl EpochView {
         Ok(())
     }
 
-    /// Puts a vnode's record as the epoch that is being sealed shows it, and as the next one begins
-    /// with it. Its body file in the head stays.
+    /// Puts one record for the epoch that is being sealed, and one for the next epoch, the head.
+    /// The head keeps its body file.
     pub(crate) fn put_split(&self, sealed: &Vnode, head: &Vnode, batch: &mut Batch) -> Result<()> {
         let prefix = key::of_vnode(kind::VNODE, self.id, head.no());
         if self.has_gap() {
@@ -166,7 +166,7 @@ impl EpochView {
         Ok(())
     }
 
-    /// The same for the sums of a group that differ.
+    /// The same for sums of a group that differ between the two.
     pub(crate) fn put_split_sums(
         &self,
         no: VnodeNo,
@@ -191,7 +191,7 @@ impl EpochView {
         Ok(())
     }
 
-    /// Takes a vnode's record away.
+    /// Erases a vnode's record.
     pub(crate) fn erase_vnode(&self, no: VnodeNo, batch: &mut Batch) -> Result<()> {
         if self.has_gap() {
             self.discard_covered(no, None, batch)?;
@@ -199,9 +199,9 @@ impl EpochView {
         self.erase(&key::of_vnode(kind::VNODE, self.id, no), batch)
     }
 
-    /// Body files of a vnode's records that the head alone sees and that are about to go, unless
-    /// the new record, or one that stays, names them: copies that were made for a sealed epoch
-    /// whose volume was removed since.
+    /// Body files that only the head sees, of a vnode's records that are about to go, unless the
+    /// new record or a remaining one names them: copies for a sealed epoch whose volume was removed
+    /// since.
     fn discard_covered(
         &self,
         no: VnodeNo,
@@ -222,7 +222,7 @@ impl EpochView {
                     gone.extend(place);
                     return ControlFlow::Continue(());
                 }
-                // Older ones name this file, or older files.
+                // Older records name this file or older ones.
                 gone.retain(|gone| Some(*gone) != place);
                 ControlFlow::Break(())
             },
@@ -233,7 +233,7 @@ impl EpochView {
         Ok(())
     }
 
-    /// A body file that no record names any more is removed in the background.
+    /// Notes that no record names the body file any more; the background thread removes it.
     pub(crate) fn discard(&self, vnode: VnodeNo, place: BodyLocation, batch: &mut Batch) {
         if let BodyLocation::File { epoch, generation, packed } = place {
             let name = BodyName { volume: self.id, vnode, epoch, generation, packed };
@@ -243,13 +243,12 @@ impl EpochView {
         }
     }
 
-    /// Whether there may be records of other epochs than the head's own that the head alone sees.
+    /// Whether records of other epochs than the head's own may exist that only the head sees.
     pub(crate) fn has_gap(&self) -> bool {
         self.is_layered() && self.epoch > self.floor + 1
     }
 
-    /// Before a record is put under `prefix`: those that it takes the place of, in other epochs,
-    /// go.
+    /// Before a put under `prefix`: removes the records of other epochs that the new one replaces.
     pub(crate) fn make_way(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
         if self.has_gap() {
             self.remove_covered(prefix, batch)?;
@@ -257,7 +256,7 @@ impl EpochView {
         Ok(())
     }
 
-    /// Takes away what is under `prefix`.
+    /// Erases the record under `prefix`.
     pub(crate) fn erase(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
         let key = self.current(prefix);
         let is_shown = match self.is_layered() {
@@ -274,8 +273,8 @@ impl EpochView {
         Ok(())
     }
 
-    /// Removes the records below the head's own that the head alone sees; says whether there is one
-    /// that a sealed epoch shows, which may be a tombstone.
+    /// Removes older records that only the head sees; returns whether a sealed epoch shows one,
+    /// which may be a tombstone.
     fn remove_covered(&self, prefix: &[u8], batch: &mut Batch) -> Result<Option<bool>> {
         let from = [prefix, &(!(self.epoch - 1)).to_be_bytes()].concat();
         let mut shown = None;
@@ -292,21 +291,20 @@ impl EpochView {
         Ok(shown)
     }
 
-    /// Notes for releases and for the sweep that the vnode, or what hangs on it, is changed in this
-    /// epoch.
+    /// Notes for releases and for the sweep that the vnode or its records changed in this epoch.
     pub(crate) fn note_change(&self, no: VnodeNo, batch: &mut Batch) {
         let key = key::change(self.id, self.epoch, no);
         batch.put(&key, &record::encode_change(&key));
     }
 
-    /// The same of a bucket of a directory, beside the directory: a large one is neither sent nor
-    /// swept as a whole.
+    /// The same for a bucket of a directory, so that a large directory is not sent or swept as a
+    /// whole.
     pub(crate) fn note_bucket(&self, dir: VnodeNo, hash: u64, batch: &mut Batch) {
         let key = key::change(self.id, self.epoch, dir).number(hash);
         batch.put(&key, &record::encode_change(&key));
     }
 
-    /// The same tree as an older epoch, which a volume shows, has it.
+    /// The same tree in an older epoch that a volume shows.
     pub(crate) fn at(&self, epoch: u64) -> EpochView {
         EpochView {
             media: Arc::clone(&self.media),
@@ -321,7 +319,7 @@ impl EpochView {
         self.vnode_at(no, self.epoch)
     }
 
-    /// Vnodes in ascending order of their numbers, and each with the failure that is its own.
+    /// Vnodes in ascending order of their numbers, each with its own error.
     pub(crate) fn vnodes(&self, nos: &[VnodeNo]) -> Result<Vec<Result<Option<Vnode>>>> {
         if self.is_layered() {
             return Ok(nos.iter().map(|no| self.vnode(*no)).collect());
@@ -348,7 +346,7 @@ impl EpochView {
         }
     }
 
-    /// A vnode as this tree itself has it; `None` also where the origin may have it.
+    /// A vnode from this tree's records; `None` also if only the origin may have it.
     pub(crate) fn own_vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
         match self.newest_here(&key::of_vnode(kind::VNODE, self.id, no), self.epoch)? {
             Some((key, value)) => record::decode_vnode(&key, self.shown, no, &value),
@@ -373,12 +371,12 @@ impl EpochView {
         }
     }
 
-    /// The record of a group's sums, as this tree keeps them.
+    /// Encodes the record of a group's sums, encrypted if the tree is.
     pub(crate) fn encode_sums(&self, no: VnodeNo, key: &[u8], sums: &Sums) -> Result<Vec<u8>> {
         self.media.ciphers.encode_sums(self.id, no, key, sums)
     }
 
-    /// Visits the groups that are not all holes, from `from` on, in order.
+    /// Visits the groups that are not all holes, in order, starting with `from`.
     pub(crate) fn each_group(
         &self,
         no: VnodeNo,
@@ -400,7 +398,7 @@ impl EpochView {
         result
     }
 
-    /// The hash that names of this volume are kept under.
+    /// The hash of a name in this tree.
     pub(crate) fn hash(&self, name: &[u8]) -> u64 {
         SipHasher13::new_with_keys(self.hash_key as u64, (self.hash_key >> 64) as u64).hash(name)
             & HASH_MASK
@@ -437,7 +435,8 @@ impl EpochView {
         })
     }
 
-    /// Visits a directory's buckets from a hash on, in their order; an empty one is a tombstone.
+    /// Visits a directory's buckets in the order of hashes, starting with one; an empty bucket is a
+    /// tombstone.
     pub(crate) fn each_bucket(
         &self,
         dir: VnodeNo,
@@ -472,7 +471,7 @@ impl EpochView {
         let mut found: Vec<(Bytes, usize)> = Vec::new();
         let mut result = Ok(());
         self.each_newest(&prefix, &[], &mut |tail, key, value| {
-            // Without the NUL.
+            // The name without the NUL.
             let name = &tail[..tail.len().saturating_sub(1)];
             match record::decode_bytes("attribute", key, value.to_vec()) {
                 Ok(Some(value)) => found.push((Bytes::copy_from_slice(name), value.len())),

@@ -1,10 +1,10 @@
-//! What all volumes of one tree share while any of them is used: the header, the head, and who
-//! writes.
+//! The state that all volumes of one tree share while any of them is used: the header, the head,
+//! and the lock of its writers.
 //!
-//! Model. The head is written by updates. An update *writes* from the first body that it holds, at
-//! the latest from its commit, to its end; any number write at a time. To seal the head, or to
-//! remove its volume, is done while nobody writes: so each batch is wholly in the epoch before or
-//! the one after, and a body that is changed in an epoch is committed in it.
+//! Model. Updates write the head. An update *writes* from the first body that it holds, at the
+//! latest from its commit, to its end; any number write at a time. Sealing the head, or removing
+//! its volume, excludes writers: so each batch is wholly in the epoch before or after, and a body
+//! that is changed in an epoch is committed in it.
 //!
 //! Locks, in this order: `writers`, gates of bodies, the partition's catalog, `header`, `usage`.
 
@@ -21,51 +21,51 @@ use crate::media::Media;
 use crate::tree::EpochView;
 use crate::volume::{Result, Usage, VolumeQuota};
 
-/// Held by who writes.
+/// The shared lock that a writer holds.
 pub(crate) type WriteGuard = ArcRwLockReadGuard<RawRwLock, ()>;
 
-/// Slots that are set aside in one durable step, so that few allocations wait for the disk.
+/// Slots that are reserved in one stable step, so that few allocations wait for the disk.
 const SLOTS_AT_ONCE: u64 = 2 * RUN;
-/// Slots whose fids are made with one key ([`types::RunKey`]).
+/// Slots whose fids one key makes ([`types::RunKey`]).
 const RUN: u64 = RUN_SLOTS as u64;
 
-/// See the head of the file.
+/// The state of a tree, see the head of the file.
 pub(crate) struct TreeState {
     pub(crate) media: Arc<Media>,
-    /// The tree's number, which its records are keyed by.
+    /// The tree's number, part of the keys of its records.
     pub(crate) id: VolumeId,
-    /// What the tree shows where it has no record itself.
+    /// The view of the origin, for records that this tree does not have.
     pub(crate) origin: Option<Arc<EpochView>>,
     pub(crate) writers: Arc<RwLock<()>>,
     head: RwLock<Arc<EpochView>>,
-    /// What the read-write volume shows: the head, unless it is frozen.
+    /// The view of the read-write volume: the head, unless it is frozen.
     shown: RwLock<Arc<EpochView>>,
     pub(crate) header: Mutex<HeaderState>,
     pub(crate) usage: Mutex<[i64; 2]>,
     /// The head takes no changes: the volume is being moved away.
     held: AtomicBool,
-    /// The read-write volume shows a sealed epoch while something comes in over it.
+    /// The read-write volume shows a sealed epoch while a stream comes in over it.
     frozen: AtomicBool,
-    /// The first change of the read-write volume has to say that it is no copy any more.
+    /// The first change of the read-write volume must remove the base.
     based: AtomicBool,
-    /// No vnode has a slot above this one.
+    /// The highest slot that a vnode may have.
     slots_used: AtomicU64,
 }
 
-/// The header, and the slots between what is handed out and what is set aside.
+/// The header, and the slots between the allocated and the reserved ones.
 ///
-/// Slots go to sessions in whole runs, and one by one from runs that no session has: a session
-/// knows the key of its runs, and with it the fids of all files in them.
+/// Sessions get slots in whole runs; single slots come from runs that no session has, because a
+/// session knows the key of its runs, and with it the fids of all files in them.
 pub(crate) struct HeaderState {
     pub(crate) stored: TreeHeader,
     /// The first slot of the next run.
     next_run: u64,
-    /// What is left of the run that single slots come from.
+    /// The rest of the run that single slots come from.
     singles: std::ops::Range<u64>,
 }
 
 impl HeaderState {
-    /// After a start, when all slots that were set aside may be in use.
+    /// After a start: all reserved slots may be in use.
     fn new(stored: TreeHeader) -> HeaderState {
         let next_run = stored.next_slot.next_multiple_of(RUN);
         // A new volume has the rest of its root's run.
@@ -75,7 +75,8 @@ impl HeaderState {
 }
 
 impl TreeState {
-    /// A tree that was just read or made; `origin` is what its header says, opened.
+    /// The state of a tree that was just read or created; `origin` is the view of the origin in its
+    /// header.
     pub(crate) fn new(
         media: Arc<Media>,
         id: VolumeId,
@@ -98,23 +99,23 @@ impl TreeState {
             based: AtomicBool::new(header.base.is_some()),
             header: Mutex::new(HeaderState::new(header)),
             usage: Mutex::new(usage),
-            // Whatever was set aside in an earlier life may be in use.
+            // Slots that an earlier process reserved may be in use.
             slots_used: AtomicU64::new(next_slot),
         })
     }
 
-    /// The head as it is now. It stays so while the caller writes.
+    /// The head at this moment. It does not change while the caller writes.
     pub(crate) fn head(&self) -> Arc<EpochView> {
         Arc::clone(&self.head.read())
     }
 
-    /// What the read-write volume shows now.
+    /// The view of the read-write volume at this moment.
     pub(crate) fn shown(&self) -> Arc<EpochView> {
         Arc::clone(&self.shown.read())
     }
 
-    /// The header has other epochs now: the head follows. Nobody writes.
-    pub(crate) fn follow(&self, header: &TreeHeader) {
+    /// Updates the head after a change of the header's epochs. There are no writers.
+    pub(crate) fn follow_header(&self, header: &TreeHeader) {
         let head = Arc::new(head_of(&self.media, self.id, header, self.origin.clone()));
         *self.shown.write() = shown_of(&head, header);
         *self.head.write() = head;
@@ -123,20 +124,20 @@ impl TreeState {
         self.based.store(header.base.is_some(), Ordering::SeqCst);
     }
 
-    /// Whether the read-write volume shows a sealed epoch, and takes no changes. It stays so while
-    /// the caller writes.
+    /// Whether the read-write volume shows a sealed epoch, and takes no changes. This does not
+    /// change while the caller writes.
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::SeqCst)
     }
 
-    /// Whether the header says what the read-write volume is a copy of. It stays so while the
-    /// caller writes, unless he ends it.
+    /// Whether the header has a base of the read-write volume. Only the caller can change this
+    /// while it writes.
     pub(crate) fn is_based(&self) -> bool {
         self.based.load(Ordering::SeqCst)
     }
 
-    /// The read-write volume is changed by `batch`, and a copy no more; with other limits, if they
-    /// are given.
+    /// Adds to `batch`, which changes the read-write volume, the removal of the base, and a new
+    /// quota if one is given.
     pub(crate) fn change_fields(
         &self,
         quota: Option<VolumeQuota>,
@@ -152,29 +153,29 @@ impl TreeState {
         Ok(())
     }
 
-    /// Whether the head takes no changes. It stays so while the caller writes.
+    /// Whether the head takes no changes. This does not change while the caller writes.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// The caller writes. Whoever writes already may come again, also while somebody waits for all
-    /// to be done: he holds what others who are to be done may need.
+    /// Locks the tree for a writer. A writer may lock it again, even while another thread waits for
+    /// the exclusive lock: it holds what other writers may need to finish.
     pub(crate) fn write(&self) -> WriteGuard {
         self.writers.read_arc_recursive()
     }
 
-    /// What the head uses now.
+    /// The usage of the head.
     pub(crate) fn used(&self) -> Usage {
         let [bytes, files] = *self.usage.lock();
         Usage { bytes: bytes.max(0) as u64, files: files.max(0) as u64 }
     }
 
-    /// The head uses this, whatever was counted.
+    /// Sets the usage of the head.
     pub(crate) fn set_used(&self, usage: Usage) {
         *self.usage.lock() = [usage.bytes as i64, usage.files as i64];
     }
 
-    /// Changes the header, durably after the next sync; `batch` is applied with it.
+    /// Changes the header, stable after the next sync; `batch` is applied with it.
     pub(crate) fn change(
         &self,
         header: &mut HeaderState,
@@ -187,7 +188,7 @@ impl TreeState {
         Ok(())
     }
 
-    /// A slot that was never used and never will be given again.
+    /// Allocates a slot that was never used and will not be used again.
     pub(crate) fn allocate_slot(&self) -> Result<u64> {
         let mut header = self.header.lock();
         if header.singles.is_empty() {
@@ -196,20 +197,20 @@ impl TreeState {
         }
         let slot = header.singles.start;
         if slot >= header.stored.next_slot {
-            self.set_aside(&mut header, slot + 1)?;
+            self.reserve_slots(&mut header, slot + 1)?;
         }
         header.singles.start += 1;
         Ok(slot)
     }
 
-    /// A run of slots that were never used and never will be given again.
+    /// Allocates a run of such slots.
     pub(crate) fn allocate_run(&self, volume: VolumeId) -> Result<VnodeSlots> {
         let mut header = self.header.lock();
         let first = self.next_run(&mut header)?;
         Ok(VnodeSlots { first, count: RUN_SLOTS, key: self.run_key(&header, volume, first) })
     }
 
-    /// What makes the fid of a slot.
+    /// The key that makes the fid of a slot.
     pub(crate) fn key_of_slot(&self, volume: VolumeId, slot: u64) -> RunKey {
         self.run_key(&self.header.lock(), volume, slot)
     }
@@ -221,35 +222,35 @@ impl TreeState {
     fn next_run(&self, header: &mut HeaderState) -> Result<u64> {
         let first = header.next_run;
         if first + RUN > header.stored.next_slot {
-            self.set_aside(header, first + RUN)?;
+            self.reserve_slots(header, first + RUN)?;
         }
         header.next_run = first + RUN;
         Ok(first)
     }
 
-    /// From now on all slots below `next` may be in use, whatever happens to the machine.
-    fn set_aside(&self, header: &mut HeaderState, next: u64) -> Result<()> {
+    /// Reserves all slots below `next`: they may be in use from now on, even after a crash.
+    fn reserve_slots(&self, header: &mut HeaderState, next: u64) -> Result<()> {
         let next_slot = (next + SLOTS_AT_ONCE).next_multiple_of(RUN);
         let more = TreeHeader { next_slot, ..header.stored.clone() };
         self.change(header, more, Batch::default())?;
         self.media.sync()
     }
 
-    /// Slots that the header sets aside may be in use, as after a start: vnodes with them come in
-    /// from another server.
+    /// Treats all reserved slots as used, as after a start: vnodes with them come in from another
+    /// server.
     pub(crate) fn skip_slots(&self, header: &mut HeaderState) {
         *header = HeaderState::new(header.stored.clone());
         self.use_slot(header.stored.next_slot);
     }
 
-    /// Whether this life or an earlier one may have given the slot to somebody; and whether a vnode
-    /// may have taken it.
+    /// Whether this process or an earlier one may have allocated the slot, and whether a vnode may
+    /// use it.
     pub(crate) fn slot(&self, slot: u64) -> (bool, bool) {
         let given = (1..self.header.lock().stored.next_slot).contains(&slot);
         (given, slot <= self.slots_used.load(Ordering::SeqCst))
     }
 
-    /// A vnode takes this slot.
+    /// Records that a vnode uses this slot.
     pub(crate) fn use_slot(&self, slot: u64) {
         self.slots_used.fetch_max(slot, Ordering::SeqCst);
     }
@@ -273,7 +274,7 @@ fn head_of(
     }
 }
 
-/// Of a frozen volume the newest sealed epoch, in its own name.
+/// The view of the read-write volume: if frozen, the newest sealed epoch, under its own number.
 fn shown_of(head: &Arc<EpochView>, header: &TreeHeader) -> Arc<EpochView> {
     if header.frozen { Arc::new(head.at(header.floor())) } else { Arc::clone(head) }
 }

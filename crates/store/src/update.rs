@@ -1,9 +1,9 @@
-//! What one operation changes: gathered here, applied as one batch by [`crate::Volume::commit`]
-//! (ST-1).
+//! An update: the changes of one operation, collected here and applied as one batch by
+//! [`crate::Volume::commit`] (ST-1).
 //!
 //! An update that wrote to bodies holds their gates until it is committed or dropped. Dropped after
 //! a write, it leaves blocks that may disagree with their sums; the body is then suspect until the
-//! next settling sums it anew.
+//! next settling computes new sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,57 +24,57 @@ use crate::tree_state::{TreeState, WriteGuard};
 use crate::vnode::{Vnode, initial_used};
 use crate::volume::VolumeQuota;
 
-/// Gathers the effects of one operation.
+/// Collects the changes of one operation.
 #[derive(Default)]
 pub struct Update {
-    /// `None`: dropped.
+    /// `None`: removed.
     vnodes: Vec<(VnodeNo, Option<Vnode>)>,
     buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
-    /// Buckets as they were looked at by who may change them.
-    looked: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
-    /// `None`: no inline body any more.
+    /// Buckets as read by an operation that may change them.
+    read_buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
+    /// `None`: the inline body is removed.
     inline: Vec<(VnodeNo, Option<Vec<u8>>)>,
     sums: BTreeMap<(VnodeNo, u64), Sums>,
-    /// Sums of groups from the given one on go, before `sums` are put.
+    /// The first group from which on sums are removed, before `sums` are put.
     cut_sums: Vec<(VnodeNo, u64)>,
     xattrs: Vec<XattrChange>,
     orphans: Vec<(VnodeNo, bool)>,
     replies: Vec<(ReplyAddress, Bytes)>,
-    /// Body files that nothing names any more.
+    /// Body files that no record names any more.
     garbage: Vec<BodyName>,
-    /// Marks of such files.
+    /// Body files whose marks are removed.
     unmark: Vec<BodyName>,
     pub(crate) quota: Option<VolumeQuota>,
     pub(crate) bytes_delta: i64,
     pub(crate) files_delta: i64,
     pub(crate) bodies: Vec<BodyInUpdate>,
-    /// Let go after the gates.
+    /// Released after the gates.
     writes: Option<WriteGuard>,
 }
 
-/// An attribute by vnode and name, and its new value if it has one.
+/// An attribute by vnode and name, and its new value; `None`: removed.
 type XattrChange = ((VnodeNo, Vec<u8>), Option<Vec<u8>>);
 
 /// A body that the update changes.
 pub(crate) struct BodyInUpdate {
     pub(crate) vnode: VnodeNo,
     pub(crate) gate: WriteGate,
-    /// Its file was changed.
+    /// The update changed the file.
     pub(crate) touched: bool,
-    /// The file that was made for it.
+    /// The file that the update created for the body.
     pub(crate) made: Option<NewBody>,
-    /// Of a lent body: the state of the file that the update brings the records up to.
+    /// Of a lent body: the state of the file that the records will match.
     pub(crate) settles: Option<Stamp>,
     media: Arc<Media>,
     committed: bool,
 }
 
-/// A new body file, and what the gate knew before it.
+/// A new body file, and the state of the gate before it.
 pub(crate) struct NewBody {
     pub(crate) name: BodyName,
     pub(crate) mark: Option<Mark>,
     pub(crate) backup: bool,
-    /// It is lent from its first moment.
+    /// The file is lent from the start.
     pub(crate) lent: bool,
 }
 
@@ -102,7 +102,7 @@ impl Drop for BodyInUpdate {
             batch.delete(&unstable_key(name));
             // If either fails, the next start finds the mark, or scrub the file.
             if self.media.apply(&batch).is_err() || self.media.disk.remove(name).is_err() {
-                tracing::warn!(?name, "body file of a dropped update stays behind");
+                tracing::warn!(?name, "body file of a dropped update stays until the next start");
             }
         }
     }
@@ -115,56 +115,55 @@ pub(crate) fn unstable_key(name: BodyName) -> key::Key {
         .number(u64::from(name.generation))
 }
 
-/// Sums that are removed one by one; more are removed as a range, which the engine does not like
-/// too many of.
+/// The most sums that are removed one by one; more are removed as a range, which makes the engine
+/// slower if there are many.
 const CUT_ONE_BY_ONE_MAX: usize = 64;
 
 impl Update {
-    /// Nothing yet.
+    /// An update without changes.
     pub fn new() -> Update {
         Update::default()
     }
 
-    /// A vnode that was not there before: counts one file more. May be followed by `put_vnode` of
-    /// the same vnode.
+    /// Adds a new vnode: counts one file more. `put_vnode` of the same vnode may follow.
     pub fn create_vnode(&mut self, vnode: &Vnode) {
         self.files_delta += 1;
         self.bytes_delta += initial_used(vnode.status.kind) as i64;
         self.put_vnode(vnode);
     }
 
-    /// The new state of a vnode; the last one given counts. Needed after every body, entry and
+    /// Sets the state of a vnode; the last call counts. Needed after every body, entry and
     /// attribute operation.
     pub fn put_vnode(&mut self, vnode: &Vnode) {
         set(&mut self.vnodes, vnode.no(), Some(vnode.clone()));
     }
 
-    /// Notes that a vnode without names is still held.
+    /// Marks a vnode as an orphan: it has no names and is still held.
     pub fn add_orphan(&mut self, vnode: VnodeNo) {
         set(&mut self.orphans, vnode, true);
     }
 
-    /// The vnode is no orphan (any more).
+    /// Removes the mark of an orphan.
     pub fn remove_orphan(&mut self, vnode: VnodeNo) {
         set(&mut self.orphans, vnode, false);
     }
 
-    /// The reply to the request that is executed, for exactly-once.
+    /// Stores the reply to the request, so that it is applied exactly once.
     pub fn reply(&mut self, origin: ReplyAddress, reply: Bytes) {
         self.replies.push((origin, reply));
     }
 
-    /// A new quota of the volume.
+    /// Sets the quota of the volume.
     pub fn set_quota(&mut self, quota: VolumeQuota) {
         self.quota = Some(quota);
     }
 
-    /// Whether it adds files or bytes, which a nearly full partition refuses.
+    /// Whether the update adds files or bytes, which a nearly full partition refuses.
     pub(crate) fn grows(&self) -> bool {
         self.files_delta > 0 || self.bytes_delta > 0
     }
 
-    /// Whether the volume is another one behind it.
+    /// Whether the update changes the volume.
     pub(crate) fn changes(&self) -> bool {
         !self.vnodes.is_empty() || !self.buckets.is_empty() || !self.xattrs.is_empty()
     }
@@ -175,12 +174,12 @@ impl Update {
         set(&mut self.vnodes, vnode.no(), None);
     }
 
-    /// The gate of a body, taken now if the update does not have it.
-    pub(crate) fn hold(&mut self, trunk: &TreeState, vnode: VnodeNo) -> &mut BodyInUpdate {
+    /// The gate of a body; locks it if the update does not hold it.
+    pub(crate) fn hold(&mut self, tree_state: &TreeState, vnode: VnodeNo) -> &mut BodyInUpdate {
         let at = self.bodies.iter().position(|held| held.vnode == vnode).unwrap_or_else(|| {
-            self.writes.get_or_insert_with(|| trunk.write());
-            let gate = trunk.media.bodies.gate((trunk.id, vnode)).write_arc();
-            let media = trunk.media.clone();
+            self.writes.get_or_insert_with(|| tree_state.write());
+            let gate = tree_state.media.bodies.gate((tree_state.id, vnode)).write_arc();
+            let media = tree_state.media.clone();
             self.bodies.push(BodyInUpdate {
                 vnode,
                 gate,
@@ -195,34 +194,34 @@ impl Update {
         &mut self.bodies[at]
     }
 
-    /// From here on to its end the tree is not sealed.
-    pub(crate) fn enter(&mut self, trunk: &TreeState) {
-        self.writes.get_or_insert_with(|| trunk.write());
+    /// Prevents the seal of the tree until the update ends.
+    pub(crate) fn enter(&mut self, tree_state: &TreeState) {
+        self.writes.get_or_insert_with(|| tree_state.write());
     }
 
     pub(crate) fn set_inline(&mut self, vnode: VnodeNo, bytes: Option<Vec<u8>>) {
         set(&mut self.inline, vnode, bytes);
     }
 
-    /// What this update makes of an inline body, if it changes it.
+    /// The update's change of an inline body, if there is one.
     pub(crate) fn inline(&self, vnode: VnodeNo) -> Option<&Option<Vec<u8>>> {
         self.inline.iter().find(|(of, _)| *of == vnode).map(|(_, bytes)| bytes)
     }
 
-    /// What this update makes of a bucket, or found it to be.
+    /// A bucket that the update changes or has read.
     pub(crate) fn bucket(&self, dir: VnodeNo, hash: u64) -> Option<&Vec<BucketEntry>> {
         self.buckets
             .iter()
-            .chain(&self.looked)
+            .chain(&self.read_buckets)
             .find(|(of, _)| *of == (dir, hash))
             .map(|(_, bucket)| bucket)
     }
 
-    pub(crate) fn set_looked(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {
-        set(&mut self.looked, (dir, hash), bucket);
+    pub(crate) fn set_read_bucket(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {
+        set(&mut self.read_buckets, (dir, hash), bucket);
     }
 
-    /// The highest slot that it puts a vnode into.
+    /// The highest slot of a vnode that the update puts.
     pub(crate) fn highest_slot(&self) -> u64 {
         self.vnodes.iter().map(|(no, _)| no.0 / 2).max().unwrap_or(0)
     }
@@ -235,7 +234,7 @@ impl Update {
         set(&mut self.xattrs, (vnode, name.to_vec()), value);
     }
 
-    /// What this update makes of attributes: names with new values or none.
+    /// The update's changes of attributes: names with new values, or `None`.
     pub(crate) fn xattrs(
         &self,
         vnode: VnodeNo,
@@ -246,7 +245,7 @@ impl Update {
             .map(|((_, name), value)| (name, value))
     }
 
-    /// Sums as this update leaves them.
+    /// Sums with the changes of this update.
     pub(crate) fn sums(
         &self,
         tree: &EpochView,
@@ -271,7 +270,7 @@ impl Update {
         self.sums.range((vnode, from)..(vnode, to)).map(|((_, group), _)| *group).collect()
     }
 
-    /// Every group from `from` on becomes a hole; says how many blocks were none.
+    /// Makes holes of all groups from `from` on; returns how many blocks were none.
     pub(crate) fn cut_sums(
         &mut self,
         tree: &EpochView,
@@ -295,19 +294,19 @@ impl Update {
         Ok(blocks)
     }
 
-    /// As `cut_sums`, for one who knows how many there are.
+    /// As `cut_sums`, for a caller that knows the number.
     pub(crate) fn forget_sums(&mut self, vnode: VnodeNo, from: u64) {
         self.sums.retain(|(of, group), _| *of != vnode || *group < from);
         self.cut_sums.push((vnode, from));
     }
 
-    /// A body file goes away with this update.
+    /// Removes a body file with this update.
     pub(crate) fn discard(&mut self, name: BodyName) {
         self.garbage.push(name);
         self.unmark.push(name);
     }
 
-    /// The file's mark goes away with this update.
+    /// Removes the file's mark with this update.
     pub(crate) fn unmark(&mut self, name: BodyName) {
         self.unmark.push(name);
     }
@@ -316,7 +315,7 @@ impl Update {
         !self.garbage.is_empty()
     }
 
-    /// Every change of the volume's records; usage and header are the volume's.
+    /// Puts all changes of the volume's records into the batch; the volume adds usage and header.
     pub(crate) fn fill(&self, tree: &EpochView, batch: &mut Batch) -> Result<(), StoreError> {
         for (no, vnode) in &self.vnodes {
             match vnode {
@@ -414,12 +413,12 @@ impl Update {
         }
     }
 
-    /// Whether every changed body has its vnode in the update too.
+    /// Whether the update has the vnode of every changed body.
     pub(crate) fn is_whole(&self) -> bool {
         self.bodies.iter().all(|held| self.vnodes.iter().any(|(no, _)| *no == held.vnode))
     }
 
-    /// The batch is applied: gates open.
+    /// Opens the gates after the batch is applied.
     pub(crate) fn committed(mut self) {
         for held in &mut self.bodies {
             held.committed = true;
@@ -442,7 +441,7 @@ impl Update {
     }
 }
 
-/// Blocks that are no holes.
+/// The number of blocks that are not holes.
 pub(crate) fn count(sums: &Sums) -> u64 {
     sums.iter().filter(|sum| **sum != 0).count() as u64
 }

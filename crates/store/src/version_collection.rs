@@ -1,14 +1,14 @@
-//! Taking away the records of one vnode that no volume shows, after the volume of an epoch was
-//! removed.
+//! Version collection: removes the records of one vnode that no volume shows, after the volume of
+//! an epoch was removed.
 //!
-//! Of the records under one prefix (one version an epoch), each shown epoch sees the newest that is
-//! not newer than itself; the head, whatever is newest. What nobody sees goes, and so does a
-//! tombstone that hides nothing any more. Body files go with the last record that names them.
+//! Of the records under one prefix (one version per epoch), each shown epoch sees the newest that
+//! is not newer than itself; the head sees the newest. Versions without a reader are removed, and
+//! so are tombstones that hide nothing any more. Body files are removed with the last record that
+//! names them.
 //!
-//! Meanwhile others write. They put and erase records of the head's epoch alone, and whatever they
-//! do there hides what it hid before. So older records may be taken away beside them; of the head's
-//! own only tombstones ever go, while nobody writes. A seal would make the head's view one more: it
-//! waits.
+//! Writers continue meanwhile. They put and erase only records of the head's epoch, which hide the
+//! same records as before. So older records may be removed concurrently; of the head's own records
+//! only tombstones are removed, without writers. A seal would add a view of the head: it waits.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,7 @@ use crate::tree_state::TreeState;
 use crate::volume::Result;
 use crate::{BodyLocation, Vnode, record};
 
-/// Records that are looked at while a seal waits, about: of a large directory there are many.
+/// About how many records are read while a seal waits: a large directory has many.
 const RECORDS_AT_ONCE: usize = 4096;
 
 /// A record: its key, and whether it is a tombstone.
@@ -35,13 +35,13 @@ impl Version {
         key::epoch_of(&self.key)
     }
 
-    /// What all versions of it have in common.
+    /// The prefix that all versions share.
     fn prefix(&self) -> &[u8] {
         &self.key[..self.key.len() - key::EPOCH_BYTES]
     }
 }
 
-/// Epochs that are shown, ascending; `u64::MAX` is the head.
+/// The shown epochs, ascending; `u64::MAX` is the head.
 struct Shown(Vec<u64>);
 
 impl Shown {
@@ -50,8 +50,9 @@ impl Shown {
         Shown(header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect())
     }
 
-    /// Which of the versions, newest first, are to go. `sees` says of a shown epoch whether it
-    /// looks at such records at all; `below`: whether the tree's origin has something under them.
+    /// The versions, of a list from newest to oldest, that are to be removed. `sees` returns
+    /// whether a shown epoch reads such records at all; `below`: whether the tree's origin has
+    /// records under them.
     fn unseen<'a>(
         &self,
         versions: &'a [Version],
@@ -87,8 +88,8 @@ impl Shown {
 }
 
 impl TreeState {
-    /// Takes away what nobody sees of the vnode and of what hangs on it; of entries only if it is
-    /// told to.
+    /// Removes the unseen records of the vnode, with attributes and body; entries only if
+    /// `with_entries` is set.
     pub(crate) fn tidy(&self, no: VnodeNo, with_entries: bool) -> Result<()> {
         let mut tombstones = Vec::new();
         {
@@ -103,7 +104,7 @@ impl TreeState {
         self.drop_tombstones(&tombstones)
     }
 
-    /// The same of one bucket of a directory.
+    /// The same for one bucket of a directory.
     pub(crate) fn tidy_bucket(&self, dir: VnodeNo, hash: u64) -> Result<()> {
         let mut tombstones = Vec::new();
         self.tidy_entries(&key::entries(self.id, dir, hash), &mut tombstones)?;
@@ -124,7 +125,7 @@ impl TreeState {
         Ok(())
     }
 
-    /// Everything but entries: vnode, body and attributes belong together.
+    /// Everything except entries: vnode, body and attributes are consistent with each other.
     fn tidy_file(&self, no: VnodeNo, tombstones: &mut Vec<Vec<u8>>) -> Result<()> {
         let header = self.header.lock().stored.clone();
         let mut batch = Batch::default();
@@ -144,8 +145,8 @@ impl TreeState {
         for place in dropped {
             self.head().discard(no, place, &mut batch);
         }
-        // Who shows the vnode in a file, or without a body, does not look at an inline one; but the
-        // head's own may be the backup of one in a file.
+        // An epoch that shows the vnode in a file, or without a body, does not read an inline one;
+        // but the head's own may be the backup of one in a file.
         let inline = |epoch: u64| {
             let vnode = vnodes.iter().find(|(key, _)| key::epoch_of(key) <= epoch);
             vnode.is_some_and(|(_, vnode)| {
@@ -183,8 +184,8 @@ impl TreeState {
         found
     }
 
-    /// Records from `from` to `end`, about `max` of them but all versions of each; and where the
-    /// next one begins.
+    /// Records from `from` to `end`, about `max` of them but all versions of each; and the start of
+    /// the next ones.
     fn versions(
         &self,
         from: &[u8],
@@ -207,8 +208,8 @@ impl TreeState {
         Ok((found, rest))
     }
 
-    /// Puts the removal of what nobody sees into the batch; says what that is. Tombstones of the
-    /// head's epoch are left to others.
+    /// Adds the removal of unseen versions to the batch and returns them. Another step removes
+    /// tombstones of the head's epoch.
     fn tidy_versions(
         &self,
         header: &TreeHeader,
@@ -220,7 +221,7 @@ impl TreeState {
         let (shown, head) = (Shown::of(header), self.head());
         let mut gone = Vec::new();
         for versions in versions.chunk_by(|one, next| one.prefix() == next.prefix()) {
-            // Only a tombstone hides anything.
+            // Only a tombstone hides records of the origin.
             let below = versions.iter().any(|version| version.tombstone)
                 && head.inherits(versions[0].prefix())?;
             for version in shown.unseen(versions, below, sees) {
@@ -236,7 +237,7 @@ impl TreeState {
         Ok(gone)
     }
 
-    /// Removes those tombstones that hide nothing, while nobody writes.
+    /// Removes tombstones that hide nothing, without writers.
     fn drop_tombstones(&self, keys: &[Vec<u8>]) -> Result<()> {
         for keys in keys.chunks(RECORDS_AT_ONCE) {
             let _nobody_writes = self.writers.write();

@@ -1,11 +1,11 @@
-//! A vnode as the store keeps it: its status, and what only servers see.
+//! A vnode in the store: its status, and fields that only servers see.
 
 use types::{Fid, Kind, Status, Timestamp, VnodeNo, posix};
 
-/// Where a body's bytes are.
+/// The location of a body's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyLocation {
-    /// Nowhere: there are none (size 0).
+    /// There are no bytes (size 0).
     #[default]
     None,
     /// In the metadata engine; also a symbolic link's target.
@@ -14,12 +14,12 @@ pub enum BodyLocation {
     File {
         /// The epoch that made the file.
         epoch: u64,
-        /// Tells this file from earlier ones of the same vnode and epoch.
+        /// Distinguishes files of the same vnode and epoch.
         generation: u32,
-        /// It is compressed, and not changed in place.
+        /// The file is compressed, and never changed in place.
         packed: bool,
     },
-    /// In a file, as the origin of the tree has it (`origin.rs`).
+    /// In a file of the tree's origin (`origin.rs`).
     Origin,
 }
 
@@ -30,37 +30,36 @@ impl BodyLocation {
     }
 }
 
-/// One vnode. `status.size`, `status.used` and `place` are kept by the volume's body operations,
-/// `entries` by its entry operations, `has_xattr` by its attribute operations; everything else is
-/// the caller's.
+/// One vnode. The volume's body operations maintain `status.size`, `status.used` and `place`, its
+/// entry operations `entries`, its attribute operations `has_xattr`; the caller maintains
+/// everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vnode {
-    /// What `stat` shows.
+    /// The status that `stat` shows.
     pub status: Status,
     /// The verifier of an exclusive create, or 0.
     pub exclusive: u64,
-    /// The directory that names this directory (the root names itself); of other kinds the
+    /// The directory that names this directory (the root names itself); for other kinds the
     /// directory that first named it.
     pub parent: VnodeNo,
-    /// Entries of a directory, otherwise 0.
+    /// The number of a directory's entries, otherwise 0.
     pub entries: u64,
-    /// Where the body is.
+    /// The location of the body.
     pub place: BodyLocation,
     /// How many body files this vnode has had.
     pub generations: u32,
-    /// The epoch in which an older one's body file became the head's alone, because the sealed
-    /// epochs got a copy (`copy_on_write.rs`); 0: never. Kept by body operations.
+    /// The epoch in which a body file of an older epoch became the head's alone, because the sealed
+    /// epochs got a copy (`copy_on_write.rs`); 0: never. Body operations maintain it.
     pub own_since: u64,
     /// Whether there are extended attributes.
     pub has_xattr: bool,
-    /// The body's file was handed to a kernel, which may have it for as long as the vnode lives
-    /// (PT-4). The caller's.
+    /// A kernel got the body's file, and may have it for as long as the vnode lives (PT-4). The
+    /// caller maintains it.
     pub handed: bool,
 }
 
 impl Vnode {
-    /// A new file, directory or node with nothing in it: links 1 (a directory 2), all times `now`,
-    /// versions 1.
+    /// A new empty file, directory or node: links 1 (a directory 2), all times `now`, versions 1.
     pub fn new(
         fid: Fid,
         kind: Kind,
@@ -84,12 +83,12 @@ impl Vnode {
         }
     }
 
-    /// Its slot.
+    /// The number of the vnode.
     pub fn no(&self) -> VnodeNo {
         self.status.fid.vnode
     }
 
-    /// What an entry for this vnode says.
+    /// The value of an entry for this vnode.
     pub fn target(&self) -> EntryTarget {
         EntryTarget {
             vnode: self.status.fid.vnode,
@@ -101,29 +100,29 @@ impl Vnode {
 
 pub use types::posix::DIRECTORY_BYTES;
 
-/// What a vnode is charged for before it has a body.
+/// The charge of a vnode before it has a body.
 pub(crate) fn initial_used(kind: Kind) -> u64 {
     if kind == Kind::Directory { DIRECTORY_BYTES } else { 0 }
 }
 
-/// What an entry names.
+/// The value of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryTarget {
-    /// The slot.
+    /// The number of the vnode.
     pub vnode: VnodeNo,
-    /// Which user of the slot.
+    /// The uniquifier of the vnode.
     pub unique: types::Uniquifier,
-    /// What it is.
+    /// The kind of the vnode.
     pub kind: Kind,
 }
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEntry {
-    /// Its name.
+    /// The name in the directory.
     pub name: types::Name,
-    /// What it names.
+    /// The vnode that it names.
     pub target: EntryTarget,
-    /// Where a listing goes on behind it. Stays as long as the entry; never 0.
+    /// The position of the entry in listings. Constant while the entry exists; never 0.
     pub cookie: u64,
 }

@@ -17,7 +17,7 @@ use crate::{
     record,
 };
 
-/// Limits of a volume; 0: none.
+/// Limits of a volume; 0: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeQuota {
     /// In bytes.
@@ -26,7 +26,7 @@ pub struct VolumeQuota {
     pub files: u64,
 }
 
-/// What a volume uses: the sum over its vnodes (ST-2).
+/// The usage of a volume: the sum over its vnodes (ST-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// `used` of every vnode.
@@ -35,7 +35,7 @@ pub struct Usage {
     pub files: u64,
 }
 
-/// The root directory of a new volume.
+/// The attributes of the root directory of a new volume.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRoot {
     /// Mode bits.
@@ -44,7 +44,7 @@ pub struct NewRoot {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// All its times.
+    /// The time of all its timestamps.
     pub now: Timestamp,
     /// The volume's quota.
     pub quota: VolumeQuota,
@@ -55,18 +55,18 @@ pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 /// One volume of an open partition. Thread-safe. Writers of one vnode are serialised by the caller.
 pub struct Volume {
     id: VolumeId,
-    pub(crate) trunk: Arc<TreeState>,
+    pub(crate) tree_state: Arc<TreeState>,
     shows: Shows,
-    /// It was removed; only who had it before has it still.
+    /// The volume was removed; only callers that had it before have it still.
     gone: AtomicBool,
-    /// Asked for since the partition last looked.
-    pub(crate) asked_for: AtomicBool,
+    /// The volume was used since the partition last checked.
+    pub(crate) recently_used: AtomicBool,
 }
 
-/// What of its tree a volume shows.
+/// The state of its tree that a volume shows.
 enum Shows {
     Head,
-    /// What is put together where the head is (`stream/`): nobody sees it.
+    /// The head that receives a stream (`stream/`): no client sees it.
     Incoming,
     Sealed {
         tree: Arc<EpochView>,
@@ -75,38 +75,48 @@ enum Shows {
 }
 
 impl Volume {
-    /// Whether what its files hold is encrypted on the disk; then kernels are given none of it.
+    /// Whether file contents are encrypted on the disk; then kernels get no body loan.
     pub fn is_encrypted(&self) -> bool {
-        // Without its key it is, too.
-        !matches!(self.trunk.media.ciphers.of(self.trunk.id), Ok(None))
+        // An encrypted volume without its key counts too.
+        !matches!(self.tree_state.media.ciphers.of(self.tree_state.id), Ok(None))
     }
 
     /// The volume that writes the tree.
-    pub(crate) fn head(trunk: Arc<TreeState>) -> Volume {
-        Volume::new(trunk.id, trunk, Shows::Head)
+    pub(crate) fn head(tree_state: Arc<TreeState>) -> Volume {
+        Volume::new(tree_state.id, tree_state, Shows::Head)
     }
 
-    /// What writes the head of a tree that comes in, whether a read-write volume waits for it or
-    /// not.
-    pub(crate) fn incoming(trunk: Arc<TreeState>) -> Volume {
-        Volume::new(trunk.id, trunk, Shows::Incoming)
+    /// The writer of the head of a tree that comes in, with or without a read-write volume below
+    /// it.
+    pub(crate) fn incoming(tree_state: Arc<TreeState>) -> Volume {
+        Volume::new(tree_state.id, tree_state, Shows::Incoming)
     }
 
     /// A volume that shows a sealed epoch of the tree.
-    pub(crate) fn view(id: VolumeId, trunk: Arc<TreeState>, header: ViewHeader) -> Volume {
-        let tree = EpochView { shown: id, ..trunk.head().at(header.epoch) };
-        Volume::new(id, trunk, Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) })
+    pub(crate) fn view(id: VolumeId, tree_state: Arc<TreeState>, header: ViewHeader) -> Volume {
+        let tree = EpochView { shown: id, ..tree_state.head().at(header.epoch) };
+        Volume::new(
+            id,
+            tree_state,
+            Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) },
+        )
     }
 
-    fn new(id: VolumeId, trunk: Arc<TreeState>, shows: Shows) -> Volume {
-        Volume { id, trunk, shows, gone: AtomicBool::new(false), asked_for: AtomicBool::new(false) }
+    fn new(id: VolumeId, tree_state: Arc<TreeState>, shows: Shows) -> Volume {
+        Volume {
+            id,
+            tree_state,
+            shows,
+            gone: AtomicBool::new(false),
+            recently_used: AtomicBool::new(false),
+        }
     }
 
-    /// Its records, as it shows them now.
+    /// The view of its records at this moment.
     pub(crate) fn tree(&self) -> Arc<EpochView> {
         match &self.shows {
-            Shows::Head => self.trunk.shown(),
-            Shows::Incoming => self.trunk.head(),
+            Shows::Head => self.tree_state.shown(),
+            Shows::Incoming => self.tree_state.head(),
             Shows::Sealed { tree, .. } => Arc::clone(tree),
         }
     }
@@ -119,8 +129,8 @@ impl Volume {
         }
     }
 
-    /// Whether it was removed, or replaced, since it was asked for. It goes on showing what it
-    /// showed.
+    /// Whether the volume was removed or replaced since the caller got it. It goes on showing the
+    /// same state.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }
@@ -129,7 +139,7 @@ impl Volume {
         self.gone.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it may be changed at all.
+    /// Whether the volume may be changed at all.
     ///
     /// # Errors
     /// `ReadOnly`; `Busy` while it is held or frozen; `NoVolume` if it was removed; `Medium` after
@@ -138,7 +148,7 @@ impl Volume {
         if !self.is_writable() {
             return Err(StoreError::ReadOnly(self.id));
         }
-        if self.trunk.is_held() {
+        if self.tree_state.is_held() {
             return Err(StoreError::Busy("the volume is being moved"));
         }
         if self.is_frozen() {
@@ -147,7 +157,7 @@ impl Volume {
         self.is_there()
     }
 
-    /// Whether it is a volume still.
+    /// Whether the volume still exists.
     ///
     /// # Errors
     /// `NoVolume` if it was removed; `Medium` after a failed sync.
@@ -155,100 +165,101 @@ impl Volume {
         if self.is_gone() {
             return Err(StoreError::NoVolume(self.id));
         }
-        self.trunk.media.usable()
+        self.tree_state.media.usable()
     }
 
-    /// Its number.
+    /// The number of the volume.
     pub fn id(&self) -> VolumeId {
         self.id
     }
 
     /// The number of its tree: that of the read-write volume of its group.
     pub fn tree_id(&self) -> VolumeId {
-        self.trunk.id
+        self.tree_state.id
     }
 
-    /// What of its tree it shows.
+    /// The kind of the volume: what state of its tree it shows.
     pub fn kind(&self) -> VolumeKind {
         self.view_header().map_or(VolumeKind::ReadWrite, |header| header.lock().kind)
     }
 
-    /// Whether it shows the head, and so may be changed.
+    /// Whether the volume shows the head, so that it may be changed.
     pub fn is_writable(&self) -> bool {
         matches!(self.shows, Shows::Head | Shows::Incoming)
     }
 
-    /// Whether it is what comes in, which nobody is shown.
+    /// Whether this is the head of a tree that comes in, which clients do not see.
     pub(crate) fn is_incoming(&self) -> bool {
         matches!(self.shows, Shows::Incoming)
     }
 
-    /// Whether it is read-write and takes no changes for now, because something comes in over it:
-    /// it shows what was there before.
+    /// Whether the volume is read-write and takes no changes for now, because a stream comes in
+    /// over it: it shows its former state.
     pub fn is_frozen(&self) -> bool {
-        matches!(self.shows, Shows::Head) && self.trunk.is_frozen()
+        matches!(self.shows, Shows::Head) && self.tree_state.is_frozen()
     }
 
-    /// The epoch that it shows; of the head, the one that is written now.
+    /// The epoch that the volume shows; for the head, the one that takes writes.
     pub fn epoch(&self) -> u64 {
         self.tree().epoch
     }
 
-    /// Its name.
+    /// The name of the volume.
     pub fn name(&self) -> Name {
         match self.view_header() {
             Some(header) => header.lock().name.clone(),
-            None => self.trunk.header.lock().stored.name.clone(),
+            None => self.tree_state.header.lock().stored.name.clone(),
         }
     }
 
-    /// Whether an administrator took it off.
+    /// Whether an administrator took the volume offline.
     pub fn is_offline(&self) -> bool {
         match self.view_header() {
             Some(header) => header.lock().offline,
-            None => self.trunk.header.lock().stored.offline,
+            None => self.tree_state.header.lock().stored.offline,
         }
     }
 
-    /// Whether it takes no changes because it is being moved away.
+    /// Whether the volume takes no changes because it is being moved away.
     pub fn is_held(&self) -> bool {
-        self.is_writable() && self.trunk.is_held()
+        self.is_writable() && self.tree_state.is_held()
     }
 
-    /// Whether it came from elsewhere and serves nobody yet.
+    /// Whether the volume came from elsewhere and does not serve clients yet.
     pub fn is_arriving(&self) -> bool {
-        self.is_writable() && self.trunk.header.lock().stored.arriving
+        self.is_writable() && self.tree_state.header.lock().stored.arriving
     }
 
-    /// How its tree stands on this partition.
+    /// The state of its tree on this partition.
     pub fn standing(&self) -> IncomingState {
-        IncomingState::of(&self.trunk.header.lock().stored)
+        IncomingState::of(&self.tree_state.header.lock().stored)
     }
 
-    /// What it uses now, without I/O; of a sealed epoch, what the tree used when it was sealed.
+    /// The usage now, without I/O; for a sealed epoch, the usage when it was sealed.
     pub fn usage(&self) -> Usage {
-        self.view_header().map_or_else(|| self.trunk.used(), |header| header.lock().usage)
+        self.view_header().map_or_else(|| self.tree_state.used(), |header| header.lock().usage)
     }
 
-    /// Its limits, without I/O. A volume that cannot be changed has none.
+    /// The limits, without I/O. A volume that cannot be changed has none.
     pub fn quota(&self) -> VolumeQuota {
         if self.is_writable() {
-            self.trunk.header.lock().stored.quota
+            self.tree_state.header.lock().stored.quota
         } else {
             VolumeQuota::default()
         }
     }
 
-    /// Everything that is known of it; without I/O where nothing is encrypted.
+    /// All facts about the volume; without I/O where nothing is encrypted.
     pub fn info(&self) -> VolumeFacts {
-        // What cannot be read is said by who reads what is encrypted.
-        let encrypted = self.trunk.media.ciphers.wrapped_by(self.trunk.id).unwrap_or_default();
+        // A reader of the encrypted data reports the failure.
+        let encrypted =
+            self.tree_state.media.ciphers.wrapped_by(self.tree_state.id).unwrap_or_default();
         let info = match self.view_header() {
             Some(header) => VolumeFacts::of_view(self.id, header.lock().clone()),
             None => VolumeFacts::of_head(
                 self.id,
-                self.trunk.header.lock().stored.clone(),
-                self.trunk.used(),
+                self.tree_state.header.lock().stored.clone(),
+                self.tree_state.used(),
             ),
         };
         VolumeFacts { encrypted, ..info }
@@ -257,12 +268,12 @@ impl Volume {
     /// A vnode, as of its last commit.
     ///
     /// # Errors
-    /// `Damaged`, `Medium`; so for every reading method.
+    /// `Damaged`, `Medium`; the same for every reading method.
     pub fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
         self.tree().vnode(no)
     }
 
-    /// Vnodes in ascending order of their numbers, each as [`Volume::vnode`] has it, and cheaper
+    /// Vnodes in ascending order of their numbers, each as by [`Volume::vnode`], at less cost
     /// together.
     ///
     /// # Errors
@@ -271,7 +282,10 @@ impl Volume {
         self.tree().vnodes(nos)
     }
 
-    /// One entry.
+    /// One directory entry.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
@@ -281,8 +295,11 @@ impl Volume {
             .map(|found| entry(hash, found)))
     }
 
-    /// As `lookup`, for a change of this entry: what is found stays in the update, so nobody else
-    /// may change the directory until the commit; or look again.
+    /// As `lookup`, before a change of this entry: the update stores the bucket, so no other update
+    /// may change the directory until the commit; otherwise call this again.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn look(
         &self,
         dir: VnodeNo,
@@ -295,13 +312,16 @@ impl Volume {
             .iter()
             .find(|found| found.name.as_bytes() == name)
             .map(|found| entry(hash, found.clone()));
-        update.set_looked(dir, hash, bucket);
+        update.set_read_bucket(dir, hash, bucket);
         Ok(found)
     }
 
-    /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and
-    /// whether that was the last. An entry that stays is seen once, whatever comes and goes around
-    /// it.
+    /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order, and
+    /// whether the last one was among them. An entry that stays is returned once, whatever entries
+    /// come and go around it.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn read_dir(
         &self,
         dir: VnodeNo,
@@ -321,7 +341,8 @@ impl Volume {
         Ok((entries, end))
     }
 
-    /// A slot that was never used, and will never be again even if the machine loses power now.
+    /// A vnode number that was never used and will not be used again, even if the machine loses
+    /// power now.
     ///
     /// # Errors
     /// `ReadOnly`, `Medium`.
@@ -330,37 +351,36 @@ impl Volume {
         Ok((fid.vnode, fid.unique))
     }
 
-    /// A slot for a new vnode, never used before and never given again, whatever happens to the
-    /// machine.
+    /// A slot for a new vnode, never used before and never allocated again, even after a crash.
     ///
     /// # Errors
     /// `ReadOnly`, `Medium`.
     pub fn allocate_slot(&self) -> Result<u64> {
         self.writable()?;
-        self.trunk.allocate_slot()
+        self.tree_state.allocate_slot()
     }
 
-    /// As many slots as share a key, for a session that makes files itself; likewise.
+    /// A run of slots that share a key, for a session that makes files itself; with the same
+    /// promise.
     ///
     /// # Errors
     /// `ReadOnly`, `Medium`.
     pub fn allocate_run(&self) -> Result<VnodeSlots> {
         self.writable()?;
-        self.trunk.allocate_run(self.id())
+        self.tree_state.allocate_run(self.id())
     }
 
-    /// The fid of the file that a slot gets.
+    /// The fid of the file in a slot.
     pub fn fid_of_slot(&self, slot: u64, directory: bool) -> Fid {
-        Fid::of_slot(self.id(), slot, directory, self.trunk.key_of_slot(self.id(), slot))
+        Fid::of_slot(self.id(), slot, directory, self.tree_state.key_of_slot(self.id(), slot))
     }
 
-    /// Whether this life or an earlier one may have given the slot to somebody, and no vnode takes
-    /// it.
+    /// Whether this process or an earlier one may have allocated the slot, and no vnode uses it.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn is_given_slot(&self, slot: u64) -> Result<bool> {
-        let (given, taken) = self.trunk.slot(slot);
+        let (given, taken) = self.tree_state.slot(slot);
         if !taken {
             return Ok(given);
         }
@@ -372,7 +392,7 @@ impl Volume {
     /// Makes or replaces an entry (a replaced one keeps its cookie) and counts it in `dir.entries`.
     ///
     /// # Errors
-    /// `BucketFull`; nothing has then changed.
+    /// `BucketFull`, which changes nothing.
     pub fn put_entry(
         &self,
         dir: &mut Vnode,
@@ -389,7 +409,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes an entry; says which, `None` if there is none.
+    /// Removes an entry and returns it; `None` if there is none.
     ///
     /// # Errors
     /// As every reading method.
@@ -433,7 +453,7 @@ impl Volume {
         if vnode.has_xattr { self.tree().xattrs(vnode.no()) } else { Ok(Vec::new()) }
     }
 
-    /// Makes or replaces an attribute. Names have no NUL; limits of lengths are the caller's.
+    /// Makes or replaces an attribute. Names have no NUL; the caller checks the limits of lengths.
     ///
     /// # Errors
     /// `Misuse` for a NUL in the name.
@@ -452,7 +472,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes an attribute; says whether it was there.
+    /// Removes an attribute; returns whether it existed.
     ///
     /// # Errors
     /// As every reading method.
@@ -480,8 +500,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Removes a vnode with body and attributes; counts one file less. `vnode` must be current. Of
-    /// an orphan its mark goes with [`Update::remove_orphan`].
+    /// Removes a vnode with body and attributes; counts one file less. `vnode` must be current. The
+    /// caller removes the mark of an orphan with [`Update::remove_orphan`].
     ///
     /// # Errors
     /// As every reading method.
@@ -494,16 +514,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Applies `update` as one batch: visible now, kept over the death of the process (see
-    /// [`crate::Partition::gather`] for when), durable after the next sync.
+    /// Applies `update` as one batch: visible now, safe from the death of the process (see
+    /// [`crate::Partition::gather`] for when), stable after the next sync.
     ///
     /// # Errors
-    /// `NoSpace` if it adds files or bytes and the partition is nearly full; `Medium` after a
-    /// failed sync; `ReadOnly`; `NoVolume` if it was removed; `Misuse` if a body was changed and
-    /// its vnode not put. Nothing has then changed.
+    /// `NoSpace` if the update adds files or bytes and the partition is nearly full; `Medium` after
+    /// a failed sync; `ReadOnly`; `NoVolume` if the volume was removed; `Misuse` if a body was
+    /// changed without a put of its vnode. After an error nothing has changed.
     pub fn commit(&self, mut update: Update) -> Result<()> {
-        let media = &self.trunk.media;
-        update.enter(&self.trunk);
+        let media = &self.tree_state.media;
+        update.enter(&self.tree_state);
         self.writable()?;
         if !update.is_whole() {
             return Err(StoreError::Misuse("a body was changed without its vnode"));
@@ -515,22 +535,22 @@ impl Volume {
         let tree = self.tree();
         update.fill(&tree, &mut batch)?;
         let delta = [update.bytes_delta, update.files_delta];
-        // What comes in over a volume is counted when it takes its place.
-        let counts = matches!(self.shows, Shows::Head) || !self.trunk.is_frozen();
+        // The usage of a stream over a volume counts only when it takes the volume's place.
+        let counts = matches!(self.shows, Shows::Head) || !self.tree_state.is_frozen();
         let delta = if counts { delta } else { [0, 0] };
         if delta != [0, 0] {
             batch.add(&key::usage(self.id), &delta);
         }
-        self.trunk.use_slot(update.highest_slot());
+        self.tree_state.use_slot(update.highest_slot());
         let changes =
-            matches!(self.shows, Shows::Head) && self.trunk.is_based() && update.changes();
+            matches!(self.shows, Shows::Head) && self.tree_state.is_based() && update.changes();
         if update.quota.is_some() || changes {
-            self.trunk.change_fields(update.quota, changes, batch)?;
+            self.tree_state.change_fields(update.quota, changes, batch)?;
         } else if !batch.is_empty() {
             media.apply(&batch)?;
         }
         if delta != [0, 0] {
-            let mut usage = self.trunk.usage.lock();
+            let mut usage = self.tree_state.usage.lock();
             usage[0] += delta[0];
             usage[1] += delta[1];
         }

@@ -1,54 +1,54 @@
-//! What is known of a volume, for those who list and examine them.
+//! The facts about a volume, for callers that list and examine volumes.
 
 use types::{Name, Timestamp, VolumeId, VolumeKind};
 
 use crate::header::{TreeHeader, ViewHeader};
 use crate::{Usage, VolumeQuota};
 
-/// A volume as it was at one moment.
+/// The state of a volume at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeFacts {
-    /// Its number.
+    /// The number of the volume.
     pub id: VolumeId,
-    /// Its name.
+    /// The name of the volume.
     pub name: Name,
-    /// What of its tree it shows.
+    /// The kind of the volume: what state of its tree it shows.
     pub kind: VolumeKind,
     /// The number of its tree: that of the read-write volume of its group.
     pub tree: VolumeId,
-    /// The epoch that it shows.
+    /// The epoch that the volume shows.
     pub epoch: u64,
-    /// The number of the tree that its tree began as, if it is a writable clone's.
+    /// For a writable clone, the number of the tree that is the origin of its tree.
     pub origin: Option<VolumeId>,
-    /// When it was made, or sealed.
+    /// When the volume was created, or sealed.
     pub created: Timestamp,
     /// When its fields (name, quota, online) were last changed.
     pub updated: Timestamp,
-    /// Its limits.
+    /// The quota.
     pub quota: VolumeQuota,
-    /// What it uses, or used when it was sealed.
+    /// The usage, for a sealed epoch as of the seal.
     pub usage: Usage,
-    /// Whether an administrator took it off.
+    /// Whether an administrator took the volume offline.
     pub offline: bool,
-    /// It takes no changes, because it is being moved away.
+    /// The volume takes no changes, because it is being moved away.
     pub held: bool,
-    /// It came from elsewhere and serves nobody yet.
+    /// The volume came from elsewhere and does not serve clients yet.
     pub arriving: bool,
-    /// It takes no changes, and shows what it had before something began to come in over it.
+    /// The volume takes no changes, and shows its state before a stream began to come in over it.
     pub frozen: bool,
-    /// What its files hold is encrypted: with which of its keys the keeper wrapped its key, 0 if it
-    /// does not say.
+    /// The number of the keeper's key that wraps the volume's key, 0 if it has none; `None`: the
+    /// volume is not encrypted.
     pub encrypted: Option<u32>,
 }
 
-/// What of a volume [`crate::Partition::set_fields`] changes; `None` stays.
+/// The fields that [`crate::Partition::set_fields`] changes; `None`: unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeFields {
-    /// Limits; of read-write volumes only.
+    /// The limits; only for read-write volumes.
     pub quota: Option<VolumeQuota>,
-    /// Whether it is off.
+    /// Whether the volume is offline.
     pub offline: Option<bool>,
-    /// Whether it is arriving; of read-write volumes only.
+    /// Whether the volume is arriving; only for read-write volumes.
     pub arriving: Option<bool>,
 }
 

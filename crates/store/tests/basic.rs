@@ -1,4 +1,4 @@
-//! Everything that a caller does, once, on disk and in memory.
+//! All operations of a caller, once each, on disk and in memory.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use bytes::Bytes;
@@ -62,7 +62,7 @@ fn change(
     volume.commit(update).unwrap();
 }
 
-/// Runs the same on a directory and in memory; `reopen` is a new life of the process.
+/// Runs the same on a directory and in memory; `reopen` simulates a new process.
 fn on_both(test: impl Fn(Partition, &dyn Fn(Partition) -> Partition)) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
@@ -163,9 +163,9 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
     });
 }
 
-/// Memory for large reads is used again with what was in it.
+/// Memory for large reads is reused with its old content.
 #[test]
-fn holes_and_what_lies_behind_the_files_end_read_as_zeros_whatever_was_read_before() {
+fn holes_and_the_end_of_a_file_read_as_zeros() {
     on_both(|partition, _| {
         let volume = partition.create_volume(&name("root"), &root()).unwrap();
         let mut full = create(&volume, "full", Kind::File);
@@ -202,7 +202,7 @@ fn entries_are_listed_once_in_cookie_order() {
             if end {
                 break;
             }
-            // One goes that was seen, one comes: the others are not disturbed.
+            // Removes one entry that was read and adds one: the others are not affected.
             let mut update = Update::new();
             volume
                 .remove_entry(&mut dir, seen.last().unwrap().as_bytes(), &mut update)
@@ -310,7 +310,7 @@ fn clients_that_are_long_away_are_forgotten() {
         };
         assert_eq!(pass(100, &all[..2]), 0, "it is noted that they are away");
         assert_eq!(pass(129, &all[..2]), 0);
-        // One came back meanwhile.
+        // One client connected again meanwhile.
         partition.put_incarnation(all[4], 7).unwrap();
         assert_eq!(pass(130, &all[..2]), 7);
         let left: Vec<_> =

@@ -1,8 +1,8 @@
-//! The file system below is full to the last byte, by somebody else's doing: changes are refused as
-//! "no space" and nothing else, what was acknowledged stays, and with room again work goes on
-//! without a new start.
+//! Another program fills the file system below to the last byte: changes are refused with "no
+//! space" and no other error, acknowledged changes stay, and with room again work continues without
+//! a restart.
 //!
-//! Needs root, for a small file system in memory; says so where it is not to be had.
+//! Needs root, for a small file system in memory; prints a notice where none can be mounted.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::fs;
@@ -33,7 +33,7 @@ impl SmallDisk {
             Ok(()) => Some(SmallDisk(at.to_owned())),
             Err(error) => {
                 let test = std::thread::current().name().unwrap_or("full").to_owned();
-                // Past the capture of output: scripts/check.sh counts the line.
+                // Not through the captured output: scripts/check.sh counts the line.
                 let _ = writeln!(
                     std::io::stderr(),
                     "\nSKIP unit: {test}: no small file system can be mounted here: {error}"
@@ -43,7 +43,7 @@ impl SmallDisk {
         }
     }
 
-    /// Takes all room that is left.
+    /// Takes all remaining room.
     fn fill(&self) {
         let mut filler =
             fs::OpenOptions::new().create(true).append(true).open(self.0.join("filler")).unwrap();
@@ -120,7 +120,7 @@ fn body(number: usize, round: usize) -> Vec<u8> {
     (0..BODY).map(|_| step()).collect()
 }
 
-/// Writes the next round of a file over the last one: nothing grows but the log.
+/// Writes the next round of a file over the last one: only the log grows.
 fn overwrite(
     volume: &Volume,
     vnode: &mut Vnode,
@@ -133,7 +133,7 @@ fn overwrite(
     volume.commit(update)
 }
 
-/// Every file as after its last acknowledged round; `None`: removed.
+/// Every file is as after its last acknowledged round; `None`: removed.
 fn check(partition: &Partition, rounds: &[Option<usize>]) {
     let volume = partition.volume_named(b"root").unwrap().unwrap();
     for (number, round) in rounds.iter().enumerate() {
@@ -151,7 +151,7 @@ fn check(partition: &Partition, rounds: &[Option<usize>]) {
     assert_eq!(report.findings, []);
 }
 
-/// Tries until it works again; nothing but "no space" may be said meanwhile.
+/// Tries until it works again; meanwhile only "no space" is permitted.
 fn until_room(partition: &Partition, mut attempt: impl FnMut() -> Result<(), StoreError>) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,5 +1,5 @@
-//! The server process is killed in the middle of its work, again and again: all that was applied is
-//! found (DU-2), and the boot verifier stays, since nothing unstable was lost.
+//! The server process is killed again and again during its work: every applied change is found
+//! (DU-2), and the boot verifier stays, since no unstable change was lost.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ fn options() -> OpenOptions {
     OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() }
 }
 
-/// What file `number` holds when its write is acknowledged.
+/// The content of file `number` when its write is acknowledged.
 fn contents(number: u64) -> Vec<u8> {
     let length = [10, 5_000, 40_000, 300_000][number as usize % 4] + number as usize % 1000;
     (0..length).map(|at| (at as u64 * 31 + number) as u8).collect()
@@ -34,7 +34,7 @@ fn make(volume: &Volume, number: u64) {
     update.create_vnode(&vnode);
     update.put_vnode(&dir);
     volume.commit(update).unwrap();
-    // In pieces, as a client would.
+    // In pieces, as a client would write.
     for (at, piece) in contents(number).chunks(70_000).enumerate() {
         let mut update = Update::new();
         volume.write(&mut vnode, at as u64 * 70_000, piece, &mut update).unwrap();
@@ -43,7 +43,7 @@ fn make(volume: &Volume, number: u64) {
     }
 }
 
-/// The process that is killed: makes files and says so after each.
+/// The process that is killed: creates files and reports each.
 #[test]
 fn child() {
     let Ok(path) = std::env::var(CHILD) else { return };
@@ -94,7 +94,7 @@ fn what_was_acknowledged_survives_kill_9() {
         std::thread::sleep(Duration::from_millis(20 + round * 15));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said before it died; a last line may be cut.
+        // The reports before its death; the last line may be cut.
         let last = lines
             .map_while(Result::ok)
             .filter(|line| line.starts_with("made "))
@@ -117,7 +117,7 @@ fn what_was_acknowledged_survives_kill_9() {
         assert_eq!(scrub(), []);
         partition.sync_all().unwrap();
         assert_eq!(scrub(), []);
-        // The one that was in the making goes, so that the next round continues behind it.
+        // Removes the unfinished file, so that the next round continues behind it.
         for number in acknowledged + 1.. {
             let name = number.to_string();
             let Some(entry) = volume.lookup(VnodeNo::ROOT, name.as_bytes()).unwrap() else { break };

@@ -37,7 +37,7 @@ fn readers_never_see_half_a_write() {
     let stop = AtomicBool::new(false);
     let reads = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        // One writer a file: the caller's locks are not the store's.
+        // One writer per file: the caller serialises writers.
         for (number, no) in files.iter().enumerate() {
             let (volume, partition, stop) = (&volume, &partition, &stop);
             scope.spawn(move || {
@@ -81,7 +81,7 @@ fn readers_never_see_half_a_write() {
                         let status = reader.vnode().status;
                         assert_eq!(bytes.len() as u64, status.size);
                         // A dropped update may leave its own bytes behind, or zeros where it cut;
-                        // all else is of one version.
+                        // all others are of one version.
                         let version = status.data_version as u8;
                         let dropped = version.wrapping_add(1);
                         let foreign = bytes.iter().find(|byte| {
@@ -102,7 +102,7 @@ fn readers_never_see_half_a_write() {
     assert!(reads.load(Ordering::Relaxed) > 100);
     partition.sync_all().unwrap();
     let report = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
-    // The files have no names, but that is the only thing wrong with them.
+    // The files have no names, but that is their only fault.
     let wrong = report
         .findings
         .iter()

@@ -1,9 +1,9 @@
-//! Bodies of encrypted trees: what lies on the disk is encrypted, what is read and written through
-//! here is not (`cipher.rs`).
+//! Bodies of encrypted trees: encrypted on the disk, plain for the callers of this layer
+//! (`cipher.rs`).
 //!
 //! A file's length on the disk is the next multiple of the unit; the bytes behind the end, in its
-//! last unit, are zeros. What is written or cut within a unit is read, changed and written as a
-//! whole; so it is changed by one at a time, as bodies are. Kernels are given no such file.
+//! last unit, are zeros. A write or a cut within a unit reads, changes and writes the whole unit;
+//! so a file has one writer at a time, as bodies do. Kernels get no such file.
 
 use std::io;
 use std::ops::Range;
@@ -62,7 +62,7 @@ impl Disk for Ciphered {
         body: BodyName,
     ) -> io::Result<Option<Arc<dyn BodyFile>>> {
         match self.key(body)? {
-            // What a kernel wrote into a blank is in the clear.
+            // Bytes that a kernel wrote into a blank are in the clear.
             Some(_) => Err(io::ErrorKind::Unsupported.into()),
             None => self.inner.adopt_blank(blank, body),
         }
@@ -137,7 +137,7 @@ impl Disk for Ciphered {
     }
 }
 
-/// One open file, and what it is encrypted with.
+/// One open file and its key.
 struct CipheredFile {
     file: Arc<dyn BodyFile>,
     key: Arc<BodyKey>,
@@ -165,8 +165,8 @@ impl CipheredFile {
         Ok(unit)
     }
 
-    /// Makes the plain bytes of the range zeros; it lies in one unit, or is empty.
-    fn blot(&self, range: Range<u64>) -> io::Result<()> {
+    /// Zeroes the plain bytes of a range that lies in one unit or is empty.
+    fn zero_in_unit(&self, range: Range<u64>) -> io::Result<()> {
         if range.is_empty() {
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl CipheredFile {
         self.put(at, &mut unit)
     }
 
-    /// Writes whole units of plain bytes, which are encrypted in place.
+    /// Writes whole units of plain bytes, encrypting them in place.
     fn put(&self, at: u64, units: &mut [u8]) -> io::Result<()> {
         self.key.encrypt(self.vnode, at, units).map_err(failed)?;
         self.file.write_at(at, units)
@@ -231,8 +231,8 @@ impl BodyFile for CipheredFile {
     fn set_length(&self, length: u64) -> io::Result<()> {
         let had = self.file.length()?;
         if length < had {
-            // First what is cut off: the other way round, the end of the unit could come back.
-            self.blot(length..up(length).min(had))?;
+            // Zeroes the cut bytes first: in the other order the end of the unit could come back.
+            self.zero_in_unit(length..up(length).min(had))?;
         }
         self.file.set_length(up(length))
     }
@@ -257,12 +257,12 @@ impl BodyFile for CipheredFile {
         let end = offset + length;
         let (first, last) = (up(offset), down(end));
         if first >= last {
-            // At most parts of two units.
-            self.blot(offset..end.min(first.max(offset)))?;
-            return self.blot(first.min(end)..end);
+            // Parts of at most two units.
+            self.zero_in_unit(offset..end.min(first.max(offset)))?;
+            return self.zero_in_unit(first.min(end)..end);
         }
-        self.blot(offset..first)?;
-        self.blot(last..end)?;
+        self.zero_in_unit(offset..first)?;
+        self.zero_in_unit(last..end)?;
         self.file.punch(first, last - first)
     }
 

@@ -19,32 +19,33 @@ use types::VolumeId;
 use super::{BodyFile, BodyName, Disk, Stamp, file_name, parse_name};
 use crate::{BlankName, Space, StoreError};
 
-/// There while a sync has failed in this boot; its data may never have reached the disk.
+/// Exists while a sync has failed in this boot; its data may never have reached the disk.
 const SYNC_FAILED: &str = "sync-failed";
 
-/// Directories that are known to be settled, at most; beyond that some are synced once more than
-/// needed.
+/// The most directories that are recorded as stable; beyond that some are synced once more than
+/// necessary.
 const SETTLED_MAX: usize = 1 << 16;
 
-/// Where blanks are.
+/// The directory of blanks.
 const BLANKS: &str = "blanks";
 
-/// Tells the start of the operating system.
+/// The kernel's identifier of the current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 pub(crate) struct Files {
     root: PathBuf,
     bodies: PathBuf,
-    /// The partition's id: its notes outside of it have that name.
+    /// The partition's id, the name of its notes outside of the partition.
     id: u128,
-    /// Directories in memory for notes of failed syncs; the first that takes one is used.
+    /// Directories in memory for notes of failed syncs; the first that accepts one is used.
     note_dirs: Vec<PathBuf>,
-    /// The root, open: every change asks for the room that is left.
+    /// The root, open: every change queries the free room.
     dir: fs::File,
-    /// The bodies, open. Linux tells a failed write-back once to each descriptor that was open
-    /// then, and to the first one opened later alone, which may be another program's.
+    /// The directory of bodies, open. Linux reports a failed write-back once to each descriptor
+    /// that was open then, and otherwise only to the first one opened later, which may be another
+    /// program's.
     bodies_dir: fs::File,
-    /// Directories of bodies whose own names are known to be on disk.
+    /// Directories of bodies whose own names are on disk.
     settled: Mutex<HashSet<(VolumeId, u8)>>,
 }
 
@@ -98,13 +99,12 @@ impl Files {
     }
 }
 
-/// Chooses the directory among those of the volume. They are made with the first body that needs
-/// them.
+/// Selects a directory of the volume. Directories are created with the first body that needs them.
 fn low_byte(name: BodyName) -> u8 {
     (name.vnode.0 >> 1) as u8
 }
 
-/// What is in a directory: nothing, if it is not there.
+/// The entries of a directory; none if it does not exist.
 fn inside(dir: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<fs::DirEntry>>>> {
     match fs::read_dir(dir) {
         Ok(found) => Ok(Box::new(found)),
@@ -125,7 +125,7 @@ fn open_as(path: PathBuf, flags: OFlags) -> io::Result<Option<Arc<dyn BodyFile>>
     }
 }
 
-/// Others may write where our directory is, so one that they made does not count.
+/// Other users may create files beside our directory, so a directory that they made does not count.
 fn is_own_dir(path: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == own)
@@ -222,7 +222,7 @@ impl Disk for Files {
         if self.settled.lock().contains(&dir) {
             return Ok(());
         }
-        // It may be new itself.
+        // The volume's directory may be new too.
         sync_dir(&self.volume_dir(name.volume))
             .and_then(|()| sync_dir(&self.bodies))
             .map_err(failed)?;
@@ -314,9 +314,9 @@ impl Disk for Files {
     }
 
     fn note_sync_failed(&self) {
-        // It need not outlive this boot: after another one the verifier changes anyway. The file
-        // system that has failed may take no note (it may be read-only now), so one in memory comes
-        // first.
+        // The note matters only in this boot: after another one the verifier changes anyway. The
+        // failed file system may refuse a note (it may be read-only now), so the directories in
+        // memory come first.
         let in_memory = self.note_dirs.iter().find_map(|dir| {
             if !is_own_dir(dir) {
                 fs::DirBuilder::new().mode(0o700).create(dir).ok()?;
@@ -334,7 +334,7 @@ impl Disk for Files {
     }
 
     fn has_sync_failed(&self) -> bool {
-        // A note that cannot be looked at counts.
+        // A note that cannot be checked counts.
         self.notes().any(|note| note.try_exists().unwrap_or(true))
     }
 
@@ -342,8 +342,11 @@ impl Disk for Files {
         for note in self.notes() {
             match fs::remove_file(&note) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(%error, note = %note.display(), "a note stays: the next start \
-                        asks clients again");
+                    tracing::warn!(
+                        %error, note = %note.display(),
+                        "the note of a failed sync cannot be removed: \
+                         the next start changes the boot verifier again"
+                    );
                 }
                 _ => {}
             }
@@ -351,7 +354,7 @@ impl Disk for Files {
     }
 }
 
-/// Copies what is no hole, and the length.
+/// Copies data, holes and length.
 fn copy_data(source: &fs::File, target: &fs::File) -> io::Result<()> {
     let mut at = 0;
     while let Some(run) = data_at(source, at)? {
@@ -369,7 +372,7 @@ fn copy_data(source: &fs::File, target: &fs::File) -> io::Result<()> {
     Ok(rustix::fs::ftruncate(target, source.metadata()?.len())?)
 }
 
-/// The next run of bytes at or behind `from` that are no hole.
+/// The next run of data at or behind `from`.
 fn data_at(file: &fs::File, from: u64) -> io::Result<Option<Range<u64>>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
         Ok(start) => start,
@@ -385,8 +388,8 @@ struct HostFile {
 }
 
 impl HostFile {
-    /// One more descriptor. Through /proc, so that it is the same file even if its name went
-    /// meanwhile.
+    /// Duplicates the descriptor through /proc, so that it is the same file even if its name was
+    /// removed meanwhile.
     fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
         use std::os::fd::AsRawFd;
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -420,7 +423,7 @@ impl BodyFile for HostFile {
     fn append(&self, data: &[u8]) -> io::Result<u64> {
         use std::io::{Seek, Write};
         let mut file = fs::File::from(self.reopen(OFlags::WRONLY | OFlags::APPEND)?);
-        // One call is one step; a short one leaves the rest to the caller's next try.
+        // One call is one step; after a short write the caller continues.
         let count = file.write(data)?;
         if count < data.len() {
             return Err(io::ErrorKind::StorageFull.into());
@@ -502,7 +505,7 @@ mod tests {
             (dir.path().join("p"), memory.path().join("own"), memory.path().join("no/such"));
         let before = files(&root, &[&none, &notes]);
         assert!(!before.has_sync_failed());
-        // The partition takes no note, whoever the test runs as.
+        // The partition refuses the note, also when the test runs as root.
         fs::rename(&root, dir.path().join("away")).unwrap();
         before.note_sync_failed();
         fs::rename(dir.path().join("away"), &root).unwrap();
@@ -511,7 +514,7 @@ mod tests {
         assert!(again.has_sync_failed() && again.has_sync_failed(), "until it is forgotten");
         again.forget_sync_failed();
         assert!(!files(&root, &[&none, &notes]).has_sync_failed());
-        // Without any memory the partition itself takes it.
+        // Without any directory in memory the partition itself gets the note.
         again.note_dirs.iter().for_each(|dir| assert!(!again.note(dir).exists()));
         files(&root, &[&none]).note_sync_failed();
         assert!(files(&root, &[&none]).has_sync_failed());

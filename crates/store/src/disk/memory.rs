@@ -1,5 +1,5 @@
-//! Body files in memory. Blocks of 4 KiB, as a disk's page cache has them, each with the versions
-//! that it had since the last sync; power loss picks one version a block.
+//! Body files in memory. They consist of blocks of 4 KiB, as a page cache does, each with its
+//! versions since the last sync; power loss selects one version per block.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,10 +17,10 @@ use crate::machine::{MemMachineState, Shared};
 use crate::{BlankName, Space, StoreError};
 
 const PAGE: usize = 4096;
-/// As ext4 has it, so that `TooBig` can be met.
+/// The limit of ext4, so that tests reach `TooBig`.
 const FILE_BYTES_MAX: u64 = 16 << 40;
 
-/// On a disk of this size nobody counts.
+/// A disk of this size does not count its bytes.
 pub(crate) const UNLIMITED_BYTES: u64 = 1 << 40;
 
 type Page = Arc<[u8; PAGE]>;
@@ -30,7 +30,7 @@ type Pages = BTreeMap<u64, Page>;
 #[derive(Clone, Default)]
 pub(crate) struct MemFiles {
     names: BTreeMap<BodyName, u64>,
-    /// Lost with the power, as nobody syncs their names.
+    /// Lost with the power, as their names are never synced.
     blanks: BTreeMap<BlankName, u64>,
     files: BTreeMap<u64, MemFile>,
     /// Names that were removed since the last sync of everything, with their files.
@@ -42,14 +42,14 @@ pub(crate) struct MemFiles {
 struct MemFile {
     pages: Pages,
     length: u64,
-    /// What is on disk.
+    /// The pages on disk.
     synced: Pages,
     synced_length: u64,
-    /// What else may be on disk, oldest first.
+    /// The later versions that may be on disk, oldest first.
     versions: BTreeMap<u64, Vec<Option<Page>>>,
     lengths: Vec<u64>,
     name_synced: bool,
-    /// Counts changes.
+    /// The number of changes.
     changes: u64,
 }
 
@@ -147,7 +147,7 @@ impl MemFiles {
         found
     }
 
-    /// Flips bits of a stored byte behind everyone's back.
+    /// Flips bits of a stored byte without notice to the store.
     #[cfg(test)]
     pub(crate) fn tamper(&mut self, name: BodyName, offset: u64, flip: u8) {
         let file = self.files.get_mut(&self.names[&name]).expect("a name has a file");
@@ -157,7 +157,7 @@ impl MemFiles {
         file.sync();
     }
 
-    /// All pages that are kept, with their files' numbers.
+    /// All stored pages, with their files' numbers.
     #[cfg(test)]
     pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
         let mut files: Vec<_> = self.files.iter().collect();
@@ -249,7 +249,7 @@ impl Disk for MemDisk {
             if let Some(id) = machine.files.names.get(&name).copied() {
                 machine.files.files.get_mut(&id).expect("a name has a file").name_synced = true;
             }
-            // Whatever had the name is gone for good.
+            // The previous file of that name is gone for good.
             let files = &mut machine.files;
             let gone =
                 files.removed.extract_if(.., |(removed, _)| *removed == name).map(|(_, id)| id);
@@ -357,8 +357,7 @@ impl MemHandle {
     fn with<T>(&self, act: impl FnOnce(&mut MemFile) -> io::Result<T>) -> io::Result<T> {
         match self.machine.lock().files.files.get_mut(&self.id) {
             Some(file) => act(file),
-            // Only a sync of everything takes files away whose name is gone; no body has them any
-            // more.
+            // Only a sync of everything removes files whose name is gone; no body has them then.
             None => Err(io::Error::other("file is gone")),
         }
     }
@@ -446,7 +445,7 @@ impl BodyFile for MemHandle {
     }
 
     fn settle_maps(&self) -> io::Result<()> {
-        // There are no maps of it.
+        // Files in memory have no maps.
         Ok(())
     }
 
@@ -501,7 +500,7 @@ impl BodyFile for MemHandle {
     }
 }
 
-/// Copies what lies within one page.
+/// Copies bytes within one page.
 fn copy_out(pages: &Pages, offset: u64, out: &mut [u8]) {
     let within = (offset % PAGE as u64) as usize;
     match pages.get(&(offset / PAGE as u64)) {

@@ -1,4 +1,4 @@
-//! Where body files are: real files, or memory that can crash.
+//! The disk of body files: real files, or memory that simulates crashes.
 
 mod ciphered;
 mod files;
@@ -19,24 +19,24 @@ use types::{VnodeNo, VolumeId};
 
 use crate::{BlankName, Space, StoreError};
 
-/// One body file for ever: generations of one vnode and epoch are never used twice.
+/// The name of a body file: generations of one vnode and epoch are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct BodyName {
     pub(crate) volume: VolumeId,
     pub(crate) vnode: VnodeNo,
     pub(crate) epoch: u64,
     pub(crate) generation: u32,
-    /// What has the same numbers, compressed (`packed.rs`).
+    /// The packed form of the body with the same numbers (`packed.rs`).
     pub(crate) packed: bool,
 }
 
-/// Its file's name below the directory that the volume and the vnode choose.
+/// The file's name in the directory of the volume and the vnode.
 pub(crate) fn file_name(name: BodyName) -> String {
     let end = if name.packed { PACKED } else { "" };
     format!("{:x}.{:x}.{:x}{end}", name.vnode.0, name.epoch, name.generation)
 }
 
-/// What names of packed bodies end with.
+/// The suffix of names of packed bodies.
 const PACKED: &str = ".z";
 
 /// Opens a body file, packed or not; `None` if there is none.
@@ -47,8 +47,8 @@ pub(crate) fn open_body(disk: &dyn Disk, name: BodyName) -> io::Result<Option<Ar
     }
 }
 
-/// The body that a file belongs to; `None`: to none. Only the name itself is taken, no other form
-/// of the same numbers.
+/// Parses the name of a body file; `None`: it is none. Accepts only the canonical form of the
+/// numbers.
 pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
     let (numbers, packed) =
         text.strip_suffix(PACKED).map_or((text, false), |numbers| (numbers, true));
@@ -62,66 +62,64 @@ pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
 
 /// The disk below the bodies. Thread-safe.
 pub(crate) trait Disk: Send + Sync {
-    /// Makes an empty body file; what has that name (from an update that never committed) is
-    /// emptied.
+    /// Creates an empty body file, or empties one of that name (from an update that never
+    /// committed).
     fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>>;
-    /// Makes a body file with the bytes and holes of another, in place of what has that name (from
-    /// an update that never committed). Neither it nor its name need be on disk.
+    /// Creates a body file with the bytes and holes of another, in place of one with that name
+    /// (from an update that never committed). Neither it nor its name need be on disk.
     fn copy(&self, from: BodyName, to: BodyName) -> io::Result<Arc<dyn BodyFile>>;
-    /// Opens a body file, as it is; `None` if there is none.
+    /// Opens a body file in its stored form; `None` if there is none.
     fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>>;
-    /// Removes a body file; fine if there is none.
+    /// Removes a body file; succeeds if there is none.
     fn remove(&self, name: BodyName) -> io::Result<()>;
-    /// The names of a volume's body files; of unreadable ones the text.
+    /// The names of a volume's body files; the text of unparsable ones.
     fn list(
         &self,
         volume: VolumeId,
         visit: &mut dyn FnMut(Result<BodyName, String>),
     ) -> io::Result<()>;
-    /// Removes up to `max` of a volume's body files, and at last what else was made for it; says
-    /// how many files, fewer than `max` at the end.
+    /// Removes up to `max` of a volume's body files, and finally its directories; returns the
+    /// number of files, fewer than `max` at the end.
     fn clear(&self, volume: VolumeId, max: usize) -> io::Result<usize>;
-    /// The directory entry of a body file is on disk, or that there is none any more.
+    /// Brings the directory entry of a body file, or its removal, to the disk.
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError>;
-    /// Every body file and its name is on disk.
+    /// Brings every body file and its name to the disk.
     fn sync_all(&self) -> Result<(), StoreError>;
-    /// Whether somebody else has the file open for writing, or mapped so. Whoever asks has closed
-    /// it.
+    /// Whether another process has the file open or mapped for writing. The caller has closed it.
     fn is_written(&self, name: BodyName) -> io::Result<bool>;
-    /// Whether its files have descriptors to hand out.
+    /// Whether files have descriptors that can be passed on.
     fn has_descriptors(&self) -> bool;
-    /// Makes an empty file that is no body yet.
+    /// Creates a blank: an empty file that is no body yet.
     fn make_blank(&self, name: BlankName) -> io::Result<Arc<dyn BodyFile>>;
-    /// Opens one; `None` if there is none.
+    /// Opens a blank; `None` if there is none.
     fn open_blank(&self, name: BlankName) -> io::Result<Option<Arc<dyn BodyFile>>>;
-    /// All of them.
+    /// All blanks.
     fn blanks(&self) -> io::Result<Vec<BlankName>>;
-    /// Makes one a body file too, in place of what has that name (from an update that never
+    /// Makes a blank a body file too, in place of one with that name (from an update that never
     /// committed); `None`: there is no such blank.
     fn adopt_blank(
         &self,
         blank: BlankName,
         body: BodyName,
     ) -> io::Result<Option<Arc<dyn BodyFile>>>;
-    /// Takes its name as a blank away; fine if there is none.
+    /// Removes the name of a blank; succeeds if there is none.
     fn remove_blank(&self, name: BlankName) -> io::Result<()>;
-    /// Room.
+    /// The size and the free room of the disk.
     fn space(&self) -> io::Result<Space>;
-    /// Changes with each start of the operating system.
+    /// The identifier of the current boot of the operating system.
     ///
     /// # Errors
-    /// The system's. No boot is known by an empty name.
+    /// The system's. An empty identifier identifies no boot.
     fn boot_id(&self) -> io::Result<String>;
-    /// Remembers for the rest of this boot that a sync failed, also where the disk takes nothing
-    /// more.
+    /// Notes for the rest of this boot that a sync failed, even if the disk takes no more writes.
     fn note_sync_failed(&self);
-    /// Whether that was noted.
+    /// Whether a failed sync was noted.
     fn has_sync_failed(&self) -> bool;
-    /// A new verifier is stable, so the note has done its work.
+    /// Removes the note, after the new verifier is stable.
     fn forget_sync_failed(&self);
 }
 
-/// What tells one state of a file from another: each change changes it.
+/// The state of a file: every change of the file changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) length: u64,
@@ -129,47 +127,46 @@ pub(crate) struct Stamp {
     pub(crate) times: [i128; 2],
 }
 
-/// Frames of a packed body that follow each other.
+/// Consecutive frames of a packed body.
 pub(crate) struct Frames {
-    /// Bytes of each; 0: the chunk is all zeros, and has none.
+    /// The length of each in bytes; 0: the chunk is all zeros, and has no frame.
     pub(crate) lengths: Vec<u32>,
-    /// One behind the other.
+    /// The concatenated frames.
     pub(crate) bytes: Bytes,
 }
 
 /// One open body file. Thread-safe.
 pub(crate) trait BodyFile: Send + Sync {
-    /// Reads into all of `buffer`; says how many bytes there were before the end.
+    /// Reads into all of `buffer`; returns the number of bytes before the end.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// The frames of these chunks, if the body is packed and has them, and they are fewer bytes
-    /// than that.
+    /// The frames of these chunks, if the body is packed, has them, and they are shorter than that.
     fn frames(&self, _chunks: Range<u64>, _below: u64) -> io::Result<Option<Frames>> {
         Ok(None)
     }
     /// Writes all of `data`.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Writes all of `data` at the end; says where. One step for everybody who appends.
+    /// Writes all of `data` at the end; returns the offset. Atomic among concurrent appends.
     fn append(&self, data: &[u8]) -> io::Result<u64>;
-    /// The length.
+    /// The length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Cuts or grows.
+    /// Sets the length.
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// Grows to at least this length; never cuts.
     fn extend(&self, length: u64) -> io::Result<()>;
-    /// On return no page is writable through a map without a fault, which changes the state.
+    /// On return a store through any map causes a page fault, which changes the state.
     fn settle_maps(&self) -> io::Result<()>;
-    /// Its state.
+    /// The state of the file.
     fn stamp(&self) -> io::Result<Stamp>;
-    /// The next run of bytes at or behind `from` that are no hole.
+    /// The next run of data at or behind `from`.
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>>;
     /// Makes a hole; the length stays.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Reserves room; the length stays.
     fn reserve(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Whether anything was ever written into the range.
+    /// Whether the range was ever written.
     fn has_data(&self, offset: u64, length: u64) -> io::Result<bool>;
-    /// Data and length are on disk.
+    /// Brings data and length to the disk.
     fn sync(&self) -> Result<(), StoreError>;
-    /// A read-only descriptor of the same file, where there is such a thing.
+    /// A read-only descriptor of the same file, if the disk has descriptors.
     fn descriptor(&self) -> io::Result<Option<OwnedFd>>;
 }

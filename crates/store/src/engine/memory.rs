@@ -1,4 +1,4 @@
-//! The engine in memory, with a disk that can lose what was not synced: see [`crate::MemMachine`].
+//! The engine in memory, with a disk that can lose unsynced data: see [`crate::MemMachine`].
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,11 +11,11 @@ use crate::machine::{MemMachineState, Shared};
 /// The map, and the log behind its synced state.
 #[derive(Clone, Default)]
 pub(crate) struct MemLog {
-    /// What a reader sees.
+    /// The state that readers see.
     current: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What is on disk.
+    /// The state on disk.
     synced: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What leads from `synced` to `current`.
+    /// The batches from `synced` to `current`.
     unsynced: Vec<Arc<Batch>>,
 }
 
@@ -31,12 +31,12 @@ impl MemLog {
         }
     }
 
-    /// Batches that power loss may take.
+    /// The number of batches that power loss may take.
     pub(crate) fn unsynced(&self) -> usize {
         self.unsynced.len()
     }
 
-    /// What is found when the first `kept` unsynced batches reached the disk.
+    /// The state after the first `kept` unsynced batches reached the disk.
     pub(crate) fn after_power_loss(mut self, kept: usize) -> MemLog {
         for batch in self.unsynced.drain(..).take(kept) {
             apply_to(&mut self.synced, &batch);
@@ -45,7 +45,7 @@ impl MemLog {
         self
     }
 
-    /// Changes a stored value behind everyone's back.
+    /// Damages a stored value without notice to the store.
     #[cfg(test)]
     pub(crate) fn tamper(&mut self, key: &[u8], change: impl FnOnce(&mut Vec<u8>)) {
         let value = self.current.get_mut(key).expect("the record to damage is there");
@@ -102,8 +102,8 @@ impl Engine for MemEngine {
     }
 
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        // Unlike an iterator of RocksDB this may see changes made during the scan; nothing rests on
-        // either.
+        // Unlike an iterator of RocksDB this may see changes made during the scan; no caller
+        // depends on either.
         let mut from = from.to_vec();
         while from.as_slice() < end {
             let page: Vec<_> = {

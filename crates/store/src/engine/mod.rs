@@ -1,9 +1,9 @@
-//! The ordered key-value engine below the records, as narrow as we can bear, and what changes it: a
-//! [`Batch`].
+//! The ordered key-value engine below the records, with a minimal interface, and its unit of
+//! change: a [`Batch`].
 //!
 //! An engine applies a batch whole or not at all (ST-1), makes it visible at once, and keeps
-//! batches in the order in which they were applied: what is found after a crash is the effect of
-//! the first n batches, with n at least what the last sync covered.
+//! batches in the order in which they were applied: after a crash it has the effect of the first n
+//! batches, with n at least what the last sync covered.
 
 mod memory;
 mod rocks;
@@ -22,7 +22,7 @@ use crate::key::Key;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Sees one record of a scan: key, value.
+/// Receives one record of a scan: key, value.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// An ordered map from bytes to bytes that survives crashes. Thread-safe.
@@ -33,28 +33,29 @@ pub(crate) trait Engine: Send + Sync {
     fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
         keys.iter().map(|key| self.get(key)).collect()
     }
-    /// Visits records from `from` (included) to `end` (excluded) in key order until told to stop.
+    /// Visits records from `from` (included) to `end` (excluded) in key order until `visit` stops
+    /// it.
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()>;
-    /// Applies `batch`: visible on return, and kept if the process dies (but see
+    /// Applies `batch`: visible on return, and safe from the death of the process (but see
     /// [`WriteCombiner`]).
     fn apply(&self, batch: &Batch) -> Result<()>;
-    /// Everything applied before the call is on disk.
+    /// Brings every batch applied before the call to the disk.
     fn sync(&self) -> Result<()>;
-    /// Writes what is only in the log into tables, so that the next start is short.
+    /// Writes the log's content into tables, so that the next start is short.
     fn flush(&self) -> Result<()>;
-    /// Gives back the room of what was removed, as far as it can; may take long, and needs room
-    /// while it works.
+    /// Gives back the room of removed records, as far as possible; may take long, and needs room
+    /// meanwhile.
     fn reclaim(&self);
-    /// Whether it is at work on its tables, which takes room that it gives back.
+    /// Whether the engine works on its tables, which takes room that it gives back.
     fn is_tidying(&self) -> bool;
-    /// A few numbers about itself, for people.
+    /// Statistics of the engine, for people.
     fn stats(&self) -> String;
 }
 
 /// Changes that are applied together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    /// Keys and values of all changes, one behind the other.
+    /// The keys and values of all changes, concatenated.
     bytes: Vec<u8>,
     changes: Vec<(What, u32, u32)>,
 }
@@ -98,7 +99,7 @@ impl Batch {
         self.add_bytes(key, &bytes);
     }
 
-    /// As `add`, of numbers in the form that a value has.
+    /// As `add`, for numbers in the encoding of values.
     fn add_bytes(&mut self, key: &[u8], by: &[u8]) {
         self.push(What::Add, key, by);
     }
@@ -115,7 +116,7 @@ impl Batch {
         self.changes.push((what, length(key), length(value)));
     }
 
-    /// The changes, in order.
+    /// The changes in order.
     pub(crate) fn changes(&self) -> impl Iterator<Item = EngineChange<'_>> {
         let mut rest = &self.bytes[..];
         self.changes.iter().map(move |&(what, key, value)| {

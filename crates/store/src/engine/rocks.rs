@@ -1,12 +1,12 @@
 //! RocksDB as engine.
 //!
-//! The log is written with every batch (so it survives the process) and synced when asked. Inline
-//! bodies have a column family of their own, so that scans of vnodes and entries do not pass over
-//! them; the log is one, so a batch over both is still atomic.
+//! The log is written with every batch (so it survives the process) and synced on request. Inline
+//! bodies have a column family of their own, so that scans of vnodes and entries skip them; there
+//! is one log, so a batch over both is still atomic.
 //!
-//! RocksDB as Debian builds it has its assertions on, and one of them ends the process when a file
-//! is used again that once found no room. So the log is kept from that (`media` stops in time), and
-//! RocksDB's own diary does not lie on the partition at all.
+//! Debian's build of RocksDB has assertions enabled, and one of them ends the process when a file
+//! that once found no room is used again. So the store protects the log from that (`media` stops in
+//! time), and RocksDB's info log is not on the partition.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -24,16 +24,16 @@ use crate::key::{self, Key};
 
 /// Column family of inline bodies.
 const INLINE: &str = "inline";
-/// Bytes of changes in memory before they become a table: bounds what a start after a crash has to
-/// replay.
+/// Bytes of changes in memory before they become a table: bounds how much a start after a crash
+/// replays.
 const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
-/// On a small disk the log may not take all of it: logs, which are set aside a memtable at a time,
-/// have an eighth.
+/// The memtable's part of a small disk: logs, which are allocated a memtable at a time, get an
+/// eighth.
 const MEMTABLE_DISK_PART: u64 = 64;
-/// What of a memtable's room its filter has besides: 10 bits for each of a hundred thousand records
-/// of 160 bytes.
+/// The filter's additional part of a memtable's room: 10 bits for each of a hundred thousand
+/// records of 160 bytes.
 const MEMTABLE_FILTER_PART: f64 = 0.01;
-/// Bytes of log after which the oldest changes are written to tables, in memtables.
+/// The log's size, in memtables, after which the oldest changes are written to tables.
 const LOG_MEMTABLES_MAX: u64 = 2;
 /// Tables kept open: bounds descriptors.
 const OPEN_TABLES_MAX: i32 = 512;
@@ -60,14 +60,14 @@ impl RocksEngine {
         options.set_max_total_wal_size(memtable * LOG_MEMTABLES_MAX);
         options.set_max_open_files(OPEN_TABLES_MAX);
         options.set_max_background_jobs(2);
-        // What one directory's files need lies together, and readers of directories come in that
+        // The files of a directory are close together, and readers of directories come in that
         // order.
         options.set_advise_random_on_open(false);
         options.set_bytes_per_sync(1 << 20);
-        let diary = diary();
-        if let Some(diary) = &diary {
+        let info_log_dir = info_log_dir();
+        if let Some(info_log_dir) = &info_log_dir {
             options.set_log_level(LogLevel::Error);
-            options.set_db_log_dir(diary.path());
+            options.set_db_log_dir(info_log_dir.path());
         }
         let families = || {
             [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE]
@@ -86,23 +86,23 @@ impl RocksEngine {
     }
 }
 
-/// Where RocksDB writes what it does, for nobody: memory, which goes back when the process ends,
-/// since the directory itself goes once the database is open. The errors that it would tell there
-/// come back from its calls.
-fn diary() -> Option<tempfile::TempDir> {
+/// The directory of RocksDB's info log, which is not read: memory, freed when the process ends,
+/// since the directory itself is removed once the database is open. Calls return the errors that
+/// the info log would contain.
+fn info_log_dir() -> Option<tempfile::TempDir> {
     let made = ["/dev/shm".as_ref(), std::env::temp_dir().as_path()]
         .into_iter()
         .find_map(|place| tempfile::Builder::new().prefix("rialto-").tempdir_in(place).ok());
     if made.is_none() {
         tracing::warn!(
-            "the metadata engine keeps its diary on the partition, where a full disk ends the \
-                process"
+            "RocksDB writes its info log to the partition, where a full disk ends the process: \
+                make /dev/shm or the temporary directory writable"
         );
     }
     made
 }
 
-/// Bytes of one piece of a filter or an index: RocksDB's own advice for partitioned ones.
+/// Bytes of one partition of a filter or an index, as RocksDB recommends.
 const METADATA_BLOCK_BYTES: usize = 4096;
 
 fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
@@ -112,8 +112,8 @@ fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     // A whole filter of a large table is megabytes, which a small cache reads again for every get:
-    // in pieces only those in use are kept. (A directory of a million entries cost 300 us an entry
-    // without, all of it in reading filters.)
+    // with partitions only those in use stay. (A directory of a million entries cost 300 us an
+    // entry without, all of it in reading filters.)
     table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
     table.set_partition_filters(true);
     table.set_metadata_block_size(METADATA_BLOCK_BYTES);
@@ -122,7 +122,7 @@ fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_size(memtable_bytes);
-    // Most gets of a change are of what is not there yet: a new name's bucket, a new file's slot.
+    // Most gets of a change find no record yet: a new name's bucket, a new file's slot.
     options.set_memtable_whole_key_filtering(true);
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_FILTER_PART);
     options.set_max_write_buffer_number(3);

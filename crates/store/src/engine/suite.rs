@@ -1,4 +1,4 @@
-//! What every engine must do, run on each of them.
+//! The tests of the engine's contract, run on each engine.
 
 use std::ops::ControlFlow;
 
@@ -135,8 +135,19 @@ macro_rules! engines {
     ($($test:ident),+) => {
         engine_suite!(memory, ((), super::MemEngine(super::MemMachine::new().0)), $($test),+);
         engine_suite!(rocks, super::on_disk(), $($test),+);
-        engine_suite!(gathered_memory, super::gathered((), super::MemEngine(super::MemMachine::new().0)), $($test),+);
-        engine_suite!(gathered_rocks, { let (dir, engine) = super::on_disk(); super::gathered(dir, engine) }, $($test),+);
+        engine_suite!(
+            gathered_memory,
+            super::gathered((), super::MemEngine(super::MemMachine::new().0)),
+            $($test),+
+        );
+        engine_suite!(
+            gathered_rocks,
+            {
+                let (dir, engine) = super::on_disk();
+                super::gathered(dir, engine)
+            },
+            $($test),+
+        );
     };
 }
 
@@ -155,7 +166,7 @@ fn on_disk() -> (tempfile::TempDir, RocksEngine) {
     (dir, engine)
 }
 
-/// An engine in which this thread gathers.
+/// An engine in which this thread has an open scope.
 fn gathered<D>(dir: D, below: impl Engine + 'static) -> ((GatherScope, D), WriteCombiner) {
     let engine = WriteCombiner::new(Box::new(below));
     let scope = engine.scope();
@@ -202,7 +213,7 @@ fn du1_a_damaged_log_of_synced_batches_does_not_open() {
     bytes[middle] ^= 1;
     std::fs::write(&log, &bytes).unwrap();
     let engine = RocksEngine::open(&path, 1 << 20, 1 << 40, false).unwrap();
-    assert!(engine.get(&[b'v', 99]).unwrap().is_some(), "it was left as it is");
+    assert!(engine.get(&[b'v', 99]).unwrap().is_some(), "it is unchanged");
 }
 
 #[test]

@@ -1,21 +1,20 @@
-//! Batches of one thread become one: an engine before the engine.
+//! The write combiner: batches of one thread become one, in front of the engine.
 //!
-//! Model. A thread opens a *scope*. What it applies from then on goes into `pending`, by key, over
-//! what was there: everybody reads it there first. *Writing out* applies all of `pending` below in
-//! one batch and empties it. It is done at the end of a scope, when `pending` is full, and before
-//! whatever needs its effect below: a batch of a thread without a scope (so that batches keep their
-//! order), a scan over a pending key, a sync, and a look at numbers that are being added to, whose
-//! sum is below. So what is below is at every moment the effect of the first n batches (ST-1), and
-//! `pending` that of the rest.
+//! Model. A thread opens a *scope*. Its batches from then on go into `pending`, by key, replacing
+//! earlier values: all readers check `pending` first. *Writing out* applies all of `pending` to the
+//! engine below in one batch and empties it. It happens at the end of a scope, when `pending` is
+//! full, and before any operation that needs its effect below: a batch of a thread without a scope
+//! (so that batches keep their order), a scan over a pending key, a sync, and a get of numbers that
+//! are being added to, whose sum is below. So the engine below always has the effect of the first n
+//! batches (ST-1), and `pending` that of the rest.
 //!
-//! The death of the process loses `pending`. Whoever opens a scope sees to it that nobody hears of
-//! a batch before it is written out.
+//! The death of the process loses `pending`. The thread that opens a scope must not report a batch
+//! before it is written out.
 //!
-//! `order` is held by whoever changes `pending`, for as long as that takes; readers do not need it,
-//! and go on while `pending` is written. A batch of a thread without a scope goes straight below
-//! while nothing is pending: whatever it rests on, its thread has seen, and what it has seen is
-//! below. That another thread begins to gather meanwhile makes no difference: the two are at work
-//! at the same time.
+//! A thread that changes `pending` holds `order` for the whole change; readers do not need it, and
+//! continue while `pending` is written. A batch of a thread without a scope goes straight below
+//! while `pending` is empty: it depends only on what its thread has read, and all of that is below.
+//! A second thread that begins to combine meanwhile changes nothing: the two are concurrent.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -30,22 +29,22 @@ use super::{Batch, Engine, EngineChange, Result, Visit, add_numbers};
 use crate::StoreError;
 use crate::key::Key;
 
-/// Bytes that wait at most.
+/// The most bytes in `pending`.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// How long writing out waits for room that the engine below is about to give back.
+/// The longest time that writing out waits for room that the engine below is about to give back.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Between two tries meanwhile.
+/// The time between two attempts during that wait.
 const ROOM_WAIT_STEP: Duration = Duration::from_millis(10);
 
-/// What this thread does.
+/// The state of this thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     None,
-    /// Has a scope of the engine of this number, and has changed nothing yet.
+    /// It has a scope of the engine with this number, and has changed nothing yet.
     Open(u64),
-    /// Gathers.
+    /// It has a scope, and its batches are combined.
     Gathers(u64),
-    /// Has a scope, and does not gather in it.
+    /// It has a scope, and its batches go straight below.
     Through(u64),
 }
 
@@ -53,29 +52,29 @@ thread_local! {
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::None) };
 }
 
-/// See the head of the file.
+/// The write combiner, see the head of the file.
 pub(crate) struct WriteCombiner {
     below: Box<dyn Engine>,
-    /// Tells this engine from others of the process.
+    /// Distinguishes this engine from others of the process.
     number: u64,
-    /// Whether anything is pending.
+    /// Whether `pending` has entries.
     waits: AtomicBool,
     order: Mutex<()>,
     pending: RwLock<Pending>,
 }
 
-/// What is applied and not written out.
+/// Changes that are applied and not written out.
 #[derive(Default)]
 struct Pending {
     values: BTreeMap<Box<[u8]>, Value>,
-    /// Of keys and values, at most: what is put twice counts twice.
+    /// The upper bound of bytes of keys and values: a key that is put twice counts twice.
     bytes: usize,
 }
 
 enum Value {
     Put(Vec<u8>),
     Deleted,
-    /// Numbers to be added to what is below.
+    /// Numbers to add to the value below.
     Added(Vec<u8>),
 }
 
@@ -129,7 +128,7 @@ impl Pending {
 pub(crate) struct GatherScope {
     engine: u64,
     outer: Scope,
-    /// Another thread would end its own.
+    /// Not `Send`: another thread would end its own scope.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -137,7 +136,7 @@ impl Drop for GatherScope {
     fn drop(&mut self) {
         debug_assert!(
             SCOPE.get().is_of(self.engine),
-            "scopes end in the order in which they were opened, turned round"
+            "scopes end in the reverse order of their opening"
         );
         SCOPE.set(self.outer);
     }
@@ -162,13 +161,13 @@ impl WriteCombiner {
         }
     }
 
-    /// From now on this thread may gather. Whoever ends the scope writes out.
+    /// Opens a scope: batches of this thread may be combined. The caller that ends it writes out.
     pub(crate) fn scope(&self) -> GatherScope {
         let outer = SCOPE.replace(Scope::Open(self.number));
         GatherScope { engine: self.number, outer, _of_this_thread: PhantomData }
     }
 
-    /// Whether this thread gathers. The first time in a scope `may` decides.
+    /// Whether batches of this thread are combined. The first call in a scope asks `may`.
     pub(crate) fn gathers(&self, may: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if SCOPE.get() == Scope::Open(self.number) {
             let scope = if may()? { Scope::Gathers } else { Scope::Through };
@@ -177,10 +176,11 @@ impl WriteCombiner {
         Ok(SCOPE.get() == Scope::Gathers(self.number))
     }
 
-    /// What was gathered before the call, by anybody, outlives the process.
+    /// Writes out the batches that any thread combined before the call, so that they survive the
+    /// process.
     ///
     /// # Errors
-    /// Those of the engine below; everything stays pending then.
+    /// Those of the engine below; then everything stays pending.
     pub(crate) fn write_out(&self) -> Result<()> {
         if !self.waits.load(Ordering::SeqCst) {
             return Ok(());
@@ -189,7 +189,7 @@ impl WriteCombiner {
         self.write_out_in_order()
     }
 
-    /// `order` is held.
+    /// Writes out; the caller holds `order`.
     fn write_out_in_order(&self) -> Result<()> {
         if !self.waits.load(Ordering::SeqCst) {
             return Ok(());
@@ -247,7 +247,7 @@ impl Engine for WriteCombiner {
             return self.below.apply(batch);
         }
         let _order = self.order.lock();
-        // Before the batch is added: if it fails, nothing of the batch was done.
+        // Before the batch is added: if this fails, none of the batch was applied.
         if !gathers || self.pending.read().bytes + batch.bytes.len() > PENDING_BYTES_MAX {
             self.write_out_in_order()?;
         }
@@ -271,7 +271,7 @@ impl Engine for WriteCombiner {
     }
 
     fn reclaim(&self) {
-        // If it cannot be written out now, who ends the scope will say so.
+        // If this fails, the end of the scope reports the error.
         if self.write_out().is_ok() {
             self.below.reclaim();
         }
@@ -330,7 +330,7 @@ mod tests {
         Begin,
         End,
         Apply(Vec<Op>),
-        /// The same by a thread that has no scope.
+        /// The same by a thread without a scope.
         Elsewhere(Vec<Op>),
         Scan(u8, u8),
         WriteOut,
@@ -387,15 +387,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_shows_every_batch_at_once_and_keeps_them_in_order_below(steps in prop::collection::vec(step(), 1..60)) {
+        fn it_shows_every_batch_at_once_and_keeps_them_in_order_below(
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
             let (below, engine) = on_memory();
-            // After each batch; below there is one of these, not older than the last that must be
-            // there.
+            // The state after each batch; the engine below has one of these, not older than the
+            // last that must be there.
             let mut states = vec![Map::new()];
             let mut scope = None;
             for step in &steps {
                 let mut model = states.last().unwrap().clone();
-                let mut kept = None;
+                let mut written = None;
                 match step {
                     Step::Begin => {
                         scope = scope.or_else(|| Some(engine.scope()));
@@ -404,18 +406,20 @@ mod tests {
                     Step::End => {
                         scope = None;
                         engine.write_out().unwrap();
-                        kept = Some(());
+                        written = Some(());
                     }
                     Step::Apply(ops) => {
                         engine.apply(&batch_of(ops, &mut model)).unwrap();
                         states.push(model);
-                        kept = scope.is_none().then_some(());
+                        written = scope.is_none().then_some(());
                     }
                     Step::Elsewhere(ops) => {
                         let batch = batch_of(ops, &mut model);
-                        std::thread::scope(|other| other.spawn(|| engine.apply(&batch).unwrap()).join().unwrap());
+                        std::thread::scope(|other| {
+                            other.spawn(|| engine.apply(&batch).unwrap()).join().unwrap();
+                        });
                         states.push(model);
-                        kept = Some(());
+                        written = Some(());
                     }
                     Step::Scan(from, end) => {
                         let mut found = Map::new();
@@ -428,21 +432,22 @@ mod tests {
                     }
                     Step::WriteOut => {
                         engine.write_out().unwrap();
-                        kept = Some(());
+                        written = Some(());
                     }
                     Step::Sync => {
                         engine.sync().unwrap();
-                        kept = Some(());
+                        written = Some(());
                     }
                 }
-                if kept.is_some() {
+                if written.is_some() {
                     states.drain(..states.len() - 1);
                 }
                 let found = all(&below);
                 prop_assert!(states.contains(&found), "{:?} is below, after {:?}", found, states);
-                // Not of numbers that are being added to: to look at one writes out.
+                // Except numbers that are being added to: a get of one writes out.
+                let last = states.last().unwrap();
                 for key in b'a'..=b'h' {
-                    prop_assert_eq!(engine.get(&[key]).unwrap(), states.last().unwrap().get(&vec![key]).cloned());
+                    prop_assert_eq!(engine.get(&[key]).unwrap(), last.get(&vec![key]).cloned());
                 }
             }
             prop_assert_eq!(all(&engine), states.last().unwrap().clone());
@@ -450,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_meanwhile_never_sees_less_than_before() {
+    fn a_concurrent_reader_never_sees_less_than_before() {
         const ROUNDS: i64 = 300;
         let (below, engine) = on_memory();
         let done = AtomicBool::new(false);
@@ -492,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_put_often_is_written_once_and_all_leaves_when_it_is_much() {
+    fn a_key_put_often_is_written_once_and_large_batches_go_out() {
         let (below, engine) = on_memory();
         let _scope = engine.scope();
         assert!(engine.gathers(|| Ok(true)).unwrap());
@@ -586,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_out_ends_all_changes_and_no_other_goes_before_it() {
+    fn du3_a_failed_write_out_ends_all_changes_in_order() {
         let broken = || StoreError::Medium("broken".to_owned());
         let (below, refusing, machine) = refusing(vec![broken(), broken()]);
         let media = crate::media::Media::new(
@@ -600,10 +605,7 @@ mod tests {
         media.apply(&one(b"1")).unwrap();
         std::thread::scope(|other| {
             let refused = other.spawn(|| media.engine.apply(&one(b"2"))).join().unwrap();
-            assert!(
-                matches!(refused, Err(StoreError::Medium(_))),
-                "it would have gone before the first"
-            );
+            assert!(matches!(refused, Err(StoreError::Medium(_))), "it would overtake the first");
         });
         assert!(matches!(gathering.end(), Err(StoreError::Medium(_))));
         assert!(matches!(media.apply(&one(b"3")), Err(StoreError::Medium(_))), "DU-3");

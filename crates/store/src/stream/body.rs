@@ -1,13 +1,12 @@
-//! A body that comes in, block by block, as an update of its vnode.
+//! A body of a stream, applied block by block as an update of its vnode.
 //!
 //! A body that is in the same file as in `since` is *patched*: the first change gives the sealed
-//! epochs a copy (`copy_on_write.rs`), and what is said to be the same is there already. Any other
-//! is *rebuilt* in a new file, into which blocks that are the same are copied from `since`; so
-//! whatever an earlier stream left of it counts for nothing. After a restart in the middle of a
-//! body nobody knows which it was: then what is the same is copied, and holes are made where there
-//! are some already. What comes in over a volume patches nothing: a body of which only the
-//! attributes changed stays in the file that the volume shows, and the first other block makes it
-//! one that is rebuilt.
+//! epochs a copy (`copy_on_write.rs`), and blocks marked as the same are there already. Any other
+//! is *rebuilt* in a new file, into which such blocks are copied from `since`; so data that an
+//! earlier stream left has no effect. After a restart in the middle of a body it is not known which
+//! it was: then such blocks are copied, and holes are made again. A stream over a volume patches
+//! nothing: a body of which only the attributes changed stays in the file that the volume shows,
+//! and the first other block turns it into a rebuilt one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::tree::EpochView;
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Update, Vnode, Volume};
 
-/// How the body of the vnode that a part ended in is put together.
+/// How the body of the vnode in which a part ended is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Patch,
@@ -32,20 +31,20 @@ pub(super) enum Mode {
     Unknown,
 }
 
-/// Room that is reserved in one go.
+/// The most room that is reserved in one call.
 const ZEROS_AT_ONCE: u64 = 1 << 30;
 
-/// The vnode that is being put together, and what it was in `since`.
+/// The vnode that is being put together, and its state in `since`.
 pub(super) struct Building<'a> {
     pub(super) volume: &'a Volume,
     pub(super) before: Option<&'a EpochView>,
     pub(super) mode: Mode,
-    /// It comes in over a volume, which shows `before`.
+    /// The stream comes in over a volume, which shows `before`.
     pub(super) over: bool,
 }
 
 impl Building<'_> {
-    /// Gives the vnode the body's place and size; says how the rest is done.
+    /// Sets the body's place and size; returns how the rest is done.
     pub(super) fn begin(
         &self,
         vnode: &mut Vnode,
@@ -80,9 +79,10 @@ impl Building<'_> {
         Ok(Mode::Rebuild)
     }
 
-    /// The vnode has no body. A file that is shown under another record stays.
+    /// Leaves the vnode without a body. A file that is shown under another record stays.
     fn empty(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
-        // Who has that file open goes on with it; the volume's clients are told to ask again.
+        // Clients that have that file open continue with it; the server makes the volume's clients
+        // ask again.
         vnode.handed = false;
         self.volume.truncate(vnode, 0, update)
     }
@@ -92,8 +92,8 @@ impl Building<'_> {
         if size > 0 { self.volume.truncate(vnode, size, update) } else { Ok(()) }
     }
 
-    /// Before something that differs: the body, of which all blocks up to this one are the same,
-    /// gets a file of its own if the volume shows the one it has.
+    /// Before the first block that differs: gives the body, which is the same up to this block, a
+    /// file of its own if the volume shows the current one.
     fn leave_shown(&mut self, vnode: &mut Vnode, first: u64, update: &mut Update) -> Result<()> {
         if !self.over || self.mode == Mode::Rebuild || !self.shares_file(vnode)? {
             return Ok(());
@@ -105,7 +105,7 @@ impl Building<'_> {
         self.copy(vnode, 0, first, update)
     }
 
-    /// Whether the head's body is what `since` shows.
+    /// Whether the head's body is in the same file as in `since`.
     fn shares_file(&self, vnode: &Vnode) -> Result<bool> {
         let Some(before) = self.before else { return Ok(false) };
         let before = before.vnode(vnode.no())?;
@@ -160,8 +160,8 @@ impl Building<'_> {
         self.volume.write(vnode, first * BLOCK_BYTES, data, update)
     }
 
-    /// A packed chunk. It is unpacked here, since a body is put together in a plain file; whatever
-    /// the frame says, into no more room than the chunk has.
+    /// Applies a packed chunk. It is unpacked here, since bodies are put together in plain files;
+    /// it never takes more room than a chunk, even if its frame is wrong.
     pub(super) fn packed(
         &mut self,
         vnode: &mut Vnode,
@@ -173,7 +173,7 @@ impl Building<'_> {
         let length = left.unwrap_or(0).min(CHUNK_BYTES) as usize;
         let mut bytes = vec![0; length];
         if length == 0 || unpack_frame(frame, &mut bytes).is_err() {
-            return Err(StoreError::NoStream("a packed chunk is not what it says that it is"));
+            return Err(StoreError::NoStream("the frame of a packed chunk is wrong"));
         }
         self.data(vnode, first, &bytes, update)
     }
@@ -193,17 +193,20 @@ impl Building<'_> {
         Ok(())
     }
 
-    /// Copies blocks from what `since` shows. The update holds the gate of the vnode, so nobody
-    /// gives `since` another file meanwhile.
+    /// Copies blocks from `since`. The update holds the gate of the vnode, so that the file of
+    /// `since` does not change meanwhile.
     fn copy(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
-        update.hold(&self.volume.trunk, vnode.no());
-        let fits = || StoreError::NoStream("it starts from something else than what is here");
+        update.hold(&self.volume.tree_state, vnode.no());
+        let fits = || StoreError::NoStream("its start differs from the epoch on this partition");
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
-        let lender =
-            if old.place == BodyLocation::Origin { Some(before.lender(vnode.no())?) } else { None };
-        let file = match &lender {
-            Some(lender) => lender.file()?,
+        let file_owner = if old.place == BodyLocation::Origin {
+            Some(before.file_owner(vnode.no())?)
+        } else {
+            None
+        };
+        let file = match &file_owner {
+            Some(file_owner) => file_owner.file()?,
             None => {
                 let name = body_name(before, &old).ok_or_else(fits)?;
                 let file = open_body(&*before.media.disk, name);
@@ -260,10 +263,10 @@ fn need_file(vnode: &Vnode) -> Result<()> {
     if vnode.place.is_file() {
         return Ok(());
     }
-    Err(StoreError::NoStream("blocks of what is in no file"))
+    Err(StoreError::NoStream("blocks of a body that is not in a file"))
 }
 
-/// Where blocks are, as far as any file goes: offset and length in bytes.
+/// The offset and length of blocks in bytes, if a file can be so long.
 fn bytes_of(first: u64, count: u64) -> Option<(u64, u64)> {
     let at = first.checked_mul(BLOCK_BYTES).filter(|at| *at < FILE_BYTES_MAX)?;
     Some((at, count.saturating_mul(BLOCK_BYTES).min(FILE_BYTES_MAX - at)))

@@ -1,9 +1,9 @@
-//! The form of a part: who it is of, from where to where it goes, and items; with a version and a
+//! The form of a part: its stream, its first and last cursor, and items; with a version and a
 //! checksum over all of it.
 //!
-//! Items are in the order in which they are applied: a vnode, then what belongs to it (attributes,
-//! entries, its body), then that it is whole. A part may end anywhere between two items, and the
-//! next one goes on there. Numbers are little-endian.
+//! Items are in the order in which they are applied: a vnode, then its attributes, entries and
+//! body, then the mark that it is whole. A part may end between any two items, and the next one
+//! continues there. Numbers are little-endian.
 
 use bytes::Bytes;
 use types::{Fid, Kind, Name, Status, StreamCursor, Uniquifier, VnodeNo, VolumeId};
@@ -15,57 +15,57 @@ use crate::record::{BucketEntry, In, Out};
 use crate::vnode::{BodyLocation, EntryTarget, Vnode};
 use crate::{BLOCK_BYTES, BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX, StoreError, Usage};
 
-/// Bytes that a part must be allowed to have: the longest item and the head fit.
+/// The smallest size limit of a part: the longest item and the head fit.
 pub const PART_BYTES_MIN: usize = 128 << 10;
 
-/// The layout below.
+/// The version of the layout below.
 const VERSION: u8 = 1;
-/// The same with packed chunks, for who asks for it.
+/// The same with packed chunks, for receivers that ask for it.
 const VERSION_PACKED: u8 = 2;
-/// Summed with every part, so that nothing else passes for one.
+/// Part of every checksum, so that no other data passes for a part.
 const MAGIC: &[u8] = b"rialto stream";
 /// Version, head, cursors.
 const HEAD_BYTES: usize = 1 + 72 + 2 * CURSOR_BYTES;
 const CURSOR_BYTES: usize = 17;
-/// The longest item that is not cut: an attribute.
+/// The longest item that cannot be split: an attribute.
 const ITEM_BYTES_MAX: usize = 66 << 10;
 const _: () =
     assert!(HEAD_BYTES + ITEM_BYTES_MAX + INLINE_BYTES_MAX as usize + 1024 < PART_BYTES_MIN);
 
-/// What a stream is of.
+/// The identity and properties of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamHead {
-    /// The number of its tree where it was read.
+    /// The number of the tree at the source.
     pub tree: VolumeId,
-    /// The epoch that it brings.
+    /// The epoch that the stream transfers.
     pub epoch: u64,
-    /// The epoch that must be there; 0: none.
+    /// The epoch that the receiver must have; 0: none.
     pub since: u64,
-    /// Key of the names' hash, which is the same in all copies of a tree.
+    /// The key of the hash of names, the same in all copies of a tree.
     pub hash_key: u128,
     /// Slots below this may be in use at the source.
     pub next_slot: u64,
-    /// What the epoch uses.
+    /// The usage of the epoch.
     pub usage: Usage,
-    /// Its files are encrypted at the source, so they must be where they go. On the way they are
-    /// not.
+    /// Bodies are encrypted at the source, so they must be at the receiver. The stream is not
+    /// encrypted.
     pub encrypted: bool,
 }
 
-/// A part that was found whole.
+/// A part whose checksum is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamPart {
-    /// What it is of.
+    /// The stream of the part.
     pub head: StreamHead,
-    /// Where it begins.
+    /// The cursor at which it begins.
     pub from: StreamCursor,
-    /// Where the next one begins.
+    /// The cursor at which the next one begins.
     pub to: StreamCursor,
     items: Bytes,
     packed: bool,
 }
 
-/// Where a body is, and all of it if that is short.
+/// The place of a body, with the bytes of a short one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyForm<'a> {
     None,
@@ -73,37 +73,37 @@ pub(super) enum BodyForm<'a> {
     File,
 }
 
-/// What blocks of a body are, other than bytes.
+/// Blocks of a body that the part does not contain as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run {
-    /// What they are in the epoch `since`.
+    /// The same as in the epoch `since`.
     Same,
     Hole,
-    /// Room is reserved; they read as zeros.
+    /// Room is reserved; the blocks read as zeros.
     Zeros,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item<'a> {
-    /// What follows belongs to this vnode. Its place and what comes of it mean nothing; `size` and
-    /// `used` are those of the end.
+    /// The vnode of the following items. Its place and the derived fields have no meaning; `size`
+    /// and `used` are the final ones.
     Vnode(Box<Vnode>, BodyForm<'a>),
-    /// There is no such vnode (any more).
+    /// There is no such vnode, or no longer.
     Gone(VnodeNo),
     Xattr(&'a [u8], &'a [u8]),
-    /// Buckets of a directory. `rest`: there are no others from the hash `from` up to `until`,
-    /// which does not belong to it.
+    /// Buckets of a directory. `rest`: there are no others from the hash `from` to `until`,
+    /// exclusive.
     Buckets {
         from: u64,
         until: u64,
         rest: bool,
         buckets: Vec<(u64, Vec<BucketEntry>)>,
     },
-    /// So many blocks from the first on.
+    /// The first block and the number of blocks.
     Blocks(Run, u64, u64),
-    /// Bytes from a block on.
+    /// The first block and its bytes.
     Data(u64, &'a [u8]),
-    /// A chunk of a packed body from a block on, as it is on the disk.
+    /// The first block and a chunk of a packed body, as stored on the disk.
     Packed(u64, &'a [u8]),
     /// The vnode is whole, and uses so many bytes.
     Whole(u64),
@@ -122,23 +122,23 @@ mod tag {
     pub(super) const PACKED: u8 = 10;
 }
 
-/// Blocks of a chunk.
+/// The blocks of a chunk.
 pub(super) const CHUNK_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES;
 
 const HAS_XATTR: u8 = 1;
 const IN_FILE: u8 = 2;
 const IS_INLINE: u8 = 4;
 
-/// A part that is being written.
+/// A part under construction.
 pub(super) struct PartOut {
     out: Out,
     bytes_max: usize,
-    /// The last item, if it is a run: where it begins, what it is, and where it ends.
+    /// The last item, if it is a run: its position, its kind, and the end of its blocks.
     run: Option<(usize, Run, u64)>,
 }
 
 impl PartOut {
-    /// `packed`: it may have packed chunks.
+    /// `packed`: the part may contain packed chunks.
     pub(super) fn new(
         head: &StreamHead,
         from: StreamCursor,
@@ -153,12 +153,12 @@ impl PartOut {
         PartOut { out, bytes_max: bytes_max.max(PART_BYTES_MIN), run: None }
     }
 
-    /// Bytes that may be added.
+    /// The bytes that may be added.
     pub(super) fn room(&self) -> usize {
         self.bytes_max.saturating_sub(self.out.0.len() + size_of::<u32>())
     }
 
-    /// Whether the longest item may not fit any more.
+    /// Whether the longest item may no longer fit.
     pub(super) fn is_full(&self) -> bool {
         self.room() < ITEM_BYTES_MAX
     }
@@ -207,7 +207,7 @@ impl PartOut {
         }
     }
 
-    /// Adds blocks to the last run if they go on with it.
+    /// Adds blocks; extends the last run if they continue it.
     pub(super) fn blocks(&mut self, run: Run, first: u64, count: u64) {
         if let Some((at, last, end)) = &mut self.run
             && (*last, *end) == (run, first)
@@ -259,16 +259,20 @@ impl PartOut {
 }
 
 impl StreamPart {
-    /// Takes a part apart, as far as that needs no look at the items.
+    /// Decodes a part without its items.
     ///
     /// # Errors
-    /// `NoStream` if it is damaged, cut off, of a newer version, or no part at all.
+    /// `NoStream` if it is damaged, cut off, of a newer version, or not a part.
     pub fn open(bytes: &Bytes) -> Result<StreamPart, StoreError> {
         let Some((version, mut fields)) = In::open_any(MAGIC, bytes) else {
-            return Err(StoreError::NoStream("a part is damaged, cut off, or none of ours"));
+            return Err(StoreError::NoStream(
+                "a part is damaged, cut off, or not a part of a stream",
+            ));
         };
         if !(VERSION..=VERSION_PACKED).contains(&version) {
-            return Err(StoreError::NoStream("a part has a form that this program does not know"));
+            return Err(StoreError::NoStream(
+                "a part has a form that this program does not support",
+            ));
         }
         let mut head = || {
             let head = get_head(&mut fields)?;
@@ -280,7 +284,7 @@ impl StreamPart {
         Ok(StreamPart { head, from, to, items, packed: version == VERSION_PACKED })
     }
 
-    /// Its items.
+    /// The decoded items.
     pub(super) fn items(&self) -> impl Iterator<Item = Result<Item<'_>, StoreError>> {
         let mut rest = Some(In::of(&self.items));
         std::iter::from_fn(move || {
@@ -294,12 +298,12 @@ impl StreamPart {
         })
     }
 
-    /// How long it is.
+    /// The length of the part in bytes.
     pub fn bytes(&self) -> usize {
         HEAD_BYTES + self.items.len() + size_of::<u32>()
     }
 
-    /// Looks at all of it.
+    /// Decodes all items to check them.
     ///
     /// # Errors
     /// As [`StreamPart::open`].
@@ -318,7 +322,7 @@ pub(super) fn put_head(out: &mut Out, head: &StreamHead) {
     out.u64(head.next_slot);
     out.u64(head.usage.bytes);
     out.u64(head.usage.files);
-    // The rest is room for what a later layout may need.
+    // The rest is reserved for later layouts.
     out.u64(u64::from(head.encrypted));
 }
 
@@ -515,13 +519,13 @@ fn get_bucket(from: &mut In<'_>) -> Option<Vec<BucketEntry>> {
     Some(bucket)
 }
 
-/// Fields as a part, with version and checksum.
+/// Encodes fields as a part, with version and checksum.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn sealed(fields: &[u8]) -> Bytes {
     Bytes::from(record::sealed(MAGIC, VERSION_PACKED, fields))
 }
 
-/// The same part, written anew from what it was taken apart into; `None`: it was refused.
+/// Encodes the decoded part again; `None`: decoding refused it.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn rewritten(bytes: &Bytes) -> Option<Bytes> {
     let part = StreamPart::open(bytes).ok()?;
@@ -535,7 +539,7 @@ pub(crate) fn rewritten(bytes: &Bytes) -> Option<Bytes> {
                 out.buckets(from, until, rest, &buckets);
             }
             Item::Blocks(run, first, count) => {
-                // As it was, in two pieces if it was in two.
+                // Keeps a run in two pieces if it was in two.
                 out.run = None;
                 out.blocks(run, first, count);
             }

@@ -1,9 +1,9 @@
 //! Trees that come in: parts are applied to a head that no volume shows, until it is sealed under a
 //! view, or becomes a read-write volume.
 //!
-//! How far a stream came lies beside the tree's header (`p` record), and is true after any crash:
-//! bodies are on disk before it is written. What was applied behind it is applied again. A tree
-//! whose head comes in is swept like one that is written: the head counts as shown.
+//! The progress of a stream is stored beside the tree's header (`p` record) and is valid after any
+//! crash: bodies are on disk before it is written. After a crash, later parts are applied again. A
+//! tree whose head receives a stream is swept like one that is written: the head counts as shown.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -28,28 +28,28 @@ use crate::vnode::initial_used;
 use crate::volume::Result;
 use crate::{NewClone, Partition, StoreError, Update, Usage, Vnode, Volume, VolumeQuota};
 
-/// Bytes of parts between two times that all is made stable. Unit tests do it often, so that
-/// streams go on in the middle of bodies.
+/// The bytes of parts between two syncs. Unit tests sync often, so that streams continue in the
+/// middle of bodies.
 const SETTLE_BYTES: u64 = if cfg!(test) { 150 << 10 } else { 64 << 20 };
-/// Buckets that are applied in one batch.
+/// The number of buckets that one batch applies.
 const BUCKETS_AT_ONCE: usize = 64;
 
-/// What becomes of a tree that came in whole.
+/// The volume that a complete stream becomes.
 #[derive(Clone, Debug)]
 pub enum FinishAs {
-    /// A volume that shows the epoch; it may take another's place.
+    /// A volume that shows the epoch; it may replace another.
     View(NewClone),
     /// The tree's read-write volume.
     ReadWrite {
-        /// Its name.
+        /// The name of the volume.
         name: Name,
-        /// Its limits.
+        /// The limits of the volume.
         quota: VolumeQuota,
-        /// When it was made.
+        /// When the volume was created.
         created: Timestamp,
-        /// Now.
+        /// The current time.
         now: Timestamp,
-        /// It serves nobody yet.
+        /// The volume does not serve clients yet.
         arriving: bool,
     },
 }
@@ -59,25 +59,25 @@ pub enum FinishAs {
 pub struct IncomingInfo {
     /// The number of the tree.
     pub tree: VolumeId,
-    /// What it is sent.
+    /// The stream.
     pub head: StreamHead,
-    /// Where to go on after a crash.
+    /// The cursor from which the stream continues after a crash.
     pub cursor: StreamCursor,
-    /// Bytes of parts up to there.
+    /// The bytes of the parts before that cursor.
     pub bytes: u64,
-    /// It comes in over a read-write volume.
+    /// The stream comes in over a read-write volume.
     pub over: bool,
 }
 
-/// How a tree stands on a partition. A tree that is on two partitions of a server is asked for
-/// where it stands first.
+/// The state of a tree on a partition. If two partitions of a server have the tree, the server uses
+/// the one with the lower state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IncomingState {
-    /// Its read-write volume serves, or did before it was held or taken off.
+    /// The read-write volume serves clients, or did before it was held or taken offline.
     Serves,
-    /// Volumes of sealed epochs, at most.
+    /// The tree has at most volumes of sealed epochs.
     Views,
-    /// A copy that is not asked yet.
+    /// The tree is a copy that does not serve clients yet.
     Arrives,
 }
 
@@ -91,7 +91,7 @@ impl IncomingState {
     }
 }
 
-/// A tree that comes in, while this process knows of it.
+/// The state in memory of a tree that comes in.
 pub(crate) struct Incoming {
     pub(super) volume: Arc<Volume>,
     pub(super) state: Mutex<State>,
@@ -99,25 +99,25 @@ pub(crate) struct Incoming {
 
 pub(super) struct State {
     pub(super) stable: IncomingInfo,
-    /// Of what comes in over a volume.
+    /// The state of a stream over a volume.
     pub(super) under: Option<Under>,
-    /// Where the next part begins; at or behind what is stable.
+    /// The cursor at which the next part begins; at or behind the stable one.
     pub(super) cursor: StreamCursor,
     bytes: u64,
     mode: Mode,
-    /// It was finished or given up.
+    /// The stream was finished or abandoned.
     pub(super) over: bool,
 }
 
 impl Partition {
-    /// A tree begins to come in, or goes on: says where. The tree has the number `tree`, whatever
-    /// its number is at the source; where it is not there it is made, if all of it is sent. What
-    /// came in of an older epoch counts for nothing then.
+    /// Begins or continues a stream into a tree; returns the cursor of the next part. The tree has
+    /// the number `tree`, whatever its number is at the source; a full stream creates it if it does
+    /// not exist. A stream of an older epoch that came in earlier is replaced.
     ///
     /// # Errors
-    /// `Taken` if the number is a volume's, or the epoch is there already; `NoStream` if what is
-    /// here is no copy of the source's tree, has not the epoch to start from, or is newer; `Busy`
-    /// while an earlier one is swept; `NoSpace`, `Medium`.
+    /// `Taken` if the number is a volume's, or the partition has the epoch already; `NoStream` if
+    /// the tree here is no copy of the source's tree, lacks the epoch to start from, or is newer;
+    /// `Busy` while an earlier one is swept; `NoSpace`, `Medium`.
     pub fn begin_incoming(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
         self.0.media.room_for_records()?;
         if let Some(incoming) = self.incoming(tree)? {
@@ -135,11 +135,11 @@ impl Partition {
         let mut batch = Batch::default();
         put_progress(&info, None, &mut batch);
         match self.tree_of(tree)? {
-            Some(trunk) => self.open_head(&trunk, head, batch)?,
+            Some(tree_state) => self.open_head(&tree_state, head, batch)?,
             None => {
                 if head.since != 0 {
                     return Err(StoreError::NoStream(
-                        "there is no volume here with the epoch that it starts from",
+                        "no volume on this partition has the epoch that it starts from",
                     ));
                 }
                 self.take_number(&catalog, Some(tree), &mut batch)?;
@@ -157,7 +157,7 @@ impl Partition {
         Ok(StreamCursor::START)
     }
 
-    /// The same stream goes on; another one takes its place.
+    /// Continues the same stream; another one replaces it.
     fn go_on(
         &self,
         incoming: &Incoming,
@@ -172,13 +172,13 @@ impl Partition {
             return Ok(state.cursor);
         }
         if head.epoch < known.epoch {
-            return Err(StoreError::NoStream("a newer one is coming in; give that up first"));
+            return Err(StoreError::NoStream("a newer stream is coming in; abandon that first"));
         }
         let info =
             IncomingInfo { head: *head, cursor: StreamCursor::START, bytes: 0, ..state.stable };
         let mut batch = Batch::default();
         put_progress(&info, None, &mut batch);
-        self.change_head(&incoming.volume.trunk, head, batch)?;
+        self.change_head(&incoming.volume.tree_state, head, batch)?;
         self.0.media.sync()?;
         *state = State {
             stable: info,
@@ -191,51 +191,60 @@ impl Partition {
         Ok(state.cursor)
     }
 
-    /// The head of a tree that is there, and that no volume shows, is where the epoch is put
-    /// together.
-    fn open_head(&self, trunk: &Arc<TreeState>, head: &StreamHead, batch: Batch) -> Result<()> {
-        if !trunk.header.lock().stored.headless {
+    /// Prepares the head of an existing tree, which no volume shows, to receive the epoch.
+    fn open_head(
+        &self,
+        tree_state: &Arc<TreeState>,
+        head: &StreamHead,
+        batch: Batch,
+    ) -> Result<()> {
+        if !tree_state.header.lock().stored.headless {
             return Err(StoreError::Taken("number"));
         }
-        if self.is_swept_still(trunk.id, head.epoch)? {
-            return Err(StoreError::Busy("what was removed of it is being swept"));
+        if self.is_still_swept(tree_state.id, head.epoch)? {
+            return Err(StoreError::Busy("the sweep of its removed records is not complete"));
         }
-        self.change_head(trunk, head, batch)
+        self.change_head(tree_state, head, batch)
     }
 
-    fn change_head(&self, trunk: &TreeState, head: &StreamHead, batch: Batch) -> Result<()> {
-        let nobody_writes = trunk.writers.write();
-        let mut header = trunk.header.lock();
+    fn change_head(&self, tree_state: &TreeState, head: &StreamHead, batch: Batch) -> Result<()> {
+        let no_writers = tree_state.writers.write();
+        let mut header = tree_state.header.lock();
         let stored = &header.stored;
         if stored.hash_key != head.hash_key {
-            return Err(StoreError::NoStream("it is of another volume than what is here"));
+            return Err(StoreError::NoStream(
+                "it is of another volume than the one on this partition",
+            ));
         }
         if head.epoch <= stored.floor() {
             let there = stored.sealed.iter().any(|sealed| sealed.epoch == head.epoch);
             return Err(if there {
                 StoreError::Taken("epoch")
             } else {
-                StoreError::NoStream("what is here is newer")
+                StoreError::NoStream("this partition has a newer epoch")
             });
         }
         if head.since != 0 && !stored.sealed.iter().any(|sealed| sealed.epoch == head.since) {
-            return Err(StoreError::NoStream("the epoch that it starts from is not here"));
+            return Err(StoreError::NoStream(
+                "this partition does not have the epoch that it starts from",
+            ));
         }
         let next_slot = stored.next_slot.max(head.next_slot);
         let new = TreeHeader { incoming: true, epoch: head.epoch, next_slot, ..stored.clone() };
-        trunk.change(&mut header, new, batch)?;
-        trunk.skip_slots(&mut header);
-        trunk.follow(&header.stored);
-        drop((header, nobody_writes));
+        tree_state.change(&mut header, new, batch)?;
+        tree_state.skip_slots(&mut header);
+        tree_state.follow_header(&header.stored);
+        drop((header, no_writers));
         Ok(())
     }
 
-    /// Applies a part; says where the next one begins. Stable from time to time, and when it is
-    /// finished.
+    /// Applies a part; returns the cursor of the next one. Becomes stable from time to time, and at
+    /// the end of the stream.
     ///
     /// # Errors
-    /// `NoVolume` if nothing comes in there; `NoStream` if the part is damaged, of something else,
-    /// or leaves a gap; `NoSpace`, `Damaged`, `Medium`. It may be applied again after any of them.
+    /// `NoVolume` if no stream comes in there; `NoStream` if the part is damaged, of another
+    /// stream, or leaves a gap; `NoSpace`, `Damaged`, `Medium`. The part may be applied again after
+    /// any of them.
     pub fn apply_part(&self, tree: VolumeId, part: &Bytes) -> Result<StreamCursor> {
         let part = StreamPart::open(part)?;
         part.check()?;
@@ -266,7 +275,7 @@ impl Partition {
 
     pub(super) fn settle_incoming(&self, incoming: &Incoming, state: &mut State) -> Result<()> {
         let volume = &incoming.volume;
-        settle_tree(&volume.trunk, &|no| volume.resum(no))?;
+        settle_tree(&volume.tree_state, &|no| volume.resum(no))?;
         let info = IncomingInfo { cursor: state.cursor, bytes: state.bytes, ..state.stable };
         let mut batch = Batch::default();
         put_progress(&info, state.under.as_ref(), &mut batch);
@@ -276,11 +285,11 @@ impl Partition {
         Ok(())
     }
 
-    /// What came in becomes a volume, in one batch; stable when it returns.
+    /// Makes a volume of a complete stream, in one batch; stable when it returns.
     ///
     /// # Errors
-    /// `NoVolume` if nothing comes in there; `NoStream` if it is not whole; `Taken` if a volume has
-    /// the name or number; `Misuse` as [`Partition::clone_volume`]; `NoSpace`, `Medium`.
+    /// `NoVolume` if no stream comes in there; `NoStream` if it is incomplete; `Taken` if a volume
+    /// has the name or number; `Misuse` as [`Partition::clone_volume`]; `NoSpace`, `Medium`.
     pub fn finish_incoming(&self, tree: VolumeId, finish: &FinishAs) -> Result<Arc<Volume>> {
         let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
         let mut state = incoming.state.lock();
@@ -288,19 +297,22 @@ impl Partition {
             return Err(StoreError::NoVolume(tree));
         }
         if state.cursor != StreamCursor::END {
-            return Err(StoreError::NoStream("it is not whole"));
+            return Err(StoreError::NoStream("the stream is incomplete"));
         }
         if state.under.is_some() {
-            return Err(StoreError::Misuse("it comes in over a volume"));
+            return Err(StoreError::Misuse("the stream comes in over a volume"));
         }
         let usage = state.stable.head.usage;
-        let trunk = &incoming.volume.trunk;
-        let afresh = trunk.header.lock().stored.sealed.is_empty() && state.stable.head.since == 0;
-        if afresh && trunk.used() != usage {
-            return Err(StoreError::NoStream("it is not what it says that it is"));
+        let tree_state = &incoming.volume.tree_state;
+        let afresh =
+            tree_state.header.lock().stored.sealed.is_empty() && state.stable.head.since == 0;
+        if afresh && tree_state.used() != usage {
+            return Err(StoreError::NoStream(
+                "the usage of the stream's files differs from its head",
+            ));
         }
         self.settle_incoming(&incoming, &mut state)?;
-        let nobody_writes = trunk.writers.write();
+        let no_writers = tree_state.writers.write();
         let volume = match finish {
             FinishAs::View(new) => self.seal(&incoming.volume, new, &[], Some(usage))?,
             FinishAs::ReadWrite { name, quota, created, now, arriving } => {
@@ -311,10 +323,10 @@ impl Partition {
                     (header.quota, header.created, header.updated) = (*quota, *created, *now);
                     header.base = Some(Base { tree: from, epoch: header.epoch, shift: 0 });
                 };
-                self.give_head(trunk, usage, &fields)?
+                self.give_head(tree_state, usage, &fields)?
             }
         };
-        drop(nobody_writes);
+        drop(no_writers);
         state.over = true;
         self.0.incomings.lock().remove(&tree);
         self.0.media.wake_packer();
@@ -324,69 +336,69 @@ impl Partition {
 
     fn give_head(
         &self,
-        trunk: &Arc<TreeState>,
+        tree_state: &Arc<TreeState>,
         usage: Usage,
         fields: &dyn Fn(&mut TreeHeader),
     ) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let mut new = TreeHeader { headless: false, offline: false, ..header.stored.clone() };
         fields(&mut new);
         let mut batch = Batch::default();
-        self.take_name(&catalog, &new.name, trunk.id, &mut batch)?;
-        end_progress(trunk, &mut new, usage, &mut batch);
-        trunk.change(&mut header, new, batch)?;
-        trunk.follow(&header.stored);
+        self.take_name(&catalog, &new.name, tree_state.id, &mut batch)?;
+        end_progress(tree_state, &mut new, usage, &mut batch);
+        tree_state.change(&mut header, new, batch)?;
+        tree_state.follow_header(&header.stored);
         drop(header);
-        trunk.set_used(usage);
-        self.volume(trunk.id)?.ok_or(StoreError::NoVolume(trunk.id))
+        tree_state.set_used(usage);
+        self.volume(tree_state.id)?.ok_or(StoreError::NoVolume(tree_state.id))
     }
 
-    /// What came in goes, and the views of the tree stay. What it took is given back in the
-    /// background; a volume that it came in over takes changes again when that is through.
+    /// Abandons a stream; the views of the tree stay. Its room is given back in the background; a
+    /// volume below it takes changes again after that.
     ///
     /// # Errors
-    /// `NoVolume` if nothing comes in there; `Medium`.
+    /// `NoVolume` if no stream comes in there; `Medium`.
     pub fn abandon_incoming(&self, tree: VolumeId) -> Result<()> {
         let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
         let mut state = incoming.state.lock();
         if state.over {
             return Err(StoreError::NoVolume(tree));
         }
-        let trunk = &incoming.volume.trunk;
-        let nobody_writes = trunk.writers.write();
+        let tree_state = &incoming.volume.tree_state;
+        let no_writers = tree_state.writers.write();
         let catalog = self.0.catalog.lock();
         let mut batch = Batch::default();
         batch.delete(&key::progress(tree));
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let new = TreeHeader { incoming: false, ..header.stored.clone() };
         if let Some(under) = &state.under {
-            self.take_back(trunk, under, &new, &mut batch);
-            trunk.change(&mut header, new, batch)?;
-            trunk.follow(&header.stored);
-            self.0.media.bodies.forget(trunk.id);
+            self.take_back(tree_state, under, &new, &mut batch);
+            tree_state.change(&mut header, new, batch)?;
+            tree_state.follow_header(&header.stored);
+            self.0.media.bodies.forget(tree_state.id);
             self.0.removals.lock().wake();
         } else {
-            self.drop_head(trunk, &mut header, new, batch)?;
+            self.drop_head(tree_state, &mut header, new, batch)?;
         }
-        drop((header, catalog, nobody_writes));
+        drop((header, catalog, no_writers));
         state.over = true;
         self.0.incomings.lock().remove(&tree);
         self.0.media.sync()
     }
 
-    /// The epochs of a tree that volumes here show, ascending.
+    /// The epochs of a tree that volumes on this partition show, ascending.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn sealed_epochs(&self, tree: VolumeId) -> Result<Vec<u64>> {
-        let trunk = self.tree_of(tree)?;
-        Ok(trunk.map_or_else(Vec::new, |trunk| {
-            trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.epoch).collect()
+        let tree_state = self.tree_of(tree)?;
+        Ok(tree_state.map_or_else(Vec::new, |tree_state| {
+            tree_state.header.lock().stored.sealed.iter().map(|sealed| sealed.epoch).collect()
         }))
     }
 
-    /// Whether the tree is here, whatever shows it, or comes in.
+    /// Whether the partition has the tree, in any volume or as a stream.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -394,32 +406,34 @@ impl Partition {
         Ok(self.tree_of(tree)?.is_some())
     }
 
-    /// How the tree stands here; `None` where it is not.
+    /// The state of the tree here; `None`: the partition does not have it.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn tree_standing(&self, tree: VolumeId) -> Result<Option<IncomingState>> {
-        Ok(self.tree_of(tree)?.map(|trunk| IncomingState::of(&trunk.header.lock().stored)))
+        Ok(self
+            .tree_of(tree)?
+            .map(|tree_state| IncomingState::of(&tree_state.header.lock().stored)))
     }
 
-    /// The tree is a copy of one on another partition, which goes before it, or is no longer;
-    /// stable when it returns.
+    /// Records whether the tree is a copy of one on another partition that has precedence; stable
+    /// when it returns.
     ///
     /// # Errors
     /// `NoVolume`; `Medium`.
     pub fn tree_arrives(&self, tree: VolumeId, arriving: bool) -> Result<()> {
         let catalog = self.0.catalog.lock();
-        let trunk = self.tree_of(tree)?.ok_or(StoreError::NoVolume(tree))?;
-        let mut header = trunk.header.lock();
+        let tree_state = self.tree_of(tree)?.ok_or(StoreError::NoVolume(tree))?;
+        let mut header = tree_state.header.lock();
         if header.stored.arriving != arriving {
             let new = TreeHeader { arriving, ..header.stored.clone() };
-            trunk.change(&mut header, new, Batch::default())?;
+            tree_state.change(&mut header, new, Batch::default())?;
         }
         drop((header, catalog));
         self.0.media.sync()
     }
 
-    /// All that come in, also those that nobody goes on with.
+    /// All streams that come in, including those that no sender continues.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
@@ -432,7 +446,7 @@ impl Partition {
         Ok(found)
     }
 
-    /// What comes in under this number, as this process knows it.
+    /// The stream that comes in under this number, from memory or disk.
     pub(crate) fn incoming(&self, tree: VolumeId) -> Result<Option<Arc<Incoming>>> {
         let mut incomings = self.0.incomings.lock();
         if let Some(incoming) = incomings.get(&tree) {
@@ -441,19 +455,19 @@ impl Partition {
         let key = key::progress(tree);
         let Some(value) = self.0.media.engine.get(&key)? else { return Ok(None) };
         let (stable, under) = get_progress(&key, &value)?;
-        let trunk = self
+        let tree_state = self
             .tree_of(tree)?
             .ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", tree.0)))?;
         let (cursor, bytes) = (stable.cursor, stable.bytes);
         let state = State { stable, under, cursor, bytes, mode: Mode::Unknown, over: false };
-        let volume = Arc::new(Volume::incoming(trunk));
+        let volume = Arc::new(Volume::incoming(tree_state));
         let incoming = Arc::new(Incoming { volume, state: Mutex::new(state) });
         incomings.insert(tree, Arc::clone(&incoming));
         Ok(Some(incoming))
     }
 }
 
-/// A tree with nothing in it, for a copy to come in.
+/// An empty tree that can receive a stream.
 fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
     let name = Name::new(format!("incoming.{}", tree.0).as_bytes()).expect("a word is a name");
     TreeHeader {
@@ -476,27 +490,27 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
     }
 }
 
-/// What the batch that makes a volume of an incoming tree does beside.
+/// Adds the other changes to the batch that makes a volume of an incoming tree.
 pub(crate) fn end_progress(
-    trunk: &TreeState,
+    tree_state: &TreeState,
     header: &mut TreeHeader,
     usage: Usage,
     batch: &mut Batch,
 ) {
     header.incoming = false;
-    batch.delete(&key::progress(trunk.id));
+    batch.delete(&key::progress(tree_state.id));
     let numbers = [usage.bytes as i64, usage.files as i64];
-    batch.delete(&key::usage(trunk.id));
-    batch.add(&key::usage(trunk.id), &numbers);
+    batch.delete(&key::usage(tree_state.id));
+    batch.add(&key::usage(tree_state.id), &numbers);
 }
 
-/// Whether parts of the one belong to the other.
+/// Whether both heads describe one stream.
 pub(super) fn is_same_stream(one: &StreamHead, other: &StreamHead) -> bool {
     (one.tree, one.epoch, one.since, one.hash_key)
         == (other.tree, other.epoch, other.since, other.hash_key)
 }
 
-/// The layout of what comes in over a volume.
+/// The layout of the progress of a stream over a volume.
 const PROGRESS_OVER: u8 = 2;
 
 pub(super) fn put_progress(info: &IncomingInfo, under: Option<&Under>, batch: &mut Batch) {
@@ -535,7 +549,7 @@ pub(crate) fn get_progress(key: &[u8], value: &[u8]) -> Result<(IncomingInfo, Op
     decode().ok_or_else(|| record::damaged("progress", key))
 }
 
-/// The vnode that items belong to, and what they make of it.
+/// The vnode of the current items, and the update that they form.
 struct Current {
     vnode: Vnode,
     update: Update,
@@ -569,15 +583,15 @@ impl Incoming {
 
 struct Applying<'a> {
     building: Building<'a>,
-    /// By so much versions are higher here.
+    /// How much higher versions are here than at the source.
     shift: u64,
     current: Option<Current>,
-    /// Vnodes below are as the stream says.
+    /// Vnodes below this number match the stream.
     next: VnodeNo,
 }
 
 impl Applying<'_> {
-    /// The part begins in the middle of this vnode.
+    /// Loads the vnode in whose middle the part begins.
     fn resume(&mut self, no: VnodeNo) -> Result<()> {
         let vnode = self
             .building
@@ -631,7 +645,9 @@ impl Applying<'_> {
             }
             Item::Whole(used) => {
                 if self.current()?.vnode.status.used != used {
-                    return Err(StoreError::NoStream("a body is not what it says that it is"));
+                    return Err(StoreError::NoStream(
+                        "the size or usage of a body differs from its vnode",
+                    ));
                 }
                 self.commit()
             }
@@ -642,14 +658,14 @@ impl Applying<'_> {
         self.current.as_mut().ok_or(NO_VNODE)
     }
 
-    /// What the items so far made of the vnode is done.
+    /// Commits what the items so far changed in the vnode.
     fn commit(&mut self) -> Result<()> {
         let Some(Current { vnode, mut update }) = self.current.take() else { return Ok(()) };
         update.put_vnode(&vnode);
         self.building.volume.commit(update)
     }
 
-    /// A vnode as it is to be, but for what follows.
+    /// Prepares a vnode with the wanted status, to which further items belong.
     fn begin(&mut self, wanted: Vnode, form: super::codec::BodyForm<'_>) -> Result<()> {
         let volume = self.building.volume;
         let (size, no) = (wanted.status.size, wanted.no());
@@ -659,7 +675,7 @@ impl Applying<'_> {
         if let Some(other) =
             old.take_if(|old| old.status.fid != fid || old.status.kind != wanted.status.kind)
         {
-            // Another file had the number in another history of the tree.
+            // In another history of the tree another file had the number.
             generations = other.generations;
             self.remove(no)?;
         }
@@ -698,7 +714,7 @@ impl Applying<'_> {
         Ok(())
     }
 
-    /// The vnode goes, with all that hangs on it.
+    /// Removes the vnode with all its records.
     fn remove(&mut self, no: VnodeNo) -> Result<()> {
         let volume = self.building.volume;
         let Some(vnode) = volume.vnode(no)? else { return Ok(()) };
@@ -711,7 +727,8 @@ impl Applying<'_> {
         volume.commit(update)
     }
 
-    /// Vnodes below this one, from the last that was spoken of, are not in the stream.
+    /// Removes vnodes that the stream skips: from the last one that it named to this one,
+    /// exclusive.
     fn clear_up_to(&mut self, end: VnodeNo) -> Result<()> {
         let tree = self.building.volume.tree();
         let mut gone = Vec::new();
@@ -736,7 +753,7 @@ impl Applying<'_> {
         let volume = self.building.volume;
         let no = self.current()?.vnode.no();
         if !no.is_directory() {
-            return Err(StoreError::NoStream("entries of what is no directory"));
+            return Err(StoreError::NoStream("entries of a vnode that is not a directory"));
         }
         if rest {
             let stay = buckets.iter().map(|(hash, _)| *hash).collect();
@@ -747,7 +764,7 @@ impl Applying<'_> {
         volume.commit(update)
     }
 
-    /// The directory has no buckets in the range but those that stay.
+    /// Removes the directory's buckets in the range except those that stay.
     fn clear_buckets(
         &self,
         dir: VnodeNo,
@@ -774,4 +791,4 @@ impl Applying<'_> {
     }
 }
 
-const NO_VNODE: StoreError = StoreError::NoStream("something that belongs to no file");
+const NO_VNODE: StoreError = StoreError::NoStream("an item that belongs to no vnode");

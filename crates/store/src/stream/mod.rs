@@ -1,19 +1,19 @@
-//! Volumes on their way: what a sealed epoch has is read in parts at one place, and put together
-//! again at another.
+//! Streams: the content of a sealed epoch is read in parts on one partition, and put together again
+//! on another.
 //!
-//! Model. A *part* says what is in a sealed epoch and was not in an older one of the same tree
-//! (`since`; 0: everything), from one [`StreamCursor`] to another, in the order of vnodes
-//! (`codec.rs`). The side that reads keeps nothing (`outgoing.rs`): any copy that shows both epochs
-//! can go on where another one stopped, since epochs, numbers of vnodes, hashes of names and places
-//! in buckets are the same in all copies of a tree.
+//! Model. A *part* contains what a sealed epoch has and an older one of the same tree (`since`; 0:
+//! everything) had not, from one [`StreamCursor`] to another, in the order of vnodes (`codec.rs`).
+//! The sender stores no state (`outgoing.rs`): any copy that shows both epochs can continue where
+//! another one stopped, since epochs, numbers of vnodes, hashes of names and places in buckets are
+//! the same in all copies of a tree.
 //!
-//! The side that takes it (`incoming.rs`) applies parts to the head of a tree that no volume shows.
-//! Each thing in a part is said as it is in the end, not as a difference to what is there, but for
-//! blocks that are *the same as in `since`*, which are taken from that epoch. So to apply a part
-//! twice does nothing more, and parts up to an epoch T1, given up somewhere in the middle, leave
-//! nothing that parts up to a later T2 do not set right: whatever was changed up to T1 was changed
-//! up to T2. Where everything is sent, what lies between the things of a part is gone. `body.rs`
-//! puts bodies together. What comes in over a volume that people use is `over.rs`.
+//! The receiver (`incoming.rs`) applies parts to the head of a tree that no volume shows. A part
+//! gives the final state of each item, not a difference to the state here, except for blocks that
+//! are *the same as in `since`*, which come from that epoch. So a part may be applied twice, and
+//! after parts up to an epoch T1, abandoned at any point, parts up to a later T2 correct
+//! everything: every change up to T1 is also a change up to T2. A full stream removes whatever lies
+//! between its items. `body.rs` puts bodies together. `over.rs` handles streams over a volume in
+//! use.
 
 mod body;
 mod codec;

@@ -1,8 +1,8 @@
-//! Reading what a sealed epoch has and an older one had not.
+//! Reads the differences between a sealed epoch and an older one.
 //!
-//! Where everything is sent, vnodes are found by the scan of their records; otherwise by what was
-//! noted of changes in the epochs between (`c` records): of vnodes, and of single buckets of
-//! directories. Nothing is kept between two parts.
+//! A full stream finds vnodes by a scan of their records; an increment by the notes of changes in
+//! the epochs between (`c` records): of vnodes, and of single buckets of directories. No state is
+//! kept between two parts.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,12 +21,12 @@ use crate::tree::EpochView;
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, BodyLocation, BodyReader, StoreError, Vnode, Volume};
 
-/// Vnodes that are looked for at once.
+/// The number of vnodes that one search returns.
 const VNODES_AT_ONCE: usize = 256;
-/// Buckets that are looked for at once; an item has as many at most.
+/// The number of buckets that one search returns; the most in an item.
 const BUCKETS_AT_ONCE: usize = 64;
 
-/// Stages of a vnode, in their order.
+/// The stages of a vnode, in their order.
 pub(super) mod stage {
     pub(in crate::stream) const VNODE: u8 = 0;
     /// The position counts attributes.
@@ -39,7 +39,7 @@ pub(super) mod stage {
 
 impl Volume {
     /// The next part of what this volume, which shows a sealed epoch, has and the epoch `since` of
-    /// its tree had not (0: all of it), of about `bytes_max` bytes (at least
+    /// its tree had not (0: everything), of about `bytes_max` bytes (at least
     /// [`super::PART_BYTES_MIN`]).
     ///
     /// # Errors
@@ -48,7 +48,8 @@ impl Volume {
         self.part(since, from, bytes_max, false)
     }
 
-    /// The same, with chunks of packed bodies as they are on the disk, for who knows them.
+    /// The same, with chunks of packed bodies as stored on the disk, for receivers that support
+    /// them.
     ///
     /// # Errors
     /// As [`Volume::changes_part`].
@@ -72,16 +73,16 @@ impl Volume {
 
     fn stream_head(&self, since: u64) -> Result<(StreamHead, Option<EpochView>)> {
         if self.is_writable() {
-            return Err(StoreError::Misuse("only what is sealed can be sent"));
+            return Err(StoreError::Misuse("only a sealed epoch can be sent"));
         }
-        let header = self.trunk.header.lock().stored.clone();
+        let header = self.tree_state.header.lock().stored.clone();
         let epoch = self.epoch();
         let shown = header.sealed.iter().any(|sealed| sealed.epoch == since);
         if since != 0 && (!shown || since >= epoch) {
             return Err(StoreError::Misuse("no volume shows the epoch to start from"));
         }
         let head = StreamHead {
-            tree: self.trunk.id,
+            tree: self.tree_state.id,
             epoch,
             since,
             hash_key: header.hash_key,
@@ -92,13 +93,13 @@ impl Volume {
         Ok((head, (since != 0).then(|| self.tree().at(since))))
     }
 
-    /// Epochs behind `since`, up to the one that is shown, in which something was changed.
+    /// The epochs with changes behind `since`, up to the shown one.
     fn change_epochs(&self, since: u64) -> Result<Vec<u64>> {
         let mut epochs = Vec::new();
         if since == 0 {
             return Ok(epochs);
         }
-        let (tree, engine) = (self.trunk.id, &self.trunk.media.engine);
+        let (tree, engine) = (self.tree_state.id, &self.tree_state.media.engine);
         let end = key::changes(tree, self.epoch() + 1);
         let mut next = since + 1;
         loop {
@@ -117,16 +118,16 @@ impl Volume {
 struct Sender<'a> {
     volume: &'a Volume,
     now: Arc<EpochView>,
-    /// `None`: everything is sent.
+    /// `None`: the stream is full.
     before: Option<EpochView>,
     epochs: Vec<u64>,
     out: PartOut,
-    /// Packed chunks go as they are.
+    /// Packed chunks are sent as stored.
     packs: bool,
 }
 
 impl Sender<'_> {
-    /// Fills the part; says where the next one begins.
+    /// Fills the part; returns the cursor of the next one.
     fn run(&mut self, from: StreamCursor) -> Result<StreamCursor> {
         let mut next = from.vnode;
         if from.stage != stage::VNODE {
@@ -151,8 +152,8 @@ impl Sender<'_> {
         }
     }
 
-    /// Some numbers of vnodes from this one on, in their order: those that have any record, or
-    /// those that were changed.
+    /// Some numbers of vnodes from this one on, in their order: those with any record, or those
+    /// that were changed.
     fn next_vnodes(&self, from: VnodeNo) -> Result<Vec<VnodeNo>> {
         let mut found: BTreeSet<VnodeNo> = BTreeSet::new();
         let mut each = |from: &[u8], end: &[u8], at: usize| {
@@ -188,7 +189,7 @@ impl Sender<'_> {
         Ok(found.into_iter().take(VNODES_AT_ONCE).collect())
     }
 
-    /// A vnode from the cursor on; says where to go on if there is no room for all of it.
+    /// Writes a vnode from the cursor on; returns the cursor to continue at if not all of it fits.
     fn vnode(&mut self, from: StreamCursor) -> Result<Option<StreamCursor>> {
         let no = from.vnode;
         let Some(vnode) = self.now.vnode(no)? else {
@@ -247,7 +248,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Attributes from the given one on; says at which one there was no room.
+    /// Writes attributes from the given one on; returns the first that does not fit.
     fn xattrs(&mut self, vnode: &Vnode, from: u64) -> Result<Option<u64>> {
         if !vnode.has_xattr {
             return Ok(None);
@@ -263,8 +264,8 @@ impl Sender<'_> {
         Ok(None)
     }
 
-    /// Buckets with hashes from the given one on: all of them, or, of a directory that was there
-    /// before, those that were changed.
+    /// Writes buckets with hashes from the given one on: all of them, or the changed ones of a
+    /// directory that existed before. Returns the first hash that does not fit.
     fn entries(&mut self, dir: VnodeNo, was_there: bool, from: u64) -> Result<Option<u64>> {
         let rest = !was_there || !self.has_noted_buckets(dir)?;
         let mut next = from;
@@ -280,7 +281,7 @@ impl Sender<'_> {
                 buckets[buckets.len() - 1].0 + 1
             };
             if rest || !buckets.is_empty() {
-                // What does not fit comes in the next item.
+                // The next item takes what does not fit.
                 let fit = fitting(&buckets, self.out.room());
                 let until = if fit < buckets.len() { buckets[fit].0 } else { until };
                 self.out.buckets(next, until, rest, &buckets[..fit]);
@@ -294,8 +295,8 @@ impl Sender<'_> {
         }
     }
 
-    /// Whether single buckets were noted whenever the directory was changed; older programs noted
-    /// the directory alone.
+    /// Whether every change of the directory noted single buckets; older programs noted only the
+    /// directory.
     fn has_noted_buckets(&self, dir: VnodeNo) -> Result<bool> {
         for epoch in &self.epochs {
             let key = key::change(self.now.id, *epoch, dir);
@@ -346,7 +347,7 @@ impl Sender<'_> {
         hashes.map(|hash| Ok((hash, self.now.bucket(dir, hash)?))).collect()
     }
 
-    /// The body's blocks from the given one on; says at which one there was no room.
+    /// Writes the body's blocks from the given one on; returns the first that does not fit.
     fn body(&mut self, vnode: &Vnode, before: Option<&Vnode>, from: u64) -> Result<Option<u64>> {
         let no = vnode.no();
         let before = before.filter(|before| before.place.is_file());
@@ -392,7 +393,7 @@ impl Sender<'_> {
         Ok(found)
     }
 
-    /// Blocks of one group; says how far there was room.
+    /// Writes blocks of one group; returns the first that does not fit.
     fn group(
         &mut self,
         reader: &BodyReader,
@@ -417,7 +418,7 @@ impl Sender<'_> {
                     let same = sums[at] == 0 || old.is_some_and(|old| old[at] == sums[at]);
                     !same && *block * BLOCK_BYTES < size
                 };
-                // Room for what stands before the bytes, in the worst case of every block.
+                // Room for what precedes the bytes, in the worst case of every block.
                 let room = (self.out.room() / (BLOCK + 32)) as u64;
                 let count = (next..blocks.end).take_while(is_new).count() as u64;
                 let count = count.min(room);
@@ -466,8 +467,8 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// The frame of the chunk that these bytes, from a block of a body on, begin with, and its
-    /// blocks; if they have all of it. It was compared with them, and they with their sums.
+    /// The frame and blocks of the chunk with which these bytes, from a block of a body on, begin,
+    /// if they contain all of it. The frame was compared with the bytes, and those with their sums.
     fn packed(
         &self,
         reader: &BodyReader,
@@ -484,7 +485,7 @@ impl Sender<'_> {
     }
 }
 
-/// How many of the buckets have room in one item of so many bytes.
+/// How many of the buckets fit in one item of so many bytes.
 fn fitting(buckets: &[(u64, Vec<BucketEntry>)], room: usize) -> usize {
     let mut left = room.saturating_sub(64);
     let bytes = |bucket: &[BucketEntry]| -> usize {

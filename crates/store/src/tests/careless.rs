@@ -1,5 +1,5 @@
-//! A store with a mistake: an engine and a disk that leave out one of the syncs that they are told,
-//! to see that a test notices.
+//! A store with a fault: an engine and a disk that omit one of the requested syncs, to prove that a
+//! test detects it.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::partition::Below;
 use crate::{BlankName, Space, StoreError};
 
-/// The mistake.
+/// The fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
     /// Bodies are never synced.
@@ -40,7 +40,7 @@ impl Mistake {
     ];
 }
 
-/// What the caller is doing, for mistakes that are made in one place alone.
+/// The current operation of the caller, for faults in one place only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Changing,
@@ -48,7 +48,7 @@ pub(crate) enum Phase {
     Other,
 }
 
-/// What engine and disk know of each other.
+/// The state that engine and disk share.
 pub(crate) struct Carelessness {
     mistake: Mistake,
     phase: Mutex<Phase>,
@@ -66,7 +66,7 @@ impl Carelessness {
         *self.phase.lock() = phase;
     }
 
-    /// Puts itself between a partition and what it stands on.
+    /// Wraps the layers below a partition.
     pub(crate) fn between(self: &Arc<Self>, (engine, disk): Below) -> Below {
         let disk: Arc<dyn Disk> = disk.into();
         (Box::new(CarelessEngine(engine, self.clone())), Box::new(CarelessDisk(disk, self.clone())))
@@ -103,8 +103,8 @@ impl Carelessness {
     }
 }
 
-/// Methods that hand on what they are asked.
-macro_rules! hand_on {
+/// Methods that forward their arguments.
+macro_rules! forward {
     ($(fn $name:ident($($what:ident: $of:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($what: $of),*) -> $result { self.0.$name($($what),*) })*
     };
@@ -113,7 +113,7 @@ macro_rules! hand_on {
 struct CarelessEngine(Box<dyn Engine>, Arc<Carelessness>);
 
 impl Engine for CarelessEngine {
-    hand_on! {
+    forward! {
         fn get(key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
         fn get_many(keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
         fn scan(from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError>;
@@ -138,9 +138,12 @@ impl CarelessDisk {
 }
 
 impl Disk for CarelessDisk {
-    hand_on! {
+    forward! {
         fn remove(name: BodyName) -> io::Result<()>;
-        fn list(volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()>;
+        fn list(
+            volume: VolumeId,
+            visit: &mut dyn FnMut(Result<BodyName, String>)
+        ) -> io::Result<()>;
         fn clear(volume: VolumeId, max: usize) -> io::Result<usize>;
         fn is_written(name: BodyName) -> io::Result<bool>;
         fn has_descriptors() -> bool;
@@ -195,7 +198,7 @@ impl Disk for CarelessDisk {
 struct CarelessFile(Arc<dyn BodyFile>, Arc<Carelessness>);
 
 impl BodyFile for CarelessFile {
-    hand_on! {
+    forward! {
         fn read_at(offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
         fn frames(chunks: Range<u64>, below: u64) -> io::Result<Option<Frames>>;
         fn write_at(offset: u64, data: &[u8]) -> io::Result<()>;

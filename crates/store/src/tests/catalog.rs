@@ -1,4 +1,4 @@
-//! Which volumes there are: made, found, listed, renamed, removed.
+//! The catalog: volumes are created, found, listed, renamed, removed.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn fill(volume: &Volume, bytes: u64) -> Vnode {
     vnode
 }
 
-/// Kinds of records that are left, but for those of the partition itself.
+/// The kinds of records that are left, without those of the partition itself.
 fn kinds(machine: &MemMachine) -> String {
     let mut kinds: Vec<u8> =
         machine.0.lock().log.keys().map(|key| key[0]).filter(|kind| *kind != b'P').collect();
@@ -121,7 +121,7 @@ fn fields_outlive_the_memory() {
     assert_eq!((info.quota, info.offline, info.updated), (quota, true, now));
 }
 
-/// One volume after the other is forgotten, and is as it was when it comes back.
+/// Volumes leave memory one after the other, and are unchanged when they are loaded again.
 #[test]
 fn more_volumes_than_stay_in_memory() {
     let (_, partition) = opened();
@@ -155,10 +155,10 @@ fn a_removed_volume_leaves_nothing() {
             && partition.volume_named(b"goes").unwrap().is_none()
     );
     assert!(matches!(partition.remove_volume(id), Err(StoreError::NoVolume(_))));
-    // Its number is not given again before all of it is gone; its name is free.
+    // The number is not used again before all of the volume is removed; its name is free.
     let again = partition.create_numbered_volume(Some(id), &name("other"), &new_root());
     assert!(matches!(again, Err(StoreError::Busy(_))));
-    // Who has it still may read; nothing is swept from under him, and nothing is changed.
+    // A caller with the volume may still read; the sweep waits, and changes are refused.
     assert_eq!(partition.sweep(10).unwrap(), 0);
     assert_eq!(volume.read(&file, 0, 5).unwrap(), [7; 5][..]);
     let mut update = Update::new();

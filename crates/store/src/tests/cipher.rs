@@ -1,6 +1,6 @@
-//! Encrypted volumes: nothing of their files is on the disk in the clear, nothing of them is there
-//! without the key, and all of it is with it. That they keep what they are given through crashes,
-//! clones and streams is held by the other suites, which make encrypted ones too.
+//! Encrypted volumes: the disk has no file content in the clear, without the key no content is
+//! readable, and with it all is. The other suites, which create encrypted volumes too, test
+//! crashes, clones and streams.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn secret(bytes: usize) -> Vec<u8> {
     SECRET.iter().copied().cycle().take(bytes).collect()
 }
 
-/// Everything that is on the machine's disk.
+/// Whether any data on the machine's disk contains the text.
 fn shows(machine: &MemMachine, text: &[u8]) -> bool {
     let machine = machine.0.lock();
     let has = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text);
@@ -29,7 +29,7 @@ fn shows(machine: &MemMachine, text: &[u8]) -> bool {
         || machine.files.contents().iter().any(|file| has(file))
 }
 
-/// An inline file, one in a file of its own, what sealed epochs show of both, and a link's target.
+/// An inline file, one in a file of its own, sealed epochs of both, and the target of a link.
 fn fill(world: &World) {
     let volume = &world.volume;
     let [short, long] = [(1, 400), (2, 100_003)].map(|(number, bytes)| {
@@ -76,8 +76,8 @@ fn nothing_is_on_the_disk_in_the_clear() {
     }
 }
 
-/// The sums of a body's blocks, as they would lie in its records: two that follow each other, and
-/// the last with the hole behind it. No eight random bytes are one of them.
+/// The sums of a body's blocks as they would be in its records: two adjacent ones, and the last
+/// with the hole behind it. Eight random bytes do not match one by chance.
 fn sums_of(body: &[u8]) -> Vec<[u8; 8]> {
     let sums: Vec<u32> =
         body.chunks(BLOCK_BYTES as usize).map(crate::sums::of_block).chain([0]).collect();
@@ -87,14 +87,14 @@ fn sums_of(body: &[u8]) -> Vec<[u8; 8]> {
     sums.windows(2).map(pair).collect()
 }
 
-/// A sum confirms a guess of its block, whatever the block is encrypted with.
+/// A sum confirms a guess of its block, whatever the cipher of the block.
 #[test]
 fn m11_no_sum_of_a_plain_block_is_on_the_disk() {
     for encrypted in [false, true] {
         let world = World::new_as(encrypted);
         fill(&world);
         let volume = &world.volume;
-        // More than one group, changed in the head and in a clone, summed anew after a loss of
+        // More than one group, changed in the head and in a clone, with new sums after a loss of
         // power.
         let large: Vec<u8> = (0..(1 << 20) + 50_000_u32).map(|at| (at / 1000) as u8).collect();
         make_file(volume, &name(3), |vnode, update| {
@@ -224,7 +224,7 @@ fn volume_of(world: &World) -> VolumeId {
     world.volume.id()
 }
 
-/// Wraps in another way, and knows the old one.
+/// A keeper with a new wrapping that also accepts the old one.
 #[derive(Debug)]
 struct Later;
 

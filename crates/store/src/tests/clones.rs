@@ -1,5 +1,5 @@
-//! Volumes of sealed epochs: what they show stays (VO-1), and what nothing shows any more goes, all
-//! of it and nothing else (VO-3).
+//! Volumes of sealed epochs: what they show stays (VO-1), and exactly the records and files that no
+//! volume shows are removed (VO-3).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -59,8 +59,8 @@ fn changed(volume: &Volume, from: u64, to: u64) -> Vec<u64> {
     found
 }
 
-/// Every record of trees is seen by somebody, no tombstone hides nothing, and changes are known of
-/// no other epochs than are of use.
+/// Every record of trees is visible in some view, every tombstone hides a record, and notes of
+/// changes exist only for epochs that need them.
 fn nothing_needless(world: &World) {
     let mut trees = Vec::new();
     let mut visit = |id, _| {
@@ -68,11 +68,12 @@ fn nothing_needless(world: &World) {
         true
     };
     world.partition.each_tree(0, 100, &mut visit).unwrap();
-    let trunk = |id: VolumeId| world.partition.tree_of(id).unwrap().unwrap();
-    let trunks: BTreeMap<u64, _> = trees.into_iter().map(|id| (id.0, trunk(id))).collect();
-    // Epochs that are shown, also as what a writable clone begins with.
+    let tree_state = |id: VolumeId| world.partition.tree_of(id).unwrap().unwrap();
+    let tree_states: BTreeMap<u64, _> =
+        trees.into_iter().map(|id| (id.0, tree_state(id))).collect();
+    // The shown epochs, including those that are origins of writable clones.
     let shown_of = |tree: u64| -> Vec<u64> {
-        let header = trunks[&tree].header.lock().stored.clone();
+        let header = tree_states[&tree].header.lock().stored.clone();
         let head = header.has_head().then_some(u64::MAX);
         header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect()
     };
@@ -88,7 +89,7 @@ fn nothing_needless(world: &World) {
                 .push((key::epoch_of(key), record::is_tombstone(value)));
         }
         if key[0] == kind::CHANGE {
-            let oldest = trunks[&tree_of(key)]
+            let oldest = tree_states[&tree_of(key)]
                 .header
                 .lock()
                 .stored
@@ -128,7 +129,8 @@ fn nothing_needless(world: &World) {
                 prefix.escape_ascii()
             );
         }
-        let hides = !versions[0].1 || trunks[&tree_of(&prefix)].head().inherits(&prefix).unwrap();
+        let hides =
+            !versions[0].1 || tree_states[&tree_of(&prefix)].head().inherits(&prefix).unwrap();
         assert!(hides, "the tombstone of {} hides nothing", prefix.escape_ascii());
     }
     let mut named: Vec<_> = Vec::new();
@@ -189,7 +191,7 @@ impl World {
         }
     }
 
-    /// Sweeps to the end, and looks whether anything is left that should not be.
+    /// Sweeps to the end, and checks that no superfluous records are left.
     fn sweep_all(&mut self) {
         self.partition.sync_all().unwrap();
         sweep(&self.partition);
@@ -203,7 +205,11 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_is_shown_stays_and_all_else_goes(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 8)) {
+    fn what_is_shown_stays_and_all_else_goes(
+        encrypted in any::<bool>(),
+        ops in ops(),
+        order in prop::collection::vec(0..4_u8, 8),
+    ) {
         let mut world = World::new_as(encrypted);
         for op in &ops {
             world.step(op);
@@ -224,7 +230,7 @@ proptest! {
             world.step(&Op::RemoveFork(fork));
             world.sweep_all();
         }
-        // Those of volumes that went before them.
+        // The clones of volumes that were removed before them.
         for left in world.partition.list(VolumeId(0), 100).unwrap() {
             if left.kind != VolumeKind::ReadWrite {
                 world.partition.remove_volume(left.id).unwrap();
@@ -232,10 +238,11 @@ proptest! {
                 world.sweep_all();
             }
         }
-        // As if there never had been any; but the tree knows that its records may be of other
-        // epochs.
-        let left = if world.volume.trunk.origin.is_none() { &b"Wcdgu"[..] } else { b"Wdgu" };
-        prop_assert_eq!(world.machine.0.lock().log.keys().filter(|key| left.contains(&key[0])).count(), 0);
+        // As if there had never been any clones; but the tree records that its records may be of
+        // other epochs.
+        let left = if world.volume.tree_state.origin.is_none() { &b"Wcdgu"[..] } else { b"Wdgu" };
+        let is_left = |key: &&Vec<u8>| left.contains(&key[0]);
+        prop_assert_eq!(world.machine.0.lock().log.keys().filter(is_left).count(), 0);
         let id = world.volume.id();
         world.partition.remove_volume(id).unwrap();
         let World { machine, partition, volume, .. } = world;
@@ -245,10 +252,14 @@ proptest! {
         prop_assert_eq!(machine.0.lock().files.names(), []);
     }
 
-    /// The read-write volume goes first: its clones stay whole, and the last of them takes all with
-    /// it.
+    /// The read-write volume is removed first: its clones stay whole, and the last of them removes
+    /// the tree.
     #[test]
-    fn clones_outlive_the_volume_that_they_were_made_of(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 4)) {
+    fn clones_outlive_the_volume_that_they_were_made_of(
+        encrypted in any::<bool>(),
+        ops in ops(),
+        order in prop::collection::vec(0..4_u8, 4),
+    ) {
         let mut world = World::new_as(encrypted);
         ops.iter().for_each(|op| world.step(op));
         (0..4).for_each(|turn| world.step(&Op::RemoveFork(turn)));
@@ -258,22 +269,28 @@ proptest! {
         drop(volume);
         for number in order.into_iter().chain(0..4) {
             sweep(&partition);
-            let found: BTreeMap<Vec<u8>, Model> = partition.list(VolumeId(0), 100).unwrap().iter().map(|listed| {
-                (listed.name.as_bytes().to_vec(), contents(&partition.volume(listed.id).unwrap().unwrap()))
-            }).collect();
+            let shown = |id| contents(&partition.volume(id).unwrap().unwrap());
+            let listed = partition.list(VolumeId(0), 100).unwrap();
+            let found: BTreeMap<Vec<u8>, Model> = listed
+                .iter()
+                .map(|listed| (listed.name.as_bytes().to_vec(), shown(listed.id)))
+                .collect();
             prop_assert_eq!(&found, &model.clones);
             let findings = partition.scrub(&mut |_| {}, &false.into()).unwrap().findings;
             prop_assert_eq!(findings, []);
-            let names = [format!("c{number}"), format!("w1.c{number}"), format!("w2.c{number}"), format!("w3.c{number}")];
+            let names = ["", "w1.", "w2.", "w3."].map(|clone| format!("{clone}c{number}"));
             for name in names.map(String::into_bytes) {
                 let Some(volume) = partition.volume_named(&name).unwrap() else { continue };
                 let (id, tree) = (volume.id(), volume.tree_id());
                 partition.remove_volume(id).unwrap();
                 model.clones.remove(&name);
-                // Nobody gets the tree's number before all of it is gone.
-                let again = partition.create_numbered_volume(Some(tree), &name_of("again"), &new_root());
-                prop_assert!(matches!(again, Err(StoreError::Taken("number") | StoreError::Busy(_))));
-                // Who has the clone still sees it.
+                // No volume gets the tree's number before all of the tree is removed.
+                let again =
+                    partition.create_numbered_volume(Some(tree), &name_of("again"), &new_root());
+                prop_assert!(
+                    matches!(again, Err(StoreError::Taken("number") | StoreError::Busy(_)))
+                );
+                // A caller with the clone still sees it.
                 sweep(&partition);
                 prop_assert_eq!(&contents(&volume), &found[&name]);
             }
@@ -297,7 +314,7 @@ fn the_head_goes_on_in_its_file_and_the_clone_gets_a_copy() {
     let now = write(volume, changed_later.no(), BLOCK_BYTES, b"new");
     assert_eq!((now.place, files()), (changed_later.place, 3));
     write(volume, changed_later.no(), 0, b"again");
-    assert_eq!(files(), 3, "once an epoch");
+    assert_eq!(files(), 3, "one copy per epoch");
     let old = clone.vnode(changed_later.no()).unwrap().unwrap();
     assert_ne!(old.place, now.place);
     assert_eq!(clone.read(&old, 0, 1 << 20).unwrap(), vec![1; 5 * BLOCK_BYTES as usize]);
@@ -309,7 +326,7 @@ fn the_head_goes_on_in_its_file_and_the_clone_gets_a_copy() {
     assert_eq!(clone.vnode(changed_later.no()).unwrap().unwrap(), old);
     let middle = second.vnode(changed_later.no()).unwrap().unwrap();
     assert_eq!(second.read(&middle, 0, 6).unwrap(), &b"again\x01"[..]);
-    // To be cut to nothing takes no copy where no kernel has the file.
+    // A cut to length 0 makes no copy if no kernel has the file.
     let mut cut = volume.vnode(untouched.no()).unwrap().unwrap();
     let mut update = Update::new();
     volume.truncate(&mut cut, 0, &mut update).unwrap();
@@ -360,7 +377,7 @@ fn a_seal_waits_for_who_writes() {
     let clone = std::thread::scope(|scope| {
         let sealing = scope
             .spawn(|| partition.clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap());
-        // Whichever comes first: it waits for the body, or has not begun.
+        // In either order: the seal waits for the body, or has not begun.
         std::thread::yield_now();
         volume.commit(update).unwrap();
         sealing.join().unwrap()
@@ -400,7 +417,7 @@ fn clones_of_clones_and_in_the_place_of_others() {
 }
 
 #[test]
-fn a_clone_that_is_replaced_under_its_number_shows_the_old_or_the_new() {
+fn a_clone_replaced_under_its_number_shows_the_old_or_the_new() {
     let world = World::new();
     let (volume, partition) = (&world.volume, &world.partition);
     let file = create(volume, 1, 2 * BLOCK_BYTES);
@@ -417,11 +434,11 @@ fn a_clone_that_is_replaced_under_its_number_shows_the_old_or_the_new() {
         );
         assert!(old.is_gone() && !now.is_gone());
         assert!(std::sync::Arc::ptr_eq(&now, &partition.volume(old.id()).unwrap().unwrap()));
-        // Who has the old one sees what it showed.
+        // A caller with the old clone sees the old state.
         sweep(partition);
         assert_eq!(shows(&old), [1][..]);
     }
-    // A view of another view takes it over too: the epoch is that one's.
+    // A clone of another clone can replace it too: the epoch is that clone's.
     let other = partition.clone_volume(volume.id(), &clone_of(volume, "other")).unwrap();
     let new = NewClone { id: Some(old.id()), replaces: Some(old.id()), ..clone_of(volume, "kept") };
     let now = partition.clone_volume(other.id(), &new).unwrap();
@@ -450,13 +467,13 @@ fn what_was_changed_between_two_clones_is_known() {
     drop(second);
     sweep(partition);
     assert_eq!(changed(volume, first.epoch(), volume.epoch()).len(), 3);
-    let nobody =
+    let other =
         volume.each_change(first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
-    assert!(matches!(nobody, Err(StoreError::Misuse(_))));
+    assert!(matches!(other, Err(StoreError::Misuse(_))));
 }
 
-/// Each step of the removal of a clone, with power lost at each sync: it is there whole, or what it
-/// alone had goes.
+/// Each step of the removal of a clone, with power lost at each sync: the clone is whole, or the
+/// records that only it showed are removed.
 #[test]
 fn removals_go_on_after_a_loss_of_power() {
     let mut world = World::new();
@@ -528,8 +545,8 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
     assert_eq!(clone.read(&clone.vnode(file.no()).unwrap().unwrap(), 0, 8).unwrap(), [1; 8][..]);
 }
 
-/// The head has the file to itself again when the volume of the only epoch goes that it shared it
-/// with: no copy is made that nobody names.
+/// The head owns the file alone again when the volume of the only epoch that shared it is removed:
+/// no unnamed copy is made.
 #[test]
 fn a_body_that_is_shared_no_more_is_not_copied() {
     let world = World::new();
@@ -539,7 +556,7 @@ fn a_body_that_is_shared_no_more_is_not_copied() {
     write(&world.volume, file.no(), 0, b"one");
     let gone =
         world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "gone")).unwrap();
-    // The record of the next epoch, before anything is done to the body.
+    // Puts a record in the next epoch, before the body changes.
     let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
     vnode.status.mode = 0o640;
     let mut update = Update::new();

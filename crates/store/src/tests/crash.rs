@@ -1,9 +1,8 @@
 //! Random operations against the model, with power lost at every sync point and between.
 //!
-//! What must be found after power loss: names, sizes, attributes and inline bodies exactly as after
-//! one of the commits since the last sync (ST-1, DU-1); of body files, each byte as one of the
-//! versions had it that the body went through since it was last made stable; usage exact (ST-2);
-//! and nothing damaged.
+//! After power loss the partition must have: names, sizes, attributes and inline bodies exactly as
+//! after one of the commits since the last sync (ST-1, DU-1); in body files, each byte of one of
+//! the versions that the body had since it was last stable; exact usage (ST-2); and no damage.
 
 use proptest::prelude::*;
 use types::VnodeNo;
@@ -12,7 +11,7 @@ use super::history::{History, brief};
 use super::world::{Model, Op, World, op};
 use crate::{MemMachine, OpenOptions, Partition, ScrubFinding};
 
-/// A world with its past, as far as a crash could bring it back.
+/// A world with its past, as far as a crash could restore it.
 struct Past {
     world: World,
     history: History,
@@ -46,9 +45,9 @@ impl Past {
         Ok(())
     }
 
-    /// These in one scope, with a death of the process, and a loss of power, after each.
+    /// Runs these in one scope, with a death of the process, and a loss of power, after each.
     fn gathered(&mut self, ops: &[Op]) -> Result<(), TestCaseError> {
-        // A loss of power may have left files that are nobody's.
+        // A loss of power may have left files without a record.
         let strays = self.world.scrub_all();
         let gathering = self.world.partition.gather();
         for op in ops.iter().filter(|op| !matches!(op, Op::Kill | Op::PowerLoss(_) | Op::Turn(_))) {
@@ -58,7 +57,7 @@ impl Past {
             self.adopt_abandoned(op);
         }
         gathering.end().unwrap();
-        // What is told from here on is there, whatever happens to the process.
+        // All reported changes are there, even if the process dies.
         let world = self.world.on(self.world.machine.killed());
         prop_assert_eq!(world.found(), self.world.model.clone(), "after {:?}", ops);
         prop_assert_eq!(world.scrub(), []);
@@ -66,7 +65,7 @@ impl Past {
         Ok(())
     }
 
-    /// The process dies in a scope: some of its last commits are gone, in order, and nothing else
+    /// The process dies in a scope: some of its last commits are lost, in order, and nothing else
     /// is wrong.
     fn check_killed(&self, strays: &[ScrubFinding]) -> Result<(), TestCaseError> {
         let world = self.world.on(self.world.machine.killed());
@@ -86,7 +85,8 @@ impl Past {
         Ok(())
     }
 
-    /// Does it, and looks at what a loss of power at each sync on the way would leave.
+    /// Runs the operation, and checks the state that a loss of power at each sync on the way would
+    /// leave.
     fn act(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let made = if matches!(op, Op::Create(_)) {
             self.world.volume.allocate(false).unwrap().0
@@ -94,7 +94,7 @@ impl Past {
             VnodeNo(0)
         };
         let earlier = self.world.model.clone();
-        // A write that is abandoned may still reach the disk.
+        // An abandoned write may still reach the disk.
         if let Op::Abandon { file, offset, length, byte } = *op {
             self.world.apply_model(&Op::Write { file, offset, length, byte }, made);
             self.history.may_pass(&earlier, &self.world.model);
@@ -111,7 +111,7 @@ impl Past {
         Ok(())
     }
 
-    /// After an abandoned write the model takes over what is there, within what may be there.
+    /// After an abandoned write the model takes over the actual bytes, if they are permitted.
     fn adopt_abandoned(&mut self, op: &Op) {
         let Op::Abandon { file, .. } = *op else { return };
         let Some(no) = self.world.no(file) else { return };
@@ -133,7 +133,8 @@ impl Past {
             self.history.brief()
         );
         prop_assert_eq!(world.scrub(), []);
-        // What was in doubt is summed anew, and what nothing names goes; all else stays as it is.
+        // Bodies in doubt get new sums, and files without a record are removed; nothing else
+        // changes.
         world.partition.sync_all().unwrap();
         prop_assert_eq!(world.found(), found.clone());
         while world.partition.sweep(100).unwrap() > 0 {}
@@ -146,7 +147,7 @@ impl Past {
         self.history.explains(found, &|no| world.is_inline(no))
     }
 
-    /// Power is lost for good: goes on with what is found.
+    /// Loses power for good and continues with the resulting state.
     fn crash(&mut self, seed: u64) -> Result<(), TestCaseError> {
         let machine = self.world.machine.power_loss(seed);
         self.check_after(machine.power_loss(0))?;
@@ -158,13 +159,13 @@ impl Past {
         Ok(())
     }
 
-    /// What is there now is all on disk.
+    /// All of the present state is on disk.
     fn begin_anew(&mut self) {
         self.history = History::of(&self.world.model);
     }
 }
 
-/// `PROPTEST_CASES` runs more of them.
+/// `PROPTEST_CASES` sets the number of cases.
 fn config() -> ProptestConfig {
     let cases =
         std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
@@ -216,9 +217,9 @@ proptest! {
     }
 }
 
-/// Found by the random ones.
+/// A case that the random test found.
 #[test]
-fn a_file_of_holes_that_never_reached_the_disk_is_there_again_after_settling() {
+fn a_file_of_holes_lost_with_the_power_is_made_again() {
     for seed in 0..8 {
         let mut past = Past::new();
         let ops = [
@@ -240,12 +241,12 @@ fn m9_without_a_boot_id_no_partition_opens() {
     let verifier = opened().unwrap().boot_verifier();
     for how in [None, Some(std::io::ErrorKind::NotFound)] {
         machine.set_boot_unknown(Some(how));
-        let said = opened().err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(said.contains("boot id") && said.contains("mount /proc"), "{said}");
+        let message = opened().err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("boot id") && message.contains("mount /proc"), "{message}");
     }
     machine.set_boot_unknown(None);
     assert_eq!(opened().unwrap().boot_verifier(), verifier, "the same boot");
-    // A new one is on disk before the note of a failed sync goes.
+    // A new verifier is on disk before the note of a failed sync is removed.
     machine.0.lock().sync_failed = true;
     machine.fail_syncs(true);
     assert!(opened().is_err());

@@ -1,4 +1,4 @@
-//! Bits that flip on the medium: never served as good, and scrub finds each of them.
+//! Flipped bits on the medium are never served as valid data, and scrub finds each of them.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,8 +10,8 @@ use super::world::{World, name, options};
 use crate::key::kind;
 use crate::{BLOCK_BYTES, OpenError, Partition, ScrubFinding, StoreError, Update, Vnode};
 
-/// A volume with every kind of record: 0 a file with a body file and attributes, 1 an inline one, 2
-/// an orphan.
+/// A volume with every kind of record: 0 is a file with a body file and attributes, 1 an inline
+/// one, 2 an orphan.
 fn populated() -> World {
     let world = World::new();
     let volume = &world.volume;
@@ -61,7 +61,7 @@ fn a_flipped_bit_in_a_body_is_never_served() {
         let other = (block + 1) % 5;
         assert_eq!(world.volume.read(&vnode, other * BLOCK_BYTES, 10).unwrap(), [1; 10][..]);
         assert_eq!(world.scrub(), [ScrubFinding::DamagedBlock { fid: vnode.status.fid, block }]);
-        // A part of a damaged block cannot be kept; a whole new one heals it.
+        // A part of a damaged block cannot stay; a whole new block repairs it.
         let mut update = Update::new();
         let part =
             world.volume.write(&mut vnode.clone(), block * BLOCK_BYTES + 1, b"x", &mut update);
@@ -107,14 +107,15 @@ fn a_flipped_bit_in_a_record_is_never_served() {
             let report = world.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
             assert!(report.checked.records > 5);
             if key[0] == kind::USAGE {
-                // The running server knows better; the next start would not.
+                // The running server has the right value in memory; the next start would not.
                 continue;
             }
+            let text = key.escape_ascii().to_string();
             let named = report.findings.iter().any(
-                |finding| matches!(finding, ScrubFinding::DamagedRecord { key: found } if *found == key.escape_ascii().to_string()),
+                |finding| matches!(finding, ScrubFinding::DamagedRecord { key } if *key == text),
             );
             assert!(named, "{}: {:?}", key.escape_ascii(), report.findings);
-            // What can still be read is what was written.
+            // Every readable body has its written content.
             for number in [0, 1] {
                 let Ok(Some(entry)) = world.volume.lookup(VnodeNo::ROOT, name(number).as_bytes())
                 else {
@@ -147,7 +148,7 @@ fn records_under_each_others_keys_are_damaged() {
 }
 
 #[test]
-fn a_wrong_usage_is_found_and_a_volume_with_a_damaged_header_is_left_out() {
+fn st2_a_wrong_usage_is_found_and_damaged_headers_are_skipped() {
     let mut world = populated();
     let usage = crate::key::usage(world.volume.id()).to_vec();
     world.machine.0.lock().log.tamper(&usage, |value| value[0] ^= 1);
@@ -174,7 +175,7 @@ fn scrub_finds_what_does_not_add_up() {
     let mut update = Update::new();
     let mut one = file(&world, 1);
     let zero = file(&world, 0);
-    // A name for nothing, a count that is off, a link too many, and a charge too high.
+    // An entry of no vnode, a wrong count, one link too many, and a charge too high.
     let nothing = crate::EntryTarget { vnode: VnodeNo(4_000_000), ..zero.target() };
     let lost = Name::new(b"lost").unwrap();
     volume.put_entry(&mut dir, &lost, nothing, &mut update).unwrap();
@@ -201,7 +202,7 @@ fn scrub_finds_what_does_not_add_up() {
     ];
     assert_eq!(findings, expected);
     findings.iter().for_each(|finding| assert!(!finding.to_string().is_empty()));
-    // A lost file, and one that belongs to nothing.
+    // A lost file, and one without a record.
     let body = world.machine.0.lock().files.names()[0];
     let stray = crate::disk::BodyName { generation: 9, ..body };
     let disk = &world.partition.0.media.disk;
@@ -219,7 +220,7 @@ fn scrub_finds_what_does_not_add_up() {
 }
 
 #[test]
-fn after_a_failed_sync_changes_are_refused_and_the_verifier_differs() {
+fn du3_after_a_failed_sync_changes_are_refused() {
     let mut world = populated();
     let verifier = world.partition.boot_verifier();
     let mut vnode = file(&world, 1);
@@ -233,7 +234,7 @@ fn after_a_failed_sync_changes_are_refused_and_the_verifier_differs() {
     world.machine.fail_syncs(true);
     assert!(matches!(world.partition.sync(), Err(StoreError::Medium(_))));
     assert_ne!(world.partition.boot_verifier(), verifier);
-    assert!(world.partition.stopped().is_some(), "it says so");
+    assert!(world.partition.stopped().is_some(), "the partition reports the failure");
     world.machine.fail_syncs(false);
     assert!(matches!(world.partition.sync(), Err(StoreError::Medium(_))), "DU-3");
     assert!(matches!(write(&world), Err(StoreError::Medium(_))), "DU-3");
@@ -246,7 +247,7 @@ fn after_a_failed_sync_changes_are_refused_and_the_verifier_differs() {
 }
 
 #[test]
-fn a_full_disk_refuses_the_write_and_leaves_everything_as_it_was() {
+fn a_full_disk_refuses_the_write_and_changes_nothing() {
     let world = populated();
     let before = world.found();
     let usage = world.volume.usage();
@@ -263,7 +264,7 @@ fn a_full_disk_refuses_the_write_and_leaves_everything_as_it_was() {
     assert_eq!(world.found(), before);
     assert_eq!(world.volume.usage(), usage);
     assert_eq!(world.scrub(), []);
-    // In place there is room; and removing works.
+    // Changes in place have room, and removals work.
     let mut vnode = file(&world, 0);
     let mut update = Update::new();
     world.volume.write(&mut vnode, 0, &[6; 1000], &mut update).unwrap();

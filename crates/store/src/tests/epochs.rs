@@ -1,4 +1,5 @@
-//! Sealed epochs, made by hand: a reader of epoch E sees the newest record not newer than E.
+//! Sealed epochs, constructed directly: a reader of epoch E sees the newest record not newer than
+//! E.
 
 use std::sync::Arc;
 
@@ -10,9 +11,9 @@ use crate::header::{SealedEpoch, TreeHeader};
 use crate::tree_state::TreeState;
 use crate::{Update, Vnode, Volume};
 
-/// The world's volume as one that sealed epoch 1 and now writes epoch 2.
+/// The world's volume with epoch 1 sealed and epoch 2 as the head.
 fn sealed(world: &World) -> Arc<Volume> {
-    let old = &world.volume.trunk;
+    let old = &world.volume.tree_state;
     let header = TreeHeader {
         next_slot: 1000,
         epoch: 2,
@@ -50,7 +51,7 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
         );
     }
     let volume = sealed(&world);
-    // Seen through the seal.
+    // Visible through the seal.
     let mut changed = volume.vnode(VnodeNo(110)).unwrap().unwrap();
     assert_eq!(volume.read(&changed, 0, 100).unwrap(), &b"old 5"[..]);
     assert_eq!(
@@ -80,7 +81,7 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
     let (entries, end) = volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
     assert_eq!((entries.len(), end), (40, true));
 
-    // Epoch 1 is as it was.
+    // Epoch 1 is unchanged.
     let old = &world.volume;
     assert_eq!(old.vnode(VnodeNo(112)).unwrap().unwrap(), gone);
     assert_eq!(
@@ -94,7 +95,7 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
     let before = old.vnode(VnodeNo(110)).unwrap().unwrap();
     assert_eq!(old.read(&before, 0, 100).unwrap(), &b"old 5"[..]);
     assert_eq!(old.xattr(&before, b"user.a").unwrap().unwrap(), &b"old 5"[..]);
-    // And through the newer volume's eyes, at epoch 1.
+    // The same at epoch 1 of the newer volume.
     assert_eq!(volume.tree().vnode_at(VnodeNo(112), 1).unwrap().unwrap(), gone);
     assert_eq!(volume.tree().vnode_at(VnodeNo(300), 1).unwrap(), None);
     let hash = volume.tree().hash(name(6).as_bytes());

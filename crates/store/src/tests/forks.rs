@@ -1,5 +1,5 @@
-//! Writable clones, case by case: what they begin with, what they take, and what they leave.
-//! `clones.rs` and `crash.rs` have them in random histories.
+//! Writable clones, case by case: their initial state, their room, and their removal. `clones.rs`
+//! and `crash.rs` test them in random histories.
 
 use std::sync::Arc;
 
@@ -9,8 +9,9 @@ use super::world::{Model, World, contents, make_file, name, new_root};
 use crate::key::kind;
 use crate::origin::ORIGINS_MAX;
 use crate::{
-    BLOCK_BYTES, FinishAs, MemMachine, NewClone, NewFork, OpenOptions, PART_BYTES_MIN, Partition, PartitionConfig, Place,
-    Quota, StoreError, StreamPart, Update, Usage, Vnode, Volume,
+    BLOCK_BYTES, BodyLocation, FinishAs, MemMachine, NewClone, NewFork, OpenOptions,
+    PART_BYTES_MIN, Partition, PartitionConfig, StoreError, StreamPart, Update, Usage, Vnode,
+    Volume, VolumeQuota,
 };
 
 fn fork(partition: &Partition, of: &Volume, called: &str) -> Arc<Volume> {
@@ -18,12 +19,23 @@ fn fork(partition: &Partition, of: &Volume, called: &str) -> Arc<Volume> {
 }
 
 fn new_fork(called: &str) -> NewFork {
-    NewFork { id: None, name: Name::new(called.as_bytes()).unwrap(), quota: None, now: Timestamp::new(7, 7) }
+    NewFork {
+        id: None,
+        name: Name::new(called.as_bytes()).unwrap(),
+        quota: None,
+        now: Timestamp::new(7, 7),
+    }
 }
 
 fn snapshot(partition: &Partition, of: &Volume, called: &str) -> Arc<Volume> {
     let name = Name::new(called.as_bytes()).unwrap();
-    let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: Timestamp::new(8, 8), replaces: None };
+    let new = NewClone {
+        id: None,
+        name,
+        kind: VolumeKind::Snapshot,
+        now: Timestamp::new(8, 8),
+        replaces: None,
+    };
     partition.clone_volume(of.id(), &new).unwrap()
 }
 
@@ -47,7 +59,7 @@ fn read(volume: &Volume, no: VnodeNo, offset: u64, length: usize) -> Vec<u8> {
     volume.read(&volume.vnode(no).unwrap().unwrap(), offset, length).unwrap().to_vec()
 }
 
-/// The file loses its name, and somebody has it open.
+/// Removes the name of a file that a client has open.
 fn unlink(volume: &Volume, number: u8, no: VnodeNo) {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
@@ -64,7 +76,7 @@ fn sweep(partition: &Partition) {
     while partition.sweep(7).unwrap() > 0 {}
 }
 
-fn findings(partition: &Partition) -> Vec<crate::Finding> {
+fn findings(partition: &Partition) -> Vec<crate::ScrubFinding> {
     partition.scrub(&mut |_| {}, &false.into()).unwrap().findings
 }
 
@@ -78,7 +90,9 @@ fn how_much_there_is_makes_no_difference() {
     let (volume, partition) = (&world.volume, &world.partition);
     let mut grown = Vec::new();
     for count in [1, 40] {
-        (0..count).for_each(|number| drop(create(volume, 100 + count + number, 3 * BLOCK_BYTES)));
+        for number in 0..count {
+            create(volume, 100 + count + number, 3 * BLOCK_BYTES);
+        }
         let files = world.machine.0.lock().files.names();
         let before = records(&world);
         let clone = fork(partition, volume, &format!("w{count}"));
@@ -97,18 +111,18 @@ fn each_goes_its_own_way() {
     let (volume, partition) = (&world.volume, &world.partition);
     let (large, small) = (create(volume, 1, 5 * BLOCK_BYTES), create(volume, 2, 100));
     let clone = fork(partition, volume, "clone");
-    assert_eq!(clone.vnode(large).unwrap().unwrap().place, Place::Origin);
+    assert_eq!(clone.vnode(large).unwrap().unwrap().place, BodyLocation::Origin);
     write(volume, large, BLOCK_BYTES, b"theirs");
     write(volume, small, 0, b"theirs");
     let now = write(&clone, large, 0, b"ours");
     write(&clone, small, 50, b"ours");
-    assert!(matches!(now.place, Place::File { .. }));
+    assert!(matches!(now.place, BodyLocation::File { .. }));
     let mut expected = vec![1; 5 * BLOCK_BYTES as usize];
     expected[..4].copy_from_slice(b"ours");
     assert_eq!(read(&clone, large, 0, 1 << 20), expected);
     assert_eq!(read(volume, large, 0, 4), [1; 4]);
     assert_eq!((read(&clone, small, 0, 6), read(volume, small, 50, 4)), (vec![2; 6], vec![2; 4]));
-    // Both make a file now; the same number means another one in each.
+    // Both create a file now; the same number is a different file in each.
     let (mine, other) = (create(&clone, 3, 10), create(volume, 4, 10));
     assert_eq!(mine, other);
     assert!(clone.lookup(VnodeNo::ROOT, name(4).as_bytes()).unwrap().is_none());
@@ -129,7 +143,8 @@ fn whatever_goes_first_nothing_is_lost_and_nothing_is_left() {
         let second = fork(&partition, &first, "second");
         create(&second, 9, 20);
         let World { machine, volume, .. } = world;
-        let mut volumes: Vec<Option<Arc<Volume>>> = vec![Some(volume), Some(kept), Some(first), Some(second)];
+        let mut volumes: Vec<Option<Arc<Volume>>> =
+            vec![Some(volume), Some(kept), Some(first), Some(second)];
         let shown: Vec<Model> = volumes.iter().flatten().map(|volume| contents(volume)).collect();
         for gone in order {
             let volume = volumes[gone].take().unwrap();
@@ -137,7 +152,10 @@ fn whatever_goes_first_nothing_is_lost_and_nothing_is_left() {
             drop(volume);
             sweep(&partition);
             for (volume, shown) in volumes.iter().zip(&shown) {
-                assert!(volume.as_ref().is_none_or(|volume| contents(volume) == *shown), "{order:?}, {gone}");
+                assert!(
+                    volume.as_ref().is_none_or(|volume| contents(volume) == *shown),
+                    "{order:?}, {gone}"
+                );
             }
             assert_eq!(findings(&partition), [], "{order:?}, {gone}");
         }
@@ -158,7 +176,7 @@ fn open_files_without_names_are_not_in_it() {
     volume.drop_vnode(&volume.vnode(goes).unwrap().unwrap(), &mut update).unwrap();
     update.remove_orphan(goes);
     volume.commit(update).unwrap();
-    // The snapshot has the file still, and of a clone of it nobody has it open either.
+    // The snapshot still has the file, and in a clone of it no client has it open either.
     assert!(kept.vnode(goes).unwrap().is_some());
     let later = fork(partition, &kept, "later");
     for clone in [&at_once, &later] {
@@ -186,15 +204,18 @@ fn a_copy_of_a_clone_stands_alone() {
         }
         cursor = there.apply_part(clone.id(), &part).unwrap();
     }
-    let (name, quota, now) = (clone.name(), Quota::default(), Timestamp::new(9, 9));
+    let (name, quota, now) = (clone.name(), VolumeQuota::default(), Timestamp::new(9, 9));
     let finish = FinishAs::ReadWrite { name, quota, created: now, now, arriving: false };
     let copy = there.finish_incoming(clone.id(), &finish).unwrap();
-    assert_eq!((contents(&copy), copy.usage(), copy.info().origin), (contents(&clone), clone.usage(), None));
+    assert_eq!(
+        (contents(&copy), copy.usage(), copy.info().origin),
+        (contents(&clone), clone.usage(), None)
+    );
     assert_eq!(findings(&there), []);
 }
 
-/// The tree of a clone that moved away, and of which something stayed, gets everything back where
-/// it was.
+/// The tree of a clone that was moved away, with some volumes left, gets everything back in its old
+/// place.
 #[test]
 fn a_clone_comes_back_over_what_it_left() {
     let world = World::new();
@@ -226,10 +247,12 @@ fn a_clone_comes_back_over_what_it_left() {
         }
         sweep(&partition);
         partition.begin_incoming(tree, &StreamPart::open(&parts[0]).unwrap().head).unwrap();
-        parts.iter().for_each(|part| drop(partition.apply_part(tree, part).unwrap()));
+        for part in &parts {
+            partition.apply_part(tree, part).unwrap();
+        }
         let finish = FinishAs::ReadWrite {
             name: Name::new(b"back").unwrap(),
-            quota: Quota::default(),
+            quota: VolumeQuota::default(),
             created: Timestamp::new(9, 9),
             now: Timestamp::new(9, 9),
             arriving: false,
@@ -245,7 +268,8 @@ fn a_clone_comes_back_over_what_it_left() {
 fn kernels_are_given_what_it_has_in_files_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
-    let partition = Partition::create(&path, &PartitionConfig::default(), OpenOptions::default()).unwrap();
+    let partition =
+        Partition::create(&path, &PartitionConfig::default(), OpenOptions::default()).unwrap();
     let volume = partition.create_volume(&Name::new(b"v").unwrap(), &new_root()).unwrap();
     let no = create(&volume, 1, 2 * BLOCK_BYTES);
     write(&volume, no, 1 << 30, b"far");
@@ -254,13 +278,23 @@ fn kernels_are_given_what_it_has_in_files_of_its_own() {
     assert!(body(&volume).is_some() && body(&clone).is_none());
     write(&clone, no, 3, b"new");
     assert!(body(&clone).is_some());
-    assert_eq!((read(&clone, no, 0, 8), read(&clone, no, 1 << 30, 8)), (b"\x01\x01\x01new\x01\x01".into(), b"far".into()));
+    assert_eq!(
+        (read(&clone, no, 0, 8), read(&clone, no, 1 << 30, 8)),
+        (b"\x01\x01\x01new\x01\x01".into(), b"far".into())
+    );
     assert_eq!(read(&volume, no, 0, 8), [1; 8]);
     let files = std::fs::read_dir(path.join(format!("bodies/{:x}", clone.id().0))).unwrap();
-    let file = std::fs::read_dir(files.map(|dir| dir.unwrap().path()).next().unwrap()).unwrap().next().unwrap().unwrap();
-    assert!(std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512 < 1 << 20, "holes are kept");
+    let file = std::fs::read_dir(files.map(|dir| dir.unwrap().path()).next().unwrap())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    assert!(
+        std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512 < 1 << 20,
+        "holes are kept"
+    );
     let second = fork(&partition, &volume, "second");
-    // What a kernel is to write is the clone's own first.
+    // Before a kernel writes to a file, it becomes the clone's own.
     let mut vnode = second.vnode(no).unwrap().unwrap();
     let mut update = Update::new();
     second.lend(&mut vnode, &mut update).unwrap();
@@ -277,13 +311,15 @@ fn a_packed_body_of_the_origin_is_read_and_left() {
     let mut world = World::new();
     let no = create(&world.volume, 1, 8 * BLOCK_BYTES);
     let clone = fork(&world.partition, &world.volume, "clone");
-    // Nobody but the clone shows it now, and what sealed epochs alone show is packed.
+    // Only the clone shows it now, and bodies that only sealed epochs show are packed.
     let id = world.volume.id();
     let World { partition, machine, volume, .. } = &mut world;
     partition.remove_volume(id).unwrap();
     *volume = Arc::clone(&clone);
     sweep(partition);
-    let packed = |machine: &MemMachine| machine.0.lock().files.names().iter().filter(|name| name.packed).count();
+    let packed = |machine: &MemMachine| {
+        machine.0.lock().files.names().iter().filter(|name| name.packed).count()
+    };
     assert_eq!(packed(machine), 1);
     assert_eq!(read(&clone, no, 0, 1 << 20), vec![1; 8 * BLOCK_BYTES as usize]);
     let mut vnode = clone.vnode(no).unwrap().unwrap();
@@ -301,12 +337,18 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let (volume, partition) = (&world.volume, &world.partition);
     create(volume, 1, 10);
     let before = records(&world);
-    assert!(matches!(partition.fork_volume(volume.id(), &new_fork("root")), Err(StoreError::Taken("name"))));
+    assert!(matches!(
+        partition.fork_volume(volume.id(), &new_fork("root")),
+        Err(StoreError::Taken("name"))
+    ));
     let taken = NewFork { id: Some(volume.id()), ..new_fork("other") };
     assert!(matches!(partition.fork_volume(volume.id(), &taken), Err(StoreError::Taken("number"))));
-    assert!(matches!(partition.fork_volume(VolumeId(99), &new_fork("other")), Err(StoreError::NoVolume(_))));
+    assert!(matches!(
+        partition.fork_volume(VolumeId(99), &new_fork("other")),
+        Err(StoreError::NoVolume(_))
+    ));
     assert_eq!((records(&world), volume.epoch()), (before, 1));
-    // Clones of clones, as many as there may be, and all of them go again.
+    // The most nested clones of clones; all of them can be removed.
     let mut last = Arc::clone(volume);
     let mut made = 0;
     loop {
@@ -325,7 +367,8 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     assert_eq!(contents(&last), contents(volume));
     drop(last);
     for number in 0..made {
-        let id = again.partition.volume_named(format!("w{number}").as_bytes()).unwrap().unwrap().id();
+        let id =
+            again.partition.volume_named(format!("w{number}").as_bytes()).unwrap().unwrap().id();
         again.partition.remove_volume(id).unwrap();
     }
     sweep(&again.partition);

@@ -1,4 +1,4 @@
-//! The bytes of every record, so that old partitions stay readable. A change here needs a new
+//! The bytes of every record, so that old partitions stay readable. A change here requires a new
 //! version byte.
 
 use bytes::Bytes;
@@ -337,7 +337,7 @@ fn sessions_replies_and_numbers() {
 
 #[test]
 fn the_sum_covers_the_key() {
-    // crc32c of "key", version and "!": computed outside of this program.
+    // crc32c of "key", version and "!": computed with another program.
     let value = record::encode_bytes(KEY, b"!");
     assert_eq!(hex(&value), "01012117d81ea6");
     assert!(record::is_sealed(KEY, &value) && !record::is_sealed(b"kez", &value));
@@ -364,7 +364,7 @@ pub(crate) fn values() -> Vec<(u8, Vec<u8>)> {
     ]
 }
 
-/// Compares; `SUM` stands for the crc32c of the key and all before.
+/// Compares; `SUM` stands for the crc32c of the key and all preceding bytes.
 fn check(golden: &str, value: &[u8]) {
     let fields = golden.strip_suffix("SUM").unwrap();
     let (found, sum) = value.split_at(value.len() - 4);

@@ -1,5 +1,5 @@
-//! The past of a world, as far as a crash may bring it back; what was made stable is no past any
-//! more.
+//! The past of a world, as far as a crash may restore it; a sync removes the past of what it made
+//! stable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use types::VnodeNo;
 
 use super::world::{Model, Op};
 
-/// A stretch of a body that is compared in one step.
+/// The bytes of a body that one step compares.
 const STRETCH_BYTES: usize = 4096;
 
-/// Model: each change of the world adds a state. A crash leaves one of the states, as a whole
-/// (ST-1), but for the bytes of body files, each of which may be as any version since the body was
-/// stable had it.
+/// Model: each change of the world adds a state. A crash leaves one of the states as a whole
+/// (ST-1), except for the bytes of body files: each byte may be that of any version since the body
+/// was stable.
 pub(crate) struct History {
-    /// After each commit since the last sync; the first is known to be on disk.
+    /// The states after each commit since the last sync; the first is on disk.
     states: Vec<Model>,
-    /// The bytes that a body went through since it was stable.
+    /// The versions of a body since it was stable.
     versions: BTreeMap<VnodeNo, Vec<Arc<Vec<u8>>>>,
 }
 
 impl History {
-    /// All of the model is on disk.
+    /// A history in which all of the model is on disk.
     pub(crate) fn of(model: &Model) -> History {
         let versions =
             model.files.iter().map(|(no, file)| (*no, vec![file.bytes.clone()])).collect();
         History { states: vec![model.clone()], versions }
     }
 
-    /// The world was as `earlier` and is as `now`.
+    /// Records the change from `earlier` to `now`.
     pub(crate) fn came(&mut self, earlier: &Model, now: &Model) {
         self.may_pass(earlier, now);
         self.states.push(now.clone());
     }
 
-    /// What is written on the way from `earlier` to `now` may be in bodies, though no commit says
-    /// so.
+    /// Bytes written on the way from `earlier` to `now` may be in bodies, though no commit has
+    /// them.
     pub(crate) fn may_pass(&mut self, earlier: &Model, now: &Model) {
         for (no, file) in &now.files {
             let before =
@@ -48,14 +48,14 @@ impl History {
         }
     }
 
-    /// A write of body `no` was abandoned; `now` has what it left.
+    /// Records an abandoned write of body `no`; `now` has the bytes that it left.
     pub(crate) fn abandoned(&mut self, no: VnodeNo, earlier: &Model, now: &Model) {
         assert!(self.may_be(no, &now.files[&no].bytes), "an abandoned write left something else");
         self.came(earlier, now);
     }
 
-    /// `op`, which made the last state, returned: a crash can no longer bring back what it made
-    /// stable.
+    /// Records that `op`, which made the last state, returned: a crash can no longer restore what
+    /// it replaced on disk.
     pub(crate) fn forget(&mut self, op: &Op) {
         let stable = |versions: &mut Vec<_>| drop(versions.drain(..versions.len() - 1));
         match op {
@@ -71,7 +71,7 @@ impl History {
                 self.settle();
             }
             Op::Sync => self.settle(),
-            // If there is none, nothing is done, and nothing synced.
+            // Without such a volume the operation does nothing, and syncs nothing.
             Op::RemoveClone(_) | Op::RenameClone(..) | Op::ForkClone(..) | Op::RemoveFork(_)
                 if self.has_other_volumes() =>
             {
@@ -81,7 +81,7 @@ impl History {
         }
     }
 
-    /// The last state is on disk, but for bytes of bodies.
+    /// The last state is on disk, except bytes of bodies.
     fn settle(&mut self) {
         self.states.drain(..self.states.len() - 1);
     }
@@ -90,14 +90,14 @@ impl History {
         self.states.last().expect("there is always a state")
     }
 
-    /// Whether the last step made or removed volumes.
+    /// Whether the last step created or removed volumes.
     fn has_other_volumes(&self) -> bool {
         let before = self.states.len().checked_sub(2).map(|before| &self.states[before]);
         let now = self.last();
         before.is_some_and(|before| (&before.clones, &before.others) != (&now.clones, &now.others))
     }
 
-    /// Whether `found`, whose bodies are records or files, is what a crash may have left.
+    /// Whether a crash may have left `found`, whose bodies are records or files.
     pub(crate) fn explains(&self, found: &Model, is_inline: &dyn Fn(VnodeNo) -> bool) -> bool {
         self.states.iter().any(|state| self.is_state(found, state, is_inline))
     }
@@ -118,7 +118,7 @@ impl History {
             })
     }
 
-    /// Whether each byte is as some version had it, or zero where some version had nothing.
+    /// Whether each byte is that of some version, or zero where some version had none.
     fn may_be(&self, no: VnodeNo, bytes: &[u8]) -> bool {
         let versions = &self.versions[&no];
         bytes.chunks(STRETCH_BYTES).enumerate().all(|(number, stretch)| {
@@ -135,13 +135,13 @@ impl History {
         })
     }
 
-    /// The states, for a failed test.
+    /// The states, for the report of a failed test.
     pub(crate) fn brief(&self) -> Vec<Brief> {
         self.states.iter().map(brief).collect()
     }
 }
 
-/// Names, and the vnode and size of each.
+/// Names, each with its vnode and size.
 type Brief = Vec<(String, VnodeNo, usize)>;
 
 pub(crate) fn brief(model: &Model) -> Brief {

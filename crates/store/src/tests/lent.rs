@@ -1,5 +1,5 @@
-//! Bodies that kernels write: the records follow, nothing that was committed is lost, nothing
-//! becomes damaged.
+//! Bodies that kernels write: the records follow, committed data is not lost, and no block becomes
+//! damaged.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -54,7 +54,7 @@ fn settle(world: &World, no: VnodeNo) -> bool {
     changed
 }
 
-/// What a kernel does, behind the records' back.
+/// Writes as a kernel does, without notice to the store.
 fn kernel(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {
     let name = body_name(&world.volume.tree(), &vnode(world, no)).unwrap();
     world.volume.tree().media.disk.open(name).unwrap().unwrap().write_at(offset, bytes).unwrap();
@@ -70,7 +70,7 @@ fn put(bytes: &mut Vec<u8>, offset: u64, new: &[u8]) {
     bytes[offset as usize..end].copy_from_slice(new);
 }
 
-/// The lend ends, everything is summed, and nothing is wrong.
+/// Ends the loan, computes all sums, and checks everything.
 fn end_clean(world: &World, no: VnodeNo) {
     settle(world, no);
     assert!(world.volume.end_lend(no).unwrap());
@@ -84,7 +84,7 @@ fn records_follow_what_kernels_write() {
     let (world, no) = with_file(&[1; 100_000]);
     let mut bytes = vec![1; 100_000];
     lend(&world, no);
-    assert!(!settle(&world, no), "nobody wrote yet");
+    assert!(!settle(&world, no), "no kernel wrote yet");
     kernel(&world, no, 50_000, &[2; 20_000]);
     put(&mut bytes, 50_000, &[2; 20_000]);
     assert_eq!(read(&world, no), bytes, "at once, and not damaged");
@@ -198,7 +198,7 @@ fn what_was_committed_under_a_lend_outlives_a_loss_of_power() {
             kernel(&world, no, offset, &bytes);
             put(&mut stable, offset, &bytes);
         }
-        // As fsync does.
+        // As an fsync does.
         settle(&world, no);
         world.volume.sync_body(&vnode(&world, no)).unwrap();
         world.partition.sync().unwrap();
@@ -230,7 +230,7 @@ fn what_was_committed_under_a_lend_outlives_a_loss_of_power() {
     }
 }
 
-/// A blank with these bytes in it.
+/// A blank with this content.
 fn blank(world: &World, bytes: &[u8]) -> BlankName {
     let (name, descriptor) = world.partition.make_blank(SessionId(7)).unwrap();
     assert!(descriptor.is_none(), "memory has no descriptors");
@@ -246,7 +246,7 @@ fn adopt(world: &World, no: VnodeNo, blank: BlankName) {
         Ok(())
     });
     world.volume.end_adoption(no, blank).unwrap();
-    assert!(!settle(world, no), "nobody wrote");
+    assert!(!settle(world, no), "no kernel wrote");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn an_adopted_blank_is_the_body_and_is_written_on() {
 }
 
 #[test]
-fn an_adoption_in_a_scope_outlives_the_process_before_its_blank_goes() {
+fn an_adoption_in_a_scope_outlives_the_process_before_the_blank() {
     let (world, no) = with_file(&[9; 1000]);
     let blank = blank(&world, &[4; 70_000]);
     let gathering = world.partition.gather();
@@ -285,7 +285,7 @@ fn an_adoption_in_a_scope_outlives_the_process_before_its_blank_goes() {
 }
 
 #[test]
-fn an_adoption_that_is_dropped_changes_nothing_and_can_be_repeated() {
+fn a_dropped_adoption_changes_nothing_and_can_be_repeated() {
     let (world, no) = with_file(&[9; 100_000]);
     let blank = blank(&world, &[4; 200_000]);
     let (mut dropped, mut update) = (vnode(&world, no), Update::new());
@@ -334,7 +334,7 @@ fn what_was_stable_before_an_adoption_outlives_a_loss_of_power() {
     }
 }
 
-/// Seals what there is; the number of the volume that shows it.
+/// Seals the present state; returns the number of the volume that shows it.
 fn seal(world: &World, text: &str) -> Result<VolumeId, StoreError> {
     let name = Name::new(text.as_bytes()).unwrap();
     let new = NewClone {
@@ -448,7 +448,7 @@ fn what_is_sealed_of_a_lent_body_outlives_crashes() {
         settle(&world, no);
         assert!(world.volume.end_lend(no).unwrap());
         world.partition.sync_all().unwrap();
-        // A power loss may bring back a file that was removed.
+        // A power loss may restore a removed file.
         let wrong = world
             .scrub_all()
             .into_iter()

@@ -1,5 +1,4 @@
-//! Tests that look behind the interface. Names hash into few buckets here, so collisions are
-//! everyday.
+//! Tests of the internals. Names hash into few buckets here, so collisions are common.
 
 mod careless;
 mod catalog;

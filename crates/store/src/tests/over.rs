@@ -1,5 +1,5 @@
-//! Dumps over a volume: it shows what it had until all is there, then what the dump had; whatever
-//! was given up, cut off, or done to it between.
+//! Dumps over a volume: it shows its former state until the dump is complete, and then the dump's,
+//! despite aborts, crashes and changes in between.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -14,25 +14,25 @@ use crate::{
 };
 
 const TREE: VolumeId = VolumeId(77);
-/// As in `stream/over.rs`.
+/// The value in `stream/over.rs`.
 const SHIFT: u64 = 1 << 40;
 
 #[derive(Clone, Debug)]
 enum Step {
     Source(Op),
-    /// From now on another volume is where dumps come from.
+    /// Later dumps come from another volume.
     Switch,
-    /// The clone under this number is sent: all of it, or since what the volume is a copy of; and
-    /// given up after so many parts, if that many are needed.
+    /// Sends the clone with this number: in full, or since the base of the volume; abandons the
+    /// stream after so many parts, if it needs that many.
     Restore {
         clone: u8,
         full: bool,
         stop: Option<u8>,
     },
     Abandon,
-    /// A file of the restored volume is changed, and some are made.
+    /// Changes a file of the restored volume, and creates some.
     Change(u8),
-    /// A snapshot of the restored volume is made, or removed.
+    /// Creates a snapshot of the restored volume, or removes it.
     Snapshot(u8),
     Forget(u8),
     Sweep,
@@ -43,10 +43,13 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let stop = || prop_oneof![2 => Just(None), 1 => (0..4_u8).prop_map(Some)];
     prop_oneof![
-        16 => op().prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_))).prop_map(Step::Source),
+        16 => op()
+            .prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_)))
+            .prop_map(Step::Source),
         4 => (0..4_u8).prop_map(|number| Step::Source(Op::Clone(number))),
         1 => Just(Step::Switch),
-        8 => (0..4_u8, prop::bool::weighted(0.2), stop()).prop_map(|(clone, full, stop)| Step::Restore { clone, full, stop }),
+        8 => (0..4_u8, prop::bool::weighted(0.2), stop())
+            .prop_map(|(clone, full, stop)| Step::Restore { clone, full, stop }),
         1 => Just(Step::Abandon),
         1 => any::<u8>().prop_map(Step::Change),
         2 => (0..3_u8).prop_map(Step::Snapshot),
@@ -57,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Versions as they are where it comes from.
+/// The versions at the source.
 fn unshifted((mut vnodes, usage): Whole) -> Whole {
     for seen in vnodes.values_mut() {
         seen.status.data_version %= SHIFT;
@@ -66,17 +69,17 @@ fn unshifted((mut vnodes, usage): Whole) -> Whole {
     (vnodes, usage)
 }
 
-struct Desk {
+struct Setup {
     source: World,
     /// Another volume, whose names have another hash.
     other: World,
-    /// Whether what the volume shows, and what comes in if anything does, is of `other`, or of what
-    /// is `source` after a switch.
+    /// Whether the volume's state, and that of a stream that comes in, is of `other`, or after a
+    /// switch of `source`.
     is_of_other: bool,
     machine: MemMachine,
     copy: Partition,
     shows: Whole,
-    /// The epoch of the source that the volume is a copy of.
+    /// The epoch of the source that is the base of the volume.
     base: Option<u64>,
     snapshots: Vec<(VolumeId, Whole)>,
 }
@@ -91,7 +94,7 @@ fn finish() -> FinishAs {
     }
 }
 
-/// Sends parts until `stop` says so; whether all are through.
+/// Sends parts until `stop` returns `true`; returns whether all were sent.
 fn send(
     source: &Volume,
     since: u64,
@@ -114,8 +117,8 @@ fn begin(source: &Volume, since: u64, to: &Partition) -> Result<StreamCursor, St
     to.begin_over(TREE, &StreamPart::open(&first)?.head)
 }
 
-impl Desk {
-    fn new() -> Desk {
+impl Setup {
+    fn new() -> Setup {
         let (source, other) = (World::new(), World::another());
         let machine = MemMachine::new();
         let copy = open(&machine);
@@ -125,7 +128,7 @@ impl Desk {
         assert!(send(&sealed, 0, &copy, cursor, &mut |_| false).unwrap());
         copy.finish_incoming(TREE, &finish()).unwrap();
         let (shows, base) = (whole(&sealed), Some(sealed.epoch()));
-        Desk {
+        Setup {
             source,
             other,
             is_of_other: false,
@@ -193,7 +196,7 @@ impl Desk {
         }
         let cursor = match begin(&source, since, &self.copy) {
             Ok(cursor) => cursor,
-            // An earlier one comes in still, or is being swept.
+            // An earlier stream still comes in, or is being swept.
             Err(StoreError::Busy(_)) => return,
             // Snapshots show names with the other hash.
             Err(StoreError::NoStream(_)) if self.is_of_other && !self.snapshots.is_empty() => {
@@ -212,7 +215,7 @@ impl Desk {
         }
     }
 
-    /// The old or the new, at whatever moment the power goes.
+    /// The volume shows the old or the new state, whenever the power fails.
     fn finish(&mut self, source: &Volume) {
         let new = unshifted(whole(source));
         self.machine.keep_images();
@@ -288,24 +291,34 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_volume_shows_what_it_had_or_what_was_restored(steps in prop::collection::vec(step(), 1..80)) {
-        let mut desk = Desk::new();
-        steps.iter().for_each(|step| desk.step(step));
-        let _ = desk.copy.abandon_incoming(TREE);
-        desk.copy.sync_all().unwrap();
+    fn a_volume_shows_what_it_had_or_what_was_restored(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let mut setup = Setup::new();
+        steps.iter().for_each(|step| setup.step(step));
+        let _ = setup.copy.abandon_incoming(TREE);
+        setup.copy.sync_all().unwrap();
         let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
-        let mut found = findings(&desk.copy);
-        found.retain(|found| !(powerless && matches!(found, crate::ScrubFinding::StrayBody { .. })));
+        let mut found = findings(&setup.copy);
+        let is_stray = |found: &crate::ScrubFinding| {
+            matches!(found, crate::ScrubFinding::StrayBody { .. })
+        };
+        found.retain(|found| !(powerless && is_stray(found)));
         prop_assert_eq!(found, []);
-        desk.check(&desk.copy);
-        prop_assert!(!desk.volume().is_frozen());
-        for (id, _) in &desk.snapshots {
-            desk.copy.remove_volume(*id).unwrap();
+        setup.check(&setup.copy);
+        prop_assert!(!setup.volume().is_frozen());
+        for (id, _) in &setup.snapshots {
+            setup.copy.remove_volume(*id).unwrap();
         }
-        desk.copy.remove_volume(TREE).unwrap();
-        while desk.copy.sweep(100).unwrap() > 0 {}
-        let machine = desk.machine.0.lock();
-        let left: Vec<_> = machine.log.keys().filter(|key| key[0] != crate::key::kind::PARTITION).map(|key| key.escape_ascii().to_string()).collect();
+        setup.copy.remove_volume(TREE).unwrap();
+        while setup.copy.sweep(100).unwrap() > 0 {}
+        let machine = setup.machine.0.lock();
+        let left: Vec<_> = machine
+            .log
+            .keys()
+            .filter(|key| key[0] != crate::key::kind::PARTITION)
+            .map(|key| key.escape_ascii().to_string())
+            .collect();
         prop_assert_eq!(left, Vec::<String>::new());
     }
 }
@@ -318,135 +331,135 @@ fn whole_key(world: &World) -> u128 {
 
 #[test]
 fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
-    let mut desk = Desk::new();
-    let source = desk.source.volume.clone();
+    let mut setup = Setup::new();
+    let source = setup.source.volume.clone();
     let make = |text: &str| {
         make_file(&source, &name(text), |vnode, update| {
             source.write(vnode, 0, &[7; 70_000], update).unwrap();
         });
     };
     make("f");
-    let second = sealed(&desk.source, "second");
+    let second = sealed(&setup.source, "second");
     make("g");
-    let third = sealed(&desk.source, "third");
-    let first = desk.base.unwrap();
+    let third = sealed(&setup.source, "third");
+    let first = setup.base.unwrap();
     let refused = |begun: Result<StreamCursor, StoreError>| {
         assert!(matches!(begun, Err(StoreError::NoStream(_))));
     };
-    refused(begin(&third, second.epoch(), &desk.copy));
-    let cursor = begin(&second, first, &desk.copy).unwrap();
-    assert!(desk.volume().is_frozen());
-    assert!(send(&second, first, &desk.copy, cursor, &mut |_| false).unwrap());
-    desk.finish(&second);
-    refused(begin(&second, first, &desk.copy));
-    desk.change(1);
-    refused(begin(&third, second.epoch(), &desk.copy));
-    // Of another volume.
+    refused(begin(&third, second.epoch(), &setup.copy));
+    let cursor = begin(&second, first, &setup.copy).unwrap();
+    assert!(setup.volume().is_frozen());
+    assert!(send(&second, first, &setup.copy, cursor, &mut |_| false).unwrap());
+    setup.finish(&second);
+    refused(begin(&second, first, &setup.copy));
+    setup.change(1);
+    refused(begin(&third, second.epoch(), &setup.copy));
+    // A stream of another volume.
     let part = second.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
     let head = StreamPart::open(&part).unwrap().head;
-    assert_ne!(whole_key(&desk.source), whole_key(&desk.other), "their names have other hashes");
+    assert_ne!(whole_key(&setup.source), whole_key(&setup.other), "their names have other hashes");
     let other = crate::StreamHead { hash_key: !head.hash_key, ..head };
-    refused(desk.copy.begin_over(TREE, &crate::StreamHead { since: 1, ..other }));
-    desk.snapshot(1);
-    refused(desk.copy.begin_over(TREE, &other));
-    desk.step(&Step::Forget(0));
-    // All of it fits anything, and versions rise.
-    let before = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
-    let cursor = begin(&second, 0, &desk.copy).unwrap();
-    assert!(send(&second, 0, &desk.copy, cursor, &mut |_| false).unwrap());
-    desk.finish(&second);
-    let after = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
+    refused(setup.copy.begin_over(TREE, &crate::StreamHead { since: 1, ..other }));
+    setup.snapshot(1);
+    refused(setup.copy.begin_over(TREE, &other));
+    setup.step(&Step::Forget(0));
+    // A full stream fits any volume, and versions rise.
+    let before = setup.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
+    let cursor = begin(&second, 0, &setup.copy).unwrap();
+    assert!(send(&second, 0, &setup.copy, cursor, &mut |_| false).unwrap());
+    setup.finish(&second);
+    let after = setup.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
     assert!(
         after.data_version > before.data_version && after.status_version > before.status_version
     );
-    // And what follows it fits again.
-    let cursor = begin(&third, second.epoch(), &desk.copy).unwrap();
-    assert!(send(&third, second.epoch(), &desk.copy, cursor, &mut |_| false).unwrap());
-    desk.finish(&third);
-    desk.check(&desk.copy);
-    let last = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
+    // The next increment fits again.
+    let cursor = begin(&third, second.epoch(), &setup.copy).unwrap();
+    assert!(send(&third, second.epoch(), &setup.copy, cursor, &mut |_| false).unwrap());
+    setup.finish(&third);
+    setup.check(&setup.copy);
+    let last = setup.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
     assert!(last.data_version >= after.data_version);
-    // All of another volume fits too, and what follows that.
-    desk.step(&Step::Switch);
-    make_file(&desk.source.volume.clone(), &name("elsewhere"), |_, _| {});
-    let first = sealed(&desk.source, "first of the other");
-    let cursor = begin(&first, 0, &desk.copy).unwrap();
-    assert!(send(&first, 0, &desk.copy, cursor, &mut |_| false).unwrap());
-    desk.finish(&first);
-    assert!(desk.volume().lookup(VnodeNo::ROOT, b"elsewhere").unwrap().is_some());
-    assert!(desk.volume().lookup(VnodeNo::ROOT, b"g").unwrap().is_none());
-    make_file(&desk.source.volume.clone(), &name("later"), |_, _| {});
-    let second = sealed(&desk.source, "second of the other");
-    let cursor = begin(&second, first.epoch(), &desk.copy).unwrap();
-    assert!(send(&second, first.epoch(), &desk.copy, cursor, &mut |_| false).unwrap());
-    desk.finish(&second);
-    desk.check(&desk.copy);
+    // A full stream of another volume fits too, and so does its increment.
+    setup.step(&Step::Switch);
+    make_file(&setup.source.volume.clone(), &name("elsewhere"), |_, _| {});
+    let first = sealed(&setup.source, "first of the other");
+    let cursor = begin(&first, 0, &setup.copy).unwrap();
+    assert!(send(&first, 0, &setup.copy, cursor, &mut |_| false).unwrap());
+    setup.finish(&first);
+    assert!(setup.volume().lookup(VnodeNo::ROOT, b"elsewhere").unwrap().is_some());
+    assert!(setup.volume().lookup(VnodeNo::ROOT, b"g").unwrap().is_none());
+    make_file(&setup.source.volume.clone(), &name("later"), |_, _| {});
+    let second = sealed(&setup.source, "second of the other");
+    let cursor = begin(&second, first.epoch(), &setup.copy).unwrap();
+    assert!(send(&second, first.epoch(), &setup.copy, cursor, &mut |_| false).unwrap());
+    setup.finish(&second);
+    setup.check(&setup.copy);
 }
 
 #[test]
 fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
-    let desk = Desk::new();
-    make_file(&desk.source.volume, &name("f"), |_, _| {});
-    let second = sealed(&desk.source, "second");
-    begin(&second, desk.base.unwrap(), &desk.copy).unwrap();
+    let setup = Setup::new();
+    make_file(&setup.source.volume, &name("f"), |_, _| {});
+    let second = sealed(&setup.source, "second");
+    begin(&second, setup.base.unwrap(), &setup.copy).unwrap();
     let kind = VolumeKind::Snapshot;
     let new =
         NewClone { id: None, name: name("s"), kind, now: Timestamp::new(3, 3), replaces: None };
-    assert!(matches!(desk.copy.clone_volume(TREE, &new), Err(StoreError::Busy(_))));
-    assert!(matches!(desk.copy.hold_volume(TREE, true), Err(StoreError::Busy(_))));
-    desk.copy.remove_volume(TREE).unwrap();
-    while desk.copy.sweep(100).unwrap() > 0 {}
-    assert!(desk.copy.volume(TREE).unwrap().is_none() && !desk.copy.has_tree(TREE).unwrap());
-    assert_eq!(desk.copy.incomings().unwrap(), []);
+    assert!(matches!(setup.copy.clone_volume(TREE, &new), Err(StoreError::Busy(_))));
+    assert!(matches!(setup.copy.hold_volume(TREE, true), Err(StoreError::Busy(_))));
+    setup.copy.remove_volume(TREE).unwrap();
+    while setup.copy.sweep(100).unwrap() > 0 {}
+    assert!(setup.copy.volume(TREE).unwrap().is_none() && !setup.copy.has_tree(TREE).unwrap());
+    assert_eq!(setup.copy.incomings().unwrap(), []);
 }
 
-/// A disk that gets full under a stream: said clearly, what was there is as it was, and the stream
-/// goes on when there is room again.
+/// The disk becomes full under a stream: the error says so, the volume is unchanged, and the stream
+/// continues when there is room again.
 #[test]
 fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
-    let mut desk = Desk::new();
-    let source = desk.source.volume.clone();
+    let mut setup = Setup::new();
+    let source = setup.source.volume.clone();
     make_file(&source, &name("large"), |vnode, update| {
         source.write(vnode, 0, &[7; 900_000], update).unwrap();
     });
-    let second = sealed(&desk.source, "second");
-    let first = desk.base.unwrap();
-    desk.machine.set_capacity(600 << 10);
-    let cursor = begin(&second, first, &desk.copy).unwrap();
-    let refused = send(&second, first, &desk.copy, cursor, &mut |_| false);
+    let second = sealed(&setup.source, "second");
+    let first = setup.base.unwrap();
+    setup.machine.set_capacity(600 << 10);
+    let cursor = begin(&second, first, &setup.copy).unwrap();
+    let refused = send(&second, first, &setup.copy, cursor, &mut |_| false);
     assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
-    desk.check(&desk.copy);
-    // Given up, all is back.
-    desk.copy.abandon_incoming(TREE).unwrap();
-    while desk.copy.sweep(100).unwrap() > 0 {}
-    assert_eq!(findings(&desk.copy), []);
-    assert_eq!(desk.machine.0.lock().files.names(), []);
-    assert!(!desk.volume().is_frozen());
-    desk.check(&desk.copy);
-    // Gone on with, it comes in.
-    let cursor = begin(&second, first, &desk.copy).unwrap();
+    setup.check(&setup.copy);
+    // After abandoning the stream the volume is as before.
+    setup.copy.abandon_incoming(TREE).unwrap();
+    while setup.copy.sweep(100).unwrap() > 0 {}
+    assert_eq!(findings(&setup.copy), []);
+    assert_eq!(setup.machine.0.lock().files.names(), []);
+    assert!(!setup.volume().is_frozen());
+    setup.check(&setup.copy);
+    // A continued stream completes.
+    let cursor = begin(&second, first, &setup.copy).unwrap();
     assert!(matches!(
-        send(&second, first, &desk.copy, cursor, &mut |_| false),
+        send(&second, first, &setup.copy, cursor, &mut |_| false),
         Err(StoreError::NoSpace)
     ));
-    desk.machine.set_capacity(1 << 40);
-    let cursor = begin(&second, first, &desk.copy).unwrap();
-    assert!(send(&second, first, &desk.copy, cursor, &mut |_| false).unwrap());
-    desk.finish(&second);
-    assert_eq!(findings(&desk.copy), []);
+    setup.machine.set_capacity(1 << 40);
+    let cursor = begin(&second, first, &setup.copy).unwrap();
+    assert!(send(&second, first, &setup.copy, cursor, &mut |_| false).unwrap());
+    setup.finish(&second);
+    assert_eq!(findings(&setup.copy), []);
 }
 
 #[test]
 fn an_epoch_of_the_same_number_of_another_copy_is_no_base() {
-    let desk = Desk::new();
-    make_file(&desk.source.volume.clone(), &name("here"), |_, _| {});
-    let second = sealed(&desk.source, "second");
+    let setup = Setup::new();
+    make_file(&setup.source.volume.clone(), &name("here"), |_, _| {});
+    let second = sealed(&setup.source, "second");
     let part =
-        second.changes_part(desk.base.unwrap(), StreamCursor::START, PART_BYTES_MIN).unwrap();
+        second.changes_part(setup.base.unwrap(), StreamCursor::START, PART_BYTES_MIN).unwrap();
     let head = StreamPart::open(&part).unwrap().head;
     let of_another = crate::StreamHead { tree: VolumeId(head.tree.0 + 1), ..head };
-    assert!(matches!(desk.copy.begin_over(TREE, &of_another), Err(StoreError::NoStream(_))));
-    assert!(desk.copy.begin_over(TREE, &head).is_ok());
+    assert!(matches!(setup.copy.begin_over(TREE, &of_another), Err(StoreError::NoStream(_))));
+    assert!(setup.copy.begin_over(TREE, &head).is_ok());
 }
 
 /// The record of a stream that comes in over a volume has a layout of its own, and a volume may

@@ -1,4 +1,4 @@
-//! Packed bodies: whatever way they go, what is read from them is what was sealed.
+//! Packed bodies: their readers get the sealed content, in memory, on disk and in streams.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -155,24 +155,24 @@ fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
     let no = create(&world, 1, &bytes);
     let id = seal(&world, "sealed");
     // There is no read-write volume, as in a copy, and later there is one.
-    let trunk = &world.volume.trunk;
+    let tree_state = &world.volume.tree_state;
     let headless = |headless: bool| {
-        let mut header = trunk.header.lock();
+        let mut header = tree_state.header.lock();
         let new = crate::header::TreeHeader { headless, ..header.stored.clone() };
-        trunk.change(&mut header, new, crate::engine::Batch::default()).unwrap();
+        tree_state.change(&mut header, new, crate::engine::Batch::default()).unwrap();
     };
     headless(true);
     let mut batch = crate::engine::Batch::default();
-    crate::pack::note_epoch(&trunk.media, trunk.id, 0, 1, &mut batch);
-    trunk.media.apply(&batch).unwrap();
-    trunk.media.wake_packer();
+    crate::pack::note_epoch(&tree_state.media, tree_state.id, 0, 1, &mut batch);
+    tree_state.media.apply(&batch).unwrap();
+    tree_state.media.wake_packer();
     sweep(&world);
     headless(false);
     let sealed = world.partition.volume(id).unwrap().unwrap();
     assert!(is_packed(&sealed, no) && is_packed(&world.volume, no));
     assert!(
         world.volume.reader(no).unwrap().unwrap().open_body().unwrap().is_none(),
-        "no kernel understands it"
+        "kernels cannot read it"
     );
     let usage = world.volume.usage();
     write(&world, no, 100, b"new");
@@ -188,7 +188,7 @@ fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
 }
 
 #[test]
-fn what_snapshots_show_is_packed_when_the_read_write_volume_goes() {
+fn snapshots_are_packed_when_the_read_write_volume_goes() {
     let world = World::new();
     let bytes = text(300_000, 1);
     let no = create(&world, 1, &bytes);
@@ -262,8 +262,8 @@ fn packing_outlives_crashes() {
     }
 }
 
-/// A disk that gets full while a body is packed: the body stays as it is, nothing is left behind,
-/// and it is packed when there is room.
+/// The disk becomes full while a body is packed: the body stays plain, no file is left behind, and
+/// it is packed when there is room.
 #[test]
 fn a_full_disk_keeps_bodies_as_they_are() {
     let world = World::new();
@@ -286,8 +286,8 @@ fn a_full_disk_keeps_bodies_as_they_are() {
     assert_eq!(world.scrub_all(), []);
 }
 
-/// Any read of a packed body can leave packed: the chunks that it meets, with the sums of what is
-/// in them, and never more bytes than were asked for.
+/// Any read of a packed body can return packed chunks with the sums of their content, and never
+/// more bytes than requested.
 #[test]
 fn chunks_leave_as_they_lie_with_their_sums() {
     let world = World::new();
@@ -336,8 +336,8 @@ fn chunks_leave_as_they_lie_with_their_sums() {
     assert_eq!(reader.read_packed(bytes.len() as u64, 10).unwrap(), None);
 }
 
-/// What is packed goes from copy to copy packed, whichever of them packs; who cannot take that gets
-/// it plain; and a frame that is not what it says is refused.
+/// Streams transfer packed bodies between copies; a receiver without support gets plain ones; and a
+/// frame that contradicts its header is refused.
 #[test]
 fn packed_chunks_travel_as_they_are() {
     let world = World::new();

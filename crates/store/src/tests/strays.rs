@@ -1,10 +1,10 @@
-//! Files without a record, beside updates that take their names.
+//! Files without a record, while updates use their names.
 
 use super::world::{World, make_file, name};
 use crate::disk::BodyName;
 use crate::{ScrubFinding, Update, Vnode};
 
-/// The file that the next body of a vnode in no file gets.
+/// The file for the next body of a vnode in no file.
 fn next_file(world: &World, vnode: &Vnode) -> BodyName {
     let (volume, epoch) = (world.volume.id(), world.volume.tree().epoch);
     BodyName { volume, vnode: vnode.no(), epoch, generation: vnode.generations + 1, packed: false }
@@ -22,7 +22,7 @@ fn du1_files_without_a_record_go_after_a_loss() {
     world.reopen(world.machine.power_loss(1));
     while world.partition.sweep(100).unwrap() > 0 {}
     leave(&world, next_file(&world, &vnode));
-    // In the same boot there is nothing to search: deaths of the process leave no such file.
+    // In the same boot no search is necessary: the death of a process leaves no such file.
     world.reopen(world.machine.killed());
     while world.partition.sweep(100).unwrap() > 0 {}
     assert!(matches!(world.scrub_all()[..], [ScrubFinding::StrayBody { .. }]));
@@ -37,10 +37,10 @@ fn du1_a_name_that_is_taken_anew_is_no_stray() {
     let mut vnodes: Vec<_> =
         (0..3).map(|at| make_file(&world.volume, &name(at), |_, _| {})).collect();
     vnodes.iter().for_each(|vnode| leave(&world, next_file(&world, vnode)));
-    let trunk = &world.volume.trunk;
-    let strays = trunk.strays().unwrap();
+    let tree_state = &world.volume.tree_state;
+    let strays = tree_state.strays().unwrap();
     assert_eq!(strays.len(), 3);
-    // After the list one body takes its name, and another one is about to.
+    // After the list one body uses a listed name, and another one is about to.
     let bytes = vec![7; 40_000];
     let write = |vnode: &mut Vnode| {
         let mut update = Update::new();
@@ -51,8 +51,8 @@ fn du1_a_name_that_is_taken_anew_is_no_stray() {
     world.volume.commit(write(&mut vnodes[0])).unwrap();
     let update = write(&mut vnodes[1]);
     std::thread::scope(|scope| {
-        let removed = scope.spawn(|| trunk.remove_strays(&strays).unwrap());
-        // It waits for the update here, or comes after it.
+        let removed = scope.spawn(|| tree_state.remove_strays(&strays).unwrap());
+        // The removal waits for the update here, or comes after it.
         world.volume.commit(update).unwrap();
         assert_eq!(removed.join().unwrap(), 1);
     });

@@ -1,6 +1,6 @@
-//! Copies that came in as streams are what was sealed at the source: bytes, names, cookies,
-//! statuses, versions, attributes, holes; whatever was given up, repeated, or cut off by a crash on
-//! the way.
+//! Copies made by streams equal the sealed epoch at the source in bytes, names, cookies, statuses,
+//! versions, attributes and holes, despite streams that were abandoned, repeated, or cut off by a
+//! crash.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,7 @@ use crate::{
     StoreError, StoredEntry, StreamPart, Update, Usage, Vnode, Volume, VolumeQuota,
 };
 
-/// All that can be seen of a vnode.
+/// The visible state of a vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) status: Status,
@@ -75,7 +75,7 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// A view with a number of its own, which it keeps.
+/// A view with this number, in place of an earlier view of that number.
 fn view(id: u64, text: &str, of: &Partition) -> FinishAs {
     let replaces = of.volume(VolumeId(id)).unwrap().map(|volume| volume.id());
     let kind = VolumeKind::Snapshot;
@@ -88,7 +88,7 @@ fn view(id: u64, text: &str, of: &Partition) -> FinishAs {
     })
 }
 
-/// Sends parts until `stop` says so; whether all are through.
+/// Sends parts until `stop` returns `true`; returns whether all were sent.
 fn send(
     source: &Volume,
     since: u64,
@@ -109,7 +109,7 @@ fn send(
     Ok(true)
 }
 
-/// The epoch to start from: what the copy has, if the source shows it too.
+/// The epoch to start from: the copy's, if the source shows it too.
 fn common(source: &Volume, copy: &Partition, id: u64) -> u64 {
     let has = copy.volume(VolumeId(id)).unwrap().map_or(0, |volume| volume.epoch());
     if source.changes_part(has, StreamCursor::START, PART_BYTES_MIN).is_ok() { has } else { 0 }
@@ -131,13 +131,13 @@ pub(crate) fn open(machine: &MemMachine) -> Partition {
 #[derive(Clone, Debug)]
 enum Step {
     World(Op),
-    /// The clone under this number is sent, and given up after so many parts, if that many are
-    /// needed.
+    /// Sends the clone with this number, and abandons the stream after so many parts, if it needs
+    /// that many.
     Pull(u8, Option<u8>),
-    /// A part is sent again.
+    /// Sends a part again.
     Again,
     Abandon,
-    /// Of the copy, which also packs.
+    /// Sweeps the copy, and packs its bodies.
     Sweep,
     Kill,
     PowerLoss(u64),
@@ -145,9 +145,12 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        20 => op().prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_))).prop_map(Step::World),
+        20 => op()
+            .prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_)))
+            .prop_map(Step::World),
         4 => (0..4_u8).prop_map(|number| Step::World(Op::Clone(number))),
-        6 => (0..4_u8, prop_oneof![Just(None), (0..4_u8).prop_map(Some)]).prop_map(|(of, stop)| Step::Pull(of, stop)),
+        6 => (0..4_u8, prop_oneof![Just(None), (0..4_u8).prop_map(Some)])
+            .prop_map(|(of, stop)| Step::Pull(of, stop)),
         1 => Just(Step::Again),
         1 => Just(Step::Abandon),
         4 => Just(Step::Sweep),
@@ -164,7 +167,7 @@ struct Pair {
     machine: MemMachine,
     copy: Partition,
     last: Option<Bytes>,
-    /// What the copy's view shows.
+    /// The state that the copy's view must show.
     expected: Option<(u64, Whole)>,
 }
 
@@ -196,7 +199,7 @@ impl Pair {
             Step::Pull(number, stop) => self.pull(*number, *stop),
             Step::Again => {
                 if let Some(part) = self.last.take() {
-                    // Of a stream that is over it is refused.
+                    // The copy refuses a part of a finished stream.
                     let _ = self.copy.apply_part(self.tree(), &part);
                 }
             }
@@ -227,7 +230,7 @@ impl Pair {
         match sent {
             Ok(true) => self.finish(&source),
             Ok(false) => {}
-            // The copy has it, or something newer, or an earlier one is being swept.
+            // The copy has the epoch or a newer one, or sweeps an earlier one.
             Err(StoreError::Taken(_) | StoreError::NoStream(_) | StoreError::Busy(_)) => {
                 self.copy.sweep(100).unwrap();
             }
@@ -235,7 +238,7 @@ impl Pair {
         }
     }
 
-    /// The old or the new, at whatever moment the power goes.
+    /// The copy shows the old or the new state, whenever the power fails.
     fn finish(&mut self, source: &Volume) {
         let new = Some((source.epoch(), whole(source)));
         self.machine.keep_images();
@@ -284,17 +287,21 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_copy_is_what_was_sealed_whatever_happens_on_the_way(steps in prop::collection::vec(step(), 1..80)) {
+    fn a_copy_is_what_was_sealed_whatever_happens_on_the_way(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
         let mut pair = Pair::new();
         let relayed = open(&MemMachine::new());
         for step in &steps {
             pair.step(step);
             // The copy is a source like any other.
-            if let (Step::Pull(..), Some(copy)) = (step, pair.copy.volume(VolumeId(COPY)).unwrap()) {
+            let copy = pair.copy.volume(VolumeId(COPY)).unwrap();
+            if let (Step::Pull(..), Some(copy)) = (step, copy) {
                 let since = common(&copy, &relayed, RELAYED);
                 match send(&copy, since, &relayed, pair.tree(), &mut |_| false) {
                     Ok(_) => {
-                        let relay = relayed.finish_incoming(pair.tree(), &view(RELAYED, "relayed", &relayed)).unwrap();
+                        let finish = view(RELAYED, "relayed", &relayed);
+                        let relay = relayed.finish_incoming(pair.tree(), &finish).unwrap();
                         prop_assert_eq!(whole(&relay), whole(&copy));
                     }
                     Err(StoreError::Taken(_)) => {}
@@ -303,10 +310,10 @@ proptest! {
             }
         }
         scrubbed(&relayed);
-        // What was given up leaves nothing.
+        // An abandoned stream leaves no records.
         let _ = pair.copy.abandon_incoming(pair.tree());
         pair.copy.sync_all().unwrap();
-        // A loss of power leaves files that are nobody's.
+        // A loss of power leaves files without a record.
         let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
         let mut found = findings(&pair.copy);
         found.retain(|found| !(powerless && matches!(found, ScrubFinding::StrayBody { .. })));
@@ -316,7 +323,13 @@ proptest! {
             pair.copy.remove_volume(VolumeId(COPY)).unwrap();
         }
         while pair.copy.sweep(100).unwrap() > 0 {}
-        let left: Vec<_> = pair.machine.0.lock().log.keys().filter(|key| key[0] != kind::PARTITION).map(|key| key.escape_ascii().to_string()).collect();
+        let machine = pair.machine.0.lock();
+        let left: Vec<_> = machine
+            .log
+            .keys()
+            .filter(|key| key[0] != kind::PARTITION)
+            .map(|key| key.escape_ascii().to_string())
+            .collect();
         prop_assert_eq!(left, Vec::<String>::new());
     }
 }
@@ -328,7 +341,7 @@ fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
     world.partition.clone_volume(world.volume.id(), &new).unwrap()
 }
 
-/// A file below the root, which `fill` fills.
+/// A file in the root directory, which `fill` fills.
 fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update)) -> Vnode {
     make_file(&world.volume, &name(text), fill)
 }
@@ -381,8 +394,8 @@ fn what_is_sent_is_what_changed() {
     write(sparse.no(), 1 << 20, b"near");
     let (second, bytes) = copied(&clone_of(&world, "two"), &copy, COPY);
     assert!(bytes < (2 * BLOCK_BYTES + 1024) as usize, "{bytes} bytes for two blocks");
-    // A name in a directory of a hundred: its bucket (there are few in these tests), not the
-    // others.
+    // A name in a directory of a hundred: the part has its bucket (there are few in these tests),
+    // not the others.
     make(&world, "new", fill(3, 0));
     let (_, bytes) = copied(&clone_of(&world, "three"), &copy, COPY);
     assert!(bytes < 1024, "{bytes} bytes for a name");
@@ -390,9 +403,9 @@ fn what_is_sent_is_what_changed() {
     scrubbed(&copy);
 }
 
-/// As in a move: what comes last has slots that were not given yet when the first part came.
+/// As in a move: the last part has slots that were not allocated when the first part came.
 #[test]
-fn no_slot_is_given_again_by_a_volume_that_came_in_several_steps() {
+fn slots_are_not_reused_after_a_stream_in_several_steps() {
     let world = World::new();
     let copy = open(&MemMachine::new());
     make(&world, "f", |_, _| {});
@@ -445,7 +458,7 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     let fields = crate::VolumeFields { arriving: Some(false), ..crate::VolumeFields::default() };
     copy.set_fields(VolumeId(77), fields, Timestamp::new(6, 6)).unwrap();
     assert!(!restored.is_arriving());
-    // No slot of the source is given again.
+    // No slot of the source is allocated again.
     let (no, _) = restored.allocate(false).unwrap();
     assert!(no.0 / 2 >= 4096, "{no:?}");
     let (other, _) = restored.allocate(true).unwrap();
@@ -461,7 +474,7 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     assert!(matches!(again, Err(StoreError::Taken("name"))));
 }
 
-/// A part with every kind of item in it.
+/// A part with every kind of item.
 pub(crate) fn part() -> Bytes {
     let world = World::new();
     make(&world, "gone", |_, _| {});
@@ -507,7 +520,7 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
     let refused = |result: Result<StreamCursor, StoreError>| {
         assert!(matches!(result, Err(StoreError::NoStream(_))), "{result:?}");
     };
-    // There is nothing to start from.
+    // The copy lacks the epoch to start from.
     refused(copy.begin_incoming(tree, &StreamPart::open(&delta).unwrap().head));
     assert_eq!(copy.incomings().unwrap(), []);
     assert!(matches!(copy.apply_part(tree, &delta), Err(StoreError::NoVolume(_))));
@@ -528,7 +541,7 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
         Err(StoreError::NoStream(_))
     ));
     assert_eq!(copy.list(VolumeId(0), 10).unwrap(), []);
-    // A tree of another name hash.
+    // A tree with another hash key.
     let other = World::new();
     drop(other.partition.create_volume(&name("second"), &new_root()).unwrap());
     let stranger = other.partition.volume_named(b"second").unwrap().unwrap();
@@ -542,7 +555,7 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
     let stranger = other.partition.clone_volume(stranger.id(), &new).unwrap();
     let (_, _) = copied(&one, &copy, COPY);
     refused(copy.begin_incoming(tree, &head_of(&stranger)));
-    // The same again, and older ones.
+    // The same stream again, and older ones.
     assert!(matches!(copy.begin_incoming(tree, &head_of(&one)), Err(StoreError::Taken("epoch"))));
     let (_, _) = copied(&two, &copy, COPY);
     refused(copy.begin_incoming(tree, &head_of(&one)));
@@ -557,8 +570,8 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
     scrubbed(&copy);
 }
 
-/// What was given up left the body in a file of its own, so what is the same comes from the epoch
-/// that was started from, which is packed by now.
+/// An abandoned stream left the body in a file of its own, so unchanged blocks come from the epoch
+/// `since`, which is packed by now.
 #[test]
 fn what_is_the_same_is_copied_from_a_packed_body() {
     let world = World::new();
@@ -587,7 +600,7 @@ fn what_is_the_same_is_copied_from_a_packed_body() {
     scrubbed(&copy);
 }
 
-/// A restart in the middle of a body: nobody knows any more whether it was patched or rebuilt.
+/// A restart in the middle of a body: it is not known whether the body was patched or rebuilt.
 #[test]
 fn a_stream_goes_on_in_the_middle_of_a_body() {
     for given_up in [false, true] {

@@ -1,4 +1,4 @@
-//! A volume beside an obvious model of it, and random operations on both.
+//! A volume beside a simple model of it, and random operations on both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::{
     Update, Vnode, Volume, VolumeQuota,
 };
 
-/// Where an operation on a body begins: mostly within a few blocks, sometimes around the end of the
-/// first MiB.
+/// The offset of an operation on a body: mostly within a few blocks, sometimes around the end of
+/// the first MiB.
 pub(crate) fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![
         3 => 0..BLOCK_BYTES * 4,
@@ -61,18 +61,17 @@ pub(crate) enum Op {
         byte: u8,
     },
     Commit(u8),
-    /// A clone under this number, in place of what has it.
+    /// Creates a clone with this number, in place of an existing one.
     Clone(u8),
     RemoveClone(u8),
     RenameClone(u8, u8),
-    /// A writable clone under this number, of what is worked in, unless there is one.
+    /// Creates a writable clone with this number of the current volume, unless there is one.
     Fork(u8),
-    /// The same of a clone.
+    /// The same from a clone.
     ForkClone(u8, u8),
-    /// From now on it is worked in this writable clone (0: in the volume that was there first), if
-    /// it is there.
+    /// Makes this writable clone the current volume (0: the original volume), if it exists.
     Turn(u8),
-    /// It goes, unless it is worked in.
+    /// Removes a writable clone, unless it is the current volume.
     RemoveFork(u8),
     Sync,
     SyncAll,
@@ -116,10 +115,10 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// One file as the model has it.
+/// A file of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct File {
-    /// Shared by all models that have the same.
+    /// Shared by all models with the same bytes.
     pub(crate) bytes: Arc<Vec<u8>>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -129,14 +128,14 @@ pub(crate) struct File {
 pub(crate) struct Model {
     pub(crate) names: BTreeMap<Vec<u8>, VnodeNo>,
     pub(crate) files: BTreeMap<VnodeNo, File>,
-    /// Whole copies.
+    /// Complete models of clones.
     pub(crate) clones: BTreeMap<Vec<u8>, Model>,
     /// Other read-write volumes.
     pub(crate) others: BTreeMap<Vec<u8>, Model>,
 }
 
 impl Model {
-    /// What the volume itself holds.
+    /// The model of the current volume alone.
     fn alone(&self) -> Model {
         Model { names: self.names.clone(), files: self.files.clone(), ..Model::default() }
     }
@@ -146,7 +145,7 @@ impl Model {
         self.names.get(name(file).as_bytes()).copied()
     }
 
-    /// From volume `from` on to volume `to`, if it is there; says whether it is.
+    /// Switches from volume `from` to volume `to`, if it exists; returns whether it does.
     pub(crate) fn turn(&mut self, from: u8, to: u8) -> bool {
         let Some(other) = self.others.remove(turn_name(to).as_bytes()) else { return false };
         let left = self.alone();
@@ -155,8 +154,8 @@ impl Model {
         true
     }
 
-    /// Does `op` in volume `turn`; says which file's bytes may change. `made` is the vnode of a
-    /// file that it makes.
+    /// Applies `op` to volume `turn`; returns the file whose bytes may change. `made` is the vnode
+    /// of a file that it creates.
     pub(crate) fn apply(&mut self, turn: u8, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
         let model = self;
         let no = |model: &Model, file: u8| model.names.get(name(file).as_bytes()).copied();
@@ -262,7 +261,7 @@ impl Model {
         }
     }
 
-    /// Whether there is no writable clone with this number, and nothing is left of one.
+    /// Whether there is no writable clone with this number, and none of its records.
     fn may_fork(&self, turn: u8, fork: u8) -> bool {
         let name = turn_name(fork);
         let of = [name.as_bytes(), b"."].concat();
@@ -271,13 +270,13 @@ impl Model {
     }
 }
 
-/// A partition with a volume that is worked in, beside its model; `M` is what it runs on.
+/// A partition with a current volume, beside its model; `M` is the machine.
 pub(crate) struct World<M = MemMachine> {
     pub(crate) machine: M,
     pub(crate) partition: Partition,
     pub(crate) volume: Arc<Volume>,
     pub(crate) model: Model,
-    /// Which volume is worked in.
+    /// The number of the current volume.
     pub(crate) turn: u8,
 }
 
@@ -312,7 +311,7 @@ pub(crate) fn options() -> OpenOptions {
     }
 }
 
-/// Wraps keys so that each is found again, and nothing else passes for one.
+/// Wraps keys reversibly, and rejects everything else.
 #[derive(Debug)]
 pub(crate) struct Keys;
 
@@ -346,13 +345,13 @@ pub(crate) fn name(number: u8) -> Name {
     Name::new(format!("f{number}").as_bytes()).unwrap()
 }
 
-/// A clone of the volume that is worked in.
+/// The name of a clone of the current volume.
 fn clone_name(turn: u8, number: u8) -> Name {
     let text = if turn == 0 { format!("c{number}") } else { format!("w{turn}.c{number}") };
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// A volume to work in.
+/// The name of a current volume.
 pub(crate) fn turn_name(turn: u8) -> Name {
     let text = if turn == 0 { "root".to_owned() } else { format!("w{turn}") };
     Name::new(text.as_bytes()).unwrap()
@@ -371,7 +370,7 @@ impl World {
         World::new_as(false)
     }
 
-    /// One whose names have another hash.
+    /// A world whose names have another hash.
     pub(crate) fn another() -> World {
         World::new_with(false, OpenOptions { seed: Some(8), ..options() })
     }
@@ -392,14 +391,14 @@ impl World {
         World { machine, partition, volume, model: Model::default(), turn: 0 }
     }
 
-    /// What another machine shows to who works in the same volume.
+    /// The same world on another machine, with the same current volume.
     pub(crate) fn on(&self, machine: MemMachine) -> World {
         let mut world = World { turn: self.turn, ..World::new() };
         world.reopen(machine);
         world
     }
 
-    /// The same disk, opened by a new process.
+    /// Opens the same disk in a new process.
     pub(crate) fn reopen(&mut self, machine: MemMachine) {
         self.partition = Partition::open_memory(&machine, options()).unwrap();
         self.machine = machine;
@@ -409,7 +408,7 @@ impl World {
 }
 
 impl World<()> {
-    /// The volume that is worked in, in an open partition; the model is what is there.
+    /// The current volume in an open partition; the model is read from it.
     pub(crate) fn of(partition: Partition, turn: u8) -> World<()> {
         let volume = partition.volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
         let mut world = World { machine: (), partition, volume, model: Model::default(), turn };
@@ -427,12 +426,12 @@ impl<M> World<M> {
         self.model.no(file)
     }
 
-    /// Does `op` in the model; says which file's bytes may change.
+    /// Applies `op` to the model; returns the file whose bytes may change.
     pub(crate) fn apply_model(&mut self, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
         self.model.apply(self.turn, op, made)
     }
 
-    /// From now on it is worked in another volume, if it is there. Everything is on disk.
+    /// Changes the current volume, if the new one exists. Everything is on disk.
     pub(crate) fn turn(&mut self, turn: u8) {
         if self.model.turn(self.turn, turn) {
             self.turn = turn;
@@ -460,7 +459,7 @@ impl<M> World<M> {
         }
     }
 
-    /// Does `op` on clones in the store.
+    /// Applies `op` on clones to the store.
     fn apply_clones(&self, op: &Op) {
         let now = Timestamp::new(5, 5);
         match *op {
@@ -500,7 +499,7 @@ impl<M> World<M> {
         }
     }
 
-    /// Does `op` in the store. `earlier` is the model before it.
+    /// Applies `op` to the store. `earlier` is the model before it.
     pub(crate) fn apply_store(&mut self, op: &Op, earlier: &Model, made: VnodeNo) {
         let volume = self.volume.clone();
         let file_of = |file: u8| earlier.names.get(name(file).as_bytes()).map(|no| self.vnode(*no));
@@ -635,7 +634,7 @@ impl<M> World<M> {
         volume.commit(update).unwrap();
     }
 
-    /// What the store shows of the root directory and its files, and in all clones.
+    /// The store's state of the root directory and its files, and of all clones.
     pub(crate) fn found(&self) -> Model {
         let mut found = contents(&self.volume);
         for listed in self.partition.list(VolumeId(0), 100).unwrap() {
@@ -651,12 +650,12 @@ impl<M> World<M> {
         found
     }
 
-    /// Whether a file's bytes are in its record, and so as atomic as it.
+    /// Whether a file's bytes are in its record, so that they are atomic with it.
     pub(crate) fn is_inline(&self, no: VnodeNo) -> bool {
         !self.vnode(no).place.is_file()
     }
 
-    /// Checks everything; strays are no damage.
+    /// Checks everything; stray files do not count.
     pub(crate) fn scrub(&self) -> Vec<ScrubFinding> {
         let mut findings = self.scrub_all();
         findings.retain(|finding| !matches!(finding, ScrubFinding::StrayBody { .. }));
@@ -669,7 +668,7 @@ impl<M> World<M> {
     }
 }
 
-/// What a volume shows.
+/// The state that a volume shows.
 pub(crate) fn contents(volume: &Volume) -> Model {
     let mut found = Model::default();
     let (entries, end) = volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();

@@ -1,4 +1,4 @@
-//! The process that works in the partition until it is killed, and says what it does.
+//! The process that works in the partition until it is killed, and reports each step.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -10,28 +10,28 @@ use rand::{Rng, SeedableRng};
 use types::VnodeNo;
 
 use super::ops::ops;
-use super::{HANGS, SAYS, make};
+use super::{HANG_TIME, PREFIX, make};
 use crate::Partition;
 use crate::tests::careless::{Carelessness, Mistake, Phase};
 use crate::tests::world::{Op, World, options};
 
-/// What it is told: `path seed turn mistake scopes syncs busy`.
+/// The variable with its parameters: `path seed turn mistake scopes syncs busy`.
 pub(super) const CHILD: &str = "RIALTO_STORE_POWER_CHILD";
-/// Where another one is to make a partition.
+/// The variable with the path for the process that creates a partition.
 pub(super) const MAKER: &str = "RIALTO_STORE_POWER_MAKER";
 
-/// A line through the pipe, to its end: nothing of it may wait in this process.
-fn say(text: &str) {
+/// Writes a line to the pipe, unbuffered.
+fn report(text: &str) {
     let mut out = std::io::stdout().lock();
-    out.write_all(format!("{SAYS}{text}\n").as_bytes()).unwrap();
+    out.write_all(format!("{PREFIX}{text}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
 /// The process that is killed.
 #[test]
 fn child() {
-    let Ok(told) = std::env::var(CHILD) else { return };
-    let mut words = told.split(' ');
+    let Ok(parameters) = std::env::var(CHILD) else { return };
+    let mut words = parameters.split(' ');
     let mut word = || words.next().unwrap();
     let path = word().to_owned();
     let (seed, turn) = (word().parse().unwrap(), word().parse().unwrap());
@@ -40,24 +40,24 @@ fn child() {
     let has_scopes = word() == "true";
     let (syncs, busy) = (word().parse().unwrap(), word().parse().unwrap());
     Worker { path, careless, has_scopes, busy }.work(seed, turn, &ops(seed, syncs));
-    say("end");
+    report("end");
     loop {
-        std::thread::sleep(HANGS);
+        std::thread::sleep(HANG_TIME);
     }
 }
 
-/// The process that makes a partition and is killed.
+/// The process that creates a partition and is killed.
 #[test]
 fn maker() {
     let Ok(path) = std::env::var(MAKER) else { return };
-    say("ready");
+    report("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let partition = make(Path::new(&path), false);
-    say("made");
+    report("made");
     partition.sync_all().unwrap();
-    say("end");
+    report("end");
     loop {
-        std::thread::sleep(HANGS);
+        std::thread::sleep(HANG_TIME);
     }
 }
 
@@ -90,7 +90,7 @@ impl Worker {
     fn work(&self, seed: u64, turn: u8, ops: &[Op]) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut world = self.open(turn);
-        say(&format!("ready {}", world.partition.boot_verifier().0));
+        report(&format!("ready {}", world.partition.boot_verifier().0));
         std::io::stdin().read_line(&mut String::new()).unwrap();
         let mut scope = None;
         for (number, op) in ops.iter().enumerate() {
@@ -102,7 +102,7 @@ impl Worker {
             } else {
                 VnodeNo(0)
             };
-            say(&format!("begin {number} {}", made.0));
+            report(&format!("begin {number} {}", made.0));
             if matches!(op, Op::Kill) {
                 scope = None;
                 let turn = world.turn;
@@ -112,8 +112,8 @@ impl Worker {
                 assert_eq!(world.model, model, "a new process finds what the last one left");
             }
             match self.act(&mut world, op, made) {
-                Some(left) => say(&format!("abandoned {number} {}", runs(&left))),
-                None => say(&format!("done {number}")),
+                Some(left) => report(&format!("abandoned {number} {}", runs(&left))),
+                None => report(&format!("done {number}")),
             }
             if rng.random_bool(self.busy) {
                 self.meanwhile(Some(op), &mut rng);
@@ -125,9 +125,8 @@ impl Worker {
         }
     }
 
-    /// What the kernel and other programs do at any time, here after `op`: dirty pages are written,
-    /// of some files and not of others, and without a flush; and the journal of the file system is
-    /// committed.
+    /// The activity of the kernel and other programs, here after `op`: dirty pages of some files
+    /// are written without a flush, and the journal of the file system is committed.
     fn meanwhile(&self, op: Option<&Op>, rng: &mut SmallRng) {
         let root = Path::new(&self.path);
         let commits = if matches!(op, Some(Op::Sweep)) { 6 } else { 1 };
@@ -142,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// Does it; of an abandoned write it returns what is there then.
+    /// Runs the operation; for an abandoned write it returns the bytes afterwards.
     fn act(&self, world: &mut World<()>, op: &Op, made: VnodeNo) -> Option<Vec<u8>> {
         let earlier = world.model.clone();
         match *op {
@@ -172,7 +171,7 @@ impl Worker {
                 world.apply_model(op, made);
                 world.apply_store(op, &earlier, made);
                 self.is_in(Phase::Other);
-                // Every second time what was synced goes into tables as well.
+                // Every second time the synced data goes into tables as well.
                 if matches!(op, Op::SyncAll) && world.model.files.len().is_multiple_of(2) {
                     world.partition.flush().unwrap();
                 }
@@ -190,7 +189,7 @@ fn write_back(dir: &Path, rng: &mut SmallRng) -> std::io::Result<()> {
         if entry.file_type()?.is_dir() {
             write_back(&entry.path(), rng)?;
         } else if rng.random() {
-            // One that the engine removed meanwhile needs no pages on the disk.
+            // The engine removed it meanwhile; it needs no pages on the disk.
             match std::fs::File::open(entry.path()) {
                 Ok(file) => mem::writeback::start(file.as_fd())?,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -201,7 +200,7 @@ fn write_back(dir: &Path, rng: &mut SmallRng) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Each run of equal bytes: how many, and which.
+/// Each run of equal bytes: its length and the byte.
 fn runs(bytes: &[u8]) -> String {
     let all: Vec<_> =
         bytes.chunk_by(|a, b| a == b).map(|run| format!("{}*{}", run.len(), run[0])).collect();

@@ -1,15 +1,14 @@
-//! Power is cut under a real partition: RocksDB and body files on ext4 on a drive that loses what
-//! no flush covered.
+//! Power cuts under a real partition: RocksDB and body files on ext4 on a drive that loses writes
+//! without a flush.
 //!
 //! A child process works in the partition: random operations, as in `crash.rs`, and longer bodies.
-//! Before and after each it says so through a pipe. The drive's power goes at some command of the
-//! drive; then the child is killed. Of each cut several images are looked at, as the medium may
-//! hold them: the partition must open, with another boot verifier, and hold what the child was told
-//! to be stable (DU-1), as after one of its commits (ST-1), with exact usage (ST-2) and nothing
-//! damaged (ST-3). From the last image the next child goes on, and opens it anew, so that
-//! recoveries are cut too.
+//! Before and after each it reports through a pipe. The drive's power fails at some command of the
+//! drive; then the child is killed. Several possible images of the medium are checked for each cut:
+//! the partition must open, with another boot verifier, and contain what the store reported as
+//! stable (DU-1), as after one of its commits (ST-1), with exact usage (ST-2) and no damage (ST-3).
+//! The next child continues from the last image, and opens it anew, so that recoveries are cut too.
 //!
-//! Root only. POWER_CUTS: how many cuts. POWER_SEED: where the seeds begin.
+//! Root only. POWER_CUTS: the number of cuts. POWER_SEED: the first seed.
 
 mod child;
 mod ops;
@@ -34,44 +33,44 @@ use super::history::{History, brief};
 use super::world::{Model, Op, World, new_root, options};
 use crate::{OpenError, Partition, PartitionConfig, ScrubFinding};
 
-/// Before each line of the child.
-const SAYS: &str = "power: ";
-/// A machine that does nothing for so long hangs.
-const HANGS: Duration = Duration::from_secs(120);
+/// The prefix of each line of the child.
+const PREFIX: &str = "power: ";
+/// After so long without output the child counts as hung.
+const HANG_TIME: Duration = Duration::from_secs(120);
 /// Cuts of the short form.
 const CUTS: u64 = 60;
-/// The same while a partition is made.
+/// The same during the creation of a partition.
 const MAKING_CUTS: u64 = 20;
-/// Cuts within which each mistake must show.
+/// The cuts within which each fault must be detected.
 const MISTAKE_CUTS_MAX: u64 = 200;
-/// From here on each shows soon.
+/// A first seed with which each fault is detected soon.
 const MISTAKE_SEED: u64 = 1000;
 /// Histories that follow each other on one drive.
 const CHAIN_CUTS: u64 = 5;
-/// Images that are looked at for each cut.
+/// Images that are checked for each cut.
 const IMAGES: u64 = 3;
-/// Writes and flushes of the drive while a partition is opened, about.
+/// About how many writes and flushes of the drive an open takes.
 const OPENING: u64 = 30;
-/// The same while a partition is made; the last steps begin with this one.
+/// The same for the creation of a partition; the last steps begin with this one.
 const MAKING: u64 = 100;
 const MAKING_LAST: u64 = 60;
-/// Within so many writes and flushes of the drive, or flushes alone, the power goes.
+/// The power fails within so many writes and flushes of the drive, or flushes alone.
 const COMMANDS: [u64; 3] = [15, 50, 150];
 const FLUSHES: [u64; 3] = [4, 12, 40];
 /// A small drive, where the engine writes tables often, and one that is large enough for scopes.
 const DRIVES_BYTES: [u64; 2] = [512 << 20, 3 << 30];
 
-/// What the child said, brought to the model.
-struct Told {
+/// The reports of the child, applied to the model.
+struct Reports {
     model: Model,
     turn: u8,
     history: History,
     ops: Vec<Op>,
-    /// Of the last partition that was opened.
+    /// The verifier of the last partition that was opened.
     verifier: u64,
 }
 
-impl Told {
+impl Reports {
     fn take(&mut self, line: &str) {
         let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (number, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -87,7 +86,7 @@ impl Told {
     fn begin(&mut self, number: usize, made: VnodeNo) {
         let op = self.ops[number].clone();
         let earlier = self.model.clone();
-        // A write that is abandoned may reach the disk.
+        // An abandoned write may reach the disk.
         if let Op::Abandon { file, offset, length, byte } = op {
             let mut written = earlier.clone();
             written.apply(self.turn, &Op::Write { file, offset, length, byte }, made);
@@ -118,7 +117,7 @@ impl Told {
     }
 }
 
-/// A drive with a partition, and what is known of it.
+/// A drive with a partition, and its known state.
 struct Trial {
     dir: tempfile::TempDir,
     image: DriveImage,
@@ -129,7 +128,7 @@ struct Trial {
     has_scopes: bool,
 }
 
-/// What was tried.
+/// The coverage of a run.
 #[derive(Debug, Default)]
 struct Count {
     cuts: u64,
@@ -140,13 +139,13 @@ struct Count {
     steps: u64,
     /// Writes and flushes of the drive.
     commands: u64,
-    /// Writes that no flush covered.
+    /// Writes without a flush.
     unflushed: usize,
     images: u64,
 }
 
 impl Trial {
-    /// The kind of drive and volume depends on the number of the chain.
+    /// The number of the chain determines the kind of drive and volume.
     fn new(chain: u64, mistake: Option<Mistake>) -> Trial {
         let dir = tempfile::tempdir().unwrap();
         let has_scopes = chain % 2 == 1;
@@ -162,11 +161,11 @@ impl Trial {
             self.mistake.and_then(|mistake| Mistake::ALL.iter().position(|one| *one == mistake));
         let mistake = mistake.unwrap_or(Mistake::ALL.len());
         let (path, turn, has_scopes) = (path.display(), self.turn, self.has_scopes);
-        let told = format!("{path} {seed} {turn} {mistake} {has_scopes} {syncs} {busy}");
-        spawn(self.dir.path(), "tests::power::child::child", CHILD, &told)
+        let parameters = format!("{path} {seed} {turn} {mistake} {has_scopes} {syncs} {busy}");
+        spawn(self.dir.path(), "tests::power::child::child", CHILD, &parameters)
     }
 
-    /// One history, one cut, and a look at what may be left of it.
+    /// One history, one cut, and a check of the possible images.
     fn cut(&mut self, seed: u64, count: &mut Count) -> Result<(), String> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let drawn = Habits::draw(&mut rng);
@@ -179,18 +178,18 @@ impl Trial {
         count.steps += lines.iter().filter(|line| line.starts_with("begin")).count() as u64;
         count.commands += drive.commands();
         count.unflushed += drive.unflushed();
-        let mut told = Told {
+        let mut reports = Reports {
             model: self.model.clone(),
             turn: self.turn,
             history: History::of(&self.model),
             ops: ops(seed, habits.syncs),
             verifier: self.verifier,
         };
-        lines.iter().for_each(|line| told.take(line));
-        (self.turn, self.verifier) = (told.turn, told.verifier);
+        lines.iter().for_each(|line| reports.take(line));
+        (self.turn, self.verifier) = (reports.turn, reports.verifier);
         for number in 0..IMAGES {
             let image = drive.after_loss(rng.random());
-            let model = self.check(image.clone(), &told).map_err(|error| {
+            let model = self.check(image.clone(), &reports).map_err(|error| {
                 let (commands, last) = (drive.commands(), lines.last());
                 format!(
                     "{habits:?}, image {number} of the cut after {commands} commands and \
@@ -203,7 +202,7 @@ impl Trial {
         Ok(())
     }
 
-    /// A child works until the power goes: what it said, and the drive.
+    /// A child works until the power fails; returns its reports and the drive.
     fn history(
         &self,
         seed: u64,
@@ -219,15 +218,15 @@ impl Trial {
         Ok((lines, drive))
     }
 
-    /// What a machine finds that boots with this image.
-    fn check(&self, image: DriveImage, told: &Told) -> Result<Model, String> {
-        let looked = std::panic::catch_unwind(AssertUnwindSafe(|| {
+    /// Checks the state after a boot with this image.
+    fn check(&self, image: DriveImage, reports: &Reports) -> Result<Model, String> {
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let machine = DrivenMachine::boot(self.dir.path(), image, Flushes::Obeyed).unwrap();
-            let found = look(&machine.root().join("p"), told)?;
+            let found = check_partition(&machine.root().join("p"), reports)?;
             machine.stop().unwrap();
             Ok(found)
         }));
-        looked.map_err(|panic| {
+        result.map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
                 .unwrap_or_default()
@@ -235,35 +234,34 @@ impl Trial {
     }
 }
 
-/// A process that runs `test`, which finds what it is told in `variable`. Its errors go to a file
-/// in `dir`.
-fn spawn(dir: &Path, test: &str, variable: &str, told: &str) -> Child {
+/// Starts a process that runs `test` with its parameters in `variable`. Its errors go to a file in
+/// `dir`.
+fn spawn(dir: &Path, test: &str, variable: &str, parameters: &str) -> Child {
     let errors = std::fs::File::create(dir.join("child")).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).env(variable, told);
+    command.args([test, "--exact", "--nocapture"]).env(variable, parameters);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap()
 }
 
-/// What kind of history it is.
+/// The kind of a history.
 #[derive(Clone, Copy, Debug)]
 struct Habits {
-    /// Which part of the steps that sync it has: with few, much is unstable for a long time.
+    /// The part of the steps that sync: with few, much is unstable for a long time.
     syncs: f64,
-    /// How often the kernel or another program does something between two steps: where it never
-    /// does, nothing reaches the drive but by syncs; where it often does, what should have been
-    /// synced is there by accident.
+    /// How often the kernel or another program is active between two steps: if never, only syncs
+    /// write to the drive; if often, a missing sync may have no effect.
     busy: f64,
-    /// When the power goes.
+    /// When the power fails.
     at: At,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// While the partition is opened.
+    /// During the open of the partition.
     Opening,
-    /// With a command of the drive.
+    /// At a command of the drive.
     Command,
-    /// With a flush of the drive, when most writes are in its cache.
+    /// At a flush of the drive, when most writes are in its cache.
     Flush,
     /// After the last step.
     End,
@@ -281,7 +279,7 @@ impl Habits {
         Habits { syncs: any(rng, [1.0, 0.3, 0.1]), busy: any(rng, [0.0, 0.2, 0.7]), at }
     }
 
-    /// Those with which a mistake shows soonest.
+    /// The habits that show a fault soonest.
     fn that_show(mistake: Mistake) -> Habits {
         let (syncs, busy, at) = match mistake {
             Mistake::NoBodySync => (1.0, 0.0, At::End),
@@ -293,12 +291,12 @@ impl Habits {
     }
 }
 
-/// When the power goes.
+/// When the power fails.
 #[derive(Clone, Copy, Debug)]
 enum When {
     Opening(Cut),
     Working(Cut),
-    /// When the child says that it is at the end.
+    /// When the child reports the end.
     End,
 }
 
@@ -314,26 +312,26 @@ impl When {
     }
 }
 
-/// What the child said until the power was off and it was killed.
+/// The reports of the child until the power failed and it was killed.
 fn until_off(mut child: Child, when: When, drive: &Arc<Drive>) -> Result<Vec<String>, String> {
     if let When::Opening(cut) = when {
         drive.cut_later(cut);
     }
     let (pipe, go) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-    let listener = {
+    let reader = {
         let drive = drive.clone();
-        std::thread::spawn(move || listen(pipe, go, when, &drive))
+        std::thread::spawn(move || read_reports(pipe, go, when, &drive))
     };
-    let is_off = drive.wait_off(HANGS);
+    let is_off = drive.wait_off(HANG_TIME);
     child.kill().unwrap();
     child.wait().unwrap();
-    let lines = listener.join().unwrap()?;
+    let lines = reader.join().unwrap()?;
     if is_off { Ok(lines) } else { Err(format!("nothing happens after {:?}", lines.last())) }
 }
 
-/// What the child says, until it is dead. One that dies by itself while there is power has found a
-/// fault.
-fn listen(
+/// Collects the reports of the child until its death. A child that dies by itself while there is
+/// power has found a fault.
+fn read_reports(
     pipe: ChildStdout,
     mut go: ChildStdin,
     when: When,
@@ -341,12 +339,12 @@ fn listen(
 ) -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
     for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-        let Some(line) = line.strip_prefix(SAYS) else { continue };
+        let Some(line) = line.strip_prefix(PREFIX) else { continue };
         if line.starts_with("ready") && lines.is_empty() {
             if let When::Working(cut) = when {
                 drive.cut_later(cut);
             }
-            // A child that is dead by now is heard of at the end.
+            // If the child is dead, the end of its output shows it.
             let _ = go.write_all(b"go\n");
         }
         if line == "end" {
@@ -361,19 +359,19 @@ fn listen(
     Err(format!("the child died by itself after {:?}", lines.last()))
 }
 
-/// Opens the partition and checks all of it; what it holds.
-fn look(path: &Path, told: &Told) -> Result<Model, String> {
+/// Opens the partition and checks all of it; returns its content.
+fn check_partition(path: &Path, reports: &Reports) -> Result<Model, String> {
     let partition =
         Partition::open(path, options()).map_err(|error| format!("it does not open: {error}"))?;
-    if partition.boot_verifier().0 == told.verifier {
+    if partition.boot_verifier().0 == reports.verifier {
         return Err("the boot verifier is the same".to_owned());
     }
-    let world = World::of(partition, told.turn);
-    if !told.history.explains(&world.model, &|no| world.is_inline(no)) {
+    let world = World::of(partition, reports.turn);
+    if !reports.history.explains(&world.model, &|no| world.is_inline(no)) {
         return Err(format!(
             "found {:?}\nbut knew {:?}",
             brief(&world.model),
-            told.history.brief()
+            reports.history.brief()
         ));
     }
     let is_clean = |when: &str, findings: Vec<ScrubFinding>| match &findings[..] {
@@ -381,7 +379,7 @@ fn look(path: &Path, told: &Told) -> Result<Model, String> {
         findings => Err(format!("{when}: {findings:?}")),
     };
     is_clean("at the start", world.scrub())?;
-    // What was in doubt is summed anew, and what nothing names goes; all else stays as it is.
+    // Bodies in doubt get new sums, and files without a record are removed; nothing else changes.
     world.partition.sync_all().unwrap();
     while world.partition.sweep(100).unwrap() > 0 {}
     is_clean("when settled", world.scrub_all())?;
@@ -393,7 +391,7 @@ fn number_of(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Cuts until one shows a fault; what it is. Begins with the chain that seed `first` is in.
+/// Cuts until one detects a fault, and returns it. Begins with the chain of seed `first`.
 fn cuts(first: u64, count: u64, mistake: Option<Mistake>) -> Option<String> {
     let began = Instant::now();
     let first = first - first % CHAIN_CUTS;
@@ -402,10 +400,10 @@ fn cuts(first: u64, count: u64, mistake: Option<Mistake>) -> Option<String> {
         let mut trial = Trial::new(start / CHAIN_CUTS, mistake);
         for seed in start..(start + CHAIN_CUTS).min(first + count) {
             if let Err(error) = trial.cut(seed, &mut tried) {
-                let said =
+                let text =
                     std::fs::read_to_string(trial.dir.path().join("child")).unwrap_or_default();
                 let again = format!("POWER_SEED={start} POWER_CUTS={}", seed + 1 - start);
-                return Some(format!("{again}: {error}\n{said}"));
+                return Some(format!("{again}: {error}\n{text}"));
             }
         }
     }
@@ -442,20 +440,21 @@ fn make(path: &Path, is_encrypted: bool) -> Partition {
     partition
 }
 
-/// Whether a partition is there after a cut while it was made, by a child that had said so or not.
-fn is_made(path: &Path, is_told: bool) -> Result<bool, String> {
+/// Whether a partition exists after a cut during its creation; `is_reported`: the child had
+/// reported it.
+fn is_made(path: &Path, is_reported: bool) -> Result<bool, String> {
     match Partition::open(path, options()) {
         Ok(partition) => {
             let volume = partition.volume_named(b"root").unwrap();
             let findings = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
-            let is_right = findings.is_empty() && (volume.is_some() || !is_told);
+            let is_right = findings.is_empty() && (volume.is_some() || !is_reported);
             if is_right {
                 Ok(true)
             } else {
                 Err(format!("{findings:?}, volume {}", volume.is_some()))
             }
         }
-        Err(OpenError::NotAPartition { .. }) if !is_told => Ok(false),
+        Err(OpenError::NotAPartition { .. }) if !is_reported => Ok(false),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -477,11 +476,11 @@ fn du1_a_partition_is_made_whole_or_not_at_all() {
             let cut = Cut::AtCommand(rng.random_range(from..=MAKING));
             let lines = until_off(child, When::Working(cut), &drive).unwrap();
             machine.lose_power(0).unwrap();
-            let is_told = lines.len() > 1;
+            let is_reported = lines.len() > 1;
             let machine =
                 DrivenMachine::boot(dir.path(), drive.after_loss(rng.random()), Flushes::Obeyed)
                     .unwrap();
-            let is_there = is_made(&path, is_told)
+            let is_there = is_made(&path, is_reported)
                 .unwrap_or_else(|error| panic!("seed {seed}, {cut:?}: {error}"));
             found[usize::from(is_there)] += 1;
             drop(machine);

@@ -1,4 +1,4 @@
-//! Histories: as the crash suite's, with longer bodies.
+//! Histories as in the crash suite, with longer bodies.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -8,23 +8,24 @@ use rand::{Rng, SeedableRng};
 
 use crate::tests::world::{Op, op};
 
-/// Steps of the longest history.
+/// The steps of the longest history.
 const OPS_MAX: usize = 40;
 
-/// Bodies of several MiB too, and more of what the sweep is for.
+/// Bodies of several MiB too, and more work for the sweep.
 fn long_op() -> impl Strategy<Value = Op> {
     let (file, offset, length) = (0..6_u8, 0..2_u64 << 20, 100_000..3_u64 << 20);
     prop_oneof![
         16 => op().prop_filter("the power goes by itself", |op| !matches!(op, Op::PowerLoss(_))),
         1 => (file.clone(), offset, length.clone(), 1..=255_u8)
             .prop_map(|(file, offset, length, byte)| Op::Write { file, offset, length, byte }),
-        1 => (file.clone(), length, 1..=255_u8).prop_map(|(file, length, byte)| Op::Append { file, length, byte }),
+        1 => (file.clone(), length, 1..=255_u8)
+            .prop_map(|(file, length, byte)| Op::Append { file, length, byte }),
         1 => file.prop_map(Op::Remove),
         1 => Just(Op::Sweep),
     ]
 }
 
-/// What syncs, or makes the store sync.
+/// Whether the operation syncs, or makes the store sync.
 fn is_sync(op: &Op) -> bool {
     let makes_volumes = matches!(op, Op::Clone(_) | Op::RemoveClone(_) | Op::RenameClone(..))
         || matches!(op, Op::Fork(_) | Op::ForkClone(..) | Op::RemoveFork(_));
@@ -51,12 +52,12 @@ pub(super) fn ops(seed: u64, syncs: f64) -> Vec<Op> {
     ops
 }
 
-/// What often follows, since the order of the two matters to a crash.
+/// An operation that often follows, since the order of the two matters to a crash.
 fn follower(op: &Op) -> Option<Op> {
     match *op {
-        // A stable body changes.
+        // Changes a stable body.
         Op::Commit(file) => Some(Op::Write { file, offset: 5_000, length: 50_000, byte: 255 }),
-        // The file of a body goes.
+        // Removes the file of a body.
         Op::Remove(_) | Op::Rename(..) => Some(Op::Sweep),
         _ => None,
     }
