@@ -33,9 +33,9 @@ impl BreakTable {
         BreakId(self.last_break)
     }
 
-    /// A ticket that waits for `batches` batches.
+    /// Opens a ticket that waits for `batches` batches.
     pub fn open(&mut self, batches: usize) -> BreakTicket {
-        assert!(batches > 0, "CB-1: a ticket that waits for nobody would never be done");
+        assert!(batches > 0, "CB-1: a ticket without batches would never be done");
         self.last_ticket += 1;
         let ticket = BreakTicket(self.last_ticket);
         self.waiting.insert(ticket, batches);
@@ -54,7 +54,7 @@ impl BreakTable {
         }
     }
 
-    /// Changes that wait.
+    /// Changes that wait for acknowledgements.
     pub fn tickets(&self) -> usize {
         self.waiting.len()
     }

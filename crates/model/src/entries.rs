@@ -1,4 +1,4 @@
-//! Names of files that exist: find, list, link, remove.
+//! Names of existing files: find, list, link, remove.
 
 use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
@@ -22,7 +22,7 @@ impl ModelTree {
         })
     }
 
-    /// All that is left, in the order of names; a cookie is the entry's place.
+    /// All remaining entries, in the order of names; a cookie is the entry's place.
     pub(crate) fn read_dir(
         &self,
         ask: ModelContext<'_>,
@@ -67,7 +67,7 @@ impl ModelTree {
         }
     }
 
-    /// May an entry be made in `dir`? It must still have a name itself.
+    /// Checks that an entry may be made in `dir`, which must still have a name itself.
     pub(crate) fn need_room(&self, ask: ModelContext<'_>, dir: Fid) -> Result<(), Fault> {
         let status = self.node(dir)?.status;
         if status.links == 0 {
@@ -152,7 +152,7 @@ impl ModelTree {
         Ok(Answer::Removed { status, dir: self.node(dir)?.status })
     }
 
-    /// `fid` lost a name that was in `dir`. What has no name any more stays only while it is held.
+    /// `fid` lost a name in `dir`. A file without names stays only while a session holds it.
     pub(crate) fn lose_name(
         &mut self,
         ask: ModelContext<'_>,
@@ -175,7 +175,7 @@ impl ModelTree {
         Ok(status)
     }
 
-    /// One entry of one directory changes.
+    /// Sets or removes one entry of one directory.
     pub(crate) fn set_entry(
         &mut self,
         ask: ModelContext<'_>,

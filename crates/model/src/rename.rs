@@ -1,4 +1,4 @@
-//! Moving names.
+//! Renames, and exchanges of two names.
 
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
 
@@ -134,7 +134,7 @@ impl ModelTree {
             }
             _ => {}
         }
-        // All names of a file are in one directory, whose list it has.
+        // All names of a file are in one directory, whose list decides for it.
         let linked =
             |node: &ModelNode| node.status.kind != Kind::Directory && node.status.links > 1;
         let both = mode == RenameMode::Exchange && target.is_some_and(linked);
@@ -163,7 +163,7 @@ impl ModelTree {
         self.settle(ask, second, b.0, a.0)
     }
 
-    /// Two entries of one directory changed in one step.
+    /// Two entries of one directory change in one step.
     fn count_once(&mut self, dir: Fid) -> Result<(), Fault> {
         let status = &mut self.node_mut(dir)?.status;
         status.data_version -= 1;
@@ -171,7 +171,7 @@ impl ModelTree {
         Ok(())
     }
 
-    /// `fid` moved; a directory takes its link to the parent along.
+    /// Updates `fid` after its move; a directory's link to its parent moves along.
     fn settle(
         &mut self,
         ask: ModelContext<'_>,

@@ -140,7 +140,7 @@ fn is_nothing(change: &StatusChange) -> bool {
 }
 
 impl ModelNode {
-    /// Set-id bits go, and so do file capabilities, which are the same thing as an attribute.
+    /// Removes set-id bits and file capabilities, which give the same privileges as an attribute.
     pub(crate) fn kill_privileges(&mut self) {
         self.status.mode = without_privileges(&self.status);
         self.drop_capabilities();

@@ -1,15 +1,13 @@
-//! Sessions of nobody: no user has called through them yet.
+//! Anonymous sessions: no authenticated user has called through them yet.
 //!
-//! Anybody may have such a session, so no change waits for it. It has no lease: its renewals are
-//! withheld, and its client, which trusts its cache only while it has a lease (CB-4), answers
-//! nothing from there (CB-1). Its promises are registered all the same, within narrow bounds of its
-//! own, and it is told when they end: its client forgets what is old, and what it does not forget
-//! is good.
+//! Any host can open such a session, so no change waits for it. It has no lease: the server
+//! withholds its renewals, and its client, which trusts its cache only while it has a lease (CB-4),
+//! uses no cached answers (CB-1). The server still registers its promises, within narrow limits,
+//! and sends their breaks: the client drops stale data, and the rest is current.
 //!
-//! With the first call of a user the session becomes a user's ([`Leases::prove`]). From then on
-//! changes wait for it as for any other. The lease begins when the breaks from before are
-//! acknowledged: what the client still has then, no change since has made untrue. So it needs to
-//! forget nothing.
+//! The first call of a user makes the session authenticated ([`Leases::prove`]). From then on
+//! changes wait for it as for any other. Its lease begins when the earlier breaks are acknowledged:
+//! no change has made the client's remaining data stale, so the client drops nothing.
 
 use types::{ClientId, SessionId, Time};
 
@@ -20,7 +18,7 @@ use crate::output::{EndReason, Output};
 use crate::session::{AttachError, Session};
 
 impl Session {
-    /// Whether its client may trust nothing yet.
+    /// Whether its client may not trust its cache yet.
     pub fn is_without_lease(&mut self) -> bool {
         if self.unsettled.is_some_and(|last| self.pending.range(..=last).next().is_none()) {
             self.unsettled = None;
@@ -30,11 +28,11 @@ impl Session {
 }
 
 impl Leases {
-    /// A new session of nobody. Older ones of nobody with this client's name end now, and no
-    /// user's: a name is no proof.
+    /// Creates an anonymous session. Earlier anonymous sessions with this client's name end now,
+    /// but no authenticated one: a name is no proof.
     ///
     /// # Errors
-    /// [`AttachError::OldIncarnation`] if a later life of the client has been seen.
+    /// [`AttachError::OldIncarnation`] if a later incarnation of the client has been seen.
     pub fn attach_stranger(
         &mut self,
         now: Time,
@@ -54,7 +52,8 @@ impl Leases {
     /// now (EO-2).
     ///
     /// # Errors
-    /// [`AttachError`]: the session has ended, or ends now because a later life of its client was a user's before.
+    /// [`AttachError`]: the session has ended, or ends now because a later incarnation of its
+    /// client was authenticated before.
     pub fn prove(
         &mut self,
         now: Time,
@@ -79,7 +78,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Whether no user has called through the session.
+    /// Whether the session is anonymous.
     pub fn is_stranger(&self, session: SessionId) -> bool {
         self.sessions.get(session).is_some_and(|known| known.stranger)
     }
@@ -89,7 +88,7 @@ impl Leases {
         self.sessions.has_client(client)
     }
 
-    /// Whether the session may hold one more file; counts if it may not.
+    /// Whether the session may hold one more file. Counts a refusal.
     pub(super) fn has_room_to_hold(&mut self, session: SessionId) -> bool {
         let has = self.holds.len() < self.config.holds_max
             && match self.is_stranger(session) {

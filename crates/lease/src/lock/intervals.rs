@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 use types::ByteRange;
 
-/// What has a range, and a key of its own.
+/// An entry with a range, and a key of its own.
 pub(super) trait Ranged: Copy {
-    /// Two with one key never overlap.
+    /// Two entries with one key never overlap.
     type Key: Copy + Ord;
     /// Not after any key.
     const FIRST: Self::Key;
@@ -36,9 +36,9 @@ pub(super) struct Intervals<T: Ranged> {
     starts: BTreeMap<(u64, T::Key), T>,
     by_start: BTreeMap<(Node, u64, T::Key), T>,
     by_end: BTreeMap<(Node, u64, T::Key), T>,
-    /// How many belong to blocks of each size.
+    /// Number of entries in blocks of each size.
     sizes: [u32; 65],
-    /// Entries that were looked at, for tests.
+    /// Entries that were visited, for tests.
     looked: Cell<usize>,
 }
 
@@ -84,7 +84,7 @@ impl<T: Ranged> Intervals<T> {
         }
     }
 
-    /// Those that contain a byte of the range.
+    /// The entries that contain a byte of the range.
     pub fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = &T> {
         let behind = range.start.checked_add(1).filter(|next| *next <= range.end);
         let behind = behind.map(|next| {
@@ -111,7 +111,7 @@ impl<T: Ranged> Intervals<T> {
         self.looked.set(self.looked.get() + 1);
     }
 
-    /// Entries that were looked at so far.
+    /// Entries that were visited so far.
     #[cfg(test)]
     pub fn looked(&self) -> usize {
         self.looked.get()
