@@ -1,19 +1,19 @@
 //! Mode bits.
 //!
 //! The caller is judged by one of three classes: the owner by the owner's bits, even where the
-//! group's would allow more; then a member of the file's group; then everybody else. A caller who
-//! did not show supplementary groups is of one of the last two classes, we do not know which: where
-//! both come to the same, that is the answer, otherwise the groups are asked for.
+//! group's would allow more; then a member of the file's group; then all others. A caller without
+//! supplementary groups in its request is in one of the last two classes: where both give the same
+//! answer, that is the answer, otherwise the server requests the groups.
 //!
-//! *Data.* A host that is believed asks the bits itself when a file is opened, and is not asked
-//! again. Any other caller is judged here at each call, as NFS servers do: the owner may read and
-//! write whatever the bits say (a program makes a file of mode 0444 and writes it), and whoever may
-//! execute a program may read it. What a file allowed when it was opened goes on
-//! (`open_rights.rs`). A caller without any proof owns nothing and is in no group: the bits of
+//! *Data.* A trusted host checks the bits itself when a file is opened, and its calls are not
+//! checked again. Any other caller is checked here at each call, as NFS servers do: the owner may
+//! read and write whatever the bits are (a program makes a file of mode 0444 and writes it), and a
+//! caller that may execute a program may read it. The rights at the time of the open stay in force
+//! (`open_rights.rs`). A caller without any proof owns no file and is in no group: the bits of
 //! others decide.
 //!
-//! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn
-//! who may search the directory that it is in ([`types::RunKey`]).
+//! *The path.* A file's status needs no bits of its own, but its fid, which only callers learn that
+//! may search the directory that it is in ([`types::RunKey`]).
 
 use types::{Caller, Fault, Kind, Status};
 
@@ -48,7 +48,7 @@ pub(super) fn need(caller: &Caller, status: &Status, right: Right) -> Result<(),
     }
 }
 
-/// One of these bits is enough to use what the file holds; its owner and believed hosts need none.
+/// One of these bits is enough to use a file's content; its owner and trusted hosts need none.
 fn need_data(caller: &Caller, status: &Status, enough: &[u16]) -> Result<(), Fault> {
     if caller.who.level.is_trusted() || owns(caller, status) {
         return Ok(());
@@ -83,7 +83,7 @@ pub(super) fn need_unstuck(caller: &Caller, dir: &Status, victim: &Status) -> Re
 /// Whether the caller is in the group.
 ///
 /// # Errors
-/// `GroupsNeeded` if the caller did not say.
+/// `GroupsNeeded` if the request does not name the groups.
 pub(crate) fn in_group(caller: &Caller, gid: u32) -> Result<bool, Fault> {
     match &caller.groups {
         _ if !caller.who.level.is_proved() => Ok(false),
@@ -93,18 +93,18 @@ pub(crate) fn in_group(caller: &Caller, gid: u32) -> Result<bool, Fault> {
     }
 }
 
-/// Whether the caller may do what owners may.
+/// Whether the caller has the rights of an owner.
 pub(crate) fn owns(caller: &Caller, status: &Status) -> bool {
     caller.is_root() || caller.uid == status.uid && caller.who.level.is_proved()
 }
 
-/// In a sticky directory only the owner changes what hangs on the directory itself.
+/// In a sticky directory only owners remove or rename entries.
 pub(crate) fn is_sticky(status: &Status) -> bool {
     status.mode & STICKY != 0
 }
 
-/// What a change by somebody without privileges leaves of the mode: a program that somebody else
-/// wrote into does not run as its owner or, where the group may execute, as its group.
+/// The mode after a change by a caller without privileges: a program that another user wrote into
+/// does not run as its owner or, where the group may execute, as its group.
 pub(crate) fn without_privileges(status: &Status) -> u16 {
     match status.kind {
         Kind::Directory => status.mode,

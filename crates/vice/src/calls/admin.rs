@@ -1,4 +1,4 @@
-//! The volume as a whole, and the server as a whole.
+//! Calls about a whole volume, and about the server.
 
 use serde_json::json;
 use store::{VolumeFacts, VolumeQuota};
@@ -10,9 +10,9 @@ use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
-/// Volumes that a report shows at most: it is one message.
+/// Volumes in a report at most: it is one message.
 const VOLUMES_REPORTED_MAX: usize = 100;
-/// Likewise sessions.
+/// Sessions in a report at most: it is one message.
 const SESSIONS_REPORTED_MAX: usize = 200;
 
 impl Vice {
@@ -34,7 +34,7 @@ impl Vice {
         })
     }
 
-    /// A quota below the usage is allowed: nothing more grows then.
+    /// A quota below the usage is allowed: the volume then cannot grow.
     pub(super) fn set_quota(
         &self,
         ask: &mut CallContext<'_>,
@@ -63,7 +63,7 @@ impl Vice {
         let Caller { uid, gid, who, groups } = ask.caller;
         let you = json!({ "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() });
         if !who.level.is_proved() {
-            // Nobody is told more, so nothing more is looked for.
+            // An anonymous caller gets no more, so no more is gathered.
             return Ok(json!({ "you": you }).to_string());
         }
         let core = self.core.lock();
@@ -77,7 +77,7 @@ impl Vice {
             .iter()
             .map(|partition| partition.list(VolumeId(0), VOLUMES_REPORTED_MAX));
         let listed: Vec<_> = listed.collect::<Result<_, _>>().unwrap_or_else(|error| {
-            tracing::error!(%error, "volumes cannot be listed");
+            tracing::error!(%error, "the volumes cannot be listed; the report contains none");
             Vec::new()
         });
         let volumes: Vec<_> =
@@ -117,7 +117,7 @@ impl Vice {
             "calls": calls,
             "refusals": self.refusals.report(),
         });
-        // Who is here is for administrators alone.
+        // Only administrators see the other callers.
         let fields = report
             .as_object_mut()
             .filter(|_| ask.caller.is_superuser() || self.is_chief(ask.caller));
@@ -131,7 +131,7 @@ impl Vice {
         caller.who.level.is_proved() && self.cps(caller).is_ok_and(|cps| cps.is_administrator())
     }
 
-    /// Sessions, and who asked something through each.
+    /// Sessions, and the callers of each.
     fn who_is_here(&self) -> serde_json::Value {
         let core = self.core.lock();
         let mut sessions: Vec<_> = core.slots.actors();
@@ -145,7 +145,7 @@ impl Vice {
     }
 }
 
-/// A partition that takes no more changes says why.
+/// Includes the reason if the partition accepts no more changes.
 fn partition_report((name, partition): (&str, &store::Partition)) -> serde_json::Value {
     json!({ "name": name, "stopped": partition.stopped() })
 }

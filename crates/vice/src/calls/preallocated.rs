@@ -1,5 +1,5 @@
-//! Blank bodies (docs/spec/passthrough.md): a session's kernel writes new files into them, and they
-//! become bodies without a copy.
+//! Preallocated bodies (docs/spec/passthrough.md): a session's kernel writes new files into them,
+//! and they become bodies without a copy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,10 +13,10 @@ use crate::access::Right;
 use crate::change::{Change, touch_data};
 use crate::service::CallContext;
 
-/// What one session may have: each is an open file in its client.
+/// Preallocated bodies of one session at most: each is an open file in its client.
 const BLANKS_MAX: usize = 256;
 
-/// Which blanks there are.
+/// The preallocated bodies of all sessions.
 #[derive(Default)]
 pub(crate) struct Blanks {
     sessions: HashMap<SessionId, BTreeMap<u64, PartitionNo>>,
@@ -34,7 +34,7 @@ impl Blanks {
         self.sessions.get(&session).is_some_and(|numbers| numbers.len() >= BLANKS_MAX)
     }
 
-    /// The session has one more.
+    /// Records one more body of the session.
     pub fn add(&mut self, on: PartitionNo, name: BlankName) {
         self.sessions.entry(name.session).or_default().insert(name.number, on);
     }
@@ -45,7 +45,7 @@ impl Blanks {
         }
     }
 
-    /// A session is over; what it had.
+    /// Removes the bodies of a session that ended, and returns them.
     pub fn remove_session(&mut self, session: SessionId) -> Vec<(PartitionNo, BlankName)> {
         let numbers = self.sessions.remove(&session).unwrap_or_default();
         numbers.into_iter().map(|(number, on)| (on, BlankName { session, number })).collect()
@@ -100,11 +100,11 @@ impl Vice {
         let blank = BlankName { session: ask.origin.session, number };
         let core = self.core.lock();
         if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {
-            // Asked twice: by who was on it when the server restarted, and by who claims everything
-            // then.
+            // The call comes twice: once as it was when the server restarted, and once with all
+            // reclaims.
             return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
         }
-        // Nobody else may have changed what it replaces.
+        // No other session may have changed the body that it replaces.
         let alone = core.leases.covers(blank.session, fid)
             || core.leases.reclaims_delegations(blank.session);
         match (core.blanks.has(volume.no, blank), alone) {
@@ -123,18 +123,18 @@ impl Vice {
         core.blanks.remove(blank);
         drop(core);
         if let Err(error) = volume.store.end_adoption(fid.vnode, blank) {
-            tracing::warn!(?blank, %error, "an adopted blank keeps its name");
+            tracing::warn!(?blank, %error, "the name of an adopted preallocated body cannot be removed; the next start removes it");
         }
         Ok(outcome)
     }
 
-    /// Removes a blank that nobody needs.
+    /// Removes a preallocated body that no session needs.
     pub(crate) fn drop_blank(&self, on: PartitionNo, blank: BlankName) {
         let removed =
             self.partitions.get(on).and_then(|partition| Ok(partition.remove_blank(blank)?));
         if let Err(error) = removed {
-            // The next start finds it.
-            tracing::warn!(?blank, %error, "a blank stays");
+            // The next start removes it.
+            tracing::warn!(?blank, %error, "a preallocated body cannot be removed; the next start removes it");
         }
     }
 }
