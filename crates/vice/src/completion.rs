@@ -1,5 +1,5 @@
-//! What follows from acknowledgements, ended sessions, granted locks and the end of grace; and the
-//! end of every call.
+//! Effects of acknowledgements, ended sessions, granted locks and the end of grace; and the end of
+//! every call.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -76,11 +76,11 @@ impl Vice {
             }
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
                 ask.waits.extend(self.held_by(call));
-                // (What makes and ends holds meets its own.)
+                // (Calls that begin and end freezes handle this themselves.)
                 if !matches!(call, Call::Volume(_))
                     && self.holds_ended.load(Ordering::SeqCst) != ended
                 {
-                    // It was held, or another was: that costs one more attempt.
+                    // A volume was frozen during the attempt: it is repeated.
                     continue;
                 }
             }
@@ -115,17 +115,17 @@ impl Vice {
             result.as_ref().and_then(|result| result.as_ref().err().copied()),
         );
         if let Some(Err(fault @ (Fault::Medium | Fault::Damaged))) = &result {
-            tracing::error!(%fault, ?call, "refused");
+            tracing::error!(%fault, ?call, "a call failed with an error of the store");
         }
         if let Some(result) = result {
             self.finish(origin, call.changes(), result, body, out);
         }
     }
 
-    /// Lets a call wait for what it was stopped by. False: that is back already.
+    /// Queues a call until what it waits for is back. False: that is back already.
     fn park(&self, ask: &CallContext<'_>, call: &Call) -> Result<bool, Fault> {
         let mut core = self.core.lock();
-        // Asked under the lock that who lets go of it needs to find this call.
+        // Checked under the lock that the end of a freeze takes before it searches for this call.
         let moves = self.moves.lock();
         let gone = |dir: &Fid| {
             let held = *dir == Fid::root(dir.volume) && moves.holds(dir.volume);
@@ -142,7 +142,7 @@ impl Vice {
         core.parked.push(parked, of_nobody).map(|()| true)
     }
 
-    /// Executes what waited for these directories anew.
+    /// Executes again the calls that waited for these directories.
     fn unpark(&self, now: Time, back: &[Fid], out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         let go = self.core.lock().parked.take_if(|parked| parked.waits_for(back));
@@ -153,7 +153,7 @@ impl Vice {
         events
     }
 
-    /// Remembers the reply of a change and puts it out, unless the session is over.
+    /// Stores the reply of a change and sends it, unless the session is over.
     pub(crate) fn finish(
         &self,
         origin: ReplyAddress,
@@ -168,7 +168,7 @@ impl Vice {
         }
     }
 
-    /// Works off what the leases put out. No lock is held here.
+    /// Handles the outputs of the leases. No lock is held here.
     pub(crate) fn settle(&self, now: Time, events: Vec<Output>, out: &mut Vec<Effect>) {
         let mut events = VecDeque::from(events);
         while let Some(event) = events.pop_front() {
@@ -237,8 +237,8 @@ impl Vice {
         drop(core);
         blanks.into_iter().for_each(|(on, blank)| self.drop_blank(on, blank));
         if let Err(error) = self.partitions.remove_session(session) {
-            // The record outlives the session and costs a later start some grace.
-            tracing::warn!(?session, %error, "session record stays");
+            // The record remains, so a later start waits for the session in grace.
+            tracing::warn!(?session, %error, "the record of an ended session cannot be removed; the next grace period waits for it");
         }
         out.push(Effect::SessionEnded(session));
         let mut events = Vec::new();
@@ -246,7 +246,7 @@ impl Vice {
         events
     }
 
-    /// Those who may look at files again do.
+    /// Executes calls that may read again.
     fn read_again(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut core = self.core.lock();
         let ServiceTables { queue, leases, .. } = &mut *core;
@@ -258,7 +258,7 @@ impl Vice {
         self.run_all(now, ready, out)
     }
 
-    /// Files that nobody claimed go, and what waited is executed.
+    /// Removes files that no session reclaimed, and executes the calls that waited.
     fn grace_over(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = self.drop_orphans(now);
         let waiting = self.core.lock().queue.take_all();
@@ -281,7 +281,7 @@ impl Vice {
         events
     }
 
-    /// The same of one volume.
+    /// As [`Vice::drop_orphans`], of one volume.
     pub(crate) fn drop_orphans_of(&self, now: Time, volume: types::VolumeId) -> Vec<Output> {
         let mut events = Vec::new();
         let Ok(of) = self.any_volume(volume) else { return events };
@@ -294,12 +294,12 @@ impl Vice {
         events
     }
 
-    /// Drops every file without names that nobody holds.
+    /// Removes every file without names that no session holds.
     pub(crate) fn drop_orphans(&self, now: Time) -> Vec<Output> {
         let mut events = Vec::new();
         for partition in self.partitions.iter() {
             let orphans = partition.orphans().unwrap_or_else(|error| {
-                tracing::error!(%error, "files without names cannot be listed");
+                tracing::error!(%error, "files without names cannot be listed; they use space until the next start");
                 Vec::new()
             });
             for (volume, no) in orphans {
@@ -319,19 +319,19 @@ impl Vice {
         events
     }
 
-    /// Drops the file if it has no name, nobody holds it, and everybody who may hold it has
-    /// answered. (During grace, when others may yet claim it, the leases say of no file that it is
-    /// free.)
+    /// Removes the file if it has no name, no session holds it, and every session that may hold it
+    /// has acknowledged. (During grace, when others may yet reclaim it, the leases report no file
+    /// as free.)
     pub(crate) fn drop_if_free(&self, now: Time, fid: Fid, events: &mut Vec<Output>) {
         if let Err(fault) = self.try_drop(now, fid, events) {
-            // Its orphan record stays: the next start tries again.
-            tracing::warn!(%fid, %fault, "file without names stays");
+            // Its orphan record remains: the next start tries again.
+            tracing::warn!(%fid, %fault, "a file without names cannot be removed; the next start tries again");
         }
     }
 
     fn try_drop(&self, now: Time, fid: Fid, events: &mut Vec<Output>) -> Result<(), Fault> {
         let volume = match self.any_volume(fid.volume) {
-            // It went with its volume.
+            // The file was removed with its volume.
             Err(Fault::NoVolume) => return Ok(()),
             volume => volume?,
         };

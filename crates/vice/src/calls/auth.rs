@@ -14,7 +14,7 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::service::CallContext;
 
-/// What a server needs for logins.
+/// The server's authenticator.
 #[derive(Debug)]
 pub(crate) struct AuthDesk(Arc<dyn Authenticator>);
 

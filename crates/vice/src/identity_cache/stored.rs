@@ -1,8 +1,8 @@
-//! What was learnt of principals, in bytes, for a start of this server while the database is away.
+//! The identity cache in bytes, for a start of this server while the database is away.
 //!
-//! The form: what it is, the revision of the database that it is true of, then uids, holders of
-//! tokens and CPSs, each list with its length in front. Numbers are little-endian. The driver adds
-//! when it was true and a checksum, and keeps the file.
+//! The form: a magic, the revision of the database, then uids, holders of tokens and CPSs, each
+//! list preceded by its length. Numbers are little-endian. The driver adds the time and a checksum,
+//! and stores the file.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::{Holder, Key, Remembered, UNTOLD};
 use crate::Vice;
 
 const MAGIC: &[u8] = b"rialto principals 2\n";
-/// Entries of each list that are written at most: an upper bound of the file's size (some 20 MB if
-/// everybody is in 100 groups). The others are asked for again.
+/// Maximum number of stored entries of each list: it bounds the file's size (some 20 MB if all are
+/// in 100 groups). The others are looked up again.
 const KEPT_MAX: usize = 1 << 14;
 
 impl Vice {
-    /// What is remembered of principals, if that is another thing than after `seen` changes of it.
+    /// The identity cache, if it has changed since change `seen`.
     pub fn learnt(&self, seen: u64) -> Option<(u64, Vec<u8>)> {
-        // When this server heard counts for servers' keys too, though no user may have come yet.
+        // The time of the news counts for servers' keys too, though no user may have come yet.
         if let Ok(Some(db)) = self.cell() {
             self.whose.refresh(db.access());
         }
@@ -30,7 +30,7 @@ impl Vice {
         is_new.then(|| (remembered.changes, encode(&remembered)))
     }
 
-    /// Begins with what an earlier life of this server had learnt. False: the bytes are damaged.
+    /// Loads the cache of an earlier server instance. False: the bytes are damaged.
     pub fn remember_learnt(&self, bytes: &[u8]) -> bool {
         let Some(kept) = decode(bytes) else { return false };
         *self.whose.remembered.write() = kept;
@@ -46,8 +46,7 @@ fn encode(remembered: &Remembered) -> Vec<u8> {
         to.u32(*uid);
         to.id(*id);
     }
-    // That nobody has a number may change with the next principal that is made: it is asked for
-    // again.
+    // An unused number may get a principal at any time: it is looked up again.
     let holders =
         || remembered.holders.iter().filter_map(|(id, holder)| Some((id, holder.as_ref()?)));
     to.count(holders().count());
@@ -160,7 +159,7 @@ impl<'b> Reader<'b> {
         self.u32().map(|count| count as usize).filter(|count| *count <= KEPT_MAX)
     }
 
-    /// A length is believed only as far as there are bytes.
+    /// A length is accepted only up to the number of remaining bytes.
     fn list<T>(&mut self, take: impl Fn(&mut Reader<'b>) -> Option<T>) -> Option<Vec<T>> {
         let count = self.u32()?;
         (0..count).map(|_| take(self)).collect()

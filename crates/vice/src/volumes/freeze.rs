@@ -1,20 +1,20 @@
-//! Volumes that move from one server to another: the one that holds, and the one where it arrives.
+//! Volumes that move from one server to another: frozen at the source, arriving at the target.
 //!
-//! Model. *Held*: everything that clients had to themselves is back, what they change waits, what
-//! they read is answered; so what is sealed now is all that there is. A hold ends when it is let
-//! go, or when the volume is removed because it is elsewhere; calls that waited are executed anew,
-//! and find the volume or not. When the time of a hold is over nobody is answered any more, and
-//! promises are broken, until the cell's database says whose the volume is. *Arriving*: the volume
-//! serves nobody until it is told to ([`types::VolumeCall::Serve`]).
+//! Model. *Frozen*: all delegations are back, changes wait, reads are answered; so what is sealed
+//! now is complete. A freeze ends when the mover ends it, or when the volume is removed because it
+//! is elsewhere; calls that waited are executed again, and find the volume or not. When the time of
+//! a freeze is over no client is served any more, and promises are broken, until the cell's
+//! database names the volume's site. *Arriving*: the volume serves no client before the call to do
+//! so ([`types::VolumeCall::Serve`]).
 //!
-//! Both stand in the volume's header, so after a restart the volume is *in doubt* before it is
-//! anything else: the database is asked. It says of a held volume that it is here, then it serves;
-//! or that it is elsewhere, then it stays away and waits to be removed. Of an arriving volume it
-//! may say that it is here: then it serves when the other server, whatever became of it, serves no
-//! more (`ALONE_AFTER`).
+//! Both states are in the volume's header, so after a restart the volume is *in doubt* before
+//! anything else: the server asks the database. If it says that a frozen volume is here, the volume
+//! serves; if elsewhere, it stays offline and waits to be removed. If it says that an arriving
+//! volume is here, the volume serves once the other server, whatever its state, serves no more
+//! (`is_alone`).
 //!
-//! When a volume has arrived, its clients claim what they had: files without names stay for the
-//! time of a lease, and claims of locks are taken.
+//! When a volume has arrived, its clients claim their locks and holds: files without names stay for
+//! the time of a lease, and claims of locks are accepted.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -28,27 +28,27 @@ use crate::calls::CallOutcome;
 use crate::service::CallContext;
 use crate::{Effect, Vice};
 
-/// How long a volume is held at most, before the database is asked.
+/// Maximum time of a freeze, before the database is asked.
 const HOLD_MAX: Duration = Duration::from_secs(10);
-/// How long after an arrival the server that held the volume may yet answer for it, beyond a hold
-/// and a lease.
+/// How long after an arrival the server that froze the volume may yet answer for it, beyond a
+/// freeze and a lease.
 const MARGIN: Duration = Duration::from_secs(5);
-/// Between two questions to the database.
+/// Interval of questions to the database.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is known beyond the headers.
+/// State of moving volumes beyond their headers.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// Held volumes, and until when that is in order.
+    /// Frozen volumes, and when the freeze ends.
     held: HashMap<VolumeId, Time>,
-    /// The database is to be asked, not before then; and since when it is in doubt.
+    /// Volumes in doubt: when to ask the database next, and since when they are in doubt.
     doubts: HashMap<VolumeId, (Time, Time)>,
-    /// Volumes that arrived, and until when claims are taken.
+    /// Volumes that arrived, and until when claims are accepted.
     arrived: HashMap<VolumeId, Time>,
 }
 
 impl Moves {
-    /// Whether claims are taken for files of this volume.
+    /// Whether claims of files of this volume are accepted.
     pub fn takes_claims(&self, volume: VolumeId) -> bool {
         self.arrived.contains_key(&volume)
     }
@@ -58,17 +58,17 @@ impl Moves {
         self.held.contains_key(&volume)
     }
 
-    /// When there is something to do next.
+    /// When the next time limit ends.
     pub fn wake_at(&self) -> Time {
         self.held.values().chain(self.arrived.values()).copied().min().unwrap_or(Time::NEVER)
     }
 }
 
-/// Whose a volume is, as the database says.
+/// The owner of a volume, according to the database.
 enum Whose {
     Ours,
     Others,
-    /// Ours, on another partition, which has it too.
+    /// This server, on another partition, which has the volume too.
     Beside,
     Nobodys,
 }
@@ -95,13 +95,13 @@ impl Vice {
         let until = ask.now + HOLD_MAX.min(Duration::from_millis(millis.into()));
         self.bring_in(ask, &volume)?;
         self.end_idle_lends(&volume)?;
-        // Nobody waits for a kernel, which cannot be stopped. What is given back is not lent anew
-        // for a while, so who asks again comes through.
+        // The freeze does not wait for a kernel, which cannot be stopped. A returned body is not
+        // loaned again for a while, so a repeated call succeeds.
         need_no_lends(&volume)?;
         volume.block_delegations(until + MARGIN);
         self.moves.lock().held.insert(id, until);
         let held = volume.partition.hold_volume(id, true).map_err(Fault::from);
-        // One may have come between.
+        // A loan may have begun in between.
         if let Err(fault) = held.and_then(|()| need_no_lends(&volume)) {
             self.let_go(&volume, &mut ask.events)?;
             return Err(fault);
@@ -109,20 +109,20 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Done))
     }
 
-    /// The volume is as any other again, and calls that waited for it go on.
+    /// Ends the freeze, and continues the calls that waited for it.
     fn let_go(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
         let id = volume.store.id();
         volume.partition.hold_volume(id, false)?;
         volume.block_delegations(Time::ZERO);
         let mut moves = self.moves.lock();
-        // With the doubt, or its time could be over in between: nobody would ask, and it would be
-        // away for ever.
+        // Before the doubt is removed: otherwise the freeze could time out in between, and the
+        // volume would stay away for ever, without a question to the database.
         volume.set_away(false);
         self.end_hold_of(&mut moves, id, events);
         Ok(())
     }
 
-    /// Nothing waits for the volume any more: it serves, or it was removed.
+    /// Removes the freeze of a volume that serves again or was removed.
     pub(super) fn end_hold(&self, id: VolumeId, events: &mut Vec<Output>) {
         self.end_hold_of(&mut self.moves.lock(), id, events);
     }
@@ -135,7 +135,7 @@ impl Vice {
         }
     }
 
-    /// What the call waits for, if its volume is held.
+    /// The directory that the call waits for, if its volume is frozen.
     pub(crate) fn held_by(&self, call: &Call) -> Option<Fid> {
         let volume = call.changed_volume()?;
         self.moves.lock().holds(volume).then(|| Fid::root(volume))
@@ -161,7 +161,7 @@ impl Vice {
 
     fn arrive(&self, now: Time, wall: Timestamp, volume: &ViceVolume) -> Result<(), Fault> {
         let id = volume.store.id();
-        // Before anybody is served: whoever comes finds what he had.
+        // Before the first call is served, so that all clients can claim their locks and holds.
         let mut moves = self.moves.lock();
         moves.arrived.insert(id, now + self.config.lease.lease);
         moves.doubts.remove(&id);
@@ -173,8 +173,8 @@ impl Vice {
         Ok(())
     }
 
-    /// The volume was just loaded: if its header says that it is held or arriving, nobody is served
-    /// before the database was asked.
+    /// Notes a volume that was just loaded: if its header says that it is frozen or arriving, it
+    /// serves no client before the database was asked.
     pub(crate) fn note_doubt(&self, volume: &ViceVolume) {
         let id = volume.store.id();
         let mut moves = self.moves.lock();
@@ -184,7 +184,7 @@ impl Vice {
         }
     }
 
-    /// What time does to volumes that move.
+    /// Handles the time limits of moving volumes.
     pub(crate) fn tick_moves(&self, now: Time, out: &mut Vec<Output>) {
         let over: Vec<VolumeId> = {
             let moves = self.moves.lock();
@@ -206,7 +206,7 @@ impl Vice {
         }
     }
 
-    /// The time of a hold is over, unless it was let go a moment ago.
+    /// Ends a freeze whose time is over, unless it was ended a moment ago.
     fn end_late_hold(&self, now: Time, id: VolumeId, out: &mut Vec<Output>) {
         let volume = self.any_volume(id).ok();
         let mut moves = self.moves.lock();
@@ -222,16 +222,16 @@ impl Vice {
         drop(moves);
         tracing::warn!(
             volume = id.0,
-            "a hold was not ended in time; nobody is served until the cell's database was asked"
+            "a freeze was not ended in time; the volume is offline until the cell's database answers"
         );
         if volume.is_some() {
             let _ = self.core.lock().leases.break_volume(now, id, out);
         }
-        // They find that it is away.
+        // These calls find that the volume is away.
         out.push(Output::DelegationsOver(vec![Fid::root(id)]));
     }
 
-    /// Whether the cell's database is to be asked about a volume.
+    /// Whether the cell's database must be asked about a volume.
     pub fn has_doubts(&self, now: Time) -> bool {
         self.moves.lock().doubts.values().any(|(next, _)| *next <= now)
     }
@@ -249,7 +249,7 @@ impl Vice {
         let mut events = Vec::new();
         for (id, since) in doubts {
             if let Err(fault) = self.settle_doubt(now, wall, id, since, &mut events) {
-                tracing::debug!(volume = id.0, %fault, "whose a volume is cannot be told yet");
+                tracing::debug!(volume = id.0, %fault, "the site of a volume cannot be looked up yet; a later check tries again");
             }
         }
         self.settle(now, events, out);
@@ -276,12 +276,13 @@ impl Vice {
             Whose::Ours if volume.store.is_arriving() && is_alone => {
                 tracing::warn!(
                     volume = id.0,
-                    "a volume that arrived was not told to serve, and is here; it serves"
+                    "a move was not finished, but the volume has arrived here; it serves"
                 );
                 self.arrive(now, wall, &volume)
             }
             Whose::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
-            // What nobody claims is ours: the database may have forgotten it, and it was here.
+            // A volume without a record serves: the database may have lost the record, and the
+            // volume was here.
             Whose::Ours | Whose::Nobodys if !volume.store.is_arriving() => {
                 self.keep(&volume)?;
                 self.let_go(&volume, events)
@@ -290,8 +291,8 @@ impl Vice {
         }
     }
 
-    /// The one that arrived on another partition takes the place of this one. Nobody trusts
-    /// anything of it any more.
+    /// Replaces the volume by the one that arrived on another partition, and breaks all promises of
+    /// it.
     fn serve_beside(
         &self,
         now: Time,
@@ -302,7 +303,7 @@ impl Vice {
         let id = volume.store.id();
         tracing::warn!(
             volume = id.0,
-            "a volume is on another partition now, and was not told so; it serves there"
+            "a move to another partition was not finished; the volume serves there now"
         );
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
@@ -311,12 +312,12 @@ impl Vice {
         self.arrive(now, wall, &*self.any_volume(id)?)
     }
 
-    /// Before a volume serves again after a hold that nobody ended, its record is written once
-    /// more: whoever leads the move read it before, and can say no longer that the volume is
-    /// elsewhere, which would lose what is changed here from now on.
+    /// Writes a volume's record again before the volume serves after a freeze that was not ended:
+    /// the mover read the record before, and can no longer change the site, which would lose later
+    /// changes here.
     ///
     /// # Errors
-    /// `Conflict`, `CellAway`: the database is asked again.
+    /// `Conflict`, `CellAway`: a later check asks the database again.
     fn keep(&self, volume: &ViceVolume) -> Result<(), Fault> {
         let Some(db) = self.cell()? else { return Ok(()) };
         let Some(group) = db.group_of(volume.store.id())? else { return Ok(()) };
@@ -336,7 +337,7 @@ impl Vice {
         self.whose_in(&group.record, volume)
     }
 
-    /// As this record says.
+    /// The owner according to this record.
     fn whose_in(&self, group: &VolumeGroup, volume: &ViceVolume) -> Result<Whose, Fault> {
         let Some(site) = group.sites.iter().find(|site| site.kind == SiteKind::ReadWrite) else {
             return Ok(Whose::Nobodys);
