@@ -238,7 +238,7 @@ impl Vice {
         blanks.into_iter().for_each(|(on, blank)| self.drop_blank(on, blank));
         if let Err(error) = self.partitions.remove_session(session) {
             // The record remains, so a later start waits for the session in grace.
-            tracing::warn!(?session, %error, "the record of an ended session cannot be removed; the next grace period waits for it");
+            tracing::warn!(?session, %error, "the record of an ended session cannot be removed");
         }
         out.push(Effect::SessionEnded(session));
         let mut events = Vec::new();
@@ -299,7 +299,7 @@ impl Vice {
         let mut events = Vec::new();
         for partition in self.partitions.iter() {
             let orphans = partition.orphans().unwrap_or_else(|error| {
-                tracing::error!(%error, "files without names cannot be listed; they use space until the next start");
+                tracing::error!(%error, "files without names cannot be listed; they stay on disk");
                 Vec::new()
             });
             for (volume, no) in orphans {
@@ -325,7 +325,7 @@ impl Vice {
     pub(crate) fn drop_if_free(&self, now: Time, fid: Fid, events: &mut Vec<Output>) {
         if let Err(fault) = self.try_drop(now, fid, events) {
             // Its orphan record remains: the next start tries again.
-            tracing::warn!(%fid, %fault, "a file without names cannot be removed; the next start tries again");
+            tracing::warn!(%fid, %fault, "a file without names cannot be removed");
         }
     }
 

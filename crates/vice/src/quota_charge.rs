@@ -28,7 +28,7 @@ pub(crate) fn of_range(
         let used = if end <= INLINE_BYTES_MAX { size } else { (touched + first) * BLOCK_BYTES };
         return Ok(used.saturating_sub(status.used));
     }
-    // The holes of a loaned body are unknown; its loan checked the free space already.
+    // The holes of a loaned body are unknown; the loan required free space.
     if touched * BLOCK_BYTES <= free || volume.store.is_lent(vnode.no()) {
         return Ok(touched * BLOCK_BYTES);
     }

@@ -132,7 +132,7 @@ impl SlotTable {
         Begin::Execute
     }
 
-    /// Marks the request as done. False: the session is over, or the slot has a later request.
+    /// Marks the request as done. False: the session is over.
     pub fn finish(
         &mut self,
         origin: ReplyAddress,

@@ -61,7 +61,12 @@ impl Vice {
     /// Sizes of tables and counts of calls, as JSON.
     pub(super) fn report(&self, ask: &CallContext<'_>) -> Result<String, Fault> {
         let Caller { uid, gid, who, groups } = ask.caller;
-        let you = json!({ "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() });
+        let you = json!({
+            "uid": uid,
+            "gid": gid,
+            "groups": groups.as_deref().unwrap_or_default(),
+            "level": format!("{:?}", who.level).to_lowercase(),
+        });
         if !who.level.is_proved() {
             // An anonymous caller gets no more, so no more is gathered.
             return Ok(json!({ "you": you }).to_string());
@@ -139,7 +144,8 @@ impl Vice {
         let one = |(session, actors): &(SessionId, Vec<Caller>)| {
             let client =
                 core.leases.owner(*session).map(|(client, _)| format!("{:032x}", client.0));
-            json!({ "session": session.0, "client": client, "users": actors.iter().map(user_report).collect::<Vec<_>>() })
+            let users: Vec<_> = actors.iter().map(user_report).collect();
+            json!({ "session": session.0, "client": client, "users": users })
         };
         sessions.iter().take(SESSIONS_REPORTED_MAX).map(one).collect()
     }

@@ -109,7 +109,7 @@ impl Vice {
             // A hold may have come between: a body without sessions must not prevent a move of the
             // volume.
             if let Err(also) = self.end_lend(&volume, fid) {
-                tracing::warn!(%fid, %also, "a body loan without sessions cannot be ended; a later check tries again");
+                tracing::warn!(%fid, %also, "a body loan without sessions cannot be ended yet");
             }
             return Err(fault);
         }
@@ -197,7 +197,11 @@ impl Vice {
             match tended {
                 Ok(over) => ended |= over,
                 Err(fault) => {
-                    tracing::warn!(vnode = no.0, %fault, "the record of a loaned body cannot be updated; the next second tries again")
+                    tracing::warn!(
+                        vnode = no.0,
+                        %fault,
+                        "the record of a loaned body cannot be updated; it is tried each second"
+                    );
                 }
             }
             self.settle(now, events, out);

@@ -123,7 +123,7 @@ impl Vice {
         core.blanks.remove(blank);
         drop(core);
         if let Err(error) = volume.store.end_adoption(fid.vnode, blank) {
-            tracing::warn!(?blank, %error, "the name of an adopted preallocated body cannot be removed; the next start removes it");
+            tracing::warn!(?blank, %error, "an adopted body keeps its old name until a restart");
         }
         Ok(outcome)
     }
@@ -133,8 +133,11 @@ impl Vice {
         let removed =
             self.partitions.get(on).and_then(|partition| Ok(partition.remove_blank(blank)?));
         if let Err(error) = removed {
-            // The next start removes it.
-            tracing::warn!(?blank, %error, "a preallocated body cannot be removed; the next start removes it");
+            tracing::warn!(
+                ?blank,
+                %error,
+                "a preallocated body cannot be removed; the next start removes it"
+            );
         }
     }
 }

@@ -147,7 +147,8 @@ impl Fetch {
         self
     }
 
-    /// Requests the smallest possible parts, so that even small volumes have many; for tests.
+    /// Requests the smallest possible parts, so that even small volumes have many; for
+    /// simulations.
     pub fn in_small_parts(mut self) -> Self {
         self.part_bytes = PART_BYTES_MIN as u32;
         self

@@ -222,7 +222,7 @@ impl Vice {
         drop(moves);
         tracing::warn!(
             volume = id.0,
-            "a freeze was not ended in time; the volume is offline until the cell's database answers"
+            "a freeze was not ended in time; the volume is offline until the database answers"
         );
         if volume.is_some() {
             let _ = self.core.lock().leases.break_volume(now, id, out);
@@ -249,7 +249,7 @@ impl Vice {
         let mut events = Vec::new();
         for (id, since) in doubts {
             if let Err(fault) = self.settle_doubt(now, wall, id, since, &mut events) {
-                tracing::debug!(volume = id.0, %fault, "the site of a volume cannot be looked up yet; a later check tries again");
+                tracing::debug!(volume = id.0, %fault, "the site of a volume cannot be looked up yet");
             }
         }
         self.settle(now, events, out);
