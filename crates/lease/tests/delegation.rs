@@ -1,6 +1,7 @@
 //! The lease machine's delegations beside a small model: random grants, finds, recalls, returns and
-//! ends of sessions. After each step nobody is promised what another covers (DE-1), every recall is
-//! said once and again after a resume, and whoever was told to wait is told when to go on (DE-2).
+//! ends of sessions. After each step no session is promised a file that another covers (DE-1),
+//! every recall is sent once and again after a resume, and every waiting call gets its signal
+//! (DE-2).
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -56,13 +57,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be.
+/// The expected state.
 struct World {
     leases: Leases,
     now: Time,
     sessions: Vec<SessionId>,
     lives: Vec<u64>,
-    /// Who has which directory, and its children.
+    /// The session of each delegated directory, and its children.
     dirs: BTreeMap<Fid, (SessionId, BTreeSet<Fid>)>,
     recalled: BTreeSet<Fid>,
     /// Breaks that are not acknowledged.
@@ -95,14 +96,17 @@ impl World {
         own.or_else(|| child().map(|(dir, (session, _))| (*session, *dir)))
     }
 
-    /// What came out, and what should have: directories that are asked for and those that are back.
+    /// Compares the outputs with the expected ones: recalled directories and returned ones.
     fn check(&mut self, out: Vec<Output>, wanted_back: &[Fid], back: &[Fid]) {
         let (mut recalls, mut over) = (Vec::new(), Vec::new());
         for output in out {
             match output {
                 Output::Break { to, id, items } => {
                     for item in items.iter().filter(|item| item.reason == BreakReason::Recall) {
-                        assert_eq!(self.dirs[&item.fid].0, to, "who has it is asked");
+                        assert_eq!(
+                            self.dirs[&item.fid].0, to,
+                            "the session with the directory gets the recall"
+                        );
                         recalls.push(item.fid);
                     }
                     self.pending.entry(to).or_default().push(id);
@@ -174,7 +178,7 @@ impl World {
                 let known =
                     self.dirs.get(&dir).is_some_and(|(_, children)| children.contains(&fid));
                 let wanted = ours && (known || (free && !self.recalled.contains(&dir)));
-                // As a look-up: promised first.
+                // As a look-up: the promise comes first.
                 if self.leases.promise(self.now, session, fid, &mut out) != Promised::Yes {
                     wanted_back = self.cover(fid).map_or(vec![], |(_, dir)| recall(self, dir));
                 } else {

@@ -1,5 +1,5 @@
-//! Sessions of nobody: no change waits for them, and none of their clients answers from its cache
-//! what is not so any more.
+//! Anonymous sessions: no change waits for them, and none of their clients answers from its cache
+//! with stale data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,7 @@ fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
         "nothing to wait for"
     );
     let told = breaks_to(nobody, &out);
-    assert_eq!(told.len(), 1, "it is told all the same");
+    assert_eq!(told.len(), 1, "it gets the break all the same");
 
     leases.prove(at(3), nobody, &mut out).unwrap();
     assert_eq!(
@@ -107,7 +107,7 @@ fn nobody_ends_no_session_of_a_user_with_a_name_alone() {
     assert!(leases.is_session(again), "nor is its next attach refused");
     let late = leases.attach_stranger(at(3), ClientId(1), 4, &mut out);
     assert_eq!(late, Err(AttachError::OldIncarnation { client: ClientId(1), newest: 5 }), "EO-2");
-    // The same client's next life, with a token.
+    // The same client's next incarnation, with a token.
     leases.prove(at(4), thief, &mut out).unwrap();
     assert!(!leases.is_session(user) && !leases.is_session(again), "EO-2");
 }
@@ -190,14 +190,14 @@ impl Dice {
     }
 }
 
-/// One client, whose messages travel, and the server. `changes` are made by others.
+/// The server and one client, with messages that take time. Others make the `changes`.
 struct World {
     leases: Leases,
     holder: Holder,
     session: SessionId,
     versions: HashMap<Fid, u64>,
     cache: HashMap<Fid, u64>,
-    /// On their way: breaks; answers; acknowledgements.
+    /// Messages under way: breaks; answers; acknowledgements.
     breaks: VecDeque<(BreakId, Vec<BreakItem>)>,
     answers: VecDeque<(Fid, u64, CallStart)>,
     acks: VecDeque<BreakId>,
@@ -228,8 +228,8 @@ impl World {
                 *self.versions.entry(file).or_default() += 1;
                 if self.leases.break_promises(now, &changed(file), SessionId(0), &mut out).is_some()
                 {
-                    // The change is not acknowledged before this client has heard of it: as if it
-                    // were not there yet.
+                    // The change is not acknowledged before this client has the break: until then
+                    // it does not count.
                     self.carry(&std::mem::take(&mut out));
                     while self.hear() {}
                     self.settle_acks();
@@ -347,15 +347,15 @@ fn h4_a_host_has_a_share_of_each_table() {
         leases.promise(at(1), session, fid(number), &mut out);
     }
     held[2] = leases.counts().promises;
-    // Each session may be past the host's share by up to 64.
+    // Each session may exceed the host's share by up to 64.
     assert!(held.iter().all(|count| (256..=256 + 4 * 64).contains(count)), "{held:?}");
     assert!(leases.counts().pressed.hosts > 0 && leases.counts().pressed.holds > 0);
-    // Nobody else is kept out, and neither is the server's own machine.
+    // Other hosts and the server's own machine have room.
     for session in [other, own] {
         assert_eq!(lock(session, 5001 + session.0, &mut leases, &mut out), LockOutcome::Granted);
         assert_eq!(leases.hold(session, fid(5000)), Ok(()));
     }
-    // What a session had is free with its end.
+    // The end of a session frees its promises.
     leases.detach(at(2), ours[0], &mut out);
     leases.detach(at(2), ours[1], &mut out);
     let later = attach(Some(host), &mut leases, &mut out);

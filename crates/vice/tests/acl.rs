@@ -1,5 +1,4 @@
-//! Volumes where access lists decide: each call against an obvious evaluation, and what becomes of
-//! lists.
+//! Volumes where access lists decide: each call against a simple evaluation, and the life of lists.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
@@ -57,7 +56,7 @@ fn list(given: Entries<'_>, denied: Entries<'_>) -> Option<Bytes> {
 
 const EVERYBODY: i32 = -101;
 
-/// A volume where lists decide: everybody looks into the root, and nothing else is given.
+/// A volume where lists decide: all callers may look up names in the root, and have no other right.
 fn rig(clients: usize) -> Rig {
     let mut rig = Rig::new(Ground::memory(), clients);
     rig.vice().set_principals(Arc::new(Known));
@@ -78,15 +77,15 @@ fn rights(rig: &mut Rig, who: usize, caller: &Caller, fid: Fid) -> String {
     }
 }
 
-/// What a call needs, as the table of the documentation has it; any of the words, each letter of
-/// it. `$`: and the file is the caller's.
+/// The rights that a call needs, as in the table of the documentation; any of the words, each
+/// letter of it. `$`: and the caller owns the file.
 type Row = (&'static [&'static str], On, Call);
 
-/// Whose list is asked.
+/// The file or directory whose list decides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
     Dir,
-    /// Its own, if it has one, but for `l`.
+    /// The file's own list, if it has one, except for `l`.
     File,
 }
 
@@ -179,7 +178,7 @@ fn rows(scene: &Scene) -> Vec<Row> {
     ]
 }
 
-/// Which are not the word that means them all.
+/// Letters that do not form the word for all of them.
 fn letters(most: usize) -> impl Strategy<Value = String> {
     proptest::string::string_regex(&format!("[rlidwka]{{1,{most}}}"))
         .unwrap()
@@ -280,7 +279,7 @@ fn owners_list_and_administer_and_administrators_everywhere() {
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "");
     set(&mut rig, &who(1001), dir, &[(2, "rl")]).unwrap();
     assert_eq!(set(&mut rig, &who(1002), dir, &[(2, "all")]), Err(Fault::AccessDenied));
-    // A root that nobody trusts is nobody, whoever owns the directory.
+    // A root without trust is anonymous, even as the owner of the directory.
     let squashed = Caller {
         who: RequestIdentity { level: AuthLevel::Password, ..RequestIdentity::NOBODY },
         ..Caller::ROOT
@@ -297,7 +296,7 @@ fn new_directories_copy_the_list_and_keep_it() {
     set(&mut rig, &Caller::ROOT, root, &[(2, "rl")]).unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1001), dir), "rlidwk");
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "");
-    // Without its own it has that of the directory above, whatever that is.
+    // Without a list of its own the directory uses that of its parent.
     rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: None, instead_of: None }).unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "rl");
     let other = rig.directory(root, "other");
@@ -395,7 +394,7 @@ fn a_change_of_rights_waits_until_all_who_were_told_know() {
     assert!(heard.contains(&Fid::rights(root.volume)), "{heard:?}");
     assert!(
         rig.clients[2].broken.iter().all(|item| item.fid != Fid::rights(root.volume)),
-        "was told nothing"
+        "got no break"
     );
     rig.acknowledge(1);
     assert_eq!(rig.reply(change), Some(Ok(Answer::Done)));
@@ -423,7 +422,7 @@ fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
     assert_eq!(rig.call(0, &who(1001), give(&[(1, "all")])), Err(Fault::NotPermitted));
     rig.look_root(1);
     assert_eq!(rig.call(0, &who(ADMIN), give(&[(1, "rl")])), Ok(Answer::Done));
-    assert!(rig.clients[1].broken.iter().any(|item| item.fid == root), "everything is another");
+    assert!(rig.clients[1].broken.iter().any(|item| item.fid == root), "all promises are broken");
     assert!(rig.root_status().by_list);
     let clone = VolumeCall::Clone {
         id: None,
@@ -469,7 +468,7 @@ fn damaged_lists_give_nothing_and_bad_ones_are_not_taken() {
     assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::Invalid));
 }
 
-/// A directory in which 1 may do everything, and a file in it whose own list lets 2 read.
+/// A directory where 1 has all rights, and a file in it whose own list lets 2 read.
 fn shared_file(rig: &mut Rig) -> (Fid, Fid) {
     let root = rig.root();
     let dir = rig.directory(root, "dir");
@@ -502,7 +501,7 @@ fn a_files_own_list_decides_alone_until_it_is_taken_away() {
         Err(Fault::AccessDenied),
         "not the directory's to change"
     );
-    // Its owner administers it, as that of a directory does.
+    // Its owner administers it, as with a directory.
     let change = StatusChange { uid: Some(1003), gid: Some(1003), ..StatusChange::default() };
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid: file, change }).unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1003), file), "la");
@@ -626,7 +625,7 @@ fn a_list_is_changed_only_where_it_is_the_one_that_was_seen() {
         Err(Fault::Conflict)
     );
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "rl");
-    // What is seen of a file that has none is its directory's.
+    // For a file without a list the directory's is compared.
     let plain = rig.file(dir, "plain");
     let now: Entries<'_> = &[(1, "all"), (2, "rl")];
     assert_eq!(rig.call(0, &who(1001), change(plain, &[(3, "r")], both)), Err(Fault::Conflict));
@@ -634,7 +633,7 @@ fn a_list_is_changed_only_where_it_is_the_one_that_was_seen() {
     let away = |seen| Call::SetAcl { fid: file, list: None, instead_of: Some(sum(seen)) };
     assert_eq!(rig.call(0, &Caller::ROOT, away(now)), Err(Fault::Conflict));
     assert_eq!(rig.call(0, &Caller::ROOT, away(&[(2, "rlid")])), Ok(Answer::Done));
-    // The first list of a root is no other one's either, and is given once.
+    // The first list of a root is set only once.
     let root = rig.root();
     assert_eq!(rig.call(0, &who(ADMIN), change(root, &[(9, "all")], now)), Err(Fault::Conflict));
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The service beside the reference model: random calls, and clones between them, compared after
-//! each one; then every file, and of each clone every file as it was; then everything again after a
+//! The service beside the reference model: random calls, with clones in between, compared after
+//! each one; then every file, and in each clone every file as it was; then all again after a
 //! restart.
 
 #![allow(clippy::unwrap_used)] // tests
@@ -107,7 +107,7 @@ fn long_histories_in_memory() {
             *outcomes.entry(outcome).or_insert(0) += count;
         }
     }
-    // A history in which nothing happens proves nothing.
+    // A history without these outcomes proves nothing.
     let wanted = [
         "Allocate AccessDenied",
         "Allocate Ok",

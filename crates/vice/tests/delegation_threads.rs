@@ -1,9 +1,9 @@
-//! Delegations with many threads at once: nobody waits for ever, and who looks sees what was
-//! answered before he asked (DE-1, DE-2).
+//! Delegations with many threads at once: no call waits for ever, and each look-up sees all that
+//! was answered before it began (DE-1, DE-2).
 //!
-//! Each thread is a client. Under a delegation it answers changes of the directory itself, tells
-//! the others at once (out of band) which version that made, and sends them some time later; a look
-//! that begins after it was told must show that version at least.
+//! Each thread is a client. Under a delegation it answers changes of the directory itself,
+//! publishes at once (out of band) the version that this made, and sends the changes some time
+//! later; a look-up that begins after that must return at least that version.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -32,11 +32,11 @@ struct Crowd<'a> {
     vice: &'a Vice,
     sessions: Vec<SessionId>,
     dirs: Vec<Fid>,
-    /// Milliseconds; goes on with each call, so that what is quiet becomes available again.
+    /// Milliseconds; advances with each call, so that quiet directories become available again.
     clock: AtomicU64,
     replies: Mutex<BTreeMap<(SessionId, u64), Result<Answer, Fault>>>,
     recalled: Mutex<BTreeMap<SessionId, BTreeSet<Fid>>>,
-    /// The newest version of each directory that anybody was told of.
+    /// The newest published version of each directory.
     told: Vec<AtomicU64>,
 }
 
@@ -48,13 +48,13 @@ struct Counts {
     looks: u64,
 }
 
-/// One client.
+/// One client thread.
 struct Client<'a> {
     crowd: &'a Crowd<'a>,
     number: usize,
     requests: u64,
     rng: SmallRng,
-    /// Of each directory that it has: slots, the version, what it has not sent.
+    /// Of each directory that it has: slots, the version, and unsent changes.
     has: BTreeMap<Fid, (VnodeSlots, u64, Vec<Call>)>,
     counts: Counts,
 }
@@ -112,7 +112,7 @@ impl Client<'_> {
         (session, origin.request)
     }
 
-    /// A call that may wait for others; meanwhile, what they want back is given back.
+    /// A call that may wait for others; meanwhile this client serves recalls.
     fn call(&mut self, call: Call) -> Result<Answer, Fault> {
         let text = format!("{call:?}");
         let key = self.start(10, call);
@@ -127,7 +127,7 @@ impl Client<'_> {
         }
     }
 
-    /// A call that waits for nobody.
+    /// A call that waits for no other client.
     fn call_now(&mut self, call: Call) -> Result<Answer, Fault> {
         let key = self.start(11, call);
         self.crowd.replies.lock().unwrap().remove(&key).expect("answered at once")
@@ -198,7 +198,7 @@ impl Client<'_> {
         };
         assert!(
             status.data_version >= told,
-            "DE-2: version {} is seen, {told} was told",
+            "DE-2: version {} is seen, {told} was published",
             status.data_version
         );
         self.counts.looks += 1;
@@ -212,7 +212,7 @@ impl Client<'_> {
             match self.rng.random_range(0..20) {
                 0..8 => (0..self.rng.random_range(1..6)).for_each(|_| self.change(at)),
                 8..12 => match self.call(Call::Delegate { fid: dir }) {
-                    // What was asked for and is wanted back already is given back at the next turn.
+                    // A delegation that is recalled already is returned in the next turn.
                     Ok(Answer::Delegation { status, slots }) => {
                         self.counts.delegated += 1;
                         let has =
@@ -261,7 +261,7 @@ fn nobody_sees_the_past_and_nobody_waits_for_ever() {
         };
         let threads: Vec<_> =
             (0..THREADS).map(|number| scope.spawn(move || client(number).work())).collect();
-        // Whoever has ended serves no recalls, but has given everything back.
+        // A thread that has ended serves no recalls, but has returned everything.
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>();

@@ -1,4 +1,4 @@
-//! Exactly once: requests that come again, before and after restarts; and the time after a restart.
+//! Exactly once: repeated requests, before and after restarts; and the time after a restart.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -206,7 +206,7 @@ fn a_recorded_reply_is_an_acknowledgement_and_waits_too() {
     let root = rig.root();
     rig.look(1, root, "nothing").unwrap_err();
     rig.clients[1].prompt = false;
-    // Done, but not acknowledged: client 1 has not heard of it.
+    // Done, but not acknowledged: client 1 has not received the break.
     let origin = rig.start(0, &ROOT, make(root, "new"));
     assert_eq!(rig.reply(origin), None);
     rig.restart();
@@ -263,7 +263,7 @@ fn files_without_names_are_claimed_or_go() {
     rig.restart();
     rig.clients[0].open.insert(claimed);
     rig.reclaim(0);
-    assert!(rig.status(0, unclaimed).is_ok(), "somebody may still claim it");
+    assert!(rig.status(0, unclaimed).is_ok(), "a client may still claim it");
     rig.reclaim(1);
     assert!(rig.status(0, claimed).is_ok());
     assert_eq!(rig.status(0, unclaimed), Err(Fault::Stale));

@@ -1,5 +1,5 @@
-//! Who administers a part of the cell may do there what the table lets him, and nothing elsewhere:
-//! volumes by name, a partition, a server.
+//! An administrator of a part of the cell may make there the calls of the table, and none
+//! elsewhere: volumes by name, a partition, a server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ struct House {
     clients: u128,
     home: VolumeId,
     other: VolumeId,
-    /// At another server.
+    /// Volume at another server.
     elsewhere: VolumeId,
     partition: String,
     _dir: tempfile::TempDir,
@@ -152,7 +152,7 @@ impl House {
         VolumeGroup::new(name(text), id, site)
     }
 
-    /// Calls, and for each what it needs: all of these.
+    /// Calls, each with its requirements: all of these.
     fn calls(&self) -> Vec<(Call, &'static [&'static str])> {
         let volume = Call::Volume;
         let numbered = |id, text: &str, partition| VolumeCall::Create {
@@ -207,7 +207,7 @@ impl House {
             (volume(create("home.newer", None)), &["home", "server"]),
             (volume(create("elsewhere", no)), &["chief"]),
             (volume(numbered(Some(VolumeId(77)), "home.numbered", no)), &["home", "room"]),
-            // The number of a volume that is no concern of his, but where its room is.
+            // The number of a volume outside of the realms, but where its room is.
             (volume(numbered(Some(self.elsewhere), "home.thief", no)), &["chief"]),
             (
                 volume(VolumeCall::Rename { id: self.other, name: name("home.mine") }),
@@ -244,7 +244,7 @@ impl House {
     }
 }
 
-/// The words of the test, for who has these.
+/// Whether the rights `has` meet the test's word `need`.
 fn meets(need: &str, has: &[&str]) -> bool {
     let room = has.contains(&"partition") || has.contains(&"server");
     match need {
@@ -269,7 +269,7 @@ fn a_delegate_may_what_his_realms_have_and_nothing_else() {
         house.db.access().pts(&superuser, &PtsCall::Join { group: staff, member: joe }).unwrap();
         let mut has = Vec::new();
         let mut numbers = Vec::new();
-        // Through a group as well as by himself.
+        // Through a group as well as directly.
         let whom = if bits & 8 == 0 { joe } else { staff };
         let realms = [
             ("home", Realm::Volumes("home.*".into())),
@@ -277,7 +277,7 @@ fn a_delegate_may_what_his_realms_have_and_nothing_else() {
             ("server", Realm::Server(house.me())),
         ];
         for (at, (word, realm)) in realms.into_iter().enumerate() {
-            // What is of another server means nothing here.
+            // A realm of another server has no effect here.
             house.appoint(whom, Realm::Server(ServerId(5)));
             if bits & 1 << at != 0 {
                 has.push(word);

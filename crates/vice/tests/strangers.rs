@@ -1,5 +1,5 @@
-//! Sessions of nobody: nothing of them is kept, no change waits for them, and a user's first call
-//! makes one of them his.
+//! Anonymous sessions: nothing of them is stored, no change waits for them, and the first call of a
+//! user makes one authenticated.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -20,7 +20,7 @@ fn nobody() -> Caller {
     }
 }
 
-/// Makes client `who` of the rig one of nobody.
+/// Makes client `who` of the rig anonymous.
 fn as_stranger(rig: &mut Rig, who: usize) {
     rig.detach(who);
     let mut out = Vec::new();
@@ -48,9 +48,9 @@ fn no_change_waits_for_nobody() {
     assert!(rig.call(1, &nobody(), Call::GetStatus { fid: file }).is_ok());
     let answered = rig.call(0, &Caller::ROOT, write(file, Some(0), b"x"));
     assert!(answered.is_ok(), "at once: {answered:?}");
-    assert_eq!(rig.clients[1].broken.len(), 1, "it hears of it");
+    assert_eq!(rig.clients[1].broken.len(), 1, "it gets the break");
     assert!(!rig.renew(1), "and trusts nothing");
-    // With a user's first call it is a user's, when it has caught up.
+    // A user's first call makes it authenticated, when it has acknowledged its breaks.
     prove(&mut rig, 1).unwrap();
     assert!(!rig.renew(1));
     rig.acknowledge(1);

@@ -1,6 +1,6 @@
-//! Every request of every service, made by everybody, against a table that says in one word for
-//! each who may (AC-4). Calls on files have a table of their own, with the rights of each kind of
-//! caller: `file_table.rs`.
+//! Every request of every service, made by every kind of caller, against a table that has one word
+//! for the callers that may make it (AC-4). Calls on files have a table of their own, with the
+//! rights of each kind of caller: `file_table.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,21 +21,21 @@ use types::{
 };
 use vice::{Effect, Vice, ViceConfig};
 
-/// Calls of each kind that are tried.
+/// Number of calls of each kind.
 const TRIED: usize = 4;
 
-/// Who may, in the words of the test: written down a second time, by procedure.
+/// The callers that may make a call, in the words of the test: written a second time, by procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum May {
     Everybody,
-    /// The rights that a file gives: `file_table.rs` has each call.
+    /// The rights of a file: `file_table.rs` has each call.
     ByFile,
     /// Owner and flags of the principal: `guard/tests/against_model.rs`. Here: a caller without
     /// proof changes none.
     ByRecord,
     Proved,
     Administrators,
-    /// Administrators; and a server whose key is not listed, of a record that lists it.
+    /// Administrators; and a server whose key is not listed, for a record that lists it.
     Enrolment,
     Servers,
 }
@@ -123,7 +123,7 @@ fn may(call: &Call) -> May {
     }
 }
 
-/// Everybody, with what he is.
+/// All callers, with their names in the table.
 fn callers(
     joe: PrincipalId,
     member: PrincipalId,
@@ -218,7 +218,7 @@ fn allowed(may: May, who: &str) -> bool {
             who,
             "nobody" | "superuser of another host" | "enrolling server" | "enrolling superuser"
         ),
-        // None of the calls lists the key that those show who may enter one.
+        // No call lists the key of a caller that may enter one.
         May::Administrators | May::Enrolment => {
             matches!(who, "administrator" | "superuser of a trusted host" | "server")
         }
@@ -295,12 +295,12 @@ impl House {
         }
         db.put_server(&server(1, LISTED), Revision(0)).unwrap();
         db.put_server(&server(2, GONE), Revision(0)).unwrap();
-        // They have heard of everything, so no change waits for them.
+        // These servers confirm all changes, so no change waits for them.
         for other in [ServerId(1), ServerId(2)] {
             db.access().watch(other, Revision(u64::MAX), 0).unwrap();
         }
         rule(GuardCall::WithdrawKeys { server: ServerId(2) });
-        // The one of a name that no call has.
+        // A mandate for a name that no call uses.
         rule(GuardCall::AddMandate {
             principal: delegate,
             realm: Realm::Volumes("nobody.has.this".into()),
@@ -312,7 +312,7 @@ impl House {
         )
     }
 
-    /// By a client of its own, so that nothing of earlier calls is in the way. `None`: it waits.
+    /// Calls as a client of its own, independent of earlier calls. `None`: it waits.
     fn call(&mut self, caller: &Caller, call: &Call) -> Option<Result<Answer, Fault>> {
         self.clients += 1;
         let now = Time::from_start(Duration::from_secs(100));
@@ -329,7 +329,7 @@ impl House {
     }
 }
 
-/// A few calls of every kind that the protocol has.
+/// A few calls of every kind in the protocol.
 fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
@@ -376,7 +376,7 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
             } else if who.contains("fenced") {
                 assert_eq!(result, Some(Err(Fault::Fenced)), "{who}: {call:?}");
             } else if *who == "delegate" && matches!(call.procedure(), Procedure::CellTakeNumbers) {
-                // Who administers anything.
+                // An administrator of any part may.
                 assert!(!refused, "{who}: {call:?}");
             } else if *who == "delegate"
                 && matches!(call.procedure(), Procedure::CellPutGroup | Procedure::CellRemoveGroup)
@@ -429,7 +429,7 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
     };
     let refused = Some(Err(Fault::NotPermitted));
     let (listed, emptied) = (known(&mut house, 1).revision.0, known(&mut house, 2).revision.0);
-    // Another key, none, more; another server's record; a place where clients would find it.
+    // Another key, none, more; another server's record; a site where clients would find it.
     for keys in [vec![], vec![LISTED], vec![GONE], vec![NEW, LISTED], vec![LISTED, NEW]] {
         assert_eq!(house.call(enrolling, &put(ServerInfo { keys, ..server(9, NEW) }, 0)), refused);
     }
@@ -440,14 +440,14 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
         house.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)),
         refused
     );
-    // A revision that is not there yet is judged by no record that is there.
+    // No present record permits a change from a later revision.
     assert_eq!(house.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
     assert!(matches!(
         house.call(enrolling, &put(server(9, NEW), 0)),
         Some(Ok(Answer::Revision(_)))
     ));
     assert_eq!(known(&mut house, 9).record, server(9, NEW));
-    // A key that a server has replaced enters itself nowhere.
+    // A key that a server has replaced cannot enter itself again.
     let dropped = ServerInfo { keys: vec![], ..server(9, NEW) };
     let expected = known(&mut house, 9).revision.0;
     assert!(matches!(
@@ -461,7 +461,7 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
         who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who },
         ..enrolling.clone()
     };
-    // The record of a server whose keys were withdrawn takes a new one, and never an old one.
+    // The record of a server whose keys were withdrawn accepts a new key, and never an old one.
     assert!(matches!(
         house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
         Some(Ok(Answer::Revision(_)))

@@ -1,4 +1,4 @@
-//! Each rule of the server's machine by example; `tests/` has the models.
+//! Each rule of the server's state machine by example; `tests/` has the models.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn exclusive(session: SessionId) -> LockRequest {
     }
 }
 
-/// Breaks `fid` for all but `except`; the ticket, and who was told under which number.
+/// Breaks `fid` for all but `except`; returns the ticket, and the sessions with their breaks.
 fn change(
     leases: &mut Leases,
     fid: Fid,
@@ -335,7 +335,7 @@ fn no_change_before_all_known_sessions_have_claimed_what_they_had() {
     );
     leases.reclaim_done(at(2), SessionId(1), &mut out);
     leases.resume(at(3), SessionId(2), B, 1, &mut out).expect("resume");
-    assert!(!leases.may_change(), "CB-5: b was told, and may not have heard");
+    assert!(!leases.may_change(), "CB-5: b has a break that may not have arrived");
     assert_eq!(out, []);
     leases.reclaim_done(at(4), SessionId(2), &mut out);
     assert!(leases.may_change());
@@ -372,7 +372,7 @@ fn a_restart_that_may_have_lost_sessions_waits_for_a_whole_lease() {
     assert!(!leases.may_change(), "CB-5");
     leases.tick(at(16), &mut out);
     assert_eq!(out, [Output::GraceOver]);
-    assert!(restarted(&[], true).may_change(), "nobody was there");
+    assert!(restarted(&[], true).may_change(), "no session was known");
 }
 
 #[test]
