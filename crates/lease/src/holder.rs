@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_break_during_the_call_makes_its_file_uncacheable_and_no_other() {
+    fn cb3_a_break_during_the_call_makes_only_its_file_uncacheable() {
         let mut holder = Holder::default();
         let before = holder.begin();
         holder.on_break(&broken(FILE));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_older_than_the_memory_of_breaks_promises_nothing() {
+    fn cb3_a_snapshot_older_than_the_known_breaks_permits_nothing() {
         let mut holder = Holder::default();
         let before = holder.begin();
         for vnode in 0..=RECENT_MAX as u64 {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_broken_again_and_again_takes_bounded_memory_and_is_remembered() {
+    fn repeated_breaks_of_a_file_are_known_in_bounded_memory() {
         let mut holder = Holder::default();
         for _ in 0..3 * RECENT_MAX {
             let before = holder.begin();

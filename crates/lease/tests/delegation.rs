@@ -277,7 +277,7 @@ fn two() -> (Leases, SessionId, SessionId) {
 }
 
 #[test]
-fn a_recall_is_said_again_when_the_session_resumes_and_holds_nothing_when_acknowledged() {
+fn a_recall_is_sent_again_on_resume_and_its_ack_holds_no_file() {
     let (mut leases, one, other) = two();
     let mut out = Vec::new();
     leases.delegate(Time::ZERO, one, dir(0), &mut out).unwrap();
@@ -313,7 +313,7 @@ fn what_is_kept_too_long_costs_the_lease_and_sending_saves_it() {
 }
 
 #[test]
-fn in_grace_reading_waits_for_those_alone_who_may_have_delegations() {
+fn in_grace_reads_wait_only_for_sessions_with_delegations() {
     let known = |session, delegated| KnownSession {
         session: SessionId(session),
         client: ClientId(session.into()),
@@ -344,7 +344,7 @@ fn in_grace_reading_waits_for_those_alone_who_may_have_delegations() {
 }
 
 #[test]
-fn a_full_table_ends_promises_of_what_nobody_has_to_himself_first_and_then_recalls() {
+fn a_full_table_breaks_promises_first_and_then_recalls() {
     let config = LeaseConfig { promises_max: 20, delegated_max: 12, ..LeaseConfig::default() };
     let mut leases = Leases::new(config, None, SessionId(1), Time::ZERO);
     let mut out = Vec::new();

@@ -410,7 +410,7 @@ fn run(ops: &[Op]) -> World {
 }
 
 #[test]
-fn a_grant_that_makes_its_owner_share_lets_those_in_front_through() {
+fn a_grant_that_downgrades_its_owner_lets_waiters_through() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
     let exclusive = [lock(b, (0, 2), true, false), lock(a, (3, 3), true, false)];
     // c waits for a and b; a's request behind it shares byte 3, and c, which waits for a, does not
@@ -423,7 +423,7 @@ fn a_grant_that_makes_its_owner_share_lets_those_in_front_through() {
 }
 
 #[test]
-fn a_reader_stands_behind_a_writer_that_waits_unless_the_writer_waits_for_him() {
+fn lk3_a_reader_queues_behind_a_writer_unless_it_blocks_it() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
     let mut world = run(&[
         lock(a, (0, 0), false, false),
@@ -436,7 +436,7 @@ fn a_reader_stands_behind_a_writer_that_waits_unless_the_writer_waits_for_him() 
 }
 
 #[test]
-fn one_who_is_only_queued_goes_on_once_the_request_before_him_comes_to_depend_on_him() {
+fn lk3_a_queued_request_passes_one_that_comes_to_depend_on_it() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
     // b waits for a; c, which has byte 7, is queued behind b. Then a requests byte 7.
     let setup =

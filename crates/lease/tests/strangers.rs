@@ -84,7 +84,7 @@ fn a_session_of_nobody_lives_as_long_as_it_is_heard_of() {
 }
 
 #[test]
-fn who_never_acknowledges_what_came_before_the_proof_is_given_up() {
+fn a_session_that_never_acknowledges_early_breaks_is_ended() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
     let session = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
     leases.promise(at(0), session, fid(1), &mut out);

@@ -411,7 +411,7 @@ fn who_changes_rights_hears_of_it_too() {
 }
 
 #[test]
-fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
+fn only_administrators_change_the_model_and_clones_keep_theirs() {
     let mut rig = Rig::new(Ground::memory(), 2);
     rig.vice().set_principals(Arc::new(Known));
     let root = rig.root();

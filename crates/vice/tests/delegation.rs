@@ -57,7 +57,7 @@ fn random_histories_with_delegations_are_those_of_the_model() {
 }
 
 #[test]
-fn random_histories_with_delegations_where_lists_decide_are_those_of_the_model() {
+fn random_histories_with_delegations_and_lists_equal_the_model() {
     run_all(|| World::with_lists(Ground::memory()), 400);
 }
 

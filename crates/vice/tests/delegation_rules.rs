@@ -141,7 +141,7 @@ fn a_delegated_change_is_not_older_than_the_delegation() {
 }
 
 #[test]
-fn whoever_meets_what_another_has_waits_for_it_and_then_sees_it_all() {
+fn de1_a_call_on_covered_files_waits_and_then_sees_all_changes() {
     let (mut rig, mut own) = alone();
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
     let sub = make(&mut rig, &mut own, None, "sub", NewKind::Directory);
@@ -248,7 +248,7 @@ fn a_listing_leaves_out_what_another_has_and_does_not_wait() {
 }
 
 #[test]
-fn what_nobody_else_was_promised_is_sole_and_goes_with_its_directory() {
+fn a_file_without_other_promises_is_sole_and_becomes_a_child() {
     let mut rig = Rig::new(Ground::memory(), 3);
     let root = rig.root();
     let dir = rig.directory(root, "dir");
@@ -349,7 +349,7 @@ fn only_what_is_covered_may_be_changed_unasked() {
 }
 
 #[test]
-fn a_directory_in_use_is_not_delegated_until_its_users_have_left() {
+fn a_directory_in_use_is_not_delegated_before_its_users_left() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
     let dir = rig.directory(root, "dir");
@@ -437,7 +437,7 @@ fn a_holder_that_dies_or_leaves_stops_nobody() {
 }
 
 #[test]
-fn who_keeps_what_is_wanted_back_is_not_renewed_unless_it_sends_something() {
+fn de2_an_overdue_recall_withholds_renewals_until_changes_come() {
     let (mut rig, mut own) = alone();
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
     let origin = rig.start(1, &ROOT, Call::GetStatus { fid: file });
@@ -488,7 +488,7 @@ fn delegated_changes_that_come_again_are_answered_again() {
 }
 
 #[test]
-fn after_a_restart_nobody_looks_before_those_have_spoken_who_may_have_changed_things() {
+fn de1_after_a_restart_reads_wait_for_delegating_sessions() {
     let (mut rig, mut own) = alone();
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
     let slot = own.slot();
@@ -531,7 +531,7 @@ fn those_who_never_had_a_delegation_stop_no_readers() {
 }
 
 #[test]
-fn where_room_is_scarce_delegations_come_back_before_a_call_is_refused() {
+fn scarce_room_recalls_delegations_before_a_call_is_refused() {
     let quota = VolumeQuota { bytes: 1 << 30, files: 60_000 };
     let mut rig = Rig::with_quota(Ground::memory(), 2, quota);
     let root = rig.root();
@@ -570,7 +570,7 @@ fn a_lower_quota_waits_for_what_is_outstanding() {
 }
 
 #[test]
-fn a_removed_directory_is_nobodys_and_a_child_that_moved_on_is_still_its_makers() {
+fn a_removed_directory_is_free_its_moved_child_stays_covered() {
     let (mut rig, mut own) = alone();
     let sub = make(&mut rig, &mut own, None, "sub", NewKind::Directory);
     let file = make(&mut rig, &mut own, Some(sub), "f", NewKind::File);

@@ -62,7 +62,7 @@ fn changes(rig: &mut Rig) -> Vec<Call> {
 }
 
 #[test]
-fn every_change_that_comes_again_is_answered_again_and_not_done_again() {
+fn eo1_a_repeated_change_is_answered_again_and_not_repeated() {
     let mut rig = Rig::new(Ground::memory(), 1);
     for call in changes(&mut rig) {
         assert!(call.changes());
@@ -304,7 +304,7 @@ fn a_server_that_nobody_knew_has_no_grace() {
 }
 
 #[test]
-fn after_a_loss_of_power_what_was_committed_is_there_and_the_verifier_is_another() {
+fn du1_power_loss_keeps_committed_data_and_changes_the_verifier() {
     for seed in 0..20 {
         let mut rig = Rig::new(Ground::memory(), 1);
         let root = rig.root();

@@ -77,7 +77,7 @@ fn is_sound(rig: &mut Rig, called: &str, files: u64) {
 }
 
 #[test]
-fn what_came_and_went_in_epochs_that_the_source_never_had_does_not_stay() {
+fn vo7_changes_in_epochs_that_the_source_never_had_do_not_stay() {
     let [mut first, mut second, mut site] = [(); 3].map(|()| Rig::new(Ground::memory(), 1));
     let (id, partition, owner) = (Some(TREE), None, (0, 0));
     one(ask(

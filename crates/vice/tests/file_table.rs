@@ -347,7 +347,7 @@ fn ac8_an_open_file_goes_on_after_a_chmod() {
 
 /// A session that changes the mode itself reports that others have the file open there.
 #[test]
-fn ac8_an_open_file_goes_on_after_a_chmod_through_the_same_session() {
+fn ac8_an_open_file_stays_usable_in_its_session_after_a_chmod() {
     for hold in [true, false] {
         let World { mut rig, open, .. } = World::new(Model::ModeBits);
         let (other, fid) = (caller(Kind::User(AuthLevel::Password)), open.file);

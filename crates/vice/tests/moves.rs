@@ -294,7 +294,7 @@ fn a_volume_is_not_held_while_a_kernel_writes_a_body_of_it() {
 }
 
 #[test]
-fn a_hold_that_is_let_go_as_its_time_is_over_leaves_nobody_in_doubt_for_ever() {
+fn a_freeze_that_ends_as_it_times_out_leaves_no_lasting_doubt() {
     let mut rig = Rig::new(Ground::memory(), 1);
     let volume = create(&mut rig);
     for round in 0..ROUNDS {

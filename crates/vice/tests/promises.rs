@@ -191,7 +191,7 @@ fn a_change_is_answered_when_everybody_has_acknowledged() {
 }
 
 #[test]
-fn a_client_that_says_nothing_is_waited_for_until_its_lease_is_over() {
+fn a_change_waits_for_a_silent_client_until_its_lease_ends() {
     let (mut rig, _, file) = known();
     rig.clients[1].prompt = false;
     let origin = rig.start(0, &ROOT, write(file, Some(0), b"new"));
@@ -271,7 +271,7 @@ fn a_file_open_with_a_broken_promise_is_held_too() {
 }
 
 #[test]
-fn a_removed_file_goes_only_when_the_last_acknowledgement_is_there() {
+fn a_removed_file_stays_until_the_last_acknowledgement() {
     let (mut rig, dir, file) = known();
     rig.look(2, dir, "file").unwrap();
     rig.clients[1].open.insert(file);

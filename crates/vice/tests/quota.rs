@@ -144,7 +144,7 @@ fn a_small_file_that_grows_large_is_charged_anew() {
 }
 
 #[test]
-fn only_the_superuser_sets_it_and_a_lower_one_stops_growth_alone() {
+fn only_the_superuser_sets_a_quota_and_a_lower_one_stops_growth() {
     let (mut rig, root) = rig(0, 0);
     let file = rig.file(root, "f");
     rig.call(0, &ROOT, write(file, Some(0), &[1; 1000])).unwrap();

@@ -63,7 +63,7 @@ fn no_change_waits_for_nobody() {
 }
 
 #[test]
-fn a_restart_waits_for_no_session_of_nobody_and_keeps_nothing_of_it() {
+fn a_restart_neither_awaits_nor_stores_anonymous_sessions() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
     as_stranger(&mut rig, 1);

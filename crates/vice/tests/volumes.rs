@@ -101,7 +101,7 @@ fn a_new_volume_is_a_file_system_of_its_own_on_its_partition() {
 }
 
 #[test]
-fn a_change_is_answered_from_the_record_of_the_partition_that_was_changed() {
+fn eo1_a_change_is_answered_from_its_own_partitions_record() {
     let mut rig = Rig::new(Ground::memory(), 1);
     rig.add_partition();
     create_on(&mut rig, 1, "home.a").unwrap();
@@ -398,7 +398,7 @@ fn nobody_changes_what_is_sealed() {
 }
 
 #[test]
-fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
+fn a_backup_replaces_the_previous_one_and_no_other_volume() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let made = create_on(&mut rig, 0, "home.a").unwrap();
     let other = create_on(&mut rig, 0, "home.b").unwrap();

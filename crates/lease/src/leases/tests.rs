@@ -120,7 +120,7 @@ fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
 }
 
 #[test]
-fn a_promise_made_after_a_break_is_broken_anew_and_the_old_acknowledgement_is_not_enough() {
+fn a_promise_after_a_break_needs_an_acknowledgement_of_its_own() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
@@ -136,7 +136,7 @@ fn a_promise_made_after_a_break_is_broken_anew_and_the_old_acknowledgement_is_no
 }
 
 #[test]
-fn a_silent_holder_is_waited_for_until_the_server_gives_up_on_its_lease() {
+fn cb4_a_change_waits_for_a_silent_holder_until_its_lease_ends() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
@@ -165,7 +165,7 @@ fn a_session_that_never_acknowledges_is_not_renewed_for_ever() {
 }
 
 #[test]
-fn a_session_that_resumes_hears_its_breaks_again_and_keeps_its_promises() {
+fn a_resumed_session_gets_its_breaks_again_and_keeps_promises() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
@@ -261,7 +261,7 @@ fn a_held_file_is_free_when_its_last_holder_goes() {
 }
 
 #[test]
-fn a_file_that_is_gone_leaves_no_promise_and_no_acknowledgement_is_missed() {
+fn a_removed_file_leaves_no_promise_and_all_acknowledgements() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), a, FILE, &mut Vec::new());
@@ -301,7 +301,7 @@ fn a_full_table_ends_the_oldest_promises_of_the_richest_session() {
 }
 
 #[test]
-fn items_of_one_file_become_one_and_keep_only_a_hint_that_all_share() {
+fn cb7_items_of_one_file_merge_and_keep_only_a_shared_hint() {
     let name = |text: &str| Name::new(text.as_bytes()).ok();
     let item = |reason, name| BreakItem { fid: FILE, reason, name };
     let both = [item(BreakReason::Data, name("x")), item(BreakReason::Removed, name("y"))];
@@ -325,7 +325,7 @@ fn leftovers_of_ended_promises_do_not_pile_up() {
 }
 
 #[test]
-fn no_change_before_all_known_sessions_have_claimed_what_they_had() {
+fn cb5_no_change_before_all_known_sessions_have_reclaimed() {
     let mut leases = restarted(&[(1, A), (2, B)], true);
     let mut out = Vec::new();
     assert!(!leases.may_change());
@@ -365,7 +365,7 @@ fn grace_ends_with_the_lease_of_those_who_do_not_return() {
 }
 
 #[test]
-fn a_restart_that_may_have_lost_sessions_waits_for_a_whole_lease() {
+fn cb5_a_restart_that_may_have_lost_sessions_waits_for_a_lease() {
     let mut leases = restarted(&[], false);
     let mut out = Vec::new();
     assert_eq!(leases.tick(at(15), &mut out), at(16));
