@@ -45,10 +45,14 @@ fn step() -> impl Strategy<Value = Step> {
     let number = 0..20u64;
     prop_oneof![
         3 => (who.clone(), number.clone()).prop_map(|(who, at)| Step::Delegate(who, at)),
-        3 => (who.clone(), any::<bool>(), number.clone()).prop_map(|(who, is_dir, at)| Step::Promise(who, is_dir, at)),
-        3 => (who.clone(), number.clone(), number.clone()).prop_map(|(who, at, child)| Step::Found(who, at, child)),
-        1 => (who.clone(), number.clone(), number.clone()).prop_map(|(who, at, child)| Step::List(who, at, child)),
-        2 => (who.clone(), number.clone(), any::<bool>()).prop_map(|(who, at, once)| Step::Make(who, at, once)),
+        3 => (who.clone(), any::<bool>(), number.clone())
+            .prop_map(|(who, is_dir, at)| Step::Promise(who, is_dir, at)),
+        3 => (who.clone(), number.clone(), number.clone())
+            .prop_map(|(who, at, child)| Step::Found(who, at, child)),
+        1 => (who.clone(), number.clone(), number.clone())
+            .prop_map(|(who, at, child)| Step::List(who, at, child)),
+        2 => (who.clone(), number.clone(), any::<bool>())
+            .prop_map(|(who, at, once)| Step::Make(who, at, once)),
         2 => (who.clone(), number.clone()).prop_map(|(who, at)| Step::Return(who, at)),
         1 => (any::<bool>(), number).prop_map(|(is_dir, at)| Step::Forget(is_dir, at)),
         2 => who.clone().prop_map(Step::Acknowledge),

@@ -55,7 +55,9 @@ fn range() -> impl Strategy<Value = (u64, u64)> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (locker(), range(), any::<bool>(), prop::bool::weighted(0.7))
-            .prop_map(|((who, place), range, exclusive, wait)| Op::Lock { who, place, range, exclusive, wait }),
+            .prop_map(|((who, place), range, exclusive, wait)| {
+                Op::Lock { who, place, range, exclusive, wait }
+            }),
         5 => (locker(), range()).prop_map(|((who, place), range)| Op::Unlock { who, place, range }),
         2 => (locker(), range(), any::<bool>())
             .prop_map(|((who, place), range, exclusive)| Op::Test { who, place, range, exclusive }),
@@ -385,7 +387,11 @@ fn whole(place: Place, range: (u64, u64)) -> (u64, u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn locks_follow_the_model(ops in prop::collection::vec(op(), 1..60)) {

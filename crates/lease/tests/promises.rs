@@ -47,7 +47,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (client(), 0..FILES).prop_map(|(client, file)| Op::Promise { client, file }),
         4 => (client(), files()).prop_map(|(client, files)| Op::Change { client, files }),
-        6 => (client(), 0..8usize, files()).prop_map(|(client, which, open)| Op::Ack { client, which, open }),
+        6 => (client(), 0..8usize, files())
+            .prop_map(|(client, which, open)| Op::Ack { client, which, open }),
         1 => (client(), 0..FILES).prop_map(|(client, file)| Op::Unhold { client, file }),
         1 => client().prop_map(|client| Op::Resume { client }),
         1 => client().prop_map(|client| Op::Restart { client }),
@@ -240,10 +241,17 @@ fn fid(file: u64) -> Fid {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn promises_follow_the_model(ops in prop::collection::vec(op(), 1..80), roomy in any::<bool>()) {
+    fn promises_follow_the_model(
+        ops in prop::collection::vec(op(), 1..80),
+        roomy in any::<bool>(),
+    ) {
         let mut world = World::new(if roomy { 1000 } else { 6 });
         for op in &ops {
             world.apply(op);

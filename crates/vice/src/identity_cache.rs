@@ -154,7 +154,7 @@ impl IdentityCache {
             Ok((at, changes)) if at > remembered.known => remembered.go_on(at, changes.as_deref()),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "the changes of principals are unknown; the cache is emptied");
+                tracing::warn!(%error, "changes of principals are unknown; the cache is emptied");
                 remembered.forget_all();
             }
         }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -196,41 +196,59 @@ fn expected(needs: &[&str], has: &BTreeSet<char>, owns: bool) -> bool {
     needs.iter().any(word)
 }
 
+/// Fewer than `count` entries, each for one of `ids` with at most `most` letters.
+fn entries(
+    ids: &[i32],
+    most: usize,
+    count: usize,
+) -> impl Strategy<Value = BTreeMap<i32, String>> + use<> {
+    let ids = prop::sample::select(ids.to_vec());
+    prop::collection::btree_map(ids, letters(most), 0..count)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_call_is_judged_by_the_list_of_its_directory(
-        given in prop::collection::btree_map(prop::sample::select(vec![1, 2, 3, -300, -102, -101]), letters(4), 0..5),
-        denied in prop::collection::btree_map(prop::sample::select(vec![1, 2, -300, -101]), letters(2), 0..2),
-        own in prop::option::of(prop::collection::btree_map(prop::sample::select(vec![1, 2, 3, -300, -102, -101]), letters(4), 0..5)),
-        own_denied in prop::collection::btree_map(prop::sample::select(vec![1, 2, -300, -101]), letters(2), 0..2),
+        given in entries(&[1, 2, 3, -300, -102, -101], 4, 5),
+        denied in entries(&[1, 2, -300, -101], 2, 2),
+        own in prop::option::of(entries(&[1, 2, 3, -300, -102, -101], 4, 5)),
+        own_denied in entries(&[1, 2, -300, -101], 2, 2),
     ) {
-        let of = |entries: &std::collections::BTreeMap<i32, String>| -> Vec<(i32, String)> {
+        let of = |entries: &BTreeMap<i32, String>| -> Vec<(i32, String)> {
             entries.iter().map(|(who, letters)| (*who, letters.clone())).collect()
         };
         let (given, denied) = (of(&given), of(&denied));
         let own = own.map(|own| (of(&own), of(&own_denied)));
         for caller in [who(1001), who(1002), who(1003), who(500)] {
             // Each call on a fresh tree, because many of them change it.
-            for index in 0..rows(&Scene { dir: Fid::new(1, 3, 1), file: Fid::new(1, 4, 1), link: Fid::new(1, 6, 1) }).len() {
+            let [dir, file, link] = [3, 4, 6].map(|no| Fid::new(1, no, 1));
+            for index in 0..rows(&Scene { dir, file, link }).len() {
                 let mut rig = rig(1);
                 let root = rig.root();
                 let dir = rig.directory(root, "dir");
                 let file = rig.file(dir, "file");
-                let change = StatusChange { uid: Some(1001), gid: Some(1001), ..StatusChange::default() };
+                let (uid, gid) = (Some(1001), Some(1001));
+                let change = StatusChange { uid, gid, ..StatusChange::default() };
                 rig.call(0, &Caller::ROOT, Call::SetStatus { fid: file, change }).unwrap();
                 rig.call(0, &Caller::ROOT, Call::XattrSet {
-                    fid: file, name: Bytes::from_static(b"user.a"), value: Bytes::new(), mode: XattrMode::Either,
+                    fid: file,
+                    name: Bytes::from_static(b"user.a"),
+                    value: Bytes::new(),
+                    mode: XattrMode::Either,
                 }).unwrap();
                 rig.file(dir, "goes");
                 rig.file(dir, "moves");
-                let link = rig.make(0, &Caller::ROOT, dir, "link", NewKind::Symlink(Bytes::from_static(b"file")), 0o777);
+                let kind = NewKind::Symlink(Bytes::from_static(b"file"));
+                let link = rig.make(0, &Caller::ROOT, dir, "link", kind, 0o777);
                 let (g, d) = (words(&given), words(&denied));
-                rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: list(&g, &d), instead_of: None }).unwrap();
+                let of_dir = Call::SetAcl { fid: dir, list: list(&g, &d), instead_of: None };
+                rig.call(0, &Caller::ROOT, of_dir).unwrap();
                 if let Some((given, denied)) = &own {
                     let own = list(&words(given), &words(denied));
-                    rig.call(0, &Caller::ROOT, Call::SetAcl { fid: file, list: own, instead_of: None }).unwrap();
+                    let of_file = Call::SetAcl { fid: file, list: own, instead_of: None };
+                    rig.call(0, &Caller::ROOT, of_file).unwrap();
                 }
                 prop_assert_eq!(rig.status(0, file).unwrap().own_list, own.is_some());
                 let mut is = BTreeSet::from([EVERYBODY]);
@@ -241,12 +259,14 @@ proptest! {
                     is.insert(-300);
                 }
                 let letters = |entries: &[(i32, &str)]| -> BTreeSet<char> {
-                    entries.iter().filter(|(who, _)| is.contains(who)).flat_map(|(_, letters)| letters.chars()).collect()
+                    let mine = entries.iter().filter(|(who, _)| is.contains(who));
+                    mine.flat_map(|(_, letters)| letters.chars()).collect()
                 };
                 let has: BTreeSet<char> = letters(&g).difference(&letters(&d)).copied().collect();
                 let of_file = own.as_ref().map_or_else(|| has.clone(), |(given, denied)| {
-                    let own: BTreeSet<char> = letters(&words(given)).difference(&letters(&words(denied))).copied().collect();
-                    let mut can: BTreeSet<char> = own.intersection(&BTreeSet::from(['r', 'w', 'k', 'a'])).copied().collect();
+                    let denied = letters(&words(denied));
+                    let mut can = letters(&words(given));
+                    can.retain(|letter| !denied.contains(letter) && "rwka".contains(*letter));
                     can.extend(has.contains(&'l').then_some('l'));
                     can.extend((caller.uid == 1001).then_some('a'));
                     can

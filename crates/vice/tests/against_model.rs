@@ -40,16 +40,24 @@ fn run_in(mut world: World, ops: &[Op]) -> BTreeMap<String, u64> {
     world.outcomes
 }
 
+fn operations() -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        max_shrink_iters: 2000,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn short_histories_in_memory(ops in prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)) {
+    fn short_histories_in_memory(ops in operations()) {
         run(Ground::memory(), &ops);
     }
 
     #[test]
-    fn short_histories_where_lists_decide(ops in prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)) {
+    fn short_histories_where_lists_decide(ops in operations()) {
         run_in(World::with_lists(Ground::memory()), &ops);
     }
 }

@@ -315,9 +315,11 @@ fn du1_power_loss_keeps_committed_data_and_changes_the_verifier() {
             panic!()
         };
         let lost = rig.start(0, &ROOT, write(file, Some(40_000), b"unstable"));
-        assert!(
-            matches!(rig.reply(lost), Some(Ok(Answer::Written { verifier: same, .. })) if same == verifier)
-        );
+        let written = rig.reply(lost);
+        assert!(matches!(
+            written,
+            Some(Ok(Answer::Written { verifier: same, .. })) if same == verifier
+        ));
         let Ground::Memory(machine) = &rig.ground else { panic!() };
         let machine = machine.power_loss(seed);
         rig.restart_on(machine);

@@ -151,7 +151,10 @@ mod tests {
             gone in prop::collection::vec(any::<bool>(), 60),
             (from, to) in (edge(), edge()),
         ) {
-            let all: Vec<HeldLock> = (0..).zip(&ranges).map(|(owner, (a, b))| held(owner, *a.min(b), *a.max(b))).collect();
+            let all: Vec<HeldLock> = (0..)
+                .zip(&ranges)
+                .map(|(owner, (a, b))| held(owner, *a.min(b), *a.max(b)))
+                .collect();
             let mut intervals = Intervals::default();
             all.iter().for_each(|held| intervals.insert(*held));
             let mut left = Vec::new();
@@ -161,7 +164,8 @@ mod tests {
             let wanted = ByteRange { start: from.min(to), end: from.max(to) };
             let mut found: Vec<_> = intervals.overlapping(wanted).map(|held| held.owner).collect();
             found.sort_unstable();
-            let expected: Vec<_> = left.iter().filter(|held| held.range.overlaps(wanted)).map(|held| held.owner).collect();
+            let overlaps = left.iter().filter(|held| held.range.overlaps(wanted));
+            let expected: Vec<_> = overlaps.map(|held| held.owner).collect();
             prop_assert_eq!(found, expected);
             prop_assert_eq!(intervals.is_empty(), left.is_empty());
         }

@@ -249,7 +249,7 @@ impl Vice {
         let mut events = Vec::new();
         for (id, since) in doubts {
             if let Err(fault) = self.settle_doubt(now, wall, id, since, &mut events) {
-                tracing::debug!(volume = id.0, %fault, "the site of a volume cannot be looked up yet");
+                tracing::debug!(volume = id.0, %fault, "a volume's site cannot be looked up yet");
             }
         }
         self.settle(now, events, out);

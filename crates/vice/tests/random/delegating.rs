@@ -98,7 +98,10 @@ impl Delegating {
         let fids: Vec<Fid> = call.fids_mut().into_iter().map(|fid| *fid).collect();
         let others = (0..self.clients.len()).filter(|other| *other != who);
         let unheard = |other: usize, fid: &Fid| {
-            let made = |(_, _, answer): &(Caller, Call, Answer)| matches!(answer, Answer::Made { status, existed: false, .. } if status.fid == *fid);
+            let made = |(_, _, answer): &(Caller, Call, Answer)| match answer {
+                Answer::Made { status, existed: false, .. } => status.fid == *fid,
+                _ => false,
+            };
             self.clients[other].journal.iter().any(made) || (claims && self.has(other, *fid))
         };
         others.into_iter().any(|other| fids.iter().any(|fid| unheard(other, fid)))
