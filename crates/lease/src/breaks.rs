@@ -43,7 +43,7 @@ impl BreakTable {
     }
 
     /// A batch is over.
-    pub fn settle(&mut self, tickets: &[BreakTicket], out: &mut Vec<Output>) {
+    pub fn finish(&mut self, tickets: &[BreakTicket], out: &mut Vec<Output>) {
         for ticket in tickets {
             let left = self.waiting.get_mut(ticket).expect("CB-1: a batch names only open tickets");
             *left -= 1;

@@ -23,7 +23,7 @@ pub struct LeaseConfig {
     /// session that asks.
     pub promises_per_host_max: usize,
     /// Limits of an anonymous session.
-    pub stranger: StrangerConfig,
+    pub anonymous: AnonymousConfig,
     /// Locks and waiting lock requests of one session. One more is refused.
     pub locks_per_session_max: usize,
     /// Locks and waiting requests of all authenticated sessions of one host. One more is refused.
@@ -44,7 +44,7 @@ pub struct LeaseConfig {
 /// Limits of one anonymous session. The number of these sessions is bounded, so this bounds all of
 /// them.
 #[derive(Clone, Copy, Debug)]
-pub struct StrangerConfig {
+pub struct AnonymousConfig {
     /// One more promise ends the oldest promises of that session.
     pub promises_max: usize,
     /// Locks and waiting lock requests. One more is refused.
@@ -56,9 +56,9 @@ pub struct StrangerConfig {
     pub holds_max: usize,
 }
 
-impl Default for StrangerConfig {
+impl Default for AnonymousConfig {
     fn default() -> Self {
-        StrangerConfig {
+        AnonymousConfig {
             promises_max: limits::NOBODY_PROMISES_MAX,
             locks_max: limits::NOBODY_LOCKS_MAX,
             lock_queue_max: limits::NOBODY_LOCK_QUEUE_MAX,
@@ -76,7 +76,7 @@ impl Default for LeaseConfig {
             promises_max: limits::PROMISES_MAX,
             promises_per_session_max: limits::PROMISES_PER_SESSION_MAX,
             promises_per_host_max: limits::PROMISES_PER_HOST_MAX,
-            stranger: StrangerConfig::default(),
+            anonymous: AnonymousConfig::default(),
             locks_per_session_max: limits::LOCKS_PER_SESSION_MAX,
             locks_per_host_max: limits::LOCKS_PER_HOST_MAX,
             holds_per_session_max: limits::HOLDS_PER_SESSION_MAX,

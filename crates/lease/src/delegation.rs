@@ -182,7 +182,7 @@ impl Delegations {
         }
         if delegated.recalled {
             had.recalled -= 1;
-            self.hush(now, dir, QUIET_AFTER_RECALL);
+            self.bar(now, dir, QUIET_AFTER_RECALL);
         }
         if self.sessions.get(&session).is_some_and(|had| had.dirs.is_empty()) {
             self.sessions.remove(&session);
@@ -249,7 +249,7 @@ impl Delegations {
     }
 
     /// Bars the directory from delegation for `time`.
-    pub fn hush(&mut self, now: Time, dir: Fid, time: Duration) {
+    pub fn bar(&mut self, now: Time, dir: Fid, time: Duration) {
         if self.quiet.len() >= QUIET_MAX {
             self.quiet.retain(|_, until| now < *until);
         }

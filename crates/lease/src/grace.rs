@@ -31,7 +31,7 @@ impl Grace {
 
     /// The session has finished its reclaims, or has ended. Returns whether others may now read
     /// more.
-    pub fn settle(&mut self, session: SessionId) -> bool {
+    pub fn finish(&mut self, session: SessionId) -> bool {
         if let Some(waiting) = &mut self.waiting {
             waiting.remove(&session);
         }

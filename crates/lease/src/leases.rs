@@ -43,16 +43,16 @@ pub struct TableSizes {
     /// Children of delegated directories.
     pub delegated_children: usize,
     /// Anonymous sessions.
-    pub strangers: usize,
+    pub anonymous_sessions: usize,
     /// Holds of all sessions.
     pub holds: usize,
     /// How often a limit was reached since the start.
-    pub pressed: Pressed,
+    pub limits_met: LimitsMet,
 }
 
 /// How often a limit was reached since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressed {
+pub struct LimitsMet {
     /// A session reached its limit of promises, and its oldest were broken.
     pub sessions: u64,
     /// A host's sessions reached their limit, and the oldest promises of the one that asked were
@@ -89,7 +89,7 @@ pub struct Leases {
     locks: LockTable,
     delegations: Delegations,
     grace: Option<Grace>,
-    pressed: Pressed,
+    limits_met: LimitsMet,
 }
 
 impl Leases {
@@ -132,7 +132,7 @@ impl Leases {
             }),
             delegations: Delegations::default(),
             grace,
-            pressed: Pressed::default(),
+            limits_met: LimitsMet::default(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Leases {
         let expires = now + self.config.give_up();
         let Some(known) = self.sessions.get_mut(session) else { return RenewalOutcome::Gone };
         if known.is_without_lease() {
-            if known.stranger {
+            if known.anonymous {
                 // The session stays, and its client uses no cached answers.
                 known.expires = known.expires.max(expires);
             }
@@ -250,9 +250,9 @@ impl Leases {
             lock_waits: self.locks.waiting(),
             delegations: self.delegations.len(),
             delegated_children: self.delegations.children(),
-            strangers: self.sessions.strangers(),
+            anonymous_sessions: self.sessions.anonymous_sessions(),
             holds: self.holds.len(),
-            pressed: self.pressed,
+            limits_met: self.limits_met,
         }
     }
 
@@ -273,7 +273,7 @@ impl Leases {
         out.push(Output::SessionEnded { session: id, client: session.client, reason, freed });
         self.locks.end(id, out);
         for pending in session.pending.values() {
-            self.breaks.settle(&pending.tickets, out);
+            self.breaks.finish(&pending.tickets, out);
         }
         let over = self.delegations.end(now, id);
         if !over.is_empty() {
@@ -300,7 +300,7 @@ impl Leases {
     }
 
     fn settle_session(&mut self, session: SessionId, out: &mut Vec<Output>) {
-        if self.grace.as_mut().is_some_and(|grace| grace.settle(session)) {
+        if self.grace.as_mut().is_some_and(|grace| grace.finish(session)) {
             out.push(Output::ReadingAgain);
         }
     }
@@ -367,29 +367,29 @@ impl Leases {
         if let Some(seq) = self.promises.add(fid, session, names) {
             known.order.push_back((fid, seq));
             known.promises += usize::from(!was);
-            let (stranger, promises) = (known.stranger, known.promises);
-            let of_all = if stranger {
-                self.config.stranger.promises_max
+            let (anonymous, promises) = (known.anonymous, known.promises);
+            let of_all = if anonymous {
+                self.config.anonymous.promises_max
             } else {
                 self.config.promises_per_session_max
             };
             if promises > of_all {
-                self.pressed.sessions += 1;
-                self.relieve(now, session, out);
-            } else if !stranger
+                self.limits_met.sessions += 1;
+                self.break_oldest(now, session, out);
+            } else if !anonymous
                 && self.is_host_full(
                     session,
                     self.config.promises_per_host_max,
                     Leases::promises_of,
                 )
             {
-                self.pressed.hosts += 1;
-                self.relieve(now, session, out);
+                self.limits_met.hosts += 1;
+                self.break_oldest(now, session, out);
             } else if self.promises.len() > self.config.promises_max
                 && let Some(richest) = self.sessions.richest()
             {
-                self.pressed.all += 1;
-                self.relieve(now, richest, out);
+                self.limits_met.all += 1;
+                self.break_oldest(now, richest, out);
             }
         }
         Promised::Yes
@@ -528,7 +528,7 @@ impl Leases {
                     self.promises.begin_break(item.fid, holding.session, batch.0);
                     batch.0
                 };
-                if !self.is_stranger(holding.session) {
+                if !self.is_anonymous(holding.session) {
                     awaited.insert((holding.session, id));
                 }
             }
@@ -603,7 +603,7 @@ impl Leases {
     }
 
     /// Breaks an eighth of a session's promises, the oldest, at once, so that this is rare.
-    fn relieve(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
+    fn break_oldest(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
         let id = self.breaks.next_break();
         let Some(known) = self.sessions.get_mut(session) else { return };
         let wanted = (known.promises / 8).clamp(1, ITEMS_MAX);
@@ -648,7 +648,7 @@ impl Leases {
                 self.holds.add(session, item.fid);
             }
         }
-        self.breaks.settle(&pending.tickets, out);
+        self.breaks.finish(&pending.tickets, out);
     }
 
     // Holds.
@@ -696,7 +696,7 @@ impl Leases {
         };
         let reclaims = known.reclaiming;
         if !self.has_room_to_lock(request, wait) {
-            self.pressed.locks += 1;
+            self.limits_met.locks += 1;
             return LockOutcome::Refused(Fault::Busy);
         }
         match (&self.grace, reclaim) {

@@ -26,9 +26,9 @@ mod output;
 mod promise;
 mod session;
 
-pub use config::{KnownSession, LeaseConfig, Restart, StrangerConfig};
+pub use config::{AnonymousConfig, KnownSession, LeaseConfig, Restart};
 pub use holder::{CallStart, Holder};
-pub use leases::{Leases, Listed, Pressed, Promised, TableSizes};
+pub use leases::{Leases, LimitsMet, Listed, Promised, TableSizes};
 pub use lock::{LockOutcome, LockRequest};
 pub use output::{BreakTicket, EndReason, Output};
 pub use session::{AttachError, RenewalOutcome, Resumed};

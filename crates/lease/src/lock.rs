@@ -567,8 +567,8 @@ mod tests {
         for number in 0..65_536 {
             assert_eq!(lock(&mut locks, 1, number, 2 * number, &mut out), LockOutcome::Granted);
         }
-        let looked = |locks: &LockTable| locks.tables[&(fid, LockFamilyOrd::Posix)].looked();
-        let before = looked(&locks);
+        let visited = |locks: &LockTable| locks.tables[&(fid, LockFamilyOrd::Posix)].visited();
+        let before = visited(&locks);
         for number in 0..100 {
             assert_eq!(lock(&mut locks, 2, 1, 600 * number + 1, &mut out), LockOutcome::Granted);
         }
@@ -579,7 +579,7 @@ mod tests {
             family: LockFamilyOrd::Posix,
         };
         locks.unlock(fid, owner, ByteRange::ALL, &mut out);
-        let steps = looked(&locks) - before;
+        let steps = visited(&locks) - before;
         assert!(steps < 100 * 200, "{steps} entries were looked at for a hundred locks");
     }
 
@@ -648,8 +648,8 @@ mod tests {
                 LockOutcome::Waiting
             );
         }
-        let looked = |locks: &LockTable| locks.tables.values().map(Table::looked).sum::<usize>();
-        let before = looked(&locks);
+        let visited = |locks: &LockTable| locks.tables.values().map(Table::visited).sum::<usize>();
+        let before = visited(&locks);
         for place in 0..100 {
             let at = (10 * place + 5, 10 * place + 5);
             assert_eq!(
@@ -671,7 +671,7 @@ mod tests {
                 "the other has it now"
             );
         }
-        let steps = looked(&locks) - before;
+        let steps = visited(&locks) - before;
         assert!(
             steps < 100 * 1000,
             "{steps} entries were looked at for a hundred locks that were handed on"
@@ -708,11 +708,11 @@ mod tests {
             let wanted = request(1, 2, owner, (0, u64::MAX), LockMode::Exclusive);
             assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
         }
-        let looked = |locks: &LockTable| locks.tables.values().map(Table::looked).sum::<usize>();
-        let before = looked(&locks);
+        let visited = |locks: &LockTable| locks.tables.values().map(Table::visited).sum::<usize>();
+        let before = visited(&locks);
         let wanted = request(2, 3, 1, (0, u64::MAX), LockMode::Exclusive);
         assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
-        let steps = looked(&locks) - before;
+        let steps = visited(&locks) - before;
         assert!(steps < 60_000, "{steps} entries were looked at");
     }
 }

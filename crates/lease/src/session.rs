@@ -71,11 +71,11 @@ pub(crate) struct Session {
     /// Promises in force.
     pub promises: usize,
     /// No authenticated user has called through it yet (`leases/anonymous.rs`).
-    pub stranger: bool,
+    pub anonymous: bool,
     /// Address of its client, for the limits of hosts; `None`: no limits apply.
     pub host: Option<IpAddr>,
     /// Authenticated while breaks were not acknowledged: the last of these breaks.
-    pub unsettled: Option<BreakId>,
+    pub breaks_before_proof: Option<BreakId>,
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Sessions {
 
     /// The authenticated session that has the most promises.
     pub fn richest(&self) -> Option<SessionId> {
-        let users = self.table.iter().filter(|(_, session)| !session.stranger);
+        let users = self.table.iter().filter(|(_, session)| !session.anonymous);
         users.max_by_key(|(id, session)| (session.promises, **id)).map(|(id, _)| *id)
     }
 
@@ -148,7 +148,7 @@ impl Sessions {
     pub fn of_its_host(&self, id: SessionId) -> impl Iterator<Item = SessionId> {
         let host = self.table.get(&id).and_then(|session| session.host);
         let all = host.and_then(|host| self.hosts.get(&host)).into_iter().flatten().copied();
-        all.filter(|id| self.table.get(id).is_some_and(|session| !session.stranger))
+        all.filter(|id| self.table.get(id).is_some_and(|session| !session.anonymous))
     }
 
     /// Checks an attach. Returns the sessions that it ends.
@@ -174,19 +174,24 @@ impl Sessions {
     }
 
     /// Adds an anonymous session. It proves nothing about its client's incarnation.
-    pub fn add_stranger(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
+    pub fn add_anonymous(
+        &mut self,
+        client: ClientId,
+        incarnation: u64,
+        expires: Time,
+    ) -> SessionId {
         let newest = self.clients.get(&client).map_or(0, |known| known.incarnation);
         let id = self.add(client, incarnation, expires);
         self.clients.get_mut(&client).expect("just added").incarnation = newest;
-        self.table.get_mut(&id).expect("just added").stranger = true;
+        self.table.get_mut(&id).expect("just added").anonymous = true;
         id
     }
 
     /// Makes the session authenticated, and records the incarnation of its client.
-    pub fn settle_stranger(&mut self, id: SessionId) {
+    pub fn authenticate(&mut self, id: SessionId) {
         let Some(session) = self.table.get_mut(&id) else { return };
-        session.stranger = false;
-        session.unsettled = session.pending.keys().next_back().copied();
+        session.anonymous = false;
+        session.breaks_before_proof = session.pending.keys().next_back().copied();
         let (client, incarnation) = (session.client, session.incarnation);
         if let Some(owner) = self.clients.get_mut(&client) {
             owner.incarnation = owner.incarnation.max(incarnation);
@@ -199,8 +204,8 @@ impl Sessions {
     }
 
     /// Number of anonymous sessions.
-    pub fn strangers(&self) -> usize {
-        self.table.values().filter(|session| session.stranger).count()
+    pub fn anonymous_sessions(&self) -> usize {
+        self.table.values().filter(|session| session.anonymous).count()
     }
 
     /// Adds a session under a given number.
@@ -222,9 +227,9 @@ impl Sessions {
             pending: BTreeMap::new(),
             order: VecDeque::new(),
             promises: 0,
-            stranger: false,
+            anonymous: false,
             host: None,
-            unsettled: None,
+            breaks_before_proof: None,
         };
         assert!(
             self.table.insert(id, session).is_none(),

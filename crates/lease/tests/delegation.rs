@@ -66,7 +66,7 @@ struct World {
     leases: Leases,
     now: Time,
     sessions: Vec<SessionId>,
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     /// The session of each delegated directory, and its children.
     dirs: BTreeMap<Fid, (SessionId, BTreeSet<Fid>)>,
     recalled: BTreeSet<Fid>,
@@ -86,7 +86,7 @@ impl World {
             leases,
             now: Time::ZERO,
             sessions,
-            lives: vec![1; CLIENTS],
+            incarnations: vec![1; CLIENTS],
             dirs: BTreeMap::new(),
             recalled: BTreeSet::new(),
             pending: BTreeMap::new(),
@@ -246,9 +246,10 @@ impl World {
                     .map(|(dir, _)| *dir)
                     .collect();
                 self.pending.remove(&self.sessions[who]);
-                self.lives[who] += 1;
-                let (client, life) = (ClientId(who as u128), self.lives[who]);
-                self.sessions[who] = self.leases.attach(self.now, client, life, &mut out).unwrap();
+                self.incarnations[who] += 1;
+                let (client, incarnation) = (ClientId(who as u128), self.incarnations[who]);
+                self.sessions[who] =
+                    self.leases.attach(self.now, client, incarnation, &mut out).unwrap();
                 assert!(out.iter().any(|output| matches!(
                     output,
                     Output::SessionEnded { reason: EndReason::Replaced, .. }

@@ -242,10 +242,10 @@ impl World {
             Op::EndSession { session } => self.end(session, &mut out),
             Op::Lock { .. } | Op::Unlock { .. } | Op::UnlockOwner { .. } => {}
         }
-        self.settle(&out);
+        self.finish(&out);
     }
 
-    fn settle(&mut self, out: &[Output]) {
+    fn finish(&mut self, out: &[Output]) {
         for output in out {
             match output {
                 Output::LockDone { origin, result: Ok(()) } => self.model.granted(*origin),
@@ -365,7 +365,7 @@ impl World {
                 for file in (0..FILES).filter(|_| !self.model.is_waiting(who)).collect::<Vec<_>>() {
                     let mut out = Vec::new();
                     self.unlock_owner(who, file, &mut out);
-                    self.settle(&out);
+                    self.finish(&out);
                 }
             }
         }

@@ -37,7 +37,7 @@ fn is_unknown(caller: &Caller) -> bool {
 }
 
 /// A caller whose host checks the mode bits itself when a file is opened.
-pub fn is_believed(caller: &Caller) -> bool {
+pub fn is_trusted(caller: &Caller) -> bool {
     matches!(caller.who.level, AuthLevel::Named | AuthLevel::Server | AuthLevel::Host)
 }
 
@@ -80,7 +80,7 @@ impl ModelTree {
             // A caller learns a fid only from a directory that it may search.
             RequestedAccess::See => 0,
             RequestedAccess::ReadData | RequestedAccess::WriteData
-                if is_believed(ask.caller) || owns(ask.caller, status) =>
+                if is_trusted(ask.caller) || owns(ask.caller, status) =>
             {
                 0
             }

@@ -3,7 +3,7 @@
 use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
-use crate::access::{RequestedAccess, is_believed, owns};
+use crate::access::{RequestedAccess, is_trusted, owns};
 use crate::tree::{Content, ModelContext, ModelTree};
 
 impl ModelTree {
@@ -34,7 +34,7 @@ impl ModelTree {
         self.need(ask, dir, RequestedAccess::List)?;
         let searches = self.may(ask, dir, RequestedAccess::Search)?;
         let plus = plus && searches;
-        let shows_fids = searches || is_believed(ask.caller);
+        let shows_fids = searches || is_trusted(ask.caller);
         let mut entries = Vec::new();
         for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
             let node = self.node(*fid)?;
@@ -97,7 +97,7 @@ impl ModelTree {
         match status.links {
             0 => self.need_to_name(ask, fid)?,
             _ if decides && node.parent != dir => return Err(Fault::CrossVolume),
-            _ if !decides && !is_believed(ask.caller) => self.need_to_name(ask, fid)?,
+            _ if !decides && !is_trusted(ask.caller) => self.need_to_name(ask, fid)?,
             _ => {}
         }
         let node = self.node_mut(fid)?;
@@ -115,7 +115,7 @@ impl ModelTree {
     }
 
     fn need_to_name(&self, ask: ModelContext<'_>, fid: Fid) -> Result<(), Fault> {
-        let is_judged_there = !self.decides() && is_believed(ask.caller);
+        let is_judged_there = !self.decides() && is_trusted(ask.caller);
         if is_judged_there || owns(ask.caller, &self.node(fid)?.status) {
             return Ok(());
         }

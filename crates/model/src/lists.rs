@@ -57,7 +57,7 @@ impl List {
 impl ModelTree {
     /// Sets the principals of a uid: the user and all its groups.
     pub fn set_numbers(&mut self, uid: u32, is: BTreeSet<PrincipalId>) {
-        self.people.insert(uid, is);
+        self.principals.insert(uid, is);
     }
 
     /// Whether lists decide: the root has one.
@@ -70,7 +70,7 @@ impl ModelTree {
     }
 
     fn is(&self, caller: &Caller) -> BTreeSet<PrincipalId> {
-        self.people.get(&caller.uid).cloned().unwrap_or_default()
+        self.principals.get(&caller.uid).cloned().unwrap_or_default()
     }
 
     /// The directory that a file is in; the root, if that was removed.

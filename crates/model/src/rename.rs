@@ -36,7 +36,7 @@ impl ModelTree {
         if from_dir == to_dir {
             self.count_once(from_dir)?;
         }
-        self.settle(ask, moved, from_dir, to_dir)?;
+        self.update_moved(ask, moved, from_dir, to_dir)?;
         let lost = target.map(|fid| self.lose_name(ask, to_dir, fid, hold)).transpose()?;
         let answer = self.renamed(moved, None, from_dir, to_dir)?;
         let Answer::Renamed { status, from_dir, to_dir, .. } = answer else {
@@ -159,8 +159,8 @@ impl ModelTree {
         if a.0 == b.0 {
             self.count_once(a.0)?;
         }
-        self.settle(ask, first, a.0, b.0)?;
-        self.settle(ask, second, b.0, a.0)
+        self.update_moved(ask, first, a.0, b.0)?;
+        self.update_moved(ask, second, b.0, a.0)
     }
 
     /// Two entries of one directory change in one step.
@@ -172,7 +172,7 @@ impl ModelTree {
     }
 
     /// Updates `fid` after its move; a directory's link to its parent moves along.
-    fn settle(
+    fn update_moved(
         &mut self,
         ask: ModelContext<'_>,
         fid: Fid,

@@ -54,7 +54,7 @@ pub struct ModelTree {
     /// Mode, owner and group that a file had while a session has had it open.
     pub(crate) opened: BTreeMap<(SessionId, Fid), Vec<ModelRights>>,
     /// Principals of each uid.
-    pub(crate) people: BTreeMap<u32, BTreeSet<PrincipalId>>,
+    pub(crate) principals: BTreeMap<u32, BTreeSet<PrincipalId>>,
     name: Name,
     volume: VolumeId,
     next: u64,
@@ -86,7 +86,7 @@ impl ModelTree {
             nodes,
             holds: BTreeMap::new(),
             opened: BTreeMap::new(),
-            people: BTreeMap::new(),
+            principals: BTreeMap::new(),
             name,
             volume: root.fid.volume,
             next: 1,
@@ -194,7 +194,7 @@ impl ModelTree {
     /// Ends the session: removes files without names that only it held.
     pub fn end_session(&mut self, session: SessionId) {
         let fids: Vec<Fid> = self.holds.keys().copied().collect();
-        fids.into_iter().for_each(|fid| self.let_go(session, fid));
+        fids.into_iter().for_each(|fid| self.release(session, fid));
     }
 
     pub(crate) fn node(&self, fid: Fid) -> Result<&ModelNode, Fault> {
@@ -239,12 +239,12 @@ impl ModelTree {
             node
         };
         let nodes = self.nodes.iter().map(|(fid, of)| (there(*fid), node(of))).collect();
-        let (people, next) = (self.people.clone(), self.next);
+        let (principals, next) = (self.principals.clone(), self.next);
         ModelTree {
             nodes,
             holds: BTreeMap::new(),
             opened: BTreeMap::new(),
-            people,
+            principals,
             name,
             volume,
             next,
@@ -290,7 +290,7 @@ impl ModelTree {
     }
 
     fn unhold(&mut self, ask: ModelContext<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
-        fids.iter().for_each(|fid| self.let_go(ask.session, *fid));
+        fids.iter().for_each(|fid| self.release(ask.session, *fid));
         Ok(Answer::Done)
     }
 
@@ -299,7 +299,7 @@ impl ModelTree {
         self.opened.clear();
     }
 
-    fn let_go(&mut self, session: SessionId, fid: Fid) {
+    fn release(&mut self, session: SessionId, fid: Fid) {
         self.opened.remove(&(session, fid));
         if let Some(sessions) = self.holds.get_mut(&fid) {
             sessions.remove(&session);

@@ -33,7 +33,7 @@ impl Vice {
         }
         let mut events = Vec::new();
         let mut core = self.core.lock();
-        let attached = core.leases.attach_stranger(now, client, incarnation, &mut events);
+        let attached = core.leases.attach_anonymous(now, client, incarnation, &mut events);
         let session = attached.map_err(|_| Fault::Expired)?;
         core.slots.add_session(session);
         drop(core);
@@ -42,7 +42,7 @@ impl Vice {
         if used_up.is_err() {
             self.core.lock().leases.detach(now, session, &mut events);
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         used_up?;
         Ok(self.attached(session, false))
     }
@@ -57,19 +57,19 @@ impl Vice {
         let _one_at_a_time = self.attaching.lock();
         let core = self.core.lock();
         let (client, incarnation) = core.leases.owner(session).ok_or(Fault::Expired)?;
-        if !core.leases.is_stranger(session) {
+        if !core.leases.is_anonymous(session) {
             return Ok(());
         }
         drop(core);
         let mut events = Vec::new();
         if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
             self.core.lock().leases.detach(now, session, &mut events);
-            self.settle(now, events, out);
+            self.carry_out(now, events, out);
             return Err(Fault::Expired);
         }
         self.record_session(session, client, incarnation)?;
         let proved = self.core.lock().leases.prove(now, session, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         proved.map_err(|_| Fault::Expired)
     }
 
@@ -81,7 +81,7 @@ impl Vice {
 
     /// Whether the session is anonymous.
     pub fn is_stranger(&self, session: SessionId) -> bool {
-        self.core.lock().leases.is_stranger(session)
+        self.core.lock().leases.is_anonymous(session)
     }
 
     /// Whether a panic left the tables of sessions and promises half changed: the server answers no

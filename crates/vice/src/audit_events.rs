@@ -62,7 +62,7 @@ impl Vice {
     }
 
     /// Reports a call that ended, or that waits for acknowledgements of its change.
-    pub(crate) fn tell(
+    pub(crate) fn audit(
         &self,
         wall: Timestamp,
         caller: &Caller,
@@ -96,7 +96,7 @@ impl Vice {
     }
 
     /// Reports a run of wrong passwords for this user.
-    pub(crate) fn tell_of_guesses(&self, ask: &CallContext<'_>, name: &str) {
+    pub(crate) fn audit_guesses(&self, ask: &CallContext<'_>, name: &str) {
         let Some(witness) = self.witness.get() else { return };
         let call = Call::ServerReport;
         let event = event(ask.wall, ask.caller, ask.origin, &call, None);

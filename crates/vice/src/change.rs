@@ -155,7 +155,7 @@ impl Vice {
         change.update.reply(ask.origin, Bytes::from((self.config.encode)(&answer)));
         let committed = change.volume.store.commit(change.update);
         drop(change.room);
-        let orphan = self.settle_removed(ask, removed, committed.is_ok());
+        let orphan = self.finish_removed(ask, removed, committed.is_ok());
         if let (Err(_), Some((_, fid))) = (&committed, change.made) {
             self.core.lock().leases.forget_file(ask.now, fid, &mut ask.events);
         }
@@ -307,7 +307,7 @@ impl Vice {
 
     /// Undoes or completes [`Vice::place_removed`] after the commit; returns the orphan, if there
     /// is one.
-    fn settle_removed(
+    fn finish_removed(
         &self,
         ask: &mut CallContext<'_>,
         removed: Option<Removed>,

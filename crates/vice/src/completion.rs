@@ -36,17 +36,17 @@ impl Vice {
         let missed = |fault: &Fault| {
             *fault == Fault::CellAway && memory.as_ref().is_some_and(MemoryOnly::missed)
         };
-        let settled = match self.settled(caller) {
-            Ok(settled) => settled,
+        let effective = match self.effective(caller) {
+            Ok(effective) => effective,
             Err(fault) => {
                 if missed(&fault) && self.look_up_later((now, wall), asked_by, origin, call) {
                     return;
                 }
-                self.tell(wall, caller, origin, call, Some(fault));
+                self.audit(wall, caller, origin, call, Some(fault));
                 return self.finish(origin, call.changes(), Err(fault), None, out);
             }
         };
-        let caller = &*settled;
+        let caller = &*effective;
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
             let principals =
@@ -65,7 +65,7 @@ impl Vice {
                 again: false,
             };
             let (forgotten, ended) =
-                (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
+                (self.volumes.forgotten(), self.freezes_ended.load(Ordering::SeqCst));
             let flight = self.begin_request(call);
             let outcome = self.need_row(wall, caller, origin.session, call);
             let outcome = outcome.and_then(|()| self.execute(&mut ask, call));
@@ -75,10 +75,10 @@ impl Vice {
                 continue;
             }
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
-                ask.waits.extend(self.held_by(call));
+                ask.waits.extend(self.frozen_by(call));
                 // (Calls that begin and end freezes handle this themselves.)
                 if !matches!(call, Call::Volume(_))
-                    && self.holds_ended.load(Ordering::SeqCst) != ended
+                    && self.freezes_ended.load(Ordering::SeqCst) != ended
                 {
                     // A volume was frozen during the attempt: it is repeated.
                     continue;
@@ -107,7 +107,7 @@ impl Vice {
                 Err(fault) => (Some(Err(fault)), None),
             };
         };
-        self.tell(
+        self.audit(
             wall,
             caller,
             origin,
@@ -128,7 +128,7 @@ impl Vice {
         // Checked under the lock that the end of a freeze takes before it searches for this call.
         let moves = self.moves.lock();
         let gone = |dir: &Fid| {
-            let held = *dir == Fid::root(dir.volume) && moves.holds(dir.volume);
+            let held = *dir == Fid::root(dir.volume) && moves.is_frozen(dir.volume);
             let free = !core.leases.is_delegated_at_all(*dir)
                 || core.leases.is_delegated(ask.origin.session, *dir);
             !held && free
@@ -138,7 +138,7 @@ impl Vice {
         }
         let (came, caller, waits) = ((ask.now, ask.wall), ask.caller.clone(), ask.waits.clone());
         let parked = Parked { came, caller, origin: ask.origin, call: call.clone(), waits };
-        let of_nobody = core.leases.is_stranger(ask.origin.session);
+        let of_nobody = core.leases.is_anonymous(ask.origin.session);
         core.parked.push(parked, of_nobody).map(|()| true)
     }
 
@@ -169,7 +169,7 @@ impl Vice {
     }
 
     /// Handles the outputs of the leases. No lock is held here.
-    pub(crate) fn settle(&self, now: Time, events: Vec<Output>, out: &mut Vec<Effect>) {
+    pub(crate) fn carry_out(&self, now: Time, events: Vec<Output>, out: &mut Vec<Effect>) {
         let mut events = VecDeque::from(events);
         while let Some(event) = events.pop_front() {
             match event {
@@ -198,7 +198,7 @@ impl Vice {
     fn ticket_done(&self, now: Time, ticket: BreakTicket, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         let mut core = self.core.lock();
-        core.lends.ticket_done(ticket);
+        core.loans.ticket_done(ticket);
         if core.rights_ticket == Some(ticket) {
             core.rights_ticket = None;
         }
@@ -230,7 +230,7 @@ impl Vice {
         core.queue.remove_session(session);
         core.parked.remove_session(session);
         core.given.retain(|(owner, _), _| *owner != session);
-        core.lends.remove_session(session);
+        core.loans.remove_session(session);
         core.opened.remove_session(session);
         core.lock_waits.retain(|origin, _| origin.session != session);
         let blanks = core.blanks.remove_session(session);

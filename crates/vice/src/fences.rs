@@ -50,7 +50,7 @@ pub(crate) struct FenceEpoch {
     parted: Mutex<u64>,
     /// Realms of the callers that requested pulls and are no administrators of the cell, by the
     /// number of the tree.
-    pullers: Mutex<HashMap<VolumeId, Vec<Realm>>>,
+    pull_realms: Mutex<HashMap<VolumeId, Vec<Realm>>>,
 }
 
 #[derive(Default)]
@@ -364,8 +364,8 @@ impl Vice {
             self.ruled.refresh(db.access());
         }
         let in_use = self.ruled.in_use();
-        let his = in_use.rules.record.mandates.iter().filter(|mandate| cps.has(mandate.principal));
-        his.map(|mandate| mandate.realm.clone()).collect()
+        let held = in_use.rules.record.mandates.iter().filter(|mandate| cps.has(mandate.principal));
+        held.map(|mandate| mandate.realm.clone()).collect()
     }
 
     /// Notes the caller of a pull for this tree: for a caller that is no administrator, the check
@@ -373,21 +373,21 @@ impl Vice {
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
-    pub(crate) fn note_puller(&self, caller: &Caller, tree: VolumeId) -> Result<(), Fault> {
+    pub(crate) fn note_pull(&self, caller: &Caller, tree: VolumeId) -> Result<(), Fault> {
         let superuser = caller.is_superuser() || caller.who.level == AuthLevel::Server;
         let cps = (!superuser).then(|| self.cps(caller)).transpose()?;
-        let mut pullers = self.ruled.pullers.lock();
+        let mut pull_realms = self.ruled.pull_realms.lock();
         match cps.filter(|cps| !cps.is_administrator()) {
-            Some(cps) => drop(pullers.insert(tree, self.realms(&cps))),
-            None => drop(pullers.remove(&tree)),
+            Some(cps) => drop(pull_realms.insert(tree, self.realms(&cps))),
+            None => drop(pull_realms.remove(&tree)),
         }
         Ok(())
     }
 
     /// Whether the caller of the pull may fetch a volume with this name.
     pub(crate) fn may_pull(&self, tree: VolumeId, name: &Name) -> bool {
-        let pullers = self.ruled.pullers.lock();
-        pullers
+        let pull_realms = self.ruled.pull_realms.lock();
+        pull_realms
             .get(&tree)
             .is_none_or(|realms| realms.iter().any(|realm| realm_has_name(realm, &text(name))))
     }

@@ -34,7 +34,7 @@ const REMEMBERED_MAX: usize = 1 << 16;
 
 /// Before the first news: the other server does not know yet that this one listens, so nothing is
 /// cached.
-const UNTOLD: Revision = Revision(0);
+const NO_NEWS: Revision = Revision(0);
 
 /// The parts of a caller that its CPS depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,7 +146,7 @@ impl IdentityCache {
     fn refresh(&self, access: &dyn Access) {
         let latest = access.latest();
         // A cache from an earlier server instance is valid until the first news arrives.
-        if latest == self.remembered.read().known || latest == UNTOLD && access.is_elsewhere() {
+        if latest == self.remembered.read().known || latest == NO_NEWS && access.is_elsewhere() {
             return;
         }
         let mut remembered = self.remembered.write();
@@ -172,7 +172,7 @@ impl IdentityCache {
         let found = access.principal(&WhichPrincipal::Uid(uid))?;
         let id = found.map_or(PrincipalId::ANONYMOUS, |found| found.id);
         let mut remembered = self.remembered.write();
-        if remembered.known == known && known != UNTOLD {
+        if remembered.known == known && known != NO_NEWS {
             if remembered.uids.len() >= REMEMBERED_MAX {
                 remembered.uids.clear();
             }
@@ -199,7 +199,7 @@ impl IdentityCache {
         let holder =
             holder.map(|principal| Holder::of(access, &principal)).transpose()?.map(Arc::new);
         let mut remembered = self.remembered.write();
-        if remembered.known == known && known != UNTOLD {
+        if remembered.known == known && known != NO_NEWS {
             if remembered.holders.len() >= REMEMBERED_MAX {
                 remembered.holders.clear();
             }
@@ -219,7 +219,7 @@ impl IdentityCache {
         let power = key.superuser.then_some(PrincipalId::ADMINISTRATORS);
         let cps = Cps::new(key.principal, key.level, groups.into_iter().chain(power));
         let mut remembered = self.remembered.write();
-        if at >= remembered.known && remembered.known != UNTOLD {
+        if at >= remembered.known && remembered.known != NO_NEWS {
             if remembered.subdomains.len() >= REMEMBERED_MAX {
                 remembered.subdomains.clear();
             }
@@ -251,7 +251,7 @@ impl Vice {
                 let mut core = self.core.lock();
                 core.rights_ticket = core.break_rights(now, &mut events);
                 drop(core);
-                self.settle(now, events, out);
+                self.carry_out(now, events, out);
             }
         }
     }
@@ -261,7 +261,7 @@ impl Vice {
     pub fn enforce_rules(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
         let mut events = Vec::new();
         let enforced = self.enforce(now, wall, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         enforced
     }
 
@@ -271,17 +271,17 @@ impl Vice {
     /// # Errors
     /// `TokenRefused`: the token was revoked, or its holder is locked or removed; `CellAway`,
     /// `Medium`.
-    pub(crate) fn settled<'c>(&self, caller: &'c Caller) -> Result<Cow<'c, Caller>, Fault> {
+    pub(crate) fn effective<'c>(&self, caller: &'c Caller) -> Result<Cow<'c, Caller>, Fault> {
         if !caller.who.level.is_of_tokens() || caller.who.token == 0 {
             return Ok(Cow::Borrowed(caller));
         }
         // Its key may have been withdrawn since the token was accepted.
-        if self.desk.get().is_some_and(|desk| !desk.believes(caller.who.key)) {
+        if self.logins.get().is_some_and(|logins| !logins.accepts(caller.who.key)) {
             return Err(Fault::TokenRefused);
         }
         let db = self.cell()?.ok_or(Fault::TokenRefused)?;
-        self.whose.refresh(db.access());
-        let holder = self.whose.holder(db.access(), caller.who.principal)?;
+        self.identities.refresh(db.access());
+        let holder = self.identities.holder(db.access(), caller.who.principal)?;
         let good =
             |holder: &Arc<Holder>| !holder.locked && caller.who.issued >= holder.tokens_after;
         let holder = holder.filter(good).ok_or(Fault::TokenRefused)?;
@@ -309,8 +309,8 @@ impl Vice {
         }
         match self.cell()? {
             Some(db) => {
-                self.whose.refresh(db.access());
-                Ok(self.whose.with_uid(db.access(), caller.uid)?)
+                self.identities.refresh(db.access());
+                Ok(self.identities.with_uid(db.access(), caller.uid)?)
             }
             None => Ok(PrincipalId::ANONYMOUS),
         }
@@ -356,8 +356,8 @@ impl Vice {
             superuser,
             host: caller.who.host,
         };
-        self.whose.refresh(db.access());
-        match self.whose.subdomain(db.access(), key) {
+        self.identities.refresh(db.access());
+        match self.identities.subdomain(db.access(), key) {
             Err(_) if superuser => Ok(Cps::new(key.principal, key.level, power)),
             found => Ok(found?),
         }

@@ -114,7 +114,7 @@ impl Vice {
         let looking = LookingUp::begin();
         self.run(now, wall, &caller, origin, &call, &mut events, out);
         drop(looking);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 }
 

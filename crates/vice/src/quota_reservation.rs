@@ -113,7 +113,7 @@ impl Vice {
     }
 
     /// Recalls delegations where room becomes scarce.
-    pub(crate) fn look_at_room(&self, now: Time, events: &mut Vec<Output>) {
+    pub(crate) fn check_room(&self, now: Time, events: &mut Vec<Output>) {
         let delegated = self.core.lock().leases.delegated_volumes();
         for id in delegated {
             let Ok(volume) = self.any_volume(id) else { continue };

@@ -28,8 +28,8 @@ use types::{
 
 use crate::access::{CallerView, Principals};
 use crate::audit_events::{AuditLog, Refusals};
-use crate::calls::auth::AuthDesk;
-use crate::calls::{Blanks, CallCounters, Lends};
+use crate::calls::auth::Logins;
+use crate::calls::{Blanks, CallCounters, Loans};
 use crate::fences::FenceEpoch;
 use crate::identity_cache::IdentityCache;
 use crate::lock_stripes::Stripes;
@@ -76,14 +76,14 @@ pub struct Vice {
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
-    pub(crate) desk: OnceLock<AuthDesk>,
-    pub(crate) errands: OnceLock<Arc<dyn TransferAgent>>,
+    pub(crate) logins: OnceLock<Logins>,
+    pub(crate) transfers: OnceLock<Arc<dyn TransferAgent>>,
     pub(crate) moves: Mutex<Moves>,
     /// Counts freezes that ended.
-    pub(crate) holds_ended: AtomicU64,
+    pub(crate) freezes_ended: AtomicU64,
     /// Held while a volume gets its name and number.
     pub(crate) naming: Mutex<()>,
-    pub(crate) whose: IdentityCache,
+    pub(crate) identities: IdentityCache,
     pub(crate) ruled: FenceEpoch,
     pub(crate) witness: OnceLock<Arc<dyn AuditLog>>,
     pub(crate) refusals: Refusals,
@@ -102,7 +102,7 @@ pub(crate) struct ServiceTables {
     /// Slots for new files that sessions may assign themselves.
     pub given: HashMap<(SessionId, VolumeId), Vec<VnodeSlots>>,
     /// Volumes in which some session knows rights.
-    pub told_rights: HashSet<VolumeId>,
+    pub rights_shown: HashSet<VolumeId>,
     /// Ticket of the break of these rights, after principals changed elsewhere.
     pub rights_ticket: Option<BreakTicket>,
     /// Changes that are done but not acknowledged.
@@ -110,7 +110,7 @@ pub(crate) struct ServiceTables {
     /// How many of them removed the last name of a file.
     pub removing: HashMap<Fid, u32>,
     /// Sessions whose kernels write into bodies.
-    pub lends: Lends,
+    pub loans: Loans,
     /// Preallocated bodies of sessions.
     pub blanks: Blanks,
     /// Callers that wait for locks, and whether a fence came between.
@@ -120,7 +120,7 @@ pub(crate) struct ServiceTables {
 
 impl ServiceTables {
     fn enqueue(&mut self, waiting: Waiting) -> Result<(), Fault> {
-        let of_nobody = self.leases.is_stranger(waiting.origin().session);
+        let of_nobody = self.leases.is_anonymous(waiting.origin().session);
         self.queue.push(waiting, of_nobody)
     }
 
@@ -132,7 +132,7 @@ impl ServiceTables {
             reason: BreakReason::Status,
             name: None,
         };
-        let items: Vec<BreakItem> = self.told_rights.drain().map(item).collect();
+        let items: Vec<BreakItem> = self.rights_shown.drain().map(item).collect();
         // No session has number 0: all get the break.
         self.leases.break_promises(now, &items, SessionId(0), events)
     }
@@ -232,11 +232,11 @@ impl Vice {
                 queue: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
                 parked: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
                 given: HashMap::new(),
-                told_rights: HashSet::new(),
+                rights_shown: HashSet::new(),
                 rights_ticket: None,
                 pending: HashMap::new(),
                 removing: HashMap::new(),
-                lends: Lends::default(),
+                loans: Loans::default(),
                 blanks,
                 lock_waits: HashMap::new(),
                 opened: OpenRights::default(),
@@ -248,12 +248,12 @@ impl Vice {
             cell: OnceLock::new(),
             expects_cell: AtomicBool::new(false),
             me: OnceLock::new(),
-            desk: OnceLock::new(),
-            errands: OnceLock::new(),
+            logins: OnceLock::new(),
+            transfers: OnceLock::new(),
             moves: Mutex::default(),
-            holds_ended: AtomicU64::new(0),
+            freezes_ended: AtomicU64::new(0),
             naming: Mutex::new(()),
-            whose: IdentityCache::default(),
+            identities: IdentityCache::default(),
             lookups: OnceLock::new(),
             ruled: FenceEpoch::default(),
             witness: OnceLock::new(),
@@ -344,7 +344,7 @@ impl Vice {
         if recorded.is_err() {
             self.core.lock().leases.detach(now, session, &mut events);
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         recorded?;
         Ok(self.attached(session, false))
     }
@@ -385,7 +385,7 @@ impl Vice {
         let mut events = Vec::new();
         let resumed =
             self.core.lock().leases.resume(now, session, client, incarnation, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         Ok(self.attached(session, resumed.map_err(|_| Fault::Expired)?.reclaim))
     }
 
@@ -405,7 +405,7 @@ impl Vice {
     pub fn detach(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         self.core.lock().leases.detach(now, session, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
     /// Ends the session of a client whose process is known to be dead (its host reported it),
@@ -413,7 +413,7 @@ impl Vice {
     pub fn peer_died(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         self.core.lock().leases.peer_died(now, session, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
     /// Handles the acknowledgement of a break. `held`: files among its items that the client has
@@ -435,7 +435,7 @@ impl Vice {
         }
         core.leases.ack(now, session, id, held, &mut events);
         drop(core);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
     /// Cancels a waiting request of the client; it is answered with `Cancelled` unless it is done
@@ -449,19 +449,19 @@ impl Vice {
         if waited {
             self.finish(origin, true, Err(Fault::Cancelled), None, out);
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
     /// Does the periodic work; returns when to call it again at the latest.
     pub fn tick(&self, now: Time, out: &mut Vec<Effect>) -> Time {
         let mut events = Vec::new();
         self.core.lock().leases.tick(now, &mut events);
-        self.look_at_room(now, &mut events);
+        self.check_room(now, &mut events);
         self.tick_moves(now, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         let core = self.core.lock();
         let look =
-            if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_LOOK };
+            if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
         core.leases.wake_at().min(look).min(self.moves.lock().wake_at())
     }
 
@@ -480,13 +480,13 @@ impl Vice {
         let mut core = self.core.lock();
         core.slots.note(origin.session, caller);
         let begun = core.slots.begin(origin);
-        let settled = may_run(&core.leases, origin, &call);
+        let is_permitted = may_run(&core.leases, origin, &call);
         match begun {
-            Begin::Execute if settled => {
+            Begin::Execute if is_permitted => {
                 drop(core);
                 let mut events = Vec::new();
                 self.run(now, wall, caller, origin, &call, &mut events, out);
-                self.settle(now, events, out);
+                self.carry_out(now, events, out);
             }
             Begin::Execute => {
                 let waiting = Waiting::Execute { wall, caller: caller.clone(), origin, call };
@@ -509,7 +509,7 @@ impl Vice {
                     out.push(Effect::Reply { origin, result: Err(Fault::Damaged), body: None });
                     return;
                 };
-                if settled {
+                if is_permitted {
                     out.push(Effect::Reply { origin, result: Ok(answer), body: None });
                 } else if !core.queue.contains(origin) {
                     let queued = core.enqueue(Waiting::Reply { origin, answer: Box::new(answer) });
@@ -590,7 +590,7 @@ pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> boo
 pub(crate) const HAD_DELEGATIONS: u8 = 1;
 /// Interval at which the room that is set aside for delegations is compared with the free room,
 /// while there are any.
-const ROOM_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+const ROOM_CHECK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Up to this size a read or write is one copy from or into the page cache.
 const BULK_BYTES: usize = 64 << 10;

@@ -410,8 +410,8 @@ fn a_change_of_rights_waits_until_all_who_were_told_know() {
         Call::SetAcl { fid: dir, list: list(&[], &[]), instead_of: None },
     );
     assert_eq!(rig.reply(change), None);
-    let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
-    assert!(heard.contains(&Fid::rights(root.volume)), "{heard:?}");
+    let received: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
+    assert!(received.contains(&Fid::rights(root.volume)), "{received:?}");
     assert!(
         rig.clients[2].broken.iter().all(|item| item.fid != Fid::rights(root.volume)),
         "got no break"
@@ -619,8 +619,11 @@ fn a_change_of_a_files_list_waits_until_all_who_were_told_know() {
         Call::SetAcl { fid: file, list: list(&[], &[]), instead_of: None },
     );
     assert_eq!(rig.reply(change), None);
-    let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
-    assert!(heard.contains(&Fid::rights(file.volume)) && heard.contains(&file), "{heard:?}");
+    let received: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
+    assert!(
+        received.contains(&Fid::rights(file.volume)) && received.contains(&file),
+        "{received:?}"
+    );
     rig.acknowledge(1);
     assert_eq!(rig.reply(change), Some(Ok(Answer::Done)));
 }

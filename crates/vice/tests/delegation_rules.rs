@@ -343,8 +343,8 @@ fn only_what_is_covered_may_be_changed_unasked() {
         let found = rig.call_in(0, 1, &ROOT, delegated(slot, call));
         assert_eq!(found.map(drop), wanted, "{title}");
     }
-    let nobody = common::user(12, 12, &[]);
-    let denied = rig.call_in(0, 1, &nobody, delegated(0, remove(own.dir, "x")));
+    let unrelated = common::user(12, 12, &[]);
+    let denied = rig.call_in(0, 1, &unrelated, delegated(0, remove(own.dir, "x")));
     assert_eq!(denied, Err(Fault::AccessDenied), "rules of access hold as ever");
 }
 
@@ -497,12 +497,12 @@ fn de1_after_a_restart_reads_wait_for_delegating_sessions() {
         assert!(rig.resume(who).unwrap().reclaim);
     }
     let reader = rig.start(1, &ROOT, Call::GetStatus { fid: file });
-    let stranger = rig.attach();
-    let looker = rig.start(stranger, &ROOT, Call::Root { volume: name(VOLUME) });
+    let newcomer = rig.attach();
+    let lookup = rig.start(newcomer, &ROOT, Call::Root { volume: name(VOLUME) });
     for who in [1, 2] {
         assert_eq!(rig.call_in(who, 9, &ROOT, Call::ReclaimDone), Ok(Answer::Done));
     }
-    assert_eq!((rig.reply(reader), rig.reply(looker)), (None, None), "the past is not shown");
+    assert_eq!((rig.reply(reader), rig.reply(lookup)), (None, None), "the past is not shown");
     assert!(rig.status(0, file).is_ok(), "the session with the delegation may read");
     // A change that it has not sent before, and that no other session could send: others are
     // refused.
@@ -513,7 +513,7 @@ fn de1_after_a_restart_reads_wait_for_delegating_sessions() {
     assert_eq!(delegate(&mut rig, 0, own.dir).err(), Some(Fault::Busy), "not before grace is over");
     assert_eq!(rig.call_in(0, 9, &ROOT, Call::ReclaimDone), Ok(Answer::Done));
     assert_eq!(status_of(rig.reply(reader)).size, 9);
-    assert!(rig.reply(looker).is_some());
+    assert!(rig.reply(lookup).is_some());
     assert_eq!(
         change(&mut rig, write(file, Some(0), b"too late")),
         Err(Fault::NotDelegated),

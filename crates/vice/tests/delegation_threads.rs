@@ -37,7 +37,7 @@ struct Crowd<'a> {
     replies: Mutex<BTreeMap<(SessionId, u64), Result<Answer, Fault>>>,
     recalled: Mutex<BTreeMap<SessionId, BTreeSet<Fid>>>,
     /// The newest published version of each directory.
-    told: Vec<AtomicU64>,
+    published: Vec<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -173,7 +173,7 @@ impl Client<'_> {
         else {
             return match self.call(make) {
                 Ok(Answer::Made { dir: status, .. }) => {
-                    self.crowd.told[at].fetch_max(status.data_version, Ordering::SeqCst);
+                    self.crowd.published[at].fetch_max(status.data_version, Ordering::SeqCst);
                 }
                 other => panic!("a new name: {other:?}"),
             };
@@ -186,19 +186,19 @@ impl Client<'_> {
         slots.take().unwrap();
         *version += 1;
         self.counts.own += 1;
-        self.crowd.told[at].fetch_max(*version, Ordering::SeqCst);
+        self.crowd.published[at].fetch_max(*version, Ordering::SeqCst);
     }
 
     fn look(&mut self, at: usize) {
         let dir = self.crowd.dirs[at];
         self.send(dir);
-        let told = self.crowd.told[at].load(Ordering::SeqCst);
+        let published = self.crowd.published[at].load(Ordering::SeqCst);
         let Ok(Answer::Status(status)) = self.call(Call::GetStatus { fid: dir }) else {
             panic!("a directory")
         };
         assert!(
-            status.data_version >= told,
-            "DE-2: version {} is seen, {told} was published",
+            status.data_version >= published,
+            "DE-2: version {} is seen, {published} was published",
             status.data_version
         );
         self.counts.looks += 1;
@@ -248,7 +248,7 @@ fn nobody_sees_the_past_and_nobody_waits_for_ever() {
         clock: AtomicU64::new(0),
         replies: Mutex::default(),
         recalled: Mutex::default(),
-        told: (0..DIRS).map(|_| AtomicU64::new(0)).collect(),
+        published: (0..DIRS).map(|_| AtomicU64::new(0)).collect(),
     };
     let counts: Vec<Counts> = std::thread::scope(|scope| {
         let client = |number: usize| Client {

@@ -16,7 +16,7 @@ use types::{
 const ROOT: Caller = Caller::ROOT;
 
 /// Breaks that a client received since the last call: file, reason, and the hint.
-fn heard(rig: &mut Rig, who: usize) -> Vec<(Fid, BreakReason, Option<String>)> {
+fn received(rig: &mut Rig, who: usize) -> Vec<(Fid, BreakReason, Option<String>)> {
     let broken = std::mem::take(&mut rig.clients[who].broken);
     let text = |name: types::Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
     broken.into_iter().map(|item| (item.fid, item.reason, item.name.map(text))).collect()
@@ -68,18 +68,22 @@ fn each_change_breaks_what_it_changes_and_nothing_else() {
     ];
     for (title, call, wanted) in rows {
         let (mut rig, dir, file) = known();
-        heard(&mut rig, 1);
+        received(&mut rig, 1);
         let _ = rig.call(0, &ROOT, call(dir, file));
         let wanted: Vec<_> = wanted(dir, file)
             .into_iter()
             .map(|(f, why, at)| (f, why, at.map(str::to_owned)))
             .collect();
-        assert_eq!(heard(&mut rig, 1), wanted, "{title}");
-        assert_eq!(heard(&mut rig, 0), vec![], "{title}: the caller gets no break");
-        assert_eq!(heard(&mut rig, 2), vec![], "{title}: a client without a promise gets no break");
+        assert_eq!(received(&mut rig, 1), wanted, "{title}");
+        assert_eq!(received(&mut rig, 0), vec![], "{title}: the caller gets no break");
+        assert_eq!(
+            received(&mut rig, 2),
+            vec![],
+            "{title}: a client without a promise gets no break"
+        );
         // A promise that ended is not broken again.
         let _ = rig.call(0, &ROOT, call(dir, file));
-        assert_eq!(heard(&mut rig, 1), vec![], "{title}, again");
+        assert_eq!(received(&mut rig, 1), vec![], "{title}, again");
     }
 }
 
@@ -152,11 +156,11 @@ fn what_is_answered_is_promised() {
             .map(drop)
             .or_else(|fault| (fault == Fault::NotFound).then_some(()).ok_or(fault))
             .unwrap();
-        heard(&mut rig, 2);
+        received(&mut rig, 2);
         rig.call(0, &ROOT, make(dir, "new")).unwrap();
-        assert_eq!(!heard(&mut rig, 2).is_empty(), of_dir, "{title}: the directory");
+        assert_eq!(!received(&mut rig, 2).is_empty(), of_dir, "{title}: the directory");
         rig.call(0, &ROOT, write(file, None, b"y")).unwrap();
-        assert_eq!(!heard(&mut rig, 2).is_empty(), of_file, "{title}: the file");
+        assert_eq!(!received(&mut rig, 2).is_empty(), of_file, "{title}: the file");
     }
 }
 
@@ -165,9 +169,9 @@ fn a_new_file_is_promised_to_its_maker() {
     let (mut rig, dir, _) = known();
     rig.call(2, &ROOT, make(dir, "new")).unwrap();
     let new = rig.look(0, dir, "new").unwrap();
-    heard(&mut rig, 2);
+    received(&mut rig, 2);
     rig.call(0, &ROOT, write(new, None, b"y")).unwrap();
-    assert_eq!(heard(&mut rig, 2), vec![(new, BreakReason::Data, None)]);
+    assert_eq!(received(&mut rig, 2), vec![(new, BreakReason::Data, None)]);
 }
 
 #[test]

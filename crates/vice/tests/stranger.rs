@@ -221,10 +221,10 @@ fn ac7_guessed_fids_name_no_file() {
         status.fid
     };
     let files: Vec<Fid> = (0..10_000).map(&mut make).collect();
-    let nobody = strangers().remove(0);
+    let anonymous = strangers().remove(0);
     let mut rng = SmallRng::seed_from_u64(5);
     let highest = files.iter().map(|fid| fid.vnode.0).max().unwrap();
-    let mut ask = |fid| cell.rig.call(STRANGERS, &nobody, Call::GetStatus { fid });
+    let mut ask = |fid| cell.rig.call(STRANGERS, &anonymous, Call::GetStatus { fid });
     for fid in files.iter().flat_map(|fid| likely_fids(*fid)) {
         assert_eq!(ask(fid), Err(Fault::Stale), "{fid}");
     }

@@ -11,7 +11,7 @@ use types::{
     Timestamp,
 };
 
-fn nobody() -> Caller {
+fn anonymous() -> Caller {
     Caller {
         uid: 65534,
         gid: 65534,
@@ -21,7 +21,7 @@ fn nobody() -> Caller {
 }
 
 /// Makes client `who` of the rig anonymous.
-fn as_stranger(rig: &mut Rig, who: usize) {
+fn make_anonymous(rig: &mut Rig, who: usize) {
     rig.detach(who);
     let mut out = Vec::new();
     let id = ClientId(1000 + who as u128);
@@ -43,9 +43,9 @@ fn no_change_waits_for_nobody() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
     let file = rig.file(root, "file");
-    as_stranger(&mut rig, 1);
+    make_anonymous(&mut rig, 1);
     rig.clients[1].prompt = false;
-    assert!(rig.call(1, &nobody(), Call::GetStatus { fid: file }).is_ok());
+    assert!(rig.call(1, &anonymous(), Call::GetStatus { fid: file }).is_ok());
     let answered = rig.call(0, &Caller::ROOT, write(file, Some(0), b"x"));
     assert!(answered.is_ok(), "at once: {answered:?}");
     assert_eq!(rig.clients[1].broken.len(), 1, "it gets the break");
@@ -66,7 +66,7 @@ fn no_change_waits_for_nobody() {
 fn a_restart_neither_awaits_nor_stores_anonymous_sessions() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
-    as_stranger(&mut rig, 1);
+    make_anonymous(&mut rig, 1);
     let make = Call::Make {
         dir: root,
         name: name("its"),
@@ -74,7 +74,7 @@ fn a_restart_neither_awaits_nor_stores_anonymous_sessions() {
         mode: 0o666,
         how: CreateHow::Guarded,
     };
-    assert!(matches!(rig.call(1, &nobody(), make), Ok(Answer::Made { .. })));
+    assert!(matches!(rig.call(1, &anonymous(), make), Ok(Answer::Made { .. })));
     let session = rig.clients[1].session;
     let home = || rig.vice().partition().clone();
     assert_eq!((home().sessions().unwrap().len(), home().replies(session).unwrap().len()), (1, 1));

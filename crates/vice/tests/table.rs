@@ -235,14 +235,14 @@ fn server(id: u128, key: KeyPrint) -> ServerInfo {
     ServerInfo { id: ServerId(id), name: "one".into(), addresses: Vec::new(), keys: vec![key] }
 }
 
-struct House {
+struct Cell {
     vice: Vice,
     clients: u128,
     _dir: tempfile::TempDir,
 }
 
-impl House {
-    fn new() -> (House, Vec<(&'static str, Caller)>) {
+impl Cell {
+    fn new() -> (Cell, Vec<(&'static str, Caller)>) {
         let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
         let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
         let root = NewRoot {
@@ -307,7 +307,7 @@ impl House {
         });
         vice.set_cell_database(db);
         (
-            House { vice, clients: 0, _dir: dir },
+            Cell { vice, clients: 0, _dir: dir },
             callers(joe, member, foreign, chief, [fenced, delegate]),
         )
     }
@@ -357,11 +357,11 @@ fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
 
 #[test]
 fn everybody_may_what_the_table_says_and_nothing_else() {
-    let (mut house, callers) = House::new();
+    let (mut cell, callers) = Cell::new();
     let mut checked = 0;
     for call in all_calls().into_values().flatten() {
         for (who, caller) in &callers {
-            let result = house.call(caller, &call);
+            let result = cell.call(caller, &call);
             let refused = result == Some(Err(Fault::NotPermitted));
             let may = may(&call);
             if who.contains("expired") {
@@ -414,12 +414,12 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
 
 #[test]
 fn m1_an_enrolling_server_enters_its_own_key_alone() {
-    let (mut house, callers) = House::new();
+    let (mut cell, callers) = Cell::new();
     let enrolling = &callers.iter().find(|(who, _)| *who == "enrolling server").unwrap().1;
     let put = |server: ServerInfo, expected: u64| {
         Call::Cell(CellCall::PutServer { server, expected: Revision(expected) })
     };
-    let known = |house: &mut House, id: u128| match house
+    let known = |cell: &mut Cell, id: u128| match cell
         .call(&Caller::ROOT, &Call::Cell(CellCall::Servers))
     {
         Some(Ok(Answer::Servers(all))) => {
@@ -428,34 +428,31 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
         other => panic!("{other:?}"),
     };
     let refused = Some(Err(Fault::NotPermitted));
-    let (listed, emptied) = (known(&mut house, 1).revision.0, known(&mut house, 2).revision.0);
+    let (listed, emptied) = (known(&mut cell, 1).revision.0, known(&mut cell, 2).revision.0);
     // Another key, none, more; another server's record; a site where clients would find it.
     for keys in [vec![], vec![LISTED], vec![GONE], vec![NEW, LISTED], vec![LISTED, NEW]] {
-        assert_eq!(house.call(enrolling, &put(ServerInfo { keys, ..server(9, NEW) }, 0)), refused);
+        assert_eq!(cell.call(enrolling, &put(ServerInfo { keys, ..server(9, NEW) }, 0)), refused);
     }
-    assert_eq!(house.call(enrolling, &put(server(1, NEW), listed)), refused);
+    assert_eq!(cell.call(enrolling, &put(server(1, NEW), listed)), refused);
     let found = ServerInfo { addresses: vec![([192, 0, 2, 1], 1).into()], ..server(9, NEW) };
-    assert_eq!(house.call(enrolling, &put(found.clone(), 0)), refused);
+    assert_eq!(cell.call(enrolling, &put(found.clone(), 0)), refused);
     assert_eq!(
-        house.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)),
+        cell.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)),
         refused
     );
     // No present record permits a change from a later revision.
-    assert_eq!(house.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
-    assert!(matches!(
-        house.call(enrolling, &put(server(9, NEW), 0)),
-        Some(Ok(Answer::Revision(_)))
-    ));
-    assert_eq!(known(&mut house, 9).record, server(9, NEW));
+    assert_eq!(cell.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
+    assert!(matches!(cell.call(enrolling, &put(server(9, NEW), 0)), Some(Ok(Answer::Revision(_)))));
+    assert_eq!(known(&mut cell, 9).record, server(9, NEW));
     // A key that a server has replaced cannot enter itself again.
     let dropped = ServerInfo { keys: vec![], ..server(9, NEW) };
-    let expected = known(&mut house, 9).revision.0;
+    let expected = known(&mut cell, 9).revision.0;
     assert!(matches!(
-        house.call(&Caller::ROOT, &put(dropped, expected)),
+        cell.call(&Caller::ROOT, &put(dropped, expected)),
         Some(Ok(Answer::Revision(_)))
     ));
-    for (id, expected) in [(8, 0), (9, known(&mut house, 9).revision.0), (2, emptied)] {
-        assert_eq!(house.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
+    for (id, expected) in [(8, 0), (9, known(&mut cell, 9).revision.0), (2, emptied)] {
+        assert_eq!(cell.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
     }
     let enrolling = &Caller {
         who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who },
@@ -463,14 +460,14 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
     };
     // The record of a server whose keys were withdrawn accepts a new key, and never an old one.
     assert!(matches!(
-        house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
+        cell.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
         Some(Ok(Answer::Revision(_)))
     ));
     let gone = Caller {
         who: RequestIdentity { server: Some(GONE), ..enrolling.who },
         ..enrolling.clone()
     };
-    assert_eq!(house.call(&gone, &put(server(10, GONE), 0)), refused);
+    assert_eq!(cell.call(&gone, &put(server(10, GONE), 0)), refused);
     let chief = &callers.iter().find(|(who, _)| *who == "administrator").unwrap().1;
-    assert_eq!(house.call(chief, &put(server(10, GONE), 0)), refused, "not even an administrator");
+    assert_eq!(cell.call(chief, &put(server(10, GONE), 0)), refused, "not even an administrator");
 }

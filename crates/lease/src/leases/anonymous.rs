@@ -12,7 +12,7 @@
 use types::{ClientId, SessionId, Time};
 
 use super::Leases;
-use crate::config::StrangerConfig;
+use crate::config::AnonymousConfig;
 use crate::lock::LockRequest;
 use crate::output::{EndReason, Output};
 use crate::session::{AttachError, Session};
@@ -20,10 +20,11 @@ use crate::session::{AttachError, Session};
 impl Session {
     /// Whether its client may not trust its cache yet.
     pub fn is_without_lease(&mut self) -> bool {
-        if self.unsettled.is_some_and(|last| self.pending.range(..=last).next().is_none()) {
-            self.unsettled = None;
+        if self.breaks_before_proof.is_some_and(|last| self.pending.range(..=last).next().is_none())
+        {
+            self.breaks_before_proof = None;
         }
-        self.stranger || self.unsettled.is_some()
+        self.anonymous || self.breaks_before_proof.is_some()
     }
 }
 
@@ -33,7 +34,7 @@ impl Leases {
     ///
     /// # Errors
     /// [`AttachError::OldIncarnation`] if a later incarnation of the client has been seen.
-    pub fn attach_stranger(
+    pub fn attach_anonymous(
         &mut self,
         now: Time,
         client: ClientId,
@@ -41,11 +42,11 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> Result<SessionId, AttachError> {
         for older in self.sessions.older(client, incarnation)? {
-            if self.is_stranger(older) {
+            if self.is_anonymous(older) {
                 self.end(now, older, EndReason::Replaced, out);
             }
         }
-        Ok(self.sessions.add_stranger(client, incarnation, now + self.config.give_up()))
+        Ok(self.sessions.add_anonymous(client, incarnation, now + self.config.give_up()))
     }
 
     /// A user has called through the session. Sessions of earlier incarnations of its client end
@@ -61,7 +62,7 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> Result<(), AttachError> {
         let known = self.sessions.get(session).ok_or(AttachError::Gone(session))?;
-        if !known.stranger {
+        if !known.anonymous {
             return Ok(());
         }
         let (client, incarnation) = (known.client, known.incarnation);
@@ -74,13 +75,13 @@ impl Leases {
                 return Err(error);
             }
         }
-        self.sessions.settle_stranger(session);
+        self.sessions.authenticate(session);
         Ok(())
     }
 
     /// Whether the session is anonymous.
-    pub fn is_stranger(&self, session: SessionId) -> bool {
-        self.sessions.get(session).is_some_and(|known| known.stranger)
+    pub fn is_anonymous(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some_and(|known| known.anonymous)
     }
 
     /// Whether the client has a session.
@@ -91,15 +92,15 @@ impl Leases {
     /// Whether the session may hold one more file. Counts a refusal.
     pub(super) fn has_room_to_hold(&mut self, session: SessionId) -> bool {
         let has = self.holds.len() < self.config.holds_max
-            && match self.is_stranger(session) {
-                true => self.holds.count(session) < self.config.stranger.holds_max,
+            && match self.is_anonymous(session) {
+                true => self.holds.count(session) < self.config.anonymous.holds_max,
                 false => {
                     let count = |leases: &Leases, session| leases.holds.count(session);
                     self.holds.count(session) < self.config.holds_per_session_max
                         && !self.is_host_full(session, self.config.holds_per_host_max, count)
                 }
             };
-        self.pressed.holds += u64::from(!has);
+        self.limits_met.holds += u64::from(!has);
         has
     }
 
@@ -107,9 +108,9 @@ impl Leases {
     pub(super) fn has_room_to_lock(&self, request: &LockRequest, wait: bool) -> bool {
         let LockRequest { session, fid, family, .. } = *request;
         let count = |leases: &Leases, session| leases.locks.used_by(session);
-        match self.is_stranger(session) {
+        match self.is_anonymous(session) {
             true => {
-                let StrangerConfig { locks_max, lock_queue_max, .. } = self.config.stranger;
+                let AnonymousConfig { locks_max, lock_queue_max, .. } = self.config.anonymous;
                 self.locks.used_by(session) < locks_max
                     && !(wait && self.locks.waiting_for(fid, family) >= lock_queue_max)
             }

@@ -38,7 +38,7 @@ impl Leases {
         dir: Fid,
         out: &mut Vec<Output>,
     ) -> Result<(), Fault> {
-        if self.sessions.get(session).ok_or(Fault::Expired)?.stranger {
+        if self.sessions.get(session).ok_or(Fault::Expired)?.anonymous {
             return Err(Fault::Busy);
         }
         let taken = self.delegations.cover(dir).is_some_and(|(other, _)| other != session);
@@ -51,7 +51,7 @@ impl Leases {
             return Err(Fault::Busy);
         }
         if self.is_promised_elsewhere(dir, session) {
-            self.delegations.hush(now, dir, QUIET_AFTER_REFUSAL);
+            self.delegations.bar(now, dir, QUIET_AFTER_REFUSAL);
             let item = BreakItem { fid: dir, reason: BreakReason::Pressure, name: None };
             // No change waits for this break: it only shows which sessions come back.
             self.break_promises(now, &[item], session, out);

@@ -69,11 +69,11 @@ fn change(
 ) -> (Option<BreakTicket>, Vec<(SessionId, BreakId)>) {
     let mut out = Vec::new();
     let ticket = leases.break_promises(at(1), &[data(fid)], except, &mut out);
-    let told = out.iter().map(|output| match output {
+    let sent = out.iter().map(|output| match output {
         Output::Break { to, id, .. } => (*to, *id),
         other => panic!("{other:?}"),
     });
-    (ticket, told.collect())
+    (ticket, sent.collect())
 }
 
 fn acked(leases: &mut Leases, session: SessionId, id: BreakId, held: &[Fid]) -> Vec<Output> {
@@ -90,13 +90,13 @@ fn a_change_waits_for_every_other_holder_and_nobody_else() {
         assert_eq!(leases.promise(at(0), session, FILE, &mut Vec::new()), Promised::Yes);
     }
     assert_eq!(leases.promise(at(0), c, OTHER, &mut Vec::new()), Promised::Yes);
-    let (ticket, told) = change(&mut leases, FILE, a);
-    assert_eq!(told.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
+    let (ticket, sent) = change(&mut leases, FILE, a);
+    assert_eq!(sent.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
     assert!(
         leases.is_promised(a, FILE) && !leases.is_promised(b, FILE) && leases.is_promised(c, OTHER)
     );
     assert_eq!(
-        acked(&mut leases, b, told[0].1, &[]),
+        acked(&mut leases, b, sent[0].1, &[]),
         [Output::TicketDone(ticket.expect("b was told"))]
     );
     assert_eq!(change(&mut leases, FILE, a), (None, vec![]));
@@ -107,12 +107,12 @@ fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (first, told) = change(&mut leases, FILE, a);
+    let (first, sent) = change(&mut leases, FILE, a);
     assert!(leases.is_promised_elsewhere(FILE, a), "b may still answer from its cache");
     assert!(!leases.is_promised_elsewhere(FILE, b) && !leases.is_promised_elsewhere(OTHER, a));
     let (second, again) = change(&mut leases, FILE, a);
     assert_eq!(again, [], "there is no promise to end");
-    let done = acked(&mut leases, b, told[0].1, &[]);
+    let done = acked(&mut leases, b, sent[0].1, &[]);
     assert_eq!(
         done,
         [Output::TicketDone(first.expect("first")), Output::TicketDone(second.expect("second"))]
@@ -124,10 +124,10 @@ fn a_promise_after_a_break_needs_an_acknowledgement_of_its_own() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (first, told) = change(&mut leases, FILE, a);
+    let (first, sent) = change(&mut leases, FILE, a);
     leases.promise(at(1), b, FILE, &mut Vec::new());
     let (second, again) = change(&mut leases, FILE, a);
-    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(first.expect("first"))]);
+    assert_eq!(acked(&mut leases, b, sent[0].1, &[]), [Output::TicketDone(first.expect("first"))]);
     assert_eq!(
         acked(&mut leases, b, again[0].1, &[]),
         [Output::TicketDone(second.expect("second"))]
@@ -157,10 +157,10 @@ fn a_session_that_never_acknowledges_is_not_renewed_for_ever() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (_, told) = change(&mut leases, FILE, a);
+    let (_, sent) = change(&mut leases, FILE, a);
     assert_eq!(leases.renew(at(16), b), RenewalOutcome::Renewed);
     assert_eq!(leases.renew(at(17), b), RenewalOutcome::Withheld);
-    acked(&mut leases, b, told[0].1, &[]);
+    acked(&mut leases, b, sent[0].1, &[]);
     assert_eq!(leases.renew(at(17), b), RenewalOutcome::Renewed);
 }
 
@@ -170,17 +170,17 @@ fn a_resumed_session_gets_its_breaks_again_and_keeps_promises() {
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
     leases.promise(at(0), b, OTHER, &mut Vec::new());
-    let (ticket, told) = change(&mut leases, FILE, a);
+    let (ticket, sent) = change(&mut leases, FILE, a);
     let mut out = Vec::new();
     let resumed = leases.resume(at(9), b, B, 1, &mut out).expect("resume");
     assert_eq!(resumed, Resumed { reclaim: false, renewed: true });
-    assert_eq!(out, [Output::Break { to: b, id: told[0].1, items: vec![data(FILE)] }]);
+    assert_eq!(out, [Output::Break { to: b, id: sent[0].1, items: vec![data(FILE)] }]);
     assert!(leases.is_promised(b, OTHER));
     assert_eq!(
-        acked(&mut leases, b, told[0].1, &[]),
+        acked(&mut leases, b, sent[0].1, &[]),
         [Output::TicketDone(ticket.expect("b was told"))]
     );
-    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [], "said twice, counted once");
+    assert_eq!(acked(&mut leases, b, sent[0].1, &[]), [], "acknowledged twice, counted once");
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn an_acknowledgement_that_names_open_files_holds_them() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (_, told) = change(&mut leases, FILE, a);
-    acked(&mut leases, b, told[0].1, &[FILE, OTHER]);
+    let (_, sent) = change(&mut leases, FILE, a);
+    acked(&mut leases, b, sent[0].1, &[FILE, OTHER]);
     assert!(leases.is_held(FILE), "HO-1");
     assert!(!leases.is_held(OTHER), "the break did not name it");
     assert!(!leases.unhold(a, FILE), "a never held it");
@@ -266,12 +266,12 @@ fn a_removed_file_leaves_no_promise_and_all_acknowledgements() {
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), a, FILE, &mut Vec::new());
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (ticket, told) = change(&mut leases, FILE, a);
+    let (ticket, sent) = change(&mut leases, FILE, a);
     leases.forget_file(at(1), FILE, &mut Vec::new());
     assert_eq!((leases.counts().promises, leases.counts().promised_files), (0, 0));
     assert_eq!(leases.sessions.get(a).map(|session| session.promises), Some(0));
     assert_eq!(
-        acked(&mut leases, b, told[0].1, &[]),
+        acked(&mut leases, b, sent[0].1, &[]),
         [Output::TicketDone(ticket.expect("b was told"))]
     );
     leases.promise(at(2), a, OTHER, &mut Vec::new());
@@ -293,8 +293,8 @@ fn a_full_table_ends_the_oldest_promises_of_the_richest_session() {
     leases.promise(at(0), b, OTHER, &mut out);
     let pressed =
         |vnode| BreakItem { fid: Fid::new(1, vnode, 1), reason: BreakReason::Pressure, name: None };
-    let told = Output::Break { to: a, id: BreakId(1), items: vec![pressed(101), pressed(102)] };
-    assert_eq!(out, [told]);
+    let sent = Output::Break { to: a, id: BreakId(1), items: vec![pressed(101), pressed(102)] };
+    assert_eq!(out, [sent]);
     let (ticket, _) = change(&mut leases, Fid::new(1, 101, 1), b);
     let done = acked(&mut leases, a, BreakId(1), &[]);
     assert_eq!(done, [Output::TicketDone(ticket.expect("CB-1: a had yet to drop it"))]);
@@ -317,9 +317,9 @@ fn leftovers_of_ended_promises_do_not_pile_up() {
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     for round in 0..1000 {
         leases.promise(at(0), b, FILE, &mut Vec::new());
-        let (_, told) = change(&mut leases, FILE, a);
-        assert_eq!(told.len(), 1, "round {round}");
-        acked(&mut leases, b, told[0].1, &[]);
+        let (_, sent) = change(&mut leases, FILE, a);
+        assert_eq!(sent.len(), 1, "round {round}");
+        acked(&mut leases, b, sent[0].1, &[]);
     }
     assert!(leases.sessions.get(b).expect("b").order.len() < 200);
 }

@@ -39,13 +39,13 @@ pub(super) struct Intervals<T: Ranged> {
     /// Number of entries in blocks of each size.
     sizes: [u32; 65],
     /// Entries that were visited, for tests.
-    looked: Cell<usize>,
+    visited: Cell<usize>,
 }
 
 impl<T: Ranged> Default for Intervals<T> {
     fn default() -> Self {
         let (starts, by_start, by_end) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Intervals { starts, by_start, by_end, sizes: [0; 65], looked: Cell::new(0) }
+        Intervals { starts, by_start, by_end, sizes: [0; 65], visited: Cell::new(0) }
     }
 }
 
@@ -108,13 +108,13 @@ impl<T: Ranged> Intervals<T> {
     }
 
     fn look(&self) {
-        self.looked.set(self.looked.get() + 1);
+        self.visited.set(self.visited.get() + 1);
     }
 
     /// Entries that were visited so far.
     #[cfg(test)]
-    pub fn looked(&self) -> usize {
-        self.looked.get()
+    pub fn visited(&self) -> usize {
+        self.visited.get()
     }
 }
 
@@ -178,6 +178,6 @@ mod tests {
         (0..20_000).for_each(|owner| intervals.insert(held(owner, 0, 100 + owner % 20)));
         (20_000..40_000).for_each(|owner| intervals.insert(held(owner, 200 + owner, 1 << 40)));
         assert_eq!(intervals.overlapping(ByteRange { start: 127, end: 190 }).count(), 0);
-        assert!(intervals.looked() <= 65, "{}", intervals.looked());
+        assert!(intervals.visited() <= 65, "{}", intervals.visited());
     }
 }

@@ -225,7 +225,7 @@ impl Table {
 
     /// Entries that were visited so far.
     #[cfg(test)]
-    pub fn looked(&self) -> usize {
-        self.exclusive.looked() + self.shared.looked() + self.waiting.looked()
+    pub fn visited(&self) -> usize {
+        self.exclusive.visited() + self.shared.visited() + self.waiting.visited()
     }
 }

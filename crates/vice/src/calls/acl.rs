@@ -107,7 +107,7 @@ impl Vice {
         let vnode = volume.vnode(fid)?;
         // Before the rights are read, so that a change of them causes a break.
         self.promise(ask, &volume, &[Fid::rights(fid.volume)])?;
-        self.core.lock().told_rights.insert(fid.volume);
+        self.core.lock().rights_shown.insert(fid.volume);
         if !volume.lists.decide() {
             return Err(Fault::Unsupported);
         }

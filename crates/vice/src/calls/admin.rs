@@ -102,13 +102,13 @@ impl Vice {
             "promised_files": counts.promised_files,
             "held_files": counts.held_files,
             "holds": counts.holds,
-            "nobody_sessions": counts.strangers,
+            "nobody_sessions": counts.anonymous_sessions,
             "bounds_met": {
-                "promises": counts.pressed.all,
-                "promises_per_session": counts.pressed.sessions,
-                "promises_per_host": counts.pressed.hosts,
-                "locks": counts.pressed.locks,
-                "holds": counts.pressed.holds,
+                "promises": counts.limits_met.all,
+                "promises_per_session": counts.limits_met.sessions,
+                "promises_per_host": counts.limits_met.hosts,
+                "locks": counts.limits_met.locks,
+                "holds": counts.limits_met.holds,
             },
             "locks": counts.locks,
             "lock_waits": counts.lock_waits,
@@ -127,7 +127,7 @@ impl Vice {
             .as_object_mut()
             .filter(|_| ask.caller.is_superuser() || self.is_chief(ask.caller));
         if let Some(fields) = fields {
-            fields.insert("who".to_owned(), self.who_is_here());
+            fields.insert("who".to_owned(), self.sessions_report());
         }
         Ok(report.to_string())
     }
@@ -137,7 +137,7 @@ impl Vice {
     }
 
     /// Sessions, and the callers of each.
-    fn who_is_here(&self) -> serde_json::Value {
+    fn sessions_report(&self) -> serde_json::Value {
         let core = self.core.lock();
         let mut sessions: Vec<_> = core.slots.actors();
         sessions.sort_unstable_by_key(|(session, _)| *session);

@@ -16,13 +16,13 @@ use crate::service::CallContext;
 
 /// The server's authenticator.
 #[derive(Debug)]
-pub(crate) struct AuthDesk(Arc<dyn Authenticator>);
+pub(crate) struct Logins(Arc<dyn Authenticator>);
 
 impl Vice {
     /// Sets the source of tokens, which also checks passwords and tickets. Call it once, before the
     /// first request.
     pub fn set_authenticator(&self, authenticator: Arc<dyn Authenticator>) {
-        if self.desk.set(AuthDesk(authenticator)).is_err() {
+        if self.logins.set(Logins(authenticator)).is_err() {
             tracing::error!("an authenticator was set twice; the second one is ignored");
         }
     }
@@ -43,7 +43,7 @@ impl Vice {
             return Err(Fault::Unsupported);
         }
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
-        let desk = self.desk.get().ok_or(Fault::Unsupported)?;
+        let logins = self.logins.get().ok_or(Fault::Unsupported)?;
         let answer = match call {
             // A token can be renewed, and ends; it cannot make others.
             AuthCall::Attest { .. }
@@ -54,7 +54,7 @@ impl Vice {
             AuthCall::Attest { client } => {
                 let who = self.principal_of(ask.caller)?;
                 let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
-                desk.token(
+                logins.token(
                     ask,
                     &principal.ok_or(Fault::NoPrincipal)?,
                     AuthLevel::Attested,
@@ -62,9 +62,9 @@ impl Vice {
                 )?
             }
             AuthCall::Kerberos { request, client } => {
-                desk.with_ticket(ask, db, request.reveal(), *client)?
+                logins.with_ticket(ask, db, request.reveal(), *client)?
             }
-            AuthCall::Renew { token } => desk.renewed(ask, token.reveal())?,
+            AuthCall::Renew { token } => logins.renewed(ask, token.reveal())?,
             AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
                 let asker = match behalf {
                     Some(behalf) => Some(behalf),
@@ -76,7 +76,7 @@ impl Vice {
                 };
                 match db.access().auth_elsewhere(asker, call) {
                     Some(answer) => answer?,
-                    None => self.with_password(ask, db, desk, asker, call)?,
+                    None => self.with_password(ask, db, logins, asker, call)?,
                 }
             }
         };
@@ -88,7 +88,7 @@ impl Vice {
         &self,
         ask: &CallContext<'_>,
         db: &dyn CellDb,
-        desk: &AuthDesk,
+        logins: &Logins,
         asker: Option<Behalf>,
         call: &AuthCall,
     ) -> Result<Answer, Fault> {
@@ -99,9 +99,9 @@ impl Vice {
                         name: &str,
                         password: &Secret|
          -> Result<bool, Fault> {
-            let kept = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
+            let stored = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
             let host = asker.and_then(|asker| asker.host);
-            let tried = desk.0.is_right(ask.now, (name, host), kept.as_deref(), password);
+            let tried = logins.0.is_right(ask.now, (name, host), stored.as_deref(), password);
             if tried.as_ref().is_ok_and(|tried| tried.alarm) {
                 tracing::warn!(
                     name,
@@ -111,7 +111,7 @@ impl Vice {
                     consequence = "attempts from such hosts wait",
                     "a password may be under attack"
                 );
-                self.tell_of_guesses(ask, name);
+                self.audit_guesses(ask, name);
             }
             tried.map(|tried| tried.right).map_err(|error| {
                 tracing::info!(name, ?host, %error, "a password is refused without a check");
@@ -123,7 +123,7 @@ impl Vice {
                 let who = user(name)?;
                 let right = is_right(who.as_ref(), name, password)?;
                 match who.filter(|who| right && !who.locked) {
-                    Some(who) => desk.token(ask, &who, AuthLevel::Password, *client),
+                    Some(who) => logins.token(ask, &who, AuthLevel::Password, *client),
                     None => Err(Fault::AccessDenied),
                 }
             }
@@ -143,11 +143,11 @@ impl Vice {
                 if !may {
                     return Err(Fault::AccessDenied);
                 }
-                let kept = desk.0.keep(new).ok_or(Fault::Invalid)?;
+                let stored = logins.0.keep(new).ok_or(Fault::Invalid)?;
                 // A new password is the remedy of a user whose token was stolen, so it ends the old
                 // tokens.
                 let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
-                db.access().set_secret(who.id, &kept, ends_tokens)?;
+                db.access().set_secret(who.id, &stored, ends_tokens)?;
                 Ok(Answer::Done)
             }
             AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => {
@@ -165,9 +165,9 @@ impl Vice {
     }
 }
 
-impl AuthDesk {
+impl Logins {
     /// Whether tokens that this key signed are accepted.
-    pub(crate) fn believes(&self, key: u32) -> bool {
+    pub(crate) fn accepts(&self, key: u32) -> bool {
         self.0.believes(key)
     }
 

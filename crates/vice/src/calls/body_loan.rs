@@ -30,13 +30,13 @@ const NOBODY: SessionId = SessionId(0);
 
 /// Sessions with loaned bodies.
 #[derive(Default)]
-pub(crate) struct Lends {
+pub(crate) struct Loans {
     sessions: HashMap<Fid, SmallVec<[SessionId; 2]>>,
     /// The latest breaks that no call waits for yet.
     breaking: HashMap<Fid, BreakTicket>,
 }
 
-impl Lends {
+impl Loans {
     /// Whether the session has the body.
     pub fn has(&self, fid: Fid, session: SessionId) -> bool {
         self.sessions.get(&fid).is_some_and(|sessions| sessions.contains(&session))
@@ -102,13 +102,13 @@ impl Vice {
             Lending::Read | Lending::Write | Lending::Join => {}
         }
         if how != Lending::Read {
-            self.core.lock().lends.add(fid, ask.origin.session);
+            self.core.lock().loans.add(fid, ask.origin.session);
         }
         if let Err(fault) = Self::hand_out(&volume, vnode, how != Lending::Read) {
-            self.core.lock().lends.remove(fid, ask.origin.session);
+            self.core.lock().loans.remove(fid, ask.origin.session);
             // A hold may have come between: a body without sessions must not prevent a move of the
             // volume.
-            if let Err(also) = self.end_lend(&volume, fid) {
+            if let Err(also) = self.end_loan(&volume, fid) {
                 tracing::warn!(%fid, %also, "a body loan without sessions cannot be ended yet");
             }
             return Err(fault);
@@ -151,14 +151,14 @@ impl Vice {
         self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
-        if !self.core.lock().lends.has(fid, ask.origin.session) {
+        if !self.core.lock().loans.has(fid, ask.origin.session) {
             // The session does not have the body: then the caller must have the right to write.
             self.need_data(ask, &volume, &vnode, Right::WriteData)?;
         }
         self.promise(ask, &volume, &[fid])?;
         let mut change = Change::new(&volume);
         let changed = volume.store.settle_lent(&mut vnode, &mut change.update)?;
-        let outcome = if changed || self.core.lock().lends.breaking.contains_key(&fid) {
+        let outcome = if changed || self.core.lock().loans.breaking.contains_key(&fid) {
             if changed {
                 touch_data(&mut vnode, ask.wall);
             }
@@ -169,8 +169,8 @@ impl Vice {
             CallOutcome::Answer(Answer::Status(vnode.status))
         };
         if back {
-            self.core.lock().lends.remove(fid, ask.origin.session);
-            self.end_lend(&volume, fid)?;
+            self.core.lock().loans.remove(fid, ask.origin.session);
+            self.end_loan(&volume, fid)?;
         }
         drop(held);
         Ok(outcome)
@@ -182,7 +182,7 @@ impl Vice {
         // Puts new fence rules into force here if a running call prevented it before.
         let mut events = Vec::new();
         self.enforce(now, wall, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         if !self.core.lock().leases.may_change() {
             // Sessions of the earlier server instance may reclaim their loans.
             return false;
@@ -204,7 +204,7 @@ impl Vice {
                     );
                 }
             }
-            self.settle(now, events, out);
+            self.carry_out(now, events, out);
         }
         ended
     }
@@ -213,13 +213,13 @@ impl Vice {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn end_idle_lends(&self, volume: &ViceVolume) -> Result<(), Fault> {
+    pub(crate) fn end_idle_loans(&self, volume: &ViceVolume) -> Result<(), Fault> {
         let id = volume.store.id();
         for (_, no) in volume.partition.lent().into_iter().filter(|(of, _)| *of == id) {
             if let Some(vnode) = volume.store.vnode(no)? {
                 let fid = vnode.status.fid;
                 let _held = self.stripes.write(&[fid]);
-                self.end_lend(volume, fid)?;
+                self.end_loan(volume, fid)?;
             }
         }
         Ok(())
@@ -244,18 +244,18 @@ impl Vice {
             let item = BreakItem { fid, reason: BreakReason::Data, name: None };
             let mut core = self.core.lock();
             if let Some(ticket) = core.leases.break_promises(now, &[item], NOBODY, events) {
-                core.lends.breaking.insert(fid, ticket);
+                core.loans.breaking.insert(fid, ticket);
             }
             return Ok(false);
         }
         drop(update);
-        self.end_lend(volume, fid)
+        self.end_loan(volume, fid)
     }
 
     /// Ends the loan if no session has the body; whether it is over.
-    fn end_lend(&self, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
+    fn end_loan(&self, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
         let core = self.core.lock();
-        let free = !core.lends.sessions.contains_key(&fid) && core.leases.may_change();
+        let free = !core.loans.sessions.contains_key(&fid) && core.leases.may_change();
         drop(core);
         Ok(free && volume.store.end_lend(fid.vnode)?)
     }

@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 
 use types::{Answer, Call, Fault};
 
-pub(crate) use body_loan::Lends;
+pub(crate) use body_loan::Loans;
 pub(crate) use counters::CallCounters;
 pub(crate) use preallocated::Blanks;
 

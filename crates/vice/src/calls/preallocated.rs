@@ -99,7 +99,7 @@ impl Vice {
         self.promise(ask, &volume, &[fid])?;
         let blank = BlankName { session: ask.origin.session, number };
         let core = self.core.lock();
-        if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {
+        if !core.blanks.has(volume.no, blank) && core.loans.has(fid, blank.session) {
             // The call comes twice: once as it was when the server restarted, and once with all
             // reclaims.
             return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
@@ -119,7 +119,7 @@ impl Vice {
         change.put_data(&vnode);
         let outcome = self.commit(ask, change, Answer::Status(vnode.status))?;
         let mut core = self.core.lock();
-        core.lends.add(fid, blank.session);
+        core.loans.add(fid, blank.session);
         core.blanks.remove(blank);
         drop(core);
         if let Err(error) = volume.store.end_adoption(fid.vnode, blank) {

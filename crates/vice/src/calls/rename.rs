@@ -244,7 +244,7 @@ impl Scene {
         }
         let to_dir = self.to_dir.as_mut().unwrap_or(&mut self.from_dir);
         store.put_entry(to_dir, to, self.moved.target(), &mut change.update)?;
-        self.settle(ask, change, mode)?;
+        self.update_moved(ask, change, mode)?;
         let other = match self.target.take() {
             Some(mut other) if exchanged.is_some() => {
                 touch_status(&mut other, ask.wall);
@@ -266,7 +266,7 @@ impl Scene {
     ///
     /// # Errors
     /// `Damaged`.
-    fn settle(
+    fn update_moved(
         &mut self,
         ask: &CallContext<'_>,
         change: &mut Change<'_>,

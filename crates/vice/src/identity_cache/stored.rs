@@ -10,7 +10,7 @@ use std::sync::Arc;
 use guard::Cps;
 use types::{AuthLevel, PrincipalId, Revision};
 
-use super::{Holder, Key, Remembered, UNTOLD};
+use super::{Holder, Key, NO_NEWS, Remembered};
 use crate::Vice;
 
 const MAGIC: &[u8] = b"rialto principals 2\n";
@@ -23,17 +23,17 @@ impl Vice {
     pub fn learnt(&self, seen: u64) -> Option<(u64, Vec<u8>)> {
         // The time of the news counts for servers' keys too, though no user may have come yet.
         if let Ok(Some(db)) = self.cell() {
-            self.whose.refresh(db.access());
+            self.identities.refresh(db.access());
         }
-        let remembered = self.whose.remembered.read();
-        let is_new = remembered.changes != seen && remembered.known != UNTOLD;
+        let remembered = self.identities.remembered.read();
+        let is_new = remembered.changes != seen && remembered.known != NO_NEWS;
         is_new.then(|| (remembered.changes, encode(&remembered)))
     }
 
     /// Loads the cache of an earlier server instance. False: the bytes are damaged.
     pub fn remember_learnt(&self, bytes: &[u8]) -> bool {
-        let Some(kept) = decode(bytes) else { return false };
-        *self.whose.remembered.write() = kept;
+        let Some(restored) = decode(bytes) else { return false };
+        *self.identities.remembered.write() = restored;
         true
     }
 }
@@ -73,9 +73,9 @@ fn encode(remembered: &Remembered) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Option<Remembered> {
     let mut from = Reader(bytes.strip_prefix(MAGIC)?);
-    let mut kept = Remembered { known: Revision(from.u64()?), ..Remembered::default() };
+    let mut restored = Remembered { known: Revision(from.u64()?), ..Remembered::default() };
     for _ in 0..from.count()? {
-        kept.uids.insert(from.u32()?, from.id()?);
+        restored.uids.insert(from.u32()?, from.id()?);
     }
     for _ in 0..from.count()? {
         let id = from.id()?;
@@ -87,7 +87,7 @@ fn decode(bytes: &[u8]) -> Option<Remembered> {
             tokens_after: from.u64()? as i64,
             locked: from.u8()? != 0,
         };
-        kept.holders.insert(id, Some(Arc::new(holder)));
+        restored.holders.insert(id, Some(Arc::new(holder)));
     }
     for _ in 0..from.count()? {
         let (principal, level, superuser) =
@@ -96,9 +96,9 @@ fn decode(bytes: &[u8]) -> Option<Remembered> {
         let host = std::str::from_utf8(from.take(length)?).ok()?;
         let host = if host.is_empty() { None } else { Some(host.parse::<IpAddr>().ok()?) };
         let cps = Cps::new(principal, level, from.list(Reader::id)?);
-        kept.subdomains.insert(Key { principal, level, superuser, host }, cps);
+        restored.subdomains.insert(Key { principal, level, superuser, host }, cps);
     }
-    from.0.is_empty().then_some(kept)
+    from.0.is_empty().then_some(restored)
 }
 
 struct Writer(Vec<u8>);
@@ -197,9 +197,9 @@ mod tests {
     fn what_is_kept_comes_back_and_damage_does_not() {
         let all = remembered();
         let bytes = encode(&all);
-        let kept = decode(&bytes).unwrap();
+        let restored = decode(&bytes).unwrap();
         assert_eq!(
-            (kept.known, &kept.uids, &kept.subdomains),
+            (restored.known, &restored.uids, &restored.subdomains),
             (all.known, &all.uids, &all.subdomains)
         );
         let holder = |of: &Remembered| {
@@ -213,8 +213,8 @@ mod tests {
                 found.locked,
             )
         };
-        assert_eq!(holder(&kept), holder(&all));
-        assert!(!kept.holders.contains_key(&PrincipalId(9)), "who is not there may come to be");
+        assert_eq!(holder(&restored), holder(&all));
+        assert!(!restored.holders.contains_key(&PrincipalId(9)), "who is not there may come to be");
         for end in 0..bytes.len() {
             assert!(decode(&bytes[..end]).is_none(), "{end}");
         }

@@ -21,7 +21,7 @@ use crate::service::CallContext;
 
 /// How long a volume that is brought in gives no delegation: longer than clients take to hand in
 /// their changes, and over by itself if the call never comes back.
-const HUSH: Duration = Duration::from_secs(5);
+const DELEGATION_BAR: Duration = Duration::from_secs(5);
 /// Mode bits of a new volume's root.
 const ROOT_MODE: u16 = 0o755;
 /// Maximum number of volumes in one answer; a message has room for about so many.
@@ -101,7 +101,7 @@ impl Vice {
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
         // Calls that waited for the volume find that it is removed.
-        self.end_hold(id, &mut ask.events);
+        self.end_freeze(id, &mut ask.events);
         Ok(self.break_volume(ask, id, Answer::Done))
     }
 
@@ -120,7 +120,7 @@ impl Vice {
         }
         if volume.store.is_writable() {
             self.bring_in(ask, &volume)?;
-            self.end_idle_lends(&volume)?;
+            self.end_idle_loans(&volume)?;
         }
         // Some clients know the replaced volume by its number.
         let known = self.replaced_by_clone(&volume, name, kind, replace)?;
@@ -247,7 +247,7 @@ impl Vice {
         ask: &mut CallContext<'_>,
         volume: &ViceVolume,
     ) -> Result<(), Fault> {
-        volume.block_delegations(ask.now + HUSH);
+        volume.block_delegations(ask.now + DELEGATION_BAR);
         self.need_all_back(ask, volume.store.id())
     }
 

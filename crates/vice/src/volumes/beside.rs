@@ -52,7 +52,7 @@ impl Vice {
         no: PartitionNo,
         arrives: bool,
     ) -> Result<CallOutcome, Fault> {
-        let errands = self.errands.get().ok_or(Fault::Unsupported)?;
+        let transfers = self.transfers.get().ok_or(Fault::Unsupported)?;
         self.partitions.get(no)?;
         let volume = self.any_volume(id)?;
         if volume.store.is_writable() || volume.no == no {
@@ -74,9 +74,9 @@ impl Vice {
             let (name, kind) = (volume.store.name(), volume.store.kind());
             Finish::View { id: Some(id), name, kind, replace: true }
         };
-        self.note_puller(ask.caller, tree)?;
+        self.note_pull(ask.caller, tree)?;
         let task =
-            errands.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
+            transfers.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
         Ok(CallOutcome::Answer(Answer::Tasks(vec![task])))
     }
 
@@ -195,7 +195,7 @@ impl Vice {
         }
         partition.remove_volume(tree)?;
         self.volumes.forget(tree);
-        self.end_hold(tree, &mut ask.events);
+        self.end_freeze(tree, &mut ask.events);
         // Loads the arrived volume, so that it serves even if the mover never sends the call.
         match self.any_volume(tree) {
             Ok(_) | Err(Fault::NoVolume) => Ok(()),

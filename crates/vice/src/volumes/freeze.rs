@@ -29,7 +29,7 @@ use crate::service::CallContext;
 use crate::{Effect, Vice};
 
 /// Maximum time of a freeze, before the database is asked.
-const HOLD_MAX: Duration = Duration::from_secs(10);
+const FREEZE_MAX: Duration = Duration::from_secs(10);
 /// How long after an arrival the server that froze the volume may yet answer for it, beyond a
 /// freeze and a lease.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Moves {
     /// Frozen volumes, and when the freeze ends.
-    held: HashMap<VolumeId, Time>,
+    frozen: HashMap<VolumeId, Time>,
     /// Volumes in doubt: when to ask the database next, and since when they are in doubt.
     doubts: HashMap<VolumeId, (Time, Time)>,
     /// Volumes that arrived, and until when claims are accepted.
@@ -54,23 +54,23 @@ impl Moves {
     }
 
     /// Whether changes of the volume wait.
-    pub fn holds(&self, volume: VolumeId) -> bool {
-        self.held.contains_key(&volume)
+    pub fn is_frozen(&self, volume: VolumeId) -> bool {
+        self.frozen.contains_key(&volume)
     }
 
     /// When the next time limit ends.
     pub fn wake_at(&self) -> Time {
-        self.held.values().chain(self.arrived.values()).copied().min().unwrap_or(Time::NEVER)
+        self.frozen.values().chain(self.arrived.values()).copied().min().unwrap_or(Time::NEVER)
     }
 }
 
 /// The owner of a volume, according to the database.
-enum Whose {
+enum Site {
     Ours,
     Others,
     /// This server, on another partition, which has the volume too.
     Beside,
-    Nobodys,
+    Unrecorded,
 }
 
 impl Vice {
@@ -89,28 +89,28 @@ impl Vice {
             return Err(Fault::Offline);
         }
         if millis == 0 {
-            self.let_go(&volume, &mut ask.events)?;
+            self.unfreeze(&volume, &mut ask.events)?;
             return Ok(CallOutcome::Answer(Answer::Done));
         }
-        let until = ask.now + HOLD_MAX.min(Duration::from_millis(millis.into()));
+        let until = ask.now + FREEZE_MAX.min(Duration::from_millis(millis.into()));
         self.bring_in(ask, &volume)?;
-        self.end_idle_lends(&volume)?;
+        self.end_idle_loans(&volume)?;
         // The freeze does not wait for a kernel, which cannot be stopped. A returned body is not
         // loaned again for a while, so a repeated call succeeds.
-        need_no_lends(&volume)?;
+        need_no_loans(&volume)?;
         volume.block_delegations(until + MARGIN);
-        self.moves.lock().held.insert(id, until);
-        let held = volume.partition.hold_volume(id, true).map_err(Fault::from);
+        self.moves.lock().frozen.insert(id, until);
+        let frozen = volume.partition.hold_volume(id, true).map_err(Fault::from);
         // A loan may have begun in between.
-        if let Err(fault) = held.and_then(|()| need_no_lends(&volume)) {
-            self.let_go(&volume, &mut ask.events)?;
+        if let Err(fault) = frozen.and_then(|()| need_no_loans(&volume)) {
+            self.unfreeze(&volume, &mut ask.events)?;
             return Err(fault);
         }
         Ok(CallOutcome::Answer(Answer::Done))
     }
 
     /// Ends the freeze, and continues the calls that waited for it.
-    fn let_go(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
+    fn unfreeze(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
         let id = volume.store.id();
         volume.partition.hold_volume(id, false)?;
         volume.block_delegations(Time::ZERO);
@@ -118,27 +118,27 @@ impl Vice {
         // Before the doubt is removed: otherwise the freeze could time out in between, and the
         // volume would stay away for ever, without a question to the database.
         volume.set_away(false);
-        self.end_hold_of(&mut moves, id, events);
+        self.end_freeze_of(&mut moves, id, events);
         Ok(())
     }
 
     /// Removes the freeze of a volume that serves again or was removed.
-    pub(super) fn end_hold(&self, id: VolumeId, events: &mut Vec<Output>) {
-        self.end_hold_of(&mut self.moves.lock(), id, events);
+    pub(super) fn end_freeze(&self, id: VolumeId, events: &mut Vec<Output>) {
+        self.end_freeze_of(&mut self.moves.lock(), id, events);
     }
 
-    fn end_hold_of(&self, moves: &mut Moves, id: VolumeId, events: &mut Vec<Output>) {
+    fn end_freeze_of(&self, moves: &mut Moves, id: VolumeId, events: &mut Vec<Output>) {
         moves.doubts.remove(&id);
-        if moves.held.remove(&id).is_some() {
-            self.holds_ended.fetch_add(1, Ordering::SeqCst);
+        if moves.frozen.remove(&id).is_some() {
+            self.freezes_ended.fetch_add(1, Ordering::SeqCst);
             events.push(Output::DelegationsOver(vec![Fid::root(id)]));
         }
     }
 
     /// The directory that the call waits for, if its volume is frozen.
-    pub(crate) fn held_by(&self, call: &Call) -> Option<Fid> {
+    pub(crate) fn frozen_by(&self, call: &Call) -> Option<Fid> {
         let volume = call.changed_volume()?;
-        self.moves.lock().holds(volume).then(|| Fid::root(volume))
+        self.moves.lock().is_frozen(volume).then(|| Fid::root(volume))
     }
 
     pub(super) fn serve_volume(
@@ -178,7 +178,7 @@ impl Vice {
     pub(crate) fn note_doubt(&self, volume: &ViceVolume) {
         let id = volume.store.id();
         let mut moves = self.moves.lock();
-        if volume.store.is_arriving() || volume.store.is_held() && !moves.holds(id) {
+        if volume.store.is_arriving() || volume.store.is_held() && !moves.is_frozen(id) {
             volume.set_away(true);
             moves.doubts.entry(id).or_insert((Time::ZERO, Time::NEVER));
         }
@@ -188,34 +188,34 @@ impl Vice {
     pub(crate) fn tick_moves(&self, now: Time, out: &mut Vec<Output>) {
         let over: Vec<VolumeId> = {
             let moves = self.moves.lock();
-            moves.held.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
+            moves.frozen.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
         };
         for id in over {
-            self.end_late_hold(now, id, out);
+            self.end_late_freeze(now, id, out);
         }
-        let mut settled = Vec::new();
+        let mut ended = Vec::new();
         self.moves.lock().arrived.retain(|id, until| {
             let stays = *until > now;
             if !stays {
-                settled.push(*id);
+                ended.push(*id);
             }
             stays
         });
-        for id in settled {
+        for id in ended {
             out.append(&mut self.drop_orphans_of(now, id));
         }
     }
 
     /// Ends a freeze whose time is over, unless it was ended a moment ago.
-    fn end_late_hold(&self, now: Time, id: VolumeId, out: &mut Vec<Output>) {
+    fn end_late_freeze(&self, now: Time, id: VolumeId, out: &mut Vec<Output>) {
         let volume = self.any_volume(id).ok();
         let mut moves = self.moves.lock();
-        if moves.held.get(&id).is_none_or(|until| *until > now) {
+        if moves.frozen.get(&id).is_none_or(|until| *until > now) {
             return;
         }
-        moves.held.remove(&id);
+        moves.frozen.remove(&id);
         moves.doubts.insert(id, (now, now));
-        self.holds_ended.fetch_add(1, Ordering::SeqCst);
+        self.freezes_ended.fetch_add(1, Ordering::SeqCst);
         if let Some(volume) = &volume {
             volume.set_away(true);
         }
@@ -252,7 +252,7 @@ impl Vice {
                 tracing::debug!(volume = id.0, %fault, "a volume's site cannot be looked up yet");
             }
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
     fn settle_doubt(
@@ -265,29 +265,29 @@ impl Vice {
     ) -> Result<(), Fault> {
         let volume = match self.any_volume(id) {
             Err(Fault::NoVolume) => {
-                self.end_hold(id, events);
+                self.end_freeze(id, events);
                 return Ok(());
             }
             volume => volume?,
         };
-        let whose = self.whose(&volume)?;
-        let is_alone = now.since(since) >= HOLD_MAX + self.config.lease.lease + MARGIN;
-        match whose {
-            Whose::Ours if volume.store.is_arriving() && is_alone => {
+        let site = self.site(&volume)?;
+        let is_alone = now.since(since) >= FREEZE_MAX + self.config.lease.lease + MARGIN;
+        match site {
+            Site::Ours if volume.store.is_arriving() && is_alone => {
                 tracing::warn!(
                     volume = id.0,
                     "a move was not finished, but the volume has arrived here; it serves"
                 );
                 self.arrive(now, wall, &volume)
             }
-            Whose::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
+            Site::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
             // A volume without a record serves: the database may have lost the record, and the
             // volume was here.
-            Whose::Ours | Whose::Nobodys if !volume.store.is_arriving() => {
+            Site::Ours | Site::Unrecorded if !volume.store.is_arriving() => {
                 self.keep(&volume)?;
-                self.let_go(&volume, events)
+                self.unfreeze(&volume, events)
             }
-            Whose::Ours | Whose::Others | Whose::Beside | Whose::Nobodys => Ok(()),
+            Site::Ours | Site::Others | Site::Beside | Site::Unrecorded => Ok(()),
         }
     }
 
@@ -307,7 +307,7 @@ impl Vice {
         );
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
-        self.end_hold(id, events);
+        self.end_freeze(id, events);
         let _ = self.core.lock().leases.break_volume(now, id, events);
         self.arrive(now, wall, &*self.any_volume(id)?)
     }
@@ -321,7 +321,7 @@ impl Vice {
     fn keep(&self, volume: &ViceVolume) -> Result<(), Fault> {
         let Some(db) = self.cell()? else { return Ok(()) };
         let Some(group) = db.group_of(volume.store.id())? else { return Ok(()) };
-        let is_here = matches!(self.whose_in(&group.record, volume)?, Whose::Ours | Whose::Nobodys);
+        let is_here = matches!(self.site_in(&group.record, volume)?, Site::Ours | Site::Unrecorded);
         if is_here {
             Ok(db.put_group(&group.record, group.revision).map(drop)?)
         } else {
@@ -331,31 +331,31 @@ impl Vice {
 
     /// # Errors
     /// `CellAway`.
-    fn whose(&self, volume: &ViceVolume) -> Result<Whose, Fault> {
-        let Some(db) = self.cell()? else { return Ok(Whose::Ours) };
-        let Some(group) = db.group_of(volume.store.id())? else { return Ok(Whose::Nobodys) };
-        self.whose_in(&group.record, volume)
+    fn site(&self, volume: &ViceVolume) -> Result<Site, Fault> {
+        let Some(db) = self.cell()? else { return Ok(Site::Ours) };
+        let Some(group) = db.group_of(volume.store.id())? else { return Ok(Site::Unrecorded) };
+        self.site_in(&group.record, volume)
     }
 
     /// The owner according to this record.
-    fn whose_in(&self, group: &VolumeGroup, volume: &ViceVolume) -> Result<Whose, Fault> {
+    fn site_in(&self, group: &VolumeGroup, volume: &ViceVolume) -> Result<Site, Fault> {
         let Some(site) = group.sites.iter().find(|site| site.kind == SiteKind::ReadWrite) else {
-            return Ok(Whose::Nobodys);
+            return Ok(Site::Unrecorded);
         };
         if site.server != self.me().id {
-            return Ok(Whose::Others);
+            return Ok(Site::Others);
         }
         let Some(no) = self.partitions.called(&site.partition).filter(|no| *no != volume.no) else {
-            return Ok(Whose::Ours);
+            return Ok(Site::Ours);
         };
         let is_there = self.partitions.get(no)?.volume(volume.store.id())?.is_some();
-        Ok(if is_there { Whose::Beside } else { Whose::Ours })
+        Ok(if is_there { Site::Beside } else { Site::Ours })
     }
 }
 
 /// # Errors
 /// `Busy`.
-fn need_no_lends(volume: &ViceVolume) -> Result<(), Fault> {
+fn need_no_loans(volume: &ViceVolume) -> Result<(), Fault> {
     let id = volume.store.id();
     let is_lent = volume.partition.lent().iter().any(|(of, _)| *of == id);
     if is_lent { Err(Fault::Busy) } else { Ok(()) }

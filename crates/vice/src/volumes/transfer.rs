@@ -36,8 +36,8 @@ pub trait TransferAgent: Send + Sync {
 
 impl Vice {
     /// Sets the transfer agent. Call it once, before the first request.
-    pub fn set_transfer_agent(&self, errands: Arc<dyn TransferAgent>) {
-        if self.errands.set(errands).is_err() {
+    pub fn set_transfer_agent(&self, transfers: Arc<dyn TransferAgent>) {
+        if self.transfers.set(transfers).is_err() {
             tracing::error!("a transfer agent was set twice; the second one is ignored");
         }
     }
@@ -48,7 +48,7 @@ impl Vice {
         ask: &mut CallContext<'_>,
         call: &VolumeCall,
     ) -> Result<CallOutcome, Fault> {
-        let errands = || self.errands.get().ok_or(Fault::Unsupported);
+        let transfers = || self.transfers.get().ok_or(Fault::Unsupported);
         Ok(CallOutcome::Answer(match call {
             VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
                 self.changes_part(*id, *since, *cursor, (*bytes_max, *packed))?
@@ -67,10 +67,10 @@ impl Vice {
                 };
             }
             VolumeCall::Pull(pull) => {
-                self.note_puller(ask.caller, pull.tree)?;
-                Answer::Tasks(vec![errands()?.pull(pull)?])
+                self.note_pull(ask.caller, pull.tree)?;
+                Answer::Tasks(vec![transfers()?.pull(pull)?])
             }
-            _ => Answer::Tasks(errands()?.tasks()),
+            _ => Answer::Tasks(transfers()?.tasks()),
         }))
     }
 
@@ -132,7 +132,7 @@ impl Vice {
         if !volume.store.is_frozen() {
             volume.need_writable()?;
             self.bring_in(ask, &volume)?;
-            self.end_idle_lends(&volume)?;
+            self.end_idle_loans(&volume)?;
         }
         let begun = volume.partition.begin_over(tree, head);
         volume.block_delegations(Time::ZERO);
@@ -215,7 +215,7 @@ impl Vice {
         if let Some(replaced) = replaced {
             let mut events = Vec::new();
             self.core.lock().leases.break_volume(now, replaced, &mut events);
-            self.settle(now, events, out);
+            self.carry_out(now, events, out);
         }
         Ok(made)
     }

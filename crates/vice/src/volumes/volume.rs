@@ -30,7 +30,7 @@ pub(crate) struct ViceVolume {
     away: AtomicBool,
     /// Until then it gives no delegation: it is to be sealed, taken offline or removed, and all
     /// delegations must come back.
-    hushed: Mutex<Time>,
+    delegations_barred_until: Mutex<Time>,
 }
 
 /// Room under the quota, until it is dropped after the commit.
@@ -55,7 +55,7 @@ impl ViceVolume {
             growth: Mutex::default(),
             offline: AtomicBool::new(offline),
             away: AtomicBool::new(false),
-            hushed: Mutex::default(),
+            delegations_barred_until: Mutex::default(),
         })
     }
 
@@ -103,7 +103,7 @@ impl ViceVolume {
 
     /// Bars delegations until then.
     pub fn block_delegations(&self, until: Time) {
-        *self.hushed.lock() = until;
+        *self.delegations_barred_until.lock() = until;
     }
 
     /// Checks that delegations are not barred.
@@ -111,7 +111,10 @@ impl ViceVolume {
     /// # Errors
     /// `Busy`.
     pub fn need_delegations_allowed(&self, now: Time) -> Result<(), Fault> {
-        if now < *self.hushed.lock() || self.store.is_held() || self.store.is_frozen() {
+        if now < *self.delegations_barred_until.lock()
+            || self.store.is_held()
+            || self.store.is_frozen()
+        {
             Err(Fault::Busy)
         } else {
             Ok(())

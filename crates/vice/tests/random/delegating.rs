@@ -47,7 +47,7 @@ impl Delegating {
 
     pub fn step(&mut self, op: &Op) {
         let [what, _, _, _, other, _, more, flags] = op.0;
-        if let Some((uid, group)) = self.world.people.as_ref().and_then(|_| op.regroups()) {
+        if let Some((uid, group)) = self.world.members.as_ref().and_then(|_| op.regroups()) {
             // Unsent changes may be refused afterwards: no recall comes before a user leaves a
             // group.
             (0..self.clients.len()).for_each(|who| self.send(who));
@@ -68,7 +68,7 @@ impl Delegating {
         }
         // Time advances, so that quiet directories become available again.
         self.world.rig.now = self.world.rig.now + std::time::Duration::from_millis(1500);
-        if self.is_unheard_of(who, &ours) {
+        if self.is_unknown_to(who, &ours) {
             return;
         }
         self.world.history.push(format!("{who} {caller:?} {call:?}"));
@@ -92,19 +92,19 @@ impl Delegating {
     /// Whether the client cannot know a file: another has made it and not sent it. A claim that a
     /// file is open does not prevent its removal by the session that covers it, since it only keeps
     /// the file longer: the model has no such state.
-    fn is_unheard_of(&self, who: usize, call: &Call) -> bool {
+    fn is_unknown_to(&self, who: usize, call: &Call) -> bool {
         let mut call = call.clone();
         let claims = matches!(call, Call::Hold { .. });
         let fids: Vec<Fid> = call.fids_mut().into_iter().map(|fid| *fid).collect();
         let others = (0..self.clients.len()).filter(|other| *other != who);
-        let unheard = |other: usize, fid: &Fid| {
+        let unknown = |other: usize, fid: &Fid| {
             let made = |(_, _, answer): &(Caller, Call, Answer)| match answer {
                 Answer::Made { status, existed: false, .. } => status.fid == *fid,
                 _ => false,
             };
             self.clients[other].journal.iter().any(made) || (claims && self.has(other, *fid))
         };
-        others.into_iter().any(|other| fids.iter().any(|fid| unheard(other, fid)))
+        others.into_iter().any(|other| fids.iter().any(|fid| unknown(other, fid)))
     }
 
     fn theirs(&self, ours: Fid) -> Option<Fid> {
@@ -188,8 +188,8 @@ impl Delegating {
         let (found, wall) = self.ask_patiently(who, caller, &ours);
         let session = self.world.rig.clients[who].session;
         let expected = self.world.model.apply(session, wall, caller, call);
-        self.world.learn(&expected, &found);
-        self.learn(who, &ours, &found);
+        self.world.record(&expected, &found);
+        self.record(who, &ours, &found);
         if let Call::ReadDir { dir, .. } = call {
             self.compare_some(*dir, &expected, &found);
         } else {
@@ -198,7 +198,7 @@ impl Delegating {
         self.world.follow_holds(who, call, &found);
     }
 
-    fn learn(&mut self, who: usize, call: &Call, found: &Result<Answer, Fault>) {
+    fn record(&mut self, who: usize, call: &Call, found: &Result<Answer, Fault>) {
         let client = &mut self.clients[who];
         match (call, found) {
             (Call::Lookup { dir, .. }, Ok(Answer::Entry { status, sole: true, .. })) => {
@@ -233,13 +233,13 @@ impl Delegating {
                 return (reply, wall);
             }
             self.count("waited for a delegation");
-            assert!(self.hear_recalls(Some(who)), "{call:?} waits, and nothing is recalled");
+            assert!(self.serve_recalls(Some(who)), "{call:?} waits, and nothing is recalled");
         }
         self.world.fail(&format!("{call:?} waits for ever"))
     }
 
     /// All clients serve their recalls. Returns whether there were any.
-    fn hear_recalls(&mut self, but: Option<usize>) -> bool {
+    fn serve_recalls(&mut self, but: Option<usize>) -> bool {
         let mut any = false;
         for who in 0..self.clients.len() {
             let broken = std::mem::take(&mut self.world.rig.clients[who].broken);

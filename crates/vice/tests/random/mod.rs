@@ -36,25 +36,25 @@ pub struct World {
     /// How often each kind of call had each result.
     pub outcomes: BTreeMap<String, u64>,
     /// Members of groups, where lists decide.
-    people: Option<Arc<People>>,
+    members: Option<Arc<Members>>,
 }
 
 /// Uid n is principal n, and in some groups.
 #[derive(Default)]
-pub struct People(Mutex<BTreeMap<u32, BTreeSet<PrincipalId>>>);
+pub struct Members(Mutex<BTreeMap<u32, BTreeSet<PrincipalId>>>);
 
-impl People {
+impl Members {
     fn numbers(&self, uid: u32) -> BTreeSet<PrincipalId> {
         let groups = self.0.lock().unwrap().get(&uid).cloned().unwrap_or_default();
-        let himself = [PrincipalId(uid as i32), PrincipalId::ANYBODY, PrincipalId::PROVED];
-        groups.into_iter().chain(himself).collect()
+        let own = [PrincipalId(uid as i32), PrincipalId::ANYBODY, PrincipalId::PROVED];
+        groups.into_iter().chain(own).collect()
     }
 }
 
-impl vice::Principals for People {
+impl vice::Principals for Members {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
-        let himself = PrincipalId(caller.uid as i32);
-        Ok(Cps::new(himself, caller.who.level, self.numbers(caller.uid)))
+        let own = PrincipalId(caller.uid as i32);
+        Ok(Cps::new(own, caller.who.level, self.numbers(caller.uid)))
     }
 }
 
@@ -82,15 +82,15 @@ impl World {
             clones: Vec::new(),
             history: Vec::new(),
             outcomes: BTreeMap::new(),
-            people: None,
+            members: None,
         }
     }
 
     /// A world where lists decide.
     pub fn with_lists(ground: Ground) -> Self {
         let mut world = World::new(ground);
-        world.people = Some(Arc::default());
-        world.rig.vice().set_principals(world.people.clone().unwrap());
+        world.members = Some(Arc::default());
+        world.rig.vice().set_principals(world.members.clone().unwrap());
         op::UIDS.into_iter().for_each(|uid| world.tell_model(uid));
         let list = Some(op::everything_to_anybody());
         world.both(
@@ -102,14 +102,14 @@ impl World {
     }
 
     fn tell_model(&mut self, uid: u32) {
-        let numbers = self.people.as_ref().unwrap().numbers(uid);
+        let numbers = self.members.as_ref().unwrap().numbers(uid);
         self.model.set_numbers(uid, numbers);
     }
 
     /// A user joins a group, or leaves it.
     fn regroup(&mut self, uid: u32, group: PrincipalId) {
         self.history.push(format!("{uid} in {group} or not"));
-        let mut all = self.people.as_ref().unwrap().0.lock().unwrap();
+        let mut all = self.members.as_ref().unwrap().0.lock().unwrap();
         let groups = all.entry(uid).or_default();
         if !groups.remove(&group) {
             groups.insert(group);
@@ -123,14 +123,14 @@ impl World {
         self.history.push("restart".to_owned());
         self.rig.restart();
         self.model.restart();
-        if let Some(people) = &self.people {
-            self.rig.vice().set_principals(people.clone());
+        if let Some(members) = &self.members {
+            self.rig.vice().set_principals(members.clone());
         }
     }
 
     /// One random call on both.
     pub fn step(&mut self, op: &Op) {
-        if self.people.is_some()
+        if self.members.is_some()
             && let Some((uid, group)) = op.regroups()
         {
             return self.regroup(uid, group);
@@ -146,7 +146,7 @@ impl World {
 
     /// Client, caller and call of an operation.
     fn resolved(&self, op: &Op) -> (usize, Caller, Call) {
-        if self.people.is_none() {
+        if self.members.is_none() {
             return op.resolve(&self.pairs);
         }
         let (who, caller, call) =
@@ -175,13 +175,13 @@ impl World {
         let kind = kind.split(' ').next().unwrap_or_default();
         let came_to = found.as_ref().err().map_or("Ok".to_owned(), |fault| format!("{fault:?}"));
         *self.outcomes.entry(format!("{kind} {came_to}")).or_default() += 1;
-        self.learn(&expected, &found);
+        self.record(&expected, &found);
         self.compare(call, &expected, &found);
         self.follow_holds(who, call, &found);
     }
 
     /// Records the numbers of a new file on either side.
-    fn learn(&mut self, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
+    fn record(&mut self, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
         if let (Ok(expected), Ok(found)) = (expected, found)
             && let (Some(theirs), Some(ours)) = (expected.current(), found.current())
             && !self.ours.contains_key(&theirs)
