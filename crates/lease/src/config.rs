@@ -41,16 +41,14 @@ pub struct LeaseConfig {
     pub delegated_max: usize,
 }
 
-/// Limits of one anonymous session. The number of these sessions is bounded, so this bounds all of
-/// them.
+/// Limits of one anonymous session. The number of these sessions is bounded, and so are all.
 #[derive(Clone, Copy, Debug)]
 pub struct AnonymousConfig {
     /// One more promise ends the oldest promises of that session.
     pub promises_max: usize,
     /// Locks and waiting lock requests. One more is refused.
     pub locks_max: usize,
-    /// Requests, of any session, that wait for locks of a file: at this number the server refuses
-    /// another one.
+    /// Requests, of any session, that wait for locks of a file. One more is refused.
     pub lock_queue_max: usize,
     /// Holds. One more is refused.
     pub holds_max: usize,

@@ -65,16 +65,14 @@ impl Holder {
         CallStart { epoch: self.epoch, counter: self.counter }
     }
 
-    /// Whether an answer about `fid` may be cached, with the `snapshot` from before its call was
-    /// sent.
+    /// Whether an answer about `fid` may be cached; `snapshot` is from before its call was sent.
     pub fn promised(&self, fid: Fid, snapshot: CallStart) -> bool {
         snapshot.epoch == self.epoch
             && snapshot.counter >= self.floor
             && self.recent.get(&fid).is_none_or(|broken| *broken <= snapshot.counter)
     }
 
-    /// Whether cached answers may be used at `now`: not before the first renewal, nor after the
-    /// lease's end.
+    /// Whether cached answers may be used at `now`: only within the lease.
     pub fn trusted(&self, now: Time) -> bool {
         now < self.trusted_until
     }
@@ -89,8 +87,7 @@ impl Holder {
         self.epoch
     }
 
-    /// Whether data that was cached with `snapshot` is void because the lease or the server was
-    /// lost since.
+    /// Whether data cached with `snapshot` is void: the lease or the server was lost since.
     pub fn is_void(&self, snapshot: CallStart) -> bool {
         snapshot.epoch != self.epoch
     }
@@ -122,8 +119,7 @@ impl Holder {
         self.trusted_until = self.trusted_until.max(sent_at + self.lease);
     }
 
-    /// Checks for the end of the lease. True once for each loss: the cache is void, and locks are
-    /// gone.
+    /// Checks for the end of the lease. True once for each loss: cache and locks are void.
     pub fn expire(&mut self, now: Time) -> bool {
         let lost = self.trusted_until > Time::ZERO && !self.trusted(now);
         if lost {

@@ -580,7 +580,7 @@ mod tests {
         };
         locks.unlock(fid, owner, ByteRange::ALL, &mut out);
         let steps = visited(&locks) - before;
-        assert!(steps < 100 * 200, "{steps} entries were looked at for a hundred locks");
+        assert!(steps < 100 * 200, "{steps} entries were visited for a hundred locks");
     }
 
     /// A request for these bytes by one owner of the session.
@@ -672,10 +672,7 @@ mod tests {
             );
         }
         let steps = visited(&locks) - before;
-        assert!(
-            steps < 100 * 1000,
-            "{steps} entries were looked at for a hundred locks that were handed on"
-        );
+        assert!(steps < 100 * 1000, "{steps} entries were visited for a hundred granted locks");
     }
 
     #[test]
@@ -713,6 +710,6 @@ mod tests {
         let wanted = request(2, 3, 1, (0, u64::MAX), LockMode::Exclusive);
         assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
         let steps = visited(&locks) - before;
-        assert!(steps < 60_000, "{steps} entries were looked at");
+        assert!(steps < 60_000, "{steps} entries were visited");
     }
 }

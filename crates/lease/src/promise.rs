@@ -81,8 +81,7 @@ impl Promises {
         self.rights_changes
     }
 
-    /// Whether the session was allowed to see the directory's names, after the last change of
-    /// rights.
+    /// Whether the session was allowed to see the directory's names, since rights last changed.
     pub fn shows_names(&self, holding: &Holding) -> bool {
         holding.seq % 2 == 1 && holding.seq > self.last_before_rights
     }

@@ -345,7 +345,7 @@ fn in_grace_reads_wait_only_for_sessions_with_delegations() {
     );
     let unknown = Restart { known: Vec::new(), complete: false };
     let leases = Leases::new(LeaseConfig::default(), Some(&unknown), SessionId(9), Time::ZERO);
-    assert!(!leases.may_read(SessionId(9)), "one who is not known may have some");
+    assert!(!leases.may_read(SessionId(9)), "an unknown session may have some");
 }
 
 #[test]

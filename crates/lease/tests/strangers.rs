@@ -58,7 +58,7 @@ fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
     assert_eq!(
         leases.renew(at(4), anonymous),
         RenewalOutcome::Withheld,
-        "its client may not have heard of the change"
+        "its client may not have the break yet"
     );
     leases.promise(at(4), anonymous, fid(2), &mut out);
     assert!(

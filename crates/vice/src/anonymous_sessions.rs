@@ -73,8 +73,7 @@ impl Vice {
         proved.map_err(|_| Fault::Expired)
     }
 
-    /// Sets the host of the session's client; a host's sessions share limits. `None`: this machine,
-    /// or another server.
+    /// Sets the host of the session, for shared limits. `None`: this machine, or another server.
     pub fn set_host(&self, session: SessionId, host: Option<IpAddr>) {
         self.core.lock().leases.set_host(session, host);
     }

@@ -121,8 +121,7 @@ impl<'v> Change<'v> {
         self.made = Some((dir, fid));
     }
 
-    /// Records that rights in the volume change: all its sessions get breaks, the caller's too
-    /// (AC-2).
+    /// Records that rights in the volume change: all its sessions get breaks, also this one (AC-2).
     pub fn change_rights(&mut self) {
         let fid = Fid::rights(self.volume.store.id());
         self.breaks.push(BreakItem { fid, reason: BreakReason::Status, name: None });
@@ -253,8 +252,7 @@ impl Vice {
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }
 
-    /// Whether `fid` is a directory whose names the caller may see; already known for most promised
-    /// ones.
+    /// Whether `fid` is a directory whose names the caller may see; mostly known already.
     fn may_see_names(&self, ask: &CallContext<'_>, volume: &ViceVolume, fid: Fid) -> bool {
         if !fid.vnode.is_directory() || self.core.lock().leases.shows_names(ask.origin.session, fid)
         {

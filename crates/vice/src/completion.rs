@@ -1,5 +1,4 @@
-//! Effects of acknowledgements, ended sessions, granted locks and the end of grace; and the end of
-//! every call.
+//! Effects of acknowledgements, ended sessions, granted locks and ended grace; ends of calls.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

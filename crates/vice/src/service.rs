@@ -416,8 +416,7 @@ impl Vice {
         self.carry_out(now, events, out);
     }
 
-    /// Handles the acknowledgement of a break. `held`: files among its items that the client has
-    /// open.
+    /// Handles the acknowledgement of a break. `held`: files among its items that are open.
     pub fn ack(
         &self,
         now: Time,

@@ -87,7 +87,7 @@ impl Crowd<'_> {
                     self.vice.ack(self.now(), to, id, &[], &mut out);
                     self.deliver(out);
                 }
-                Effect::SessionEnded(_) => panic!("nobody leaves"),
+                Effect::SessionEnded(_) => panic!("no session ends"),
             }
         }
     }

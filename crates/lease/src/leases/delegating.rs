@@ -173,8 +173,7 @@ impl Leases {
         }
     }
 
-    /// Recalls the delegations in a volume of sessions other than `except`. Returns the
-    /// directories.
+    /// Recalls delegations in a volume from sessions other than `except`. Returns the directories.
     pub fn recall_volume(
         &mut self,
         now: Time,

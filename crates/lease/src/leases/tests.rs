@@ -97,7 +97,7 @@ fn a_change_waits_for_every_other_holder_and_nobody_else() {
     );
     assert_eq!(
         acked(&mut leases, b, sent[0].1, &[]),
-        [Output::TicketDone(ticket.expect("b was told"))]
+        [Output::TicketDone(ticket.expect("b has a break"))]
     );
     assert_eq!(change(&mut leases, FILE, a), (None, vec![]));
 }
@@ -148,7 +148,7 @@ fn cb4_a_change_waits_for_a_silent_holder_until_its_lease_ends() {
     assert_eq!(leases.tick(at(16), &mut out), at(26));
     let ended =
         Output::SessionEnded { session: b, client: B, reason: EndReason::Expired, freed: vec![] };
-    assert_eq!(out, [ended, Output::TicketDone(ticket.expect("b was told"))]);
+    assert_eq!(out, [ended, Output::TicketDone(ticket.expect("b has a break"))]);
     assert_eq!(leases.renew(at(16), b), RenewalOutcome::Gone);
 }
 
@@ -178,7 +178,7 @@ fn a_resumed_session_gets_its_breaks_again_and_keeps_promises() {
     assert!(leases.is_promised(b, OTHER));
     assert_eq!(
         acked(&mut leases, b, sent[0].1, &[]),
-        [Output::TicketDone(ticket.expect("b was told"))]
+        [Output::TicketDone(ticket.expect("b has a break"))]
     );
     assert_eq!(acked(&mut leases, b, sent[0].1, &[]), [], "acknowledged twice, counted once");
 }
@@ -215,7 +215,7 @@ fn a_new_life_of_a_client_ends_the_old_one_and_what_it_had() {
         freed: vec![OTHER],
     };
     let granted = Output::LockDone { origin: origin(b), result: Ok(()) };
-    assert_eq!(out, [ended, granted, Output::TicketDone(ticket.expect("a was told"))]);
+    assert_eq!(out, [ended, granted, Output::TicketDone(ticket.expect("a has a break"))]);
     assert!(leases.is_session(newer) && !leases.is_session(a));
     let old = AttachError::OldIncarnation { client: A, newest: 2 };
     assert_eq!(leases.attach(at(3), A, 1, &mut out), Err(old), "EO-2");
@@ -272,7 +272,7 @@ fn a_removed_file_leaves_no_promise_and_all_acknowledgements() {
     assert_eq!(leases.sessions.get(a).map(|session| session.promises), Some(0));
     assert_eq!(
         acked(&mut leases, b, sent[0].1, &[]),
-        [Output::TicketDone(ticket.expect("b was told"))]
+        [Output::TicketDone(ticket.expect("b has a break"))]
     );
     leases.promise(at(2), a, OTHER, &mut Vec::new());
     leases.detach(at(3), a, &mut Vec::new());

@@ -65,8 +65,7 @@ impl Vice {
         self.commit(ask, change, Answer::Done)
     }
 
-    /// Sets whether lists or mode bits decide. All that clients know of the volume is from the
-    /// other model.
+    /// Sets whether lists or mode bits decide. Clients' knowledge of the volume becomes stale.
     fn set_model(
         &self,
         ask: &mut CallContext<'_>,

@@ -142,8 +142,7 @@ impl Vice {
             | Call::XattrRemove { fid, .. } => Some(*fid),
             _ => None,
         };
-        // A change from before a restart of the server has no time of its delegation: the restart
-        // lost it.
+        // A restart of the server lost the times of earlier delegations.
         let given = dirs
             .into_iter()
             .flatten()
@@ -158,8 +157,8 @@ impl Vice {
         }
         ask.delegated = Some(slot);
         let outcome = self.execute(ask, call)?;
-        // A refused change is no progress: a session could delay a recall for ever with such
-        // changes.
+        // A refused change is no progress: with such changes a session could delay a recall for
+        // ever.
         self.core.lock().leases.progress(ask.now, session);
         Ok(outcome)
     }

@@ -122,8 +122,7 @@ impl Vice {
         }))
     }
 
-    /// Entries that other sessions cover are listed without a status, since each would need a
-    /// recall.
+    /// Entries that other sessions cover are listed without status: each would need a recall.
     fn add_status(
         &self,
         ask: &mut CallContext<'_>,

@@ -214,7 +214,10 @@ mod tests {
             )
         };
         assert_eq!(holder(&restored), holder(&all));
-        assert!(!restored.holders.contains_key(&PrincipalId(9)), "who is not there may come to be");
+        assert!(
+            !restored.holders.contains_key(&PrincipalId(9)),
+            "an unknown principal may be made later"
+        );
         for end in 0..bytes.len() {
             assert!(decode(&bytes[..end]).is_none(), "{end}");
         }

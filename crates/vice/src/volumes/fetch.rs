@@ -147,8 +147,7 @@ impl Fetch {
         self
     }
 
-    /// Requests the smallest possible parts, so that even small volumes have many; for
-    /// simulations.
+    /// Requests the smallest parts, so that small volumes have many; for simulations.
     pub fn in_small_parts(mut self) -> Self {
         self.part_bytes = PART_BYTES_MIN as u32;
         self
