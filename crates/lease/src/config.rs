@@ -23,7 +23,7 @@ pub struct LeaseConfig {
     /// session that asks.
     pub promises_per_host_max: usize,
     /// Limits of an anonymous session.
-    pub anonymous: AnonymousConfig,
+    pub stranger: AnonymousConfig,
     /// Locks and waiting lock requests of one session. One more is refused.
     pub locks_per_session_max: usize,
     /// Locks and waiting requests of all authenticated sessions of one host. One more is refused.
@@ -74,7 +74,7 @@ impl Default for LeaseConfig {
             promises_max: limits::PROMISES_MAX,
             promises_per_session_max: limits::PROMISES_PER_SESSION_MAX,
             promises_per_host_max: limits::PROMISES_PER_HOST_MAX,
-            anonymous: AnonymousConfig::default(),
+            stranger: AnonymousConfig::default(),
             locks_per_session_max: limits::LOCKS_PER_SESSION_MAX,
             locks_per_host_max: limits::LOCKS_PER_HOST_MAX,
             holds_per_session_max: limits::HOLDS_PER_SESSION_MAX,

@@ -369,7 +369,7 @@ impl Leases {
             known.promises += usize::from(!was);
             let (anonymous, promises) = (known.anonymous, known.promises);
             let of_all = if anonymous {
-                self.config.anonymous.promises_max
+                self.config.stranger.promises_max
             } else {
                 self.config.promises_per_session_max
             };

@@ -123,13 +123,13 @@ fn an_older_life_that_is_proved_late_is_refused() {
 
 #[test]
 fn what_one_session_has_too_much_of_it_loses_itself() {
-    let anonymous = AnonymousConfig {
+    let stranger = AnonymousConfig {
         promises_max: 20,
         locks_max: 3,
         holds_max: 4,
         ..AnonymousConfig::default()
     };
-    let config = LeaseConfig { anonymous, promises_per_session_max: 100, ..LeaseConfig::default() };
+    let config = LeaseConfig { stranger, promises_per_session_max: 100, ..LeaseConfig::default() };
     let (mut leases, mut out) = (leases(config), Vec::new());
     let user = leases.attach(at(0), ClientId(1), 1, &mut out).unwrap();
     let anonymous = leases.attach_anonymous(at(0), ClientId(2), 1, &mut out).unwrap();
@@ -288,8 +288,8 @@ impl World {
 fn cb1_a_client_that_becomes_a_users_shows_nothing_old() {
     for seed in 0..3000 {
         let mut random = Dice(seed + 1);
-        let anonymous = AnonymousConfig { promises_max: 3, ..AnonymousConfig::default() };
-        let mut leases = leases(LeaseConfig { anonymous, ..LeaseConfig::default() });
+        let stranger = AnonymousConfig { promises_max: 3, ..AnonymousConfig::default() };
+        let mut leases = leases(LeaseConfig { stranger, ..LeaseConfig::default() });
         let session = leases.attach_anonymous(at(0), ClientId(1), 1, &mut Vec::new()).unwrap();
         let mut world = World {
             leases,
@@ -365,7 +365,7 @@ fn h4_a_host_has_a_share_of_each_table() {
 #[test]
 fn h4_nobody_waits_in_a_long_queue_for_a_lock() {
     let config = LeaseConfig {
-        anonymous: AnonymousConfig { lock_queue_max: 3, ..AnonymousConfig::default() },
+        stranger: AnonymousConfig { lock_queue_max: 3, ..AnonymousConfig::default() },
         ..LeaseConfig::default()
     };
     let (mut leases, mut out) = (leases(config), Vec::new());

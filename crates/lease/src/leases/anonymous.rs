@@ -93,7 +93,7 @@ impl Leases {
     pub(super) fn has_room_to_hold(&mut self, session: SessionId) -> bool {
         let has = self.holds.len() < self.config.holds_max
             && match self.is_anonymous(session) {
-                true => self.holds.count(session) < self.config.anonymous.holds_max,
+                true => self.holds.count(session) < self.config.stranger.holds_max,
                 false => {
                     let count = |leases: &Leases, session| leases.holds.count(session);
                     self.holds.count(session) < self.config.holds_per_session_max
@@ -110,7 +110,7 @@ impl Leases {
         let count = |leases: &Leases, session| leases.locks.used_by(session);
         match self.is_anonymous(session) {
             true => {
-                let AnonymousConfig { locks_max, lock_queue_max, .. } = self.config.anonymous;
+                let AnonymousConfig { locks_max, lock_queue_max, .. } = self.config.stranger;
                 self.locks.used_by(session) < locks_max
                     && !(wait && self.locks.waiting_for(fid, family) >= lock_queue_max)
             }
