@@ -23,7 +23,7 @@ impl Holds {
         self.sessions.get(&session).is_some_and(|fids| fids.contains(&fid))
     }
 
-    /// Which sessions have the file open.
+    /// Sessions that have the file open.
     pub fn sessions(&self, fid: Fid) -> impl Iterator<Item = SessionId> + '_ {
         self.files.get(&fid).into_iter().flatten().copied()
     }

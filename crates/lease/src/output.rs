@@ -29,7 +29,7 @@ pub enum Output {
         to: SessionId,
         /// Number that the acknowledgement names.
         id: BreakId,
-        /// Which promises, and why.
+        /// Files whose promises end, each with its reason.
         items: Vec<BreakItem>,
     },
     /// No session trusts the old state any more: the reply of the change may be sent (CB-1).
