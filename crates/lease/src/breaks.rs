@@ -33,9 +33,9 @@ impl BreakTable {
         BreakId(self.last_break)
     }
 
-    /// A ticket that waits for `batches` batches.
+    /// Opens a ticket that waits for `batches` batches.
     pub fn open(&mut self, batches: usize) -> BreakTicket {
-        assert!(batches > 0, "CB-1: a ticket that waits for nobody would never be done");
+        assert!(batches > 0, "CB-1: a ticket without batches would never be done");
         self.last_ticket += 1;
         let ticket = BreakTicket(self.last_ticket);
         self.waiting.insert(ticket, batches);
@@ -43,7 +43,7 @@ impl BreakTable {
     }
 
     /// A batch is over.
-    pub fn settle(&mut self, tickets: &[BreakTicket], out: &mut Vec<Output>) {
+    pub fn finish(&mut self, tickets: &[BreakTicket], out: &mut Vec<Output>) {
         for ticket in tickets {
             let left = self.waiting.get_mut(ticket).expect("CB-1: a batch names only open tickets");
             *left -= 1;
@@ -54,7 +54,7 @@ impl BreakTable {
         }
     }
 
-    /// Changes that wait.
+    /// Changes that wait for acknowledgements.
     pub fn tickets(&self) -> usize {
         self.waiting.len()
     }

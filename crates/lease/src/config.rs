@@ -1,4 +1,4 @@
-//! What a [`crate::Leases`] is told when it starts.
+//! Configuration of [`crate::Leases`], and the state of the earlier server instance.
 
 use std::time::Duration;
 
@@ -7,58 +7,56 @@ use types::{ClientId, SessionId, limits};
 /// Times and table limits.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseConfig {
-    /// How long a client trusts without a word from the server.
+    /// How long a client trusts its cache without a renewal.
     pub lease: Duration,
-    /// How much longer the server keeps what the client had.
+    /// How much longer than `lease` the server keeps a silent session.
     pub grace: Duration,
-    /// A session that leaves a break unacknowledged for longer is not renewed any more, so that one
-    /// stuck client stops the others for this time and a lease, not for ever.
+    /// The server stops renewing a session that leaves a break unacknowledged for longer, so that
+    /// one stuck client delays the others for this time and a lease, not for ever.
     pub break_patience: Duration,
     /// Promises of all sessions. One more ends the oldest promises of the session that has the
     /// most. A promise takes about 110 bytes.
     pub promises_max: usize,
-    /// Promises of one user's session. One more ends the oldest promises of that session.
+    /// Promises of one authenticated session. One more ends the oldest promises of that session.
     pub promises_per_session_max: usize,
-    /// Promises of all users' sessions of one host. One more ends the oldest promises of the
+    /// Promises of all authenticated sessions of one host. One more ends the oldest promises of the
     /// session that asks.
     pub promises_per_host_max: usize,
-    /// What a session may have through which no user has called.
-    pub stranger: StrangerConfig,
+    /// Limits of an anonymous session.
+    pub stranger: AnonymousConfig,
     /// Locks and waiting lock requests of one session. One more is refused.
     pub locks_per_session_max: usize,
-    /// Locks and waiting lock requests of all users' sessions of one host. One more is refused.
+    /// Locks and waiting requests of all authenticated sessions of one host. One more is refused.
     pub locks_per_host_max: usize,
     /// Holds of one session. One more is refused.
     pub holds_per_session_max: usize,
-    /// Holds of all users' sessions of one host. One more is refused.
+    /// Holds of all authenticated sessions of one host. One more is refused.
     pub holds_per_host_max: usize,
-    /// Locks, waiting requests among them, of all sessions. One more is refused.
+    /// Locks and waiting lock requests of all sessions. One more is refused.
     pub locks_max: usize,
     /// Holds of all sessions. One more is refused.
     pub holds_max: usize,
-    /// Delegated directories, and files that go with them, of all sessions. At one more the session
-    /// that has it is asked for all it has. Each takes about 150 bytes.
+    /// Delegated directories and their children, of all sessions. At one more the server recalls
+    /// all delegations of the session that has it. Each takes about 150 bytes.
     pub delegated_max: usize,
 }
 
-/// What one session may have through which no user has called. There are only so many of these
-/// sessions, so this bounds all of them.
+/// Limits of one anonymous session. The number of these sessions is bounded, and so are all.
 #[derive(Clone, Copy, Debug)]
-pub struct StrangerConfig {
-    /// Promises. One more ends the oldest promises of that session.
+pub struct AnonymousConfig {
+    /// One more promise ends the oldest promises of that session.
     pub promises_max: usize,
     /// Locks and waiting lock requests. One more is refused.
     pub locks_max: usize,
-    /// Requests, of any session, that wait for locks of a file: with so many another one is
-    /// refused.
+    /// Requests, of any session, that wait for locks of a file. One more is refused.
     pub lock_queue_max: usize,
     /// Holds. One more is refused.
     pub holds_max: usize,
 }
 
-impl Default for StrangerConfig {
+impl Default for AnonymousConfig {
     fn default() -> Self {
-        StrangerConfig {
+        AnonymousConfig {
             promises_max: limits::NOBODY_PROMISES_MAX,
             locks_max: limits::NOBODY_LOCKS_MAX,
             lock_queue_max: limits::NOBODY_LOCK_QUEUE_MAX,
@@ -76,7 +74,7 @@ impl Default for LeaseConfig {
             promises_max: limits::PROMISES_MAX,
             promises_per_session_max: limits::PROMISES_PER_SESSION_MAX,
             promises_per_host_max: limits::PROMISES_PER_HOST_MAX,
-            stranger: StrangerConfig::default(),
+            stranger: AnonymousConfig::default(),
             locks_per_session_max: limits::LOCKS_PER_SESSION_MAX,
             locks_per_host_max: limits::LOCKS_PER_HOST_MAX,
             holds_per_session_max: limits::HOLDS_PER_SESSION_MAX,
@@ -89,32 +87,33 @@ impl Default for LeaseConfig {
 }
 
 impl LeaseConfig {
-    /// How long after a session's last word the server gives it up.
+    /// Time from the last message of a session until the server ends it.
     pub fn give_up(&self) -> Duration {
         self.lease + self.grace
     }
 }
 
-/// A session of the server's earlier life, from its durable record.
+/// A session of the earlier server instance, from its durable record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownSession {
-    /// Its number.
+    /// Its number; no later session gets it.
     pub session: SessionId,
-    /// Whose it is.
+    /// The client that the session belongs to.
     pub client: ClientId,
-    /// Which life of that client.
+    /// The incarnation of that client.
     pub incarnation: u64,
-    /// It may have had delegations, so it alone knows what files are like until it has said so.
+    /// The session may have had delegations, so it alone knows the state of their files until it
+    /// has sent its journal.
     pub delegated: bool,
 }
 
-/// What is left of the server's earlier life.
+/// State that the earlier server instance left.
 #[derive(Clone, Debug, Default)]
 pub struct Restart {
     /// Sessions that had not ended.
     pub known: Vec<KnownSession>,
-    /// Whether `known` has all of them. False when records may have been lost, which a new boot
-    /// verifier tells, unless each record was synced before its session was used: grace then lasts
-    /// a whole lease, whoever returns.
+    /// Whether `known` has all of them. False if records may have been lost, as a new boot verifier
+    /// shows, unless each record was synced before its session was used: grace then lasts a whole
+    /// lease, whichever sessions return.
     pub complete: bool,
 }

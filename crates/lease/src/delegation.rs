@@ -1,27 +1,27 @@
-//! Delegations: which session has a directory to itself, and what goes with it
+//! Delegations: which session has a directory alone, and which files belong to the delegation
 //! (`docs/spec/delegation.md`, DE-1 and DE-2).
 //!
-//! A directory is delegated to at most one session. What was made or found in it alone goes with it
-//! as a *child*: a file belongs to the one directory under which it became one, until that
-//! directory is given back, or it is delegated itself, or gone for good. *Covered* is what is
-//! delegated or a child.
+//! A directory is delegated to at most one session. A file that was made or found in it by that
+//! session alone is its *child*: a file belongs to the one directory under which it became one,
+//! until that directory is given back, or the file is delegated itself or removed. *Covered* files
+//! are the delegated ones and the children.
 //!
-//! Events: *grant* and *adopt* add; *recall* marks a directory as wanted back, and starts the clock
-//! of its session: it stands while the session sends what it has (*progress*) and is overdue when
-//! nothing comes for too long; *give back*, the end of the session and the end of a file (*forget*)
-//! take away. A directory that was recalled, or refused, stays *quiet* for a while: who shares a
-//! directory gains nothing from having it alone for a moment.
+//! Events: *grant* and *adopt* add; *recall* marks a directory and starts the clock of its session,
+//! which is reset while the session sends its journal (*progress*) and is overdue when nothing
+//! arrives for too long; *give back*, the end of the session and the end of a file (*forget*)
+//! remove. A directory that was recalled or refused stays *quiet* for a while: a session gains
+//! nothing from a delegation of a shared directory for a moment.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use types::{Fid, SessionId, Time, VolumeId};
 
-/// How long a directory that was recalled is not delegated again.
+/// A directory that was recalled is not delegated again for this long.
 pub(crate) const QUIET_AFTER_RECALL: Duration = Duration::from_secs(1);
-/// How long one is not asked about again whose other users have just been told to forget it.
+/// A directory whose other users were just sent a break is not delegated for this long.
 pub(crate) const QUIET_AFTER_REFUSAL: Duration = Duration::from_secs(1);
-/// Quiet directories at which those whose time is over are forgotten.
+/// At this number of quiet directories the expired ones are dropped.
 const QUIET_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -29,20 +29,20 @@ struct Delegated {
     session: SessionId,
     children: HashSet<Fid>,
     recalled: bool,
-    /// Since when the session answers for it; of a directory that was made in one, since when for
-    /// that.
+    /// Since when the session may answer for the directory; of a directory that was made in a
+    /// delegated one, since when for that one.
     given: Time,
 }
 
-/// What one session has.
+/// The delegations of one session.
 #[derive(Debug, Default)]
 struct Had {
     dirs: HashSet<Fid>,
-    /// Directories of each volume.
+    /// Number of delegated directories of each volume.
     volumes: BTreeMap<VolumeId, usize>,
-    /// Directories that are wanted back.
+    /// Number of recalled directories.
     recalled: usize,
-    /// Since when they are and nothing came.
+    /// Time of the first recall, or of the last progress since.
     since: Time,
 }
 
@@ -56,17 +56,17 @@ pub(crate) struct Delegations {
 }
 
 impl Delegations {
-    /// Directories that are delegated.
+    /// Delegated directories, of all sessions.
     pub fn len(&self) -> usize {
         self.dirs.len()
     }
 
-    /// Files that go with one.
+    /// Children of all delegated directories.
     pub fn children(&self) -> usize {
         self.children.len()
     }
 
-    /// Who has the file to itself, and with which directory it goes.
+    /// The session that covers the file, and the delegated directory that it belongs to.
     pub fn cover(&self, fid: Fid) -> Option<(SessionId, Fid)> {
         if self.dirs.is_empty() {
             return None;
@@ -81,27 +81,27 @@ impl Delegations {
         self.dirs.get(&dir).is_some_and(|delegated| delegated.session == session)
     }
 
-    /// Whether the directory is wanted back.
+    /// Whether the directory is recalled.
     pub fn is_recalled(&self, dir: Fid) -> bool {
         self.dirs.get(&dir).is_some_and(|delegated| delegated.recalled)
     }
 
-    /// Whether the file goes with this directory.
+    /// Whether the file is a child of this directory.
     pub fn is_child(&self, dir: Fid, fid: Fid) -> bool {
         self.children.get(&fid) == Some(&dir)
     }
 
-    /// Since when its session answers for the file alone; none: nobody does.
+    /// Since when its session alone answers for the file; `None`: the file is not covered.
     pub fn given(&self, fid: Fid) -> Option<Time> {
         let (_, dir) = self.cover(fid)?;
         self.dirs.get(&dir).map(|delegated| delegated.given)
     }
 
-    /// Delegates a directory that nobody else has. One that was a child is none any more.
+    /// Delegates a directory that no other session has. A child stops being one.
     pub fn grant(&mut self, given: Time, session: SessionId, dir: Fid) {
         assert!(
             self.cover(dir).is_none_or(|(other, _)| other == session),
-            "DE-1: {dir} is another session's"
+            "DE-1: {dir} is delegated to another session"
         );
         if self.dirs.contains_key(&dir) {
             return;
@@ -114,7 +114,7 @@ impl Delegations {
         *had.volumes.entry(dir.volume).or_insert(0) += 1;
     }
 
-    /// The file goes with the directory from now on, which is delegated.
+    /// Makes the file a child of the directory, which is delegated.
     pub fn adopt(&mut self, dir: Fid, fid: Fid) {
         assert!(self.cover(fid).is_none(), "DE-1: {fid} is covered already");
         if let Some(delegated) = self.dirs.get_mut(&dir) {
@@ -130,12 +130,14 @@ impl Delegations {
         }
     }
 
-    /// The directory is wanted back. Its session, if that is news.
+    /// Recalls the directory. Returns its session if the directory was not recalled before.
     pub fn recall(&mut self, now: Time, dir: Fid) -> Option<SessionId> {
         let delegated = self.dirs.get_mut(&dir).filter(|delegated| !delegated.recalled)?;
         delegated.recalled = true;
-        let had =
-            self.sessions.get_mut(&delegated.session).expect("DE-1: who has a directory is listed");
+        let had = self
+            .sessions
+            .get_mut(&delegated.session)
+            .expect("DE-1: a session with a directory is listed");
         if had.recalled == 0 {
             had.since = now;
         }
@@ -143,21 +145,21 @@ impl Delegations {
         Some(delegated.session)
     }
 
-    /// The session sent something of what it has.
+    /// The session sent a part of its journal.
     pub fn progress(&mut self, now: Time, session: SessionId) {
         if let Some(had) = self.sessions.get_mut(&session) {
             had.since = had.since.max(now);
         }
     }
 
-    /// Whether the session owes something for longer than `patience`.
+    /// Whether a recall of the session has waited longer than `patience`.
     pub fn is_overdue(&self, now: Time, session: SessionId, patience: Duration) -> bool {
         self.sessions
             .get(&session)
             .is_some_and(|had| had.recalled > 0 && now.since(had.since) > patience)
     }
 
-    /// Takes a directory and its children away from the session. Whether it had it.
+    /// Takes a directory and its children from the session. Returns whether the session had it.
     pub fn give_back(&mut self, now: Time, session: SessionId, dir: Fid) -> bool {
         if !self.has(session, dir) {
             return false;
@@ -166,7 +168,8 @@ impl Delegations {
         for child in &delegated.children {
             self.children.remove(child);
         }
-        let had = self.sessions.get_mut(&session).expect("DE-1: who has a directory is listed");
+        let had =
+            self.sessions.get_mut(&session).expect("DE-1: a session with a directory is listed");
         had.dirs.remove(&dir);
         had.since = now;
         let left = had
@@ -179,7 +182,7 @@ impl Delegations {
         }
         if delegated.recalled {
             had.recalled -= 1;
-            self.hush(now, dir, QUIET_AFTER_RECALL);
+            self.bar(now, dir, QUIET_AFTER_RECALL);
         }
         if self.sessions.get(&session).is_some_and(|had| had.dirs.is_empty()) {
             self.sessions.remove(&session);
@@ -187,7 +190,7 @@ impl Delegations {
         true
     }
 
-    /// The session is over; what it had, in order.
+    /// Ends the session. Returns its directories, in order.
     pub fn end(&mut self, now: Time, session: SessionId) -> Vec<Fid> {
         let dirs = self.of_session(session);
         for dir in &dirs {
@@ -196,8 +199,8 @@ impl Delegations {
         dirs
     }
 
-    /// The file is gone for good. A directory whose children have moved elsewhere stays until it is
-    /// given back, since they do. True: a delegation ended.
+    /// Removes a file that no longer exists. A directory whose children have moved elsewhere stays
+    /// until it is given back, since they do. True: a delegation ended.
     pub fn forget(&mut self, now: Time, fid: Fid) -> bool {
         self.orphan(fid);
         match self.dirs.get(&fid) {
@@ -216,7 +219,7 @@ impl Delegations {
         dirs
     }
 
-    /// All directories of a volume that others than `except` have, in order.
+    /// All directories of a volume that sessions other than `except` have, in order.
     pub fn in_volume(&self, volume: VolumeId, except: SessionId) -> Vec<Fid> {
         let others = self
             .sessions
@@ -233,24 +236,24 @@ impl Delegations {
         self.sessions.values().flat_map(|had| had.volumes.keys()).copied().collect()
     }
 
-    /// How many sessions other than `except` have something in the volume.
+    /// How many sessions other than `except` have delegations in the volume.
     pub fn sessions_in(&self, volume: VolumeId, except: Option<SessionId>) -> usize {
         let counts =
             |id: &SessionId, had: &Had| Some(*id) != except && had.volumes.contains_key(&volume);
         self.sessions.iter().filter(|(id, had)| counts(id, had)).count()
     }
 
-    /// Whether it is too early to delegate the directory.
+    /// Whether the directory may not be delegated yet.
     pub fn is_quiet(&self, now: Time, dir: Fid) -> bool {
         self.quiet.get(&dir).is_some_and(|until| now < *until)
     }
 
-    /// The directory is not delegated for a while.
-    pub fn hush(&mut self, now: Time, dir: Fid, time: Duration) {
+    /// Bars the directory from delegation for `time`.
+    pub fn bar(&mut self, now: Time, dir: Fid, time: Duration) {
         if self.quiet.len() >= QUIET_MAX {
             self.quiet.retain(|_, until| now < *until);
         }
-        // Past that many, contention is everywhere, and one more in vain does no harm.
+        // Beyond the limit contention is everywhere, and one more delegation in vain does no harm.
         if self.quiet.len() < QUIET_MAX {
             let until = self.quiet.entry(dir).or_insert(now);
             *until = (*until).max(now + time);

@@ -1,9 +1,9 @@
-//! The time after a restart in which the earlier life is settled (CB-5).
+//! The grace period after a restart, in which clients reclaim (CB-5).
 //!
-//! Clients trust what the earlier life promised until they hear of the restart or their lease is
-//! over. So no change may be acknowledged, and no lock given to anyone but its former holder,
-//! before each known session has said that its reclaims are done, or has ended, or a whole lease
-//! has passed.
+//! Clients trust the promises of the earlier server instance until they learn of the restart or
+//! their lease ends. So the server acknowledges no change, and grants no lock except to its former
+//! holder, before each known session has reported that its reclaims are done, or has ended, or a
+//! whole lease has passed.
 
 use std::collections::HashSet;
 
@@ -12,10 +12,10 @@ use types::{SessionId, Time};
 #[derive(Debug)]
 pub(crate) struct Grace {
     until: Time,
-    /// Known sessions that have not settled. `None`: not all are known, so only time ends it.
+    /// Known sessions that have not finished. `None`: not all are known, so only time ends grace.
     waiting: Option<HashSet<SessionId>>,
-    /// Those of them that may have changed files under delegations: until they have sent what they
-    /// have, nobody else may read.
+    /// Those of them that may have changed files under delegations: no other session may read until
+    /// they have sent their journals.
     delegated: HashSet<SessionId>,
 }
 
@@ -29,16 +29,17 @@ impl Grace {
         Grace { until, waiting: complete.then(|| known.collect()), delegated }
     }
 
-    /// The session has reclaimed what it had, or is over. Whether others may read more now.
-    pub fn settle(&mut self, session: SessionId) -> bool {
+    /// The session has finished its reclaims, or has ended. Returns whether others may now read
+    /// more.
+    pub fn finish(&mut self, session: SessionId) -> bool {
         if let Some(waiting) = &mut self.waiting {
             waiting.remove(&session);
         }
         self.delegated.remove(&session)
     }
 
-    /// Whether what the session reads is not another's to change. Where not all are known, any
-    /// unknown one may have delegations.
+    /// Whether no other session may still send changes of what the session reads. Where not all
+    /// sessions are known, any unknown one may have delegations.
     pub fn may_read(&self, session: SessionId) -> bool {
         self.waiting.is_some() && self.delegated.iter().all(|other| *other == session)
     }

@@ -23,7 +23,7 @@ impl Holds {
         self.sessions.get(&session).is_some_and(|fids| fids.contains(&fid))
     }
 
-    /// Which sessions have the file open.
+    /// Sessions that have the file open.
     pub fn sessions(&self, fid: Fid) -> impl Iterator<Item = SessionId> + '_ {
         self.files.get(&fid).into_iter().flatten().copied()
     }
@@ -32,7 +32,7 @@ impl Holds {
         self.sessions.get(&session).map_or(0, HashSet::len)
     }
 
-    /// Of all sessions.
+    /// Holds of all sessions.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -41,7 +41,7 @@ impl Holds {
         self.files.len()
     }
 
-    /// Registers a hold. Nothing happens if it is there.
+    /// Registers a hold. Has no effect if it exists.
     pub fn add(&mut self, session: SessionId, fid: Fid) {
         if self.sessions.entry(session).or_default().insert(fid) {
             self.files.entry(fid).or_default().push(session);
@@ -49,7 +49,7 @@ impl Holds {
         }
     }
 
-    /// Lets go. True if the session had it and was the last one.
+    /// Removes a hold. True if the session had it and no other session holds the file.
     pub fn remove(&mut self, session: SessionId, fid: Fid) -> bool {
         let Some(fids) = self.sessions.get_mut(&session) else { return false };
         if !fids.remove(&fid) {
@@ -61,7 +61,7 @@ impl Holds {
         self.drop_holder(session, fid)
     }
 
-    /// Lets go of all that a session has; the files that nobody holds any more, in order.
+    /// Removes all holds of a session. Returns the files that no session holds any more, in order.
     pub fn end(&mut self, session: SessionId) -> Vec<Fid> {
         let fids = self.sessions.remove(&session).unwrap_or_default();
         let mut freed: Vec<Fid> =

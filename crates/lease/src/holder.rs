@@ -1,4 +1,4 @@
-//! The client's half: what may be answered from the cache, and what may be put into it.
+//! The client's half: which answers the client may cache, and use from its cache.
 //!
 //! The model. `epoch` counts losses: of the lease, or of the server's memory. `counter` counts
 //! breaks. A [`CallStart`] is taken *before* a call is sent. If, when the answer is there, the
@@ -6,12 +6,12 @@
 //! for what it answered is still good (CB-3): either no break was sent, or it was sent before the
 //! answer was read on the server, and then the answer is newer than the break.
 //!
-//! Breaks are remembered per file, the latest [`RECENT_MAX`] of them. `floor` is the count of the
-//! latest one that was forgotten: a snapshot from before it is too old to judge, and its answer is
-//! not cached.
+//! The holder remembers breaks per file, the latest [`RECENT_MAX`] of them. `floor` is the count of
+//! the latest forgotten one: a snapshot from before it is too old to judge, and its answer is not
+//! cached.
 //!
-//! The lease is counted from when the renewal was *sent* (CB-4): the server counts from when it
-//! came, which is later.
+//! The lease is counted from when the renewal was *sent* (CB-4): the server counts from its
+//! arrival, which is later.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -21,14 +21,14 @@ use types::{BreakItem, Fid, Time, limits};
 /// Breaks that are remembered: far more than arrive during one call.
 pub const RECENT_MAX: usize = 4096;
 
-/// The moment before a call.
+/// State of the holder before a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallStart {
     epoch: u64,
     counter: u64,
 }
 
-/// A client's knowledge of what it was promised.
+/// The promises and the lease of a client.
 #[derive(Debug)]
 pub struct Holder {
     lease: Duration,
@@ -47,7 +47,7 @@ impl Default for Holder {
 }
 
 impl Holder {
-    /// A holder that trusts nothing before its first renewal.
+    /// Creates a holder that trusts nothing before its first renewal.
     pub fn new(lease: Duration) -> Self {
         Holder {
             lease,
@@ -60,42 +60,39 @@ impl Holder {
         }
     }
 
-    /// Take this before a call is sent.
+    /// Takes the state before a call is sent.
     pub fn begin(&self) -> CallStart {
         CallStart { epoch: self.epoch, counter: self.counter }
     }
 
-    /// Whether what a call answered about `fid` may be cached, when `snapshot` was taken before the
-    /// call was sent.
+    /// Whether an answer about `fid` may be cached; `snapshot` is from before its call was sent.
     pub fn promised(&self, fid: Fid, snapshot: CallStart) -> bool {
         snapshot.epoch == self.epoch
             && snapshot.counter >= self.floor
             && self.recent.get(&fid).is_none_or(|broken| *broken <= snapshot.counter)
     }
 
-    /// Whether cached answers may be used at `now`. Before the first renewal and from the end of
-    /// the lease on: no.
+    /// Whether cached answers may be used at `now`: only within the lease.
     pub fn trusted(&self, now: Time) -> bool {
         now < self.trusted_until
     }
 
-    /// When trust ends if nothing is heard.
+    /// When trust ends without another renewal.
     pub fn trusted_until(&self) -> Time {
         self.trusted_until
     }
 
-    /// How many losses there were. What was cached in another epoch is void.
+    /// Number of losses. Data that was cached in another epoch is void.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether what was cached with `snapshot` is void because the lease or the server was lost
-    /// since.
+    /// Whether data cached with `snapshot` is void: the lease or the server was lost since.
     pub fn is_void(&self, snapshot: CallStart) -> bool {
         snapshot.epoch != self.epoch
     }
 
-    /// The server ended these promises. Call it before the cache is changed and before the break is
+    /// Handles a break from the server. Call it before the cache is changed and before the break is
     /// acknowledged.
     pub fn on_break(&mut self, items: &[BreakItem]) {
         self.counter += 1;
@@ -122,7 +119,7 @@ impl Holder {
         self.trusted_until = self.trusted_until.max(sent_at + self.lease);
     }
 
-    /// Finds the end of the lease. True once for each loss: the cache is void, and locks are gone.
+    /// Checks for the end of the lease. True once for each loss: cache and locks are void.
     pub fn expire(&mut self, now: Time) -> bool {
         let lost = self.trusted_until > Time::ZERO && !self.trusted(now);
         if lost {
@@ -131,13 +128,13 @@ impl Holder {
         lost
     }
 
-    /// The lease or the session is over: nothing that was promised before holds.
+    /// The lease or the session is over: no earlier promise is in force.
     pub fn on_lease_lost(&mut self) {
         self.trusted_until = Time::ZERO;
         self.void();
     }
 
-    /// The server came up again and has forgotten its promises. The lease itself goes on.
+    /// The server restarted and has lost its promises. The lease itself continues.
     pub fn on_server_restarted(&mut self) {
         self.void();
     }
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_break_during_the_call_makes_its_file_uncacheable_and_no_other() {
+    fn cb3_a_break_during_the_call_makes_only_its_file_uncacheable() {
         let mut holder = Holder::default();
         let before = holder.begin();
         holder.on_break(&broken(FILE));
@@ -186,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_older_than_the_memory_of_breaks_promises_nothing() {
+    fn cb3_a_snapshot_older_than_the_known_breaks_permits_nothing() {
         let mut holder = Holder::default();
         let before = holder.begin();
         for vnode in 0..=RECENT_MAX as u64 {
@@ -198,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_broken_again_and_again_takes_bounded_memory_and_is_remembered() {
+    fn repeated_breaks_of_a_file_are_known_in_bounded_memory() {
         let mut holder = Holder::default();
         for _ in 0..3 * RECENT_MAX {
             let before = holder.begin();

@@ -1,7 +1,7 @@
-//! The server's machine: one table of sessions, and what each of them has.
+//! The server's state machine: one table of sessions with their promises, locks and delegations.
 //!
-//! Every event that can end a session or finish a wait takes `out`, the list of what has to happen
-//! outside. Outputs of one call are in an order that may be carried out one by one.
+//! Every event that can end a session or finish a wait takes `out`, the list of effects. The driver
+//! may carry out the outputs of one call one by one, in their order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -28,52 +28,53 @@ pub struct TableSizes {
     pub sessions: usize,
     /// Promises in force.
     pub promises: usize,
-    /// Files that somebody is promised, or has yet to acknowledge a break of.
+    /// Files with a promise or an unacknowledged break.
     pub promised_files: usize,
-    /// Files that somebody holds.
+    /// Files that at least one session holds.
     pub held_files: usize,
     /// Changes that wait for acknowledgements.
     pub tickets: usize,
-    /// Locks.
+    /// Locks of all sessions, without waiting requests.
     pub locks: usize,
-    /// Lock requests that wait.
+    /// Lock requests that wait, also for the end of grace.
     pub lock_waits: usize,
     /// Directories that are delegated.
     pub delegations: usize,
-    /// Files that go with them.
+    /// Children of delegated directories.
     pub delegated_children: usize,
-    /// Sessions that no user has called through.
-    pub strangers: usize,
+    /// Anonymous sessions.
+    pub anonymous_sessions: usize,
     /// Holds of all sessions.
     pub holds: usize,
-    /// How often a bound was met since the start.
-    pub pressed: Pressed,
+    /// How often a limit was reached since the start.
+    pub limits_met: LimitsMet,
 }
 
-/// How often a bound was met since the start.
+/// How often a limit was reached since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressed {
-    /// A session had as many promises as it may have, and its oldest were broken.
+pub struct LimitsMet {
+    /// A session reached its limit of promises, and its oldest were broken.
     pub sessions: u64,
-    /// The sessions of a host had, and the oldest of the one that asked were broken.
+    /// A host's sessions reached their limit, and the oldest promises of the one that asked were
+    /// broken.
     pub hosts: u64,
-    /// All sessions had.
+    /// All sessions together reached the limit of promises.
     pub all: u64,
-    /// A lock was refused.
+    /// A lock was refused at a limit.
     pub locks: u64,
-    /// A hold was refused.
+    /// A hold was refused at a limit.
     pub holds: u64,
 }
 
-/// What came of a wish to promise a file.
+/// Result of a request for a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promised {
-    /// It is promised.
+    /// The file is promised.
     Yes,
-    /// It is not: it goes with this directory, which is delegated to another session and has been
-    /// recalled now. Ask again when [`Output::DelegationsOver`] names the directory.
+    /// Not promised: the file belongs to this directory, which is delegated to another session and
+    /// is now recalled. Ask again when [`Output::DelegationsOver`] names the directory.
     Covered(Fid),
-    /// It is not: there is no such session.
+    /// Not promised: there is no such session.
     Gone,
 }
 
@@ -88,13 +89,13 @@ pub struct Leases {
     locks: LockTable,
     delegations: Delegations,
     grace: Option<Grace>,
-    pressed: Pressed,
+    limits_met: LimitsMet,
 }
 
 impl Leases {
-    /// A new machine. `next_session` must be above every session number that was ever used;
-    /// `restart` is what an earlier life left (`None`: there was none). With a restart, grace
-    /// begins, unless nobody was there.
+    /// Creates the state machine. `next_session` must be above every session number that was ever
+    /// used; `restart` is the earlier instance's state (`None`: there was none). With a restart,
+    /// grace begins, unless there were no sessions.
     pub fn new(
         config: LeaseConfig,
         restart: Option<&Restart>,
@@ -131,16 +132,16 @@ impl Leases {
             }),
             delegations: Delegations::default(),
             grace,
-            pressed: Pressed::default(),
+            limits_met: LimitsMet::default(),
         }
     }
 
     // Sessions.
 
-    /// A new session. Sessions of earlier incarnations of the client end now (EO-2).
+    /// Creates a session. Sessions of earlier incarnations of the client end now (EO-2).
     ///
     /// # Errors
-    /// [`AttachError::OldIncarnation`] if a later life of the client has been seen.
+    /// [`AttachError::OldIncarnation`] if a later incarnation of the client has been seen.
     pub fn attach(
         &mut self,
         now: Time,
@@ -154,11 +155,11 @@ impl Leases {
         Ok(self.sessions.add(client, incarnation, now + self.config.give_up()))
     }
 
-    /// The session's client is back on a new connection. Breaks that it has not acknowledged are
-    /// said again.
+    /// Moves the session to its client's new connection. Breaks that it has not acknowledged are
+    /// sent again.
     ///
     /// # Errors
-    /// [`AttachError`]; the session is not touched then.
+    /// [`AttachError`]; the session is unchanged then.
     pub fn resume(
         &mut self,
         now: Time,
@@ -185,14 +186,14 @@ impl Leases {
         Ok(Resumed { reclaim, renewed })
     }
 
-    /// The session's client was heard from.
+    /// Renews the lease after a message of the session's client.
     pub fn renew(&mut self, now: Time, session: SessionId) -> RenewalOutcome {
         let patience = self.config.break_patience;
         let expires = now + self.config.give_up();
         let Some(known) = self.sessions.get_mut(session) else { return RenewalOutcome::Gone };
         if known.is_without_lease() {
-            if known.stranger {
-                // It lives on, and answers nothing from its cache.
+            if known.anonymous {
+                // The session stays, and its client uses no cached answers.
                 known.expires = known.expires.max(expires);
             }
             return RenewalOutcome::Withheld;
@@ -207,12 +208,12 @@ impl Leases {
         RenewalOutcome::Renewed
     }
 
-    /// The session is over: its client says so.
+    /// Ends the session on its client's request.
     pub fn detach(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
         self.end(now, session, EndReason::Detached, out);
     }
 
-    /// The session is over: its client is known to have died.
+    /// Ends the session of a client that is known to have died.
     pub fn peer_died(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
         self.end(now, session, EndReason::PeerDied, out);
     }
@@ -222,7 +223,7 @@ impl Leases {
         self.sessions.get(session).is_some()
     }
 
-    /// Ends sessions and grace whose time is over. Returns when to be called next.
+    /// Ends expired sessions and grace. Returns when to call this again.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Output>) -> Time {
         while let Some(session) = self.sessions.expired(now) {
             self.end(now, session, EndReason::Expired, out);
@@ -237,7 +238,7 @@ impl Leases {
         grace.min(self.sessions.wake_at())
     }
 
-    /// Sizes of the tables.
+    /// Current sizes of the tables.
     pub fn counts(&self) -> TableSizes {
         TableSizes {
             sessions: self.sessions.len(),
@@ -249,9 +250,9 @@ impl Leases {
             lock_waits: self.locks.waiting(),
             delegations: self.delegations.len(),
             delegated_children: self.delegations.children(),
-            strangers: self.sessions.strangers(),
+            anonymous_sessions: self.sessions.anonymous_sessions(),
             holds: self.holds.len(),
-            pressed: self.pressed,
+            limits_met: self.limits_met,
         }
     }
 
@@ -272,7 +273,7 @@ impl Leases {
         out.push(Output::SessionEnded { session: id, client: session.client, reason, freed });
         self.locks.end(id, out);
         for pending in session.pending.values() {
-            self.breaks.settle(&pending.tickets, out);
+            self.breaks.finish(&pending.tickets, out);
         }
         let over = self.delegations.end(now, id);
         if !over.is_empty() {
@@ -284,12 +285,12 @@ impl Leases {
 
     // Grace.
 
-    /// Whether changes may be made: not before the earlier life is settled (CB-5).
+    /// Whether changes may be made: not before grace is over (CB-5).
     pub fn may_change(&self) -> bool {
         self.grace.is_none()
     }
 
-    /// The session has claimed all that it had before the restart.
+    /// The session has reclaimed all that it had before the restart.
     pub fn reclaim_done(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
         if let Some(known) = self.sessions.get_mut(session) {
             known.reclaiming = false;
@@ -299,18 +300,18 @@ impl Leases {
     }
 
     fn settle_session(&mut self, session: SessionId, out: &mut Vec<Output>) {
-        if self.grace.as_mut().is_some_and(|grace| grace.settle(session)) {
+        if self.grace.as_mut().is_some_and(|grace| grace.finish(session)) {
             out.push(Output::ReadingAgain);
         }
     }
 
-    /// Whether what the session reads now is true: no session of the earlier life has yet to send
-    /// changes of it.
+    /// Whether what the session reads now is current: no other session of the earlier server
+    /// instance has yet to send changes of it.
     pub fn may_read(&self, session: SessionId) -> bool {
         self.grace.as_ref().is_none_or(|grace| grace.may_read(session))
     }
 
-    /// Whether the session may send what it changed under delegations of the earlier life.
+    /// Whether the session may send changes that it made under delegations of the earlier instance.
     pub fn reclaims_delegations(&self, session: SessionId) -> bool {
         self.grace.is_some()
             && self.sessions.get(session).is_some_and(|known| known.reclaiming && known.marked)
@@ -326,8 +327,8 @@ impl Leases {
 
     // Promises.
 
-    /// Promises `fid` to `session`. Do this *before* reading what is promised (CB-2), or changing
-    /// it. What another session has to itself is not promised but recalled (DE-1).
+    /// Promises `fid` to `session`. Call this *before* reading or changing the file (CB-2). A file
+    /// that another session covers is recalled, not promised (DE-1).
     pub fn promise(
         &mut self,
         now: Time,
@@ -338,8 +339,8 @@ impl Leases {
         self.register(now, session, fid, false, out)
     }
 
-    /// The same for a directory whose names the session may see, as the caller has just checked:
-    /// breaks of it name the entry that changed.
+    /// As [`Leases::promise`], for a directory whose names the session may see, as the caller has
+    /// just checked: breaks of it name the entry that changed.
     pub fn promise_names(
         &mut self,
         now: Time,
@@ -366,37 +367,37 @@ impl Leases {
         if let Some(seq) = self.promises.add(fid, session, names) {
             known.order.push_back((fid, seq));
             known.promises += usize::from(!was);
-            let (stranger, promises) = (known.stranger, known.promises);
-            let of_all = if stranger {
+            let (anonymous, promises) = (known.anonymous, known.promises);
+            let of_all = if anonymous {
                 self.config.stranger.promises_max
             } else {
                 self.config.promises_per_session_max
             };
             if promises > of_all {
-                self.pressed.sessions += 1;
-                self.relieve(now, session, out);
-            } else if !stranger
+                self.limits_met.sessions += 1;
+                self.break_oldest(now, session, out);
+            } else if !anonymous
                 && self.is_host_full(
                     session,
                     self.config.promises_per_host_max,
                     Leases::promises_of,
                 )
             {
-                self.pressed.hosts += 1;
-                self.relieve(now, session, out);
+                self.limits_met.hosts += 1;
+                self.break_oldest(now, session, out);
             } else if self.promises.len() > self.config.promises_max
                 && let Some(richest) = self.sessions.richest()
             {
-                self.pressed.all += 1;
-                self.relieve(now, richest, out);
+                self.limits_met.all += 1;
+                self.break_oldest(now, richest, out);
             }
         }
         Promised::Yes
     }
 
-    /// Recalls the directory that another session has to itself and `fid` goes with; the directory.
-    /// Nothing is promised: the caller may have no right to the file, which cannot be said before
-    /// the directory is back (DE-1).
+    /// Recalls the directory that covers `fid` for another session, and returns it. Promises
+    /// nothing: the caller may have no right to the file, which is not known before the directory
+    /// is back (DE-1).
     pub fn recall_cover(
         &mut self,
         now: Time,
@@ -409,7 +410,7 @@ impl Leases {
         Some(dir)
     }
 
-    /// Whether breaks of the directory tell the session names.
+    /// Whether breaks of the directory name entries to the session.
     pub fn shows_names(&self, session: SessionId, dir: Fid) -> bool {
         let holdings = self.promises.holdings(dir);
         holdings
@@ -417,7 +418,7 @@ impl Leases {
             .any(|holding| holding.session == session && self.promises.shows_names(holding))
     }
 
-    /// Takes back a promise that the session was not told of.
+    /// Withdraws a promise that was not sent to the session.
     pub fn withdraw(&mut self, session: SessionId, fid: Fid) {
         if self.promises.withdraw(fid, session)
             && let Some(known) = self.sessions.get_mut(session)
@@ -427,18 +428,18 @@ impl Leases {
         }
     }
 
-    /// Some principal's rights changed somewhere. Breaks of promises from before name no entry,
-    /// until the session has asked again and its rights were checked (AC-1).
+    /// The rights of some principal changed. Breaks of earlier promises name no entry until the
+    /// session has asked again and its rights were checked (AC-1).
     pub fn rights_changed(&mut self) {
         self.promises.rights_changed();
     }
 
-    /// Counts the changes of rights: a check from before one says nothing of names.
+    /// Counts the changes of rights: a check from before a change permits no names.
     pub fn rights_changes(&self) -> u64 {
         self.promises.rights_changes()
     }
 
-    /// Sessions that may have the file open: those that are promised it, and those that hold it.
+    /// Sessions that may have the file open: those with a promise or a hold of it.
     pub fn may_have_open(&self, fid: Fid) -> Vec<SessionId> {
         let promised = self.promises.holdings(fid).iter().filter(|holding| holding.seq != 0);
         let mut sessions: Vec<_> = promised.map(|holding| holding.session).collect();
@@ -448,7 +449,7 @@ impl Leases {
         sessions
     }
 
-    /// The files that a break of the session ends promises of.
+    /// Files whose promises a break of the session ends.
     pub fn items_of(&self, session: SessionId, id: BreakId) -> Vec<Fid> {
         let pending = self.sessions.get(session).and_then(|known| known.pending.get(&id));
         pending.into_iter().flat_map(|pending| pending.items.iter().map(|item| item.fid)).collect()
@@ -459,20 +460,20 @@ impl Leases {
         self.holds.has(session, fid)
     }
 
-    /// Whether `session` is promised `fid`.
+    /// Whether the session has a promise of the file.
     pub fn is_promised(&self, session: SessionId, fid: Fid) -> bool {
         self.promises.is_promised(fid, session)
     }
 
-    /// Whether anybody but `session` is promised the file, or has yet to acknowledge a break of it:
-    /// who may have it open without the server's knowledge (HO-1).
+    /// Whether a session other than `session` has a promise or an unacknowledged break of the file:
+    /// it may have the file open without the server's knowledge (HO-1).
     pub fn is_promised_elsewhere(&self, fid: Fid, session: SessionId) -> bool {
         self.promises.holdings(fid).iter().any(|holding| holding.session != session)
     }
 
-    /// Ends all promises of these files but those of `except`, which made the change. The ticket is
-    /// done when everybody who may still trust them has acknowledged or is over. `None`: nobody
-    /// does.
+    /// Ends all promises of these files except those of `except`, which made the change. The ticket
+    /// is done when every session that may still trust them has acknowledged or ended. `None`: no
+    /// session does.
     pub fn break_promises(
         &mut self,
         now: Time,
@@ -484,8 +485,8 @@ impl Leases {
         self.await_breaks(awaited)
     }
 
-    /// Ends all promises of files of the volume: it is gone, or shows something else. The ticket is
-    /// as that of [`Leases::break_promises`].
+    /// Ends all promises of files of the volume: it is removed, or shows other contents. The ticket
+    /// is as that of [`Leases::break_promises`].
     pub fn break_volume(
         &mut self,
         now: Time,
@@ -503,8 +504,7 @@ impl Leases {
         self.await_breaks(awaited)
     }
 
-    /// Sends what is promised of these files to be dropped; whose answers to which breaks that
-    /// makes necessary.
+    /// Sends the breaks of these files. Returns the sessions and breaks that must be acknowledged.
     fn begin_breaks(
         &mut self,
         now: Time,
@@ -528,7 +528,7 @@ impl Leases {
                     self.promises.begin_break(item.fid, holding.session, batch.0);
                     batch.0
                 };
-                if !self.is_stranger(holding.session) {
+                if !self.is_anonymous(holding.session) {
                     awaited.insert((holding.session, id));
                 }
             }
@@ -550,8 +550,7 @@ impl Leases {
         Some(ticket)
     }
 
-    /// The file is gone for good: nothing about it will change again, so its promises are dropped
-    /// without a word.
+    /// The file is removed: it will not change again, so its promises end without a break.
     pub fn forget_file(&mut self, now: Time, fid: Fid, out: &mut Vec<Output>) {
         if self.delegations.forget(now, fid) {
             out.push(Output::DelegationsOver(vec![fid]));
@@ -590,7 +589,7 @@ impl Leases {
         out.push(Output::Break { to, id, items });
     }
 
-    /// Drops leftovers from a session's order of promises once they are the larger part.
+    /// Drops stale entries from a session's order of promises once they are the larger part.
     fn compact(&mut self, session: SessionId) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         if known.order.len() > 2 * known.promises + 64 {
@@ -603,8 +602,8 @@ impl Leases {
         }
     }
 
-    /// Ends the oldest promises of a session: an eighth of them at once, so that this is rare.
-    fn relieve(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
+    /// Breaks an eighth of a session's promises, the oldest, at once, so that this is rare.
+    fn break_oldest(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
         let id = self.breaks.next_break();
         let Some(known) = self.sessions.get_mut(session) else { return };
         let wanted = (known.promises / 8).clamp(1, ITEMS_MAX);
@@ -615,7 +614,7 @@ impl Leases {
             }
             let Some((fid, seq)) = known.order.pop_front() else { break };
             if self.delegations.cover(fid).is_some() {
-                // What the session changes on its own is nobody's to break.
+                // Covered files are not broken: the session alone changes them.
                 known.order.push_back((fid, seq));
             } else if self.promises.is_current(fid, session, seq) {
                 self.promises.begin_break(fid, session, id);
@@ -630,8 +629,8 @@ impl Leases {
         }
     }
 
-    /// The session has dropped what this break ended. `held` names those files of the break,
-    /// whatever its reason, that are open there: the session holds them from now on (HO-1).
+    /// The session has dropped the files of this break. `held` names those of them, whatever the
+    /// break's reason, that are open there: the session holds them from now on (HO-1).
     pub fn ack(
         &mut self,
         _now: Time,
@@ -649,12 +648,12 @@ impl Leases {
                 self.holds.add(session, item.fid);
             }
         }
-        self.breaks.settle(&pending.tickets, out);
+        self.breaks.finish(&pending.tickets, out);
     }
 
     // Holds.
 
-    /// The session has the file open, though its name may go.
+    /// Registers that the session has the file open, though its name may go.
     ///
     /// # Errors
     /// [`Fault::Expired`] without the session; [`Fault::Busy`] past the limit of holds.
@@ -667,23 +666,23 @@ impl Leases {
         Ok(())
     }
 
-    /// The session closed the file. True: nobody holds it any more, and without a name it can go.
-    /// Never true during grace, when others may yet claim it.
+    /// The session closed the file. True: no session holds it, and without a name it can go. Never
+    /// true during grace, when other sessions may yet reclaim it.
     pub fn unhold(&mut self, session: SessionId, fid: Fid) -> bool {
         self.holds.remove(session, fid) && self.grace.is_none()
     }
 
-    /// Whether anybody holds the file.
+    /// Whether any session holds the file.
     pub fn is_held(&self, fid: Fid) -> bool {
         self.holds.is_held(fid)
     }
 
     // Locks.
 
-    /// Asks for a lock. With `wait` the answer may come later; during grace it comes later in any
-    /// case, unless the session claims (`reclaim`) what it had before the restart. A claim at any
-    /// other time is refused with [`Fault::Expired`]: the lock may have been another's meanwhile. A
-    /// request that waits already goes on waiting.
+    /// Requests a lock. With `wait` the answer may come later; during grace it comes later in any
+    /// case, unless the session reclaims (`reclaim`) a lock from before the restart. A reclaim at
+    /// any other time is refused with [`Fault::Expired`]: another session may have had the lock
+    /// meanwhile. A request that waits already continues to wait.
     pub fn lock(
         &mut self,
         origin: ReplyAddress,
@@ -697,7 +696,7 @@ impl Leases {
         };
         let reclaims = known.reclaiming;
         if !self.has_room_to_lock(request, wait) {
-            self.pressed.locks += 1;
+            self.limits_met.locks += 1;
             return LockOutcome::Refused(Fault::Busy);
         }
         match (&self.grace, reclaim) {
@@ -711,7 +710,7 @@ impl Leases {
         }
     }
 
-    /// Gives bytes free; who waited for them gets them.
+    /// Unlocks bytes, and grants them to waiting requests.
     pub fn unlock(
         &mut self,
         session: SessionId,
@@ -725,7 +724,7 @@ impl Leases {
         self.locks.unlock(fid, SessionOwner { session, owner, family: family.into() }, range, out);
     }
 
-    /// Gives free all that an owner has of a file, in both families, as closing does.
+    /// Unlocks all locks of an owner on a file, in both families, as closing does.
     pub fn unlock_owner(
         &mut self,
         session: SessionId,
@@ -738,12 +737,12 @@ impl Leases {
         }
     }
 
-    /// The lock that stands in the way of this one, if any.
+    /// The lock that conflicts with this one, if any.
     pub fn test_lock(&self, request: &LockRequest) -> Option<LockConflict> {
         self.locks.test(request)
     }
 
-    /// Takes a waiting lock request back. False: it does not wait (any more).
+    /// Cancels a waiting lock request. False: it does not wait (any more).
     pub fn cancel(&mut self, origin: ReplyAddress, out: &mut Vec<Output>) -> bool {
         self.locks.cancel(origin, out)
     }
@@ -776,7 +775,7 @@ fn stronger(one: BreakReason, other: BreakReason) -> BreakReason {
     if strength(other) > strength(one) { other } else { one }
 }
 
-/// Files in one break that the server begins itself: one message must hold them.
+/// Files in one break that the server begins on its own: one message must have room for them.
 const ITEMS_MAX: usize = 1024;
 
 mod anonymous;

@@ -1,17 +1,17 @@
-//! Promises, breaks, holds, locks, leases and grace: [`Leases`] is the server's machine, [`Holder`]
-//! the client's.
+//! Promises, breaks, holds, locks, leases and grace: [`Leases`] is the server's state machine,
+//! [`Holder`] the client's.
 //!
-//! Neither does I/O, reads a clock or starts a thread: times are arguments, and what has to happen
-//! outside is put into a list of [`Output`]s. `docs/spec/invariants.md` numbers the rules; the
-//! assertions here use the numbers.
+//! Neither does I/O, reads a clock or starts a thread: times are arguments, and effects are put
+//! into a list of [`Output`]s. `docs/spec/invariants.md` numbers the rules; the assertions here use
+//! the numbers.
 //!
-//! The lease is the frame of everything else. A client that was heard from keeps what it has; a
-//! client that was not heard from for [`types::limits::LEASE`] stops trusting its cache by itself,
-//! and a little later ([`types::limits::LEASE_GRACE`], which covers clocks that run apart) the
-//! server forgets it. Nothing but the lease ever ends a promise without the client's knowledge, so
-//! a promise needs no time of its own.
+//! Everything else rests on the lease. A client that sends messages keeps its state; a client that
+//! was silent for [`types::limits::LEASE`] stops trusting its cache by itself, and a little later
+//! ([`types::limits::LEASE_GRACE`], which covers clocks that run apart) the server ends its
+//! session. Nothing but the lease ever ends a promise without the client's knowledge, so a promise
+//! needs no time of its own.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod breaks;
@@ -26,9 +26,9 @@ mod output;
 mod promise;
 mod session;
 
-pub use config::{KnownSession, LeaseConfig, Restart, StrangerConfig};
+pub use config::{AnonymousConfig, KnownSession, LeaseConfig, Restart};
 pub use holder::{CallStart, Holder};
-pub use leases::{Leases, Listed, Pressed, Promised, TableSizes};
+pub use leases::{Leases, LimitsMet, Listed, Promised, TableSizes};
 pub use lock::{LockOutcome, LockRequest};
 pub use output::{BreakTicket, EndReason, Output};
 pub use session::{AttachError, RenewalOutcome, Resumed};

@@ -1,26 +1,26 @@
 //! Locks of all files, the requests that wait for them, and their order.
 //!
-//! The model. Each file has two *tables*, one for each family, with the locks that are held and the
-//! requests that wait, in the order of their *turns*. A waiting request is *blocked* by a lock of
-//! another owner that conflicts with it, and it is *queued* behind an earlier waiting request that
-//! conflicts with it, so that no request starves (LK-3). When bytes are given free, the requests
-//! that want some of them are looked at in the order of their turns, and one that is neither
-//! blocked nor queued is granted.
+//! The model. Each file has two *tables*, one for each family, with the held locks and the waiting
+//! requests, in the order of their *turns*. A waiting request is *blocked* by a lock of another
+//! owner that conflicts with it, and it is *queued* behind an earlier waiting request that
+//! conflicts with it, so that no request starves (LK-3). When bytes are unlocked, the requests that
+//! want some of them are checked in the order of their turns, and one that is neither blocked nor
+//! queued is granted.
 //!
 //! Queueing must not stop a request that an earlier one waits for: a reader that wants a second
-//! range would stand behind a writer that waits for the reader's first. So no request is queued
+//! range would queue behind a writer that waits for the reader's first. So no request is queued
 //! behind one whose owner depends on its own owner, through any number of others. Each new wait and
 //! each grant may make owners depend on each other. A request that is queued without being blocked
-//! (*stuck*) is therefore looked at again when its owner is one that the owner of the new wait or
+//! (*stuck*) is therefore checked again when its owner is one that the owner of the new wait or
 //! grant depends on: every new dependence leads through the latter.
 //!
 //! A POSIX request that waits for a lock whose owner waits, through any number of others, for the
-//! request's own owner, is refused with `Deadlock`, as Linux does; only blocking counts there,
-//! since queueing never closes a cycle. `flock` has no such refusal, there as here. Requests that
-//! do not wait ignore the queue.
+//! request's own owner, is refused with `Deadlock`, as on Linux; only blocking counts there, since
+//! queueing never closes a cycle. `flock` has no such refusal, on Linux as here. Requests that do
+//! not wait ignore the queue.
 //!
-//! What a request costs grows with the locks and requests that conflict with it, not with those of
-//! others beside it.
+//! The cost of a request grows with the locks and requests that conflict with it, not with the
+//! other ones of the file.
 
 mod graph;
 mod intervals;
@@ -36,33 +36,33 @@ use types::{
 use crate::output::Output;
 use table::{Table, Turn, Wait};
 
-/// A lock that is wanted.
+/// A request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRequest {
-    /// Of which file.
+    /// The file to lock.
     pub fid: Fid,
-    /// Who asks.
+    /// The session that requests it.
     pub session: SessionId,
-    /// For whom within the session.
+    /// The owner within the session.
     pub owner: LockOwner,
     /// That owner's process id, for `test`; 0: unknown.
     pub pid: u32,
-    /// Which family.
+    /// `Posix` and `Flock` locks do not conflict with each other.
     pub family: LockFamily,
-    /// Which bytes, of a `Posix` lock; `Flock` locks always cover all.
+    /// Range of a `Posix` lock; `Flock` locks always cover all bytes.
     pub range: ByteRange,
-    /// How.
+    /// Shared or exclusive.
     pub mode: LockMode,
 }
 
-/// What became of a lock request.
+/// Result of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
-    /// Locked.
+    /// The lock is held.
     Granted,
-    /// The answer is an [`Output::LockDone`] to come, or among the outputs of this very call.
+    /// The answer comes as [`Output::LockDone`], later or among the outputs of this very call.
     Waiting,
-    /// Refused.
+    /// The lock was not granted, for this reason.
     Refused(Fault),
 }
 
@@ -109,10 +109,10 @@ enum Place {
     Grace(Turn),
 }
 
-/// What a session has, so that its end costs no more than that.
+/// Locks and requests of a session, so that its end costs no more than these.
 #[derive(Debug, Default)]
 struct Account {
-    /// How many locks in which table.
+    /// Number of locks in each table.
     held: BTreeMap<Key, usize>,
     waits: BTreeSet<(Key, Turn)>,
     deferred: BTreeSet<Turn>,
@@ -126,12 +126,12 @@ impl Account {
     }
 }
 
-/// How many locks and waiting requests there may be.
+/// Maximum numbers of locks and waiting requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockLimits {
-    /// Of one session.
+    /// Locks and waiting requests of one session.
     pub per_session: usize,
-    /// Of all sessions.
+    /// Locks and waiting requests of all sessions.
     pub all: usize,
 }
 
@@ -173,12 +173,12 @@ impl LockTable {
         self.held
     }
 
-    /// Locks and waiting requests of a session, those for the end of grace too.
+    /// Locks and waiting requests of a session, including those for the end of grace.
     pub fn used_by(&self, session: SessionId) -> usize {
         self.accounts.get(&session).map_or(0, Account::used)
     }
 
-    /// Requests that wait, those for the end of grace too.
+    /// Requests that wait, including those for the end of grace.
     pub fn waiting(&self) -> usize {
         self.places.len()
     }
@@ -188,7 +188,7 @@ impl LockTable {
         self.tables.get(&(fid, family.into())).map_or(0, Table::waits)
     }
 
-    /// Asks for a lock.
+    /// Requests a lock.
     pub fn lock(
         &mut self,
         origin: ReplyAddress,
@@ -235,8 +235,8 @@ impl LockTable {
         if wait && self.is_deadlock(key, &wanted) {
             return LockOutcome::Refused(Fault::Deadlock);
         }
-        // A conversion of `flock` gives the old lock up first, as on Linux: two that upgrade do not
-        // block each other.
+        // A conversion of `flock` releases the old lock first, as on Linux: two owners that upgrade
+        // do not block each other.
         let converts = wanted.owner.family == LockFamilyOrd::Flock
             && self.release(key, wanted.owner, ByteRange::ALL);
         let mut moved = Vec::new();
@@ -252,7 +252,7 @@ impl LockTable {
         if wait { LockOutcome::Waiting } else { LockOutcome::Refused(Fault::Locked) }
     }
 
-    /// Gives bytes free.
+    /// Unlocks bytes.
     pub fn unlock(
         &mut self,
         fid: Fid,
@@ -268,7 +268,7 @@ impl LockTable {
         self.drop_if_empty(key);
     }
 
-    /// The first lock, by its start, that stands in the way.
+    /// The first conflicting lock, by its start.
     pub fn test(&self, request: &LockRequest) -> Option<LockConflict> {
         let nowhere = ReplyAddress { session: request.session, slot: 0, request: 0 };
         let wanted = Wait::new(nowhere, request);
@@ -278,7 +278,7 @@ impl LockTable {
         Some(LockConflict { range: held.range, mode: held.mode, pid })
     }
 
-    /// Takes a waiting request back.
+    /// Cancels a waiting request.
     pub fn cancel(&mut self, origin: ReplyAddress, out: &mut Vec<Output>) -> bool {
         let found = self.cancel_deferred(origin) || self.cancel_wait(origin, out);
         if found {
@@ -305,10 +305,10 @@ impl LockTable {
         self.last_turn
     }
 
-    /// Keeps a request until grace is over.
+    /// Stores a request until grace is over.
     ///
     /// # Errors
-    /// `Busy`: the session, or all of them, have as many as they may.
+    /// `Busy`: the session, or all together, reached the limit.
     pub fn defer(
         &mut self,
         origin: ReplyAddress,
@@ -338,7 +338,7 @@ impl LockTable {
         Some(deferred)
     }
 
-    /// Grace is over: answers what was kept, in the order in which it came.
+    /// Grace is over: answers the stored requests, in the order in which they came.
     pub fn undefer(&mut self, out: &mut Vec<Output>) {
         while let Some(turn) = self.deferred.keys().next().copied() {
             let Some(Deferred { origin, request, wait }) = self.undefer_one(turn) else { return };
@@ -351,7 +351,7 @@ impl LockTable {
         }
     }
 
-    /// The session is over: its requests are answered, its locks go to those who wait (LK-2).
+    /// Ends the session: answers its requests, and grants its locks to waiting requests (LK-2).
     pub fn end(&mut self, session: SessionId, out: &mut Vec<Output>) {
         let Some(account) = self.accounts.get(&session) else { return };
         let (deferred, waits) = (account.deferred.clone(), account.waits.clone());
@@ -389,8 +389,8 @@ impl LockTable {
         }
     }
 
-    /// Whether that lets requests go that wait in the same table: the owner shares bytes that it
-    /// had exclusively, or they are of its own process.
+    /// Grants the request. Returns whether waiting requests of the same table may go: the owner
+    /// shares bytes that it had exclusively, or they are of its own process.
     fn grant(&mut self, key: Key, wanted: &Wait) -> bool {
         let table = self.tables.entry(key).or_default();
         assert!(!table.is_blocked(wanted), "LK-1: {wanted:?} conflicts with a lock of {key:?}");
@@ -400,7 +400,7 @@ impl LockTable {
         opens
     }
 
-    /// Whether there was anything to give free.
+    /// Unlocks bytes. Returns whether there was a lock.
     fn release(&mut self, key: Key, owner: SessionOwner, range: ByteRange) -> bool {
         let Some(table) = self.tables.get_mut(&key) else { return false };
         let (before, after) = table.set(owner, 0, range, None);
@@ -448,16 +448,16 @@ impl LockTable {
         Some(wait)
     }
 
-    /// Bytes were given free, or a request for them waits no more: grants what can be granted now,
-    /// there and elsewhere.
+    /// Bytes were unlocked, or a request for them was cancelled: grants every request that can now
+    /// be granted, there and elsewhere.
     fn pump_all(&mut self, key: Key, freed: ByteRange, out: &mut Vec<Output>) {
         let mut moved = Vec::new();
         self.pump(key, freed, &mut moved, out);
         self.pump_stuck(moved, out);
     }
 
-    /// Looks at the requests that want bytes of `freed`, in the order of their turns, and grants
-    /// what can be granted; the owners that have locks now go into `moved`.
+    /// Checks the requests that want bytes of `freed`, in the order of their turns, and grants what
+    /// can be granted; adds the owners that have locks now to `moved`.
     fn pump(
         &mut self,
         key: Key,
@@ -476,14 +476,14 @@ impl LockTable {
         };
         let mut turns = wanting(self, freed);
         while let Some(turn) = turns.pop_first() {
-            // A grant stops others more, not less, but for those that it opens to.
+            // A grant blocks other requests, except those that it opens bytes to.
             if let Some(opened) = self.try_grant(key, turn, moved, out) {
                 turns.extend(wanting(self, opened));
             }
         }
     }
 
-    /// Grants the waiting request if it is neither blocked nor queued. `Some`: others that want
+    /// Grants the waiting request if it is neither blocked nor queued. `Some`: other requests for
     /// these bytes may go too.
     fn try_grant(
         &mut self,
@@ -509,8 +509,8 @@ impl LockTable {
         opens.then_some(wait.range)
     }
 
-    /// These owners wait for more, or have more, than before: requests that are stuck behind others
-    /// which depend on them by now go first.
+    /// These owners wait for more, or have more, than before: grants requests that are stuck behind
+    /// others which depend on them by now.
     fn pump_stuck(&mut self, mut moved: Vec<SessionOwner>, out: &mut Vec<Output>) {
         while !self.stuck.is_empty()
             && let Some(owner) = moved.pop()
@@ -567,8 +567,8 @@ mod tests {
         for number in 0..65_536 {
             assert_eq!(lock(&mut locks, 1, number, 2 * number, &mut out), LockOutcome::Granted);
         }
-        let looked = |locks: &LockTable| locks.tables[&(fid, LockFamilyOrd::Posix)].looked();
-        let before = looked(&locks);
+        let visited = |locks: &LockTable| locks.tables[&(fid, LockFamilyOrd::Posix)].visited();
+        let before = visited(&locks);
         for number in 0..100 {
             assert_eq!(lock(&mut locks, 2, 1, 600 * number + 1, &mut out), LockOutcome::Granted);
         }
@@ -579,11 +579,11 @@ mod tests {
             family: LockFamilyOrd::Posix,
         };
         locks.unlock(fid, owner, ByteRange::ALL, &mut out);
-        let steps = looked(&locks) - before;
-        assert!(steps < 100 * 200, "{steps} entries were looked at for a hundred locks");
+        let steps = visited(&locks) - before;
+        assert!(steps < 100 * 200, "{steps} entries were visited for a hundred locks");
     }
 
-    /// A session wants these bytes of the file for one of its owners.
+    /// A request for these bytes by one owner of the session.
     fn request(
         file: u64,
         session: u64,
@@ -648,8 +648,8 @@ mod tests {
                 LockOutcome::Waiting
             );
         }
-        let looked = |locks: &LockTable| locks.tables.values().map(Table::looked).sum::<usize>();
-        let before = looked(&locks);
+        let visited = |locks: &LockTable| locks.tables.values().map(Table::visited).sum::<usize>();
+        let before = visited(&locks);
         for place in 0..100 {
             let at = (10 * place + 5, 10 * place + 5);
             assert_eq!(
@@ -671,11 +671,8 @@ mod tests {
                 "the other has it now"
             );
         }
-        let steps = looked(&locks) - before;
-        assert!(
-            steps < 100 * 1000,
-            "{steps} entries were looked at for a hundred locks that were handed on"
-        );
+        let steps = visited(&locks) - before;
+        assert!(steps < 100 * 1000, "{steps} entries were visited for a hundred granted locks");
     }
 
     #[test]
@@ -708,11 +705,11 @@ mod tests {
             let wanted = request(1, 2, owner, (0, u64::MAX), LockMode::Exclusive);
             assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
         }
-        let looked = |locks: &LockTable| locks.tables.values().map(Table::looked).sum::<usize>();
-        let before = looked(&locks);
+        let visited = |locks: &LockTable| locks.tables.values().map(Table::visited).sum::<usize>();
+        let before = visited(&locks);
         let wanted = request(2, 3, 1, (0, u64::MAX), LockMode::Exclusive);
         assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
-        let steps = looked(&locks) - before;
-        assert!(steps < 60_000, "{steps} entries were looked at");
+        let steps = visited(&locks) - before;
+        assert!(steps < 60_000, "{steps} entries were visited");
     }
 }

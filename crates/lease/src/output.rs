@@ -1,4 +1,4 @@
-//! What has to happen outside after an event.
+//! Effects of an event, for the driver to carry out.
 
 use types::{BreakId, BreakItem, ClientId, Fault, Fid, ReplyAddress, SessionId};
 
@@ -9,57 +9,57 @@ pub struct BreakTicket(pub u64);
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// Its lease was over.
+    /// Its lease ended without a renewal.
     Expired,
-    /// Its client came back with a higher incarnation.
+    /// Its client came back with a later incarnation.
     Replaced,
-    /// Its client is known to have died.
+    /// Its host reported that the client died.
     PeerDied,
-    /// Its client said goodbye.
+    /// Its client detached.
     Detached,
 }
 
-/// What has to happen outside.
+/// One effect for the driver to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Tell a session that promises ended. May be dropped while the session has no connection: it
-    /// is said again when the session resumes.
+    /// Send a break to a session. It may be dropped while the session has no connection: it is sent
+    /// again when the session resumes.
     Break {
-        /// Whom.
+        /// The session that had the promises.
         to: SessionId,
-        /// What the acknowledgement names.
+        /// Number that the acknowledgement names.
         id: BreakId,
-        /// Which promises, and why.
+        /// Files whose promises end, each with its reason.
         items: Vec<BreakItem>,
     },
-    /// Nobody trusts what the change made old any more: its reply may go out (CB-1).
+    /// No session trusts the old state any more: the reply of the change may be sent (CB-1).
     TicketDone(BreakTicket),
-    /// A lock request that waited has its answer.
+    /// A lock request that waited has its result.
     LockDone {
-        /// Which request.
+        /// The request that waited.
         origin: ReplyAddress,
         /// `Ok`: locked. [`Fault::Locked`] for a request that only waited for grace,
         /// [`Fault::Deadlock`], [`Fault::Cancelled`], or [`Fault::Expired`] when its session ended.
         result: Result<(), Fault>,
     },
-    /// A session is over; promises, locks, holds and waiting requests went with it. Its durable
-    /// record can go.
+    /// A session is over, with its promises, locks, holds and waiting requests. Its durable record
+    /// can be removed.
     SessionEnded {
-        /// Which.
+        /// Number of the session.
         session: SessionId,
-        /// Whose it was.
+        /// The client that it belonged to.
         client: ClientId,
-        /// Why.
+        /// The event that ended it.
         reason: EndReason,
-        /// Files that nobody holds any more. Empty during grace; see `GraceOver`.
+        /// Files that no session holds any more. Empty during grace; see `GraceOver`.
         freed: Vec<Fid>,
     },
-    /// These directories are not delegated any more: who waits for one can go on (DE-2).
+    /// These directories are not delegated any more: calls that wait for one can continue (DE-2).
     DelegationsOver(Vec<Fid>),
-    /// During grace: one that may have changed files under delegations has settled, and others may
-    /// be allowed to read now ([`crate::Leases::may_read`]).
+    /// During grace: a session that may have changed files under delegations has finished, and
+    /// others may be allowed to read now ([`crate::Leases::may_read`]).
     ReadingAgain,
-    /// The earlier life is settled: changes and new locks go on, and files without names that
-    /// nobody holds can go.
+    /// Grace is over: changes and new locks continue, and files without names that no session holds
+    /// can be removed.
     GraceOver,
 }

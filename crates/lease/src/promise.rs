@@ -1,9 +1,9 @@
-//! Who was promised what.
+//! The promises of each file and session.
 //!
-//! A file's *holdings* say for each session whether it is promised the file (`seq` is not 0), and
-//! which break of the file it has yet to acknowledge (`breaking`). Both may be true: it was
-//! promised the file again after the break was sent. A session with only a `breaking` may still
-//! answer from its cache, so later changes wait for that break too (CB-1).
+//! A file's *holdings* record for each session whether the file is promised to it (`seq` is not 0),
+//! and which break of the file it has yet to acknowledge (`breaking`). Both may be true: the file
+//! was promised again after the break was sent. A session with only a `breaking` may still answer
+//! from its cache, so later changes wait for that break too (CB-1).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,12 +11,12 @@ use std::collections::hash_map::Entry;
 use smallvec::SmallVec;
 use types::{BreakId, Fid, SessionId, VolumeId};
 
-/// One session's part in a file.
+/// One session's promise and break of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     pub session: SessionId,
-    /// Which promise, counted over all; 0: none. Odd: the session may be told names of the
-    /// directory's entries.
+    /// Number of the promise, counted over all; 0: none. Odd: breaks may name the directory's
+    /// entries to the session.
     pub seq: u64,
     /// The latest break of the file that the session has not acknowledged; 0: none.
     pub breaking: BreakId,
@@ -36,8 +36,7 @@ pub(crate) struct Promises {
     files: HashMap<Fid, SmallVec<[Holding; 1]>>,
     count: usize,
     last_seq: u64,
-    /// The last promise before somebody's rights changed: whoever was promised something up to then
-    /// may list nothing of it now.
+    /// The last promise before rights changed: breaks of it and of earlier ones name no entries.
     last_before_rights: u64,
     rights_changes: u64,
 }
@@ -53,7 +52,7 @@ impl Promises {
         self.files.len()
     }
 
-    /// The files of a volume among them, in no order. Looks at all files.
+    /// The promised files of a volume, in no order. Visits all files.
     pub fn of_volume(&self, volume: VolumeId) -> Vec<Fid> {
         self.files.keys().filter(|fid| fid.volume == volume).copied().collect()
     }
@@ -71,7 +70,7 @@ impl Promises {
         self.holdings(fid).iter().any(|holding| holding.session == session && holding.seq == seq)
     }
 
-    /// What some session may do is different from now on.
+    /// Notes that some session's rights changed.
     pub fn rights_changed(&mut self) {
         self.last_before_rights = self.last_seq + 1;
         self.rights_changes += 1;
@@ -82,13 +81,12 @@ impl Promises {
         self.rights_changes
     }
 
-    /// Whether the session was let see the directory's names, after the last change of anybody's
-    /// rights.
+    /// Whether the session was allowed to see the directory's names, since rights last changed.
     pub fn shows_names(&self, holding: &Holding) -> bool {
         holding.seq % 2 == 1 && holding.seq > self.last_before_rights
     }
 
-    /// Takes a promise back that nobody was told of. Whether there was one.
+    /// Withdraws a promise that was not sent. Returns whether there was one.
     pub fn withdraw(&mut self, fid: Fid, session: SessionId) -> bool {
         let mut freed = false;
         self.change(fid, session, |holding| {
@@ -99,8 +97,8 @@ impl Promises {
         freed
     }
 
-    /// Registers a promise; its number, or `None` if it was there. `names`: the caller has just
-    /// checked that the session may see the directory's names; a promise that does not say so, or
+    /// Registers a promise. Returns its number, or `None` if it existed. `names`: the caller has
+    /// just checked that the session may see the directory's names; a promise without that mark, or
     /// from before a change of rights, gets a new number.
     pub fn add(&mut self, fid: Fid, session: SessionId, names: bool) -> Option<u64> {
         let last_before_rights = self.last_before_rights;
@@ -122,7 +120,7 @@ impl Promises {
         Some(holding.seq)
     }
 
-    /// Ends a promise by a break that is yet to be acknowledged. Whether there was one.
+    /// Replaces a promise by a break that is yet to be acknowledged. Returns whether there was one.
     pub fn begin_break(&mut self, fid: Fid, session: SessionId, id: BreakId) -> bool {
         let Some(list) = self.files.get_mut(&fid) else { return false };
         let Some(holding) =
@@ -145,7 +143,7 @@ impl Promises {
         });
     }
 
-    /// Forgets all of a session's part in a file.
+    /// Removes a session's promise and break of a file.
     pub fn forget(&mut self, fid: Fid, session: SessionId) {
         let mut freed = 0;
         self.change(fid, session, |holding| {
@@ -155,7 +153,7 @@ impl Promises {
         self.count -= freed;
     }
 
-    /// Forgets a file; what its holders had.
+    /// Removes a file. Returns its holdings.
     pub fn forget_all(&mut self, fid: Fid) -> SmallVec<[Holding; 1]> {
         let holdings = self.files.remove(&fid).unwrap_or_default();
         self.count -= holdings.iter().filter(|holding| holding.seq != 0).count();

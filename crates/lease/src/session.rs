@@ -1,8 +1,8 @@
-//! Sessions: who they belong to, and until when they live.
+//! Sessions: the clients that they belong to, and when they end.
 //!
 //! Events: *attach* makes one and ends those of the client's earlier incarnations (EO-2); *resume*
-//! brings one back after a lost connection; *renew* moves its end; *expire* finds those whose end
-//! is past. The queue of ends is lazy: renewing does not touch it, and an entry that comes up too
+//! continues one after a lost connection; *renew* postpones its end; *expire* finds those whose end
+//! is past. The queue of ends is lazy: renewing does not change it, and an entry that comes up too
 //! early is put back with the present end. So a renewal costs one hash look-up.
 
 use std::cmp::Reverse;
@@ -14,42 +14,42 @@ use types::{BreakId, ClientId, Fid, SessionId, Time};
 
 use crate::breaks::PendingBreak;
 
-/// Clients without sessions whose incarnation is remembered. A client that is forgotten may come
-/// back with any incarnation, which harms nobody: all its sessions are over.
+/// Clients without sessions whose incarnation is remembered. A forgotten client may come back with
+/// any incarnation, which does no harm: all its sessions are over.
 const IDLE_CLIENTS_MAX: usize = 1 << 16;
 
-/// Why a session could not be had.
+/// Why an attach or resume was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
-    /// A later life of this client has been seen (EO-2).
-    #[error("client {client:?} has come back with incarnation {newest} since")]
+    /// A later incarnation of this client has been seen (EO-2).
+    #[error("client {client:?} has a newer incarnation, {newest}")]
     OldIncarnation {
-        /// Which client.
+        /// The client that attached.
         client: ClientId,
-        /// Its newest incarnation.
+        /// Its newest incarnation that the server has seen.
         newest: u64,
     },
-    /// The session is over, or was never this client's.
+    /// The session is over, or belonged to another client.
     #[error("session {0:?} is over")]
     Gone(SessionId),
 }
 
-/// What a session that resumes finds.
+/// State of a session that resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// The server has restarted since: promises are void; claim locks and holds, then say so
-    /// ([`types::Call::ReclaimDone`]).
+    /// The server has restarted since: promises are void; reclaim locks and holds, then send
+    /// [`types::Call::ReclaimDone`].
     pub reclaim: bool,
     /// As in [`RenewalOutcome`].
     pub renewed: bool,
 }
 
-/// What became of a renewal.
+/// Result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewalOutcome {
-    /// The lease runs anew.
+    /// The lease begins again.
     Renewed,
-    /// It does not: a break is overdue, and must be acknowledged first.
+    /// The lease is not renewed: a break is overdue, and must be acknowledged first.
     Withheld,
     /// The session is over.
     Gone,
@@ -60,22 +60,22 @@ pub(crate) struct Session {
     pub client: ClientId,
     pub incarnation: u64,
     pub expires: Time,
-    /// Of an earlier life, and has not said that its reclaims are done.
+    /// Of the earlier server instance, and its reclaims are not done.
     pub reclaiming: bool,
     /// Its durable record says that it may have delegations.
     pub marked: bool,
     pub pending: BTreeMap<BreakId, PendingBreak>,
-    /// Promises in the order they were made; entries whose sequence number is not the promise's are
-    /// leftovers.
+    /// Promises in the order in which they were made; entries whose sequence number is not the
+    /// promise's are stale.
     pub order: VecDeque<(Fid, u64)>,
     /// Promises in force.
     pub promises: usize,
-    /// No user has called through it yet (`leases/anonymous.rs`).
-    pub stranger: bool,
-    /// Where its client is, for the bounds of hosts; `None`: where no bounds are.
+    /// No authenticated user has called through it yet (`leases/anonymous.rs`).
+    pub anonymous: bool,
+    /// Address of its client, for the limits of hosts; `None`: no limits apply.
     pub host: Option<IpAddr>,
-    /// A user's since then, and these breaks from before are not acknowledged: the last of them.
-    pub unsettled: Option<BreakId>,
+    /// Authenticated while breaks were not acknowledged: the last of these breaks.
+    pub breaks_before_proof: Option<BreakId>,
 }
 
 #[derive(Debug)]
@@ -122,13 +122,13 @@ impl Sessions {
         self.table.keys().copied()
     }
 
-    /// The user's session that has the most promises.
+    /// The authenticated session that has the most promises.
     pub fn richest(&self) -> Option<SessionId> {
-        let users = self.table.iter().filter(|(_, session)| !session.stranger);
+        let users = self.table.iter().filter(|(_, session)| !session.anonymous);
         users.max_by_key(|(id, session)| (session.promises, **id)).map(|(id, _)| *id)
     }
 
-    /// The session's client is there from now on.
+    /// Sets the host of the session's client.
     pub fn set_host(&mut self, id: SessionId, host: Option<IpAddr>) {
         let Some(session) = self.table.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut session.host, host)
@@ -144,14 +144,17 @@ impl Sessions {
         }
     }
 
-    /// The users' sessions of the host where this session is; none where no bounds are.
+    /// Authenticated sessions on the host of this session; none where no limits apply.
     pub fn of_its_host(&self, id: SessionId) -> impl Iterator<Item = SessionId> {
         let host = self.table.get(&id).and_then(|session| session.host);
         let all = host.and_then(|host| self.hosts.get(&host)).into_iter().flatten().copied();
-        all.filter(|id| self.table.get(id).is_some_and(|session| !session.stranger))
+        all.filter(|id| self.table.get(id).is_some_and(|session| !session.anonymous))
     }
 
-    /// Checks an attach and names the sessions that it ends.
+    /// Checks an attach. Returns the sessions that it ends.
+    ///
+    /// # Errors
+    /// [`AttachError::OldIncarnation`] if a later incarnation of the client has been seen.
     pub fn older(&self, client: ClientId, incarnation: u64) -> Result<Vec<SessionId>, AttachError> {
         let Some(known) = self.clients.get(&client) else { return Ok(Vec::new()) };
         if incarnation < known.incarnation {
@@ -163,28 +166,32 @@ impl Sessions {
         Ok(known.sessions.iter().filter(older).copied().collect())
     }
 
-    /// A new session under the next number.
+    /// Adds a session under the next number.
     pub fn add(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
         let id = SessionId(self.next);
         self.insert(id, client, incarnation, expires, false);
         id
     }
 
-    /// A new session that no user has called through. It says nothing of its client's incarnation
-    /// before that.
-    pub fn add_stranger(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
+    /// Adds an anonymous session. It proves nothing about its client's incarnation.
+    pub fn add_anonymous(
+        &mut self,
+        client: ClientId,
+        incarnation: u64,
+        expires: Time,
+    ) -> SessionId {
         let newest = self.clients.get(&client).map_or(0, |known| known.incarnation);
         let id = self.add(client, incarnation, expires);
         self.clients.get_mut(&client).expect("just added").incarnation = newest;
-        self.table.get_mut(&id).expect("just added").stranger = true;
+        self.table.get_mut(&id).expect("just added").anonymous = true;
         id
     }
 
-    /// The session is a user's from now on; the newest incarnation of its client is known by it.
-    pub fn settle_stranger(&mut self, id: SessionId) {
+    /// Makes the session authenticated, and records the incarnation of its client.
+    pub fn authenticate(&mut self, id: SessionId) {
         let Some(session) = self.table.get_mut(&id) else { return };
-        session.stranger = false;
-        session.unsettled = session.pending.keys().next_back().copied();
+        session.anonymous = false;
+        session.breaks_before_proof = session.pending.keys().next_back().copied();
         let (client, incarnation) = (session.client, session.incarnation);
         if let Some(owner) = self.clients.get_mut(&client) {
             owner.incarnation = owner.incarnation.max(incarnation);
@@ -196,12 +203,12 @@ impl Sessions {
         self.clients.get(&client).is_some_and(|known| !known.sessions.is_empty())
     }
 
-    /// Sessions that no user has called through.
-    pub fn strangers(&self) -> usize {
-        self.table.values().filter(|session| session.stranger).count()
+    /// Number of anonymous sessions.
+    pub fn anonymous_sessions(&self) -> usize {
+        self.table.values().filter(|session| session.anonymous).count()
     }
 
-    /// A session under a given number.
+    /// Adds a session under a given number.
     pub fn insert(
         &mut self,
         id: SessionId,
@@ -220,9 +227,9 @@ impl Sessions {
             pending: BTreeMap::new(),
             order: VecDeque::new(),
             promises: 0,
-            stranger: false,
+            anonymous: false,
             host: None,
-            unsettled: None,
+            breaks_before_proof: None,
         };
         assert!(
             self.table.insert(id, session).is_none(),
@@ -275,7 +282,7 @@ impl Sessions {
         None
     }
 
-    /// When to look again.
+    /// When a session may expire next.
     pub fn wake_at(&self) -> Time {
         self.ends.peek().map_or(Time::NEVER, |Reverse((at, _))| *at)
     }

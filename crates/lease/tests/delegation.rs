@@ -1,6 +1,7 @@
 //! The lease machine's delegations beside a small model: random grants, finds, recalls, returns and
-//! ends of sessions. After each step nobody is promised what another covers (DE-1), every recall is
-//! said once and again after a resume, and whoever was told to wait is told when to go on (DE-2).
+//! ends of sessions. After each step no session is promised a file that another covers (DE-1),
+//! every recall is sent once and again after a resume, and every waiting call gets its signal
+//! (DE-2).
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -44,10 +45,14 @@ fn step() -> impl Strategy<Value = Step> {
     let number = 0..20u64;
     prop_oneof![
         3 => (who.clone(), number.clone()).prop_map(|(who, at)| Step::Delegate(who, at)),
-        3 => (who.clone(), any::<bool>(), number.clone()).prop_map(|(who, is_dir, at)| Step::Promise(who, is_dir, at)),
-        3 => (who.clone(), number.clone(), number.clone()).prop_map(|(who, at, child)| Step::Found(who, at, child)),
-        1 => (who.clone(), number.clone(), number.clone()).prop_map(|(who, at, child)| Step::List(who, at, child)),
-        2 => (who.clone(), number.clone(), any::<bool>()).prop_map(|(who, at, once)| Step::Make(who, at, once)),
+        3 => (who.clone(), any::<bool>(), number.clone())
+            .prop_map(|(who, is_dir, at)| Step::Promise(who, is_dir, at)),
+        3 => (who.clone(), number.clone(), number.clone())
+            .prop_map(|(who, at, child)| Step::Found(who, at, child)),
+        1 => (who.clone(), number.clone(), number.clone())
+            .prop_map(|(who, at, child)| Step::List(who, at, child)),
+        2 => (who.clone(), number.clone(), any::<bool>())
+            .prop_map(|(who, at, once)| Step::Make(who, at, once)),
         2 => (who.clone(), number.clone()).prop_map(|(who, at)| Step::Return(who, at)),
         1 => (any::<bool>(), number).prop_map(|(is_dir, at)| Step::Forget(is_dir, at)),
         2 => who.clone().prop_map(Step::Acknowledge),
@@ -56,13 +61,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be.
+/// The expected state.
 struct World {
     leases: Leases,
     now: Time,
     sessions: Vec<SessionId>,
-    lives: Vec<u64>,
-    /// Who has which directory, and its children.
+    incarnations: Vec<u64>,
+    /// The session of each delegated directory, and its children.
     dirs: BTreeMap<Fid, (SessionId, BTreeSet<Fid>)>,
     recalled: BTreeSet<Fid>,
     /// Breaks that are not acknowledged.
@@ -81,7 +86,7 @@ impl World {
             leases,
             now: Time::ZERO,
             sessions,
-            lives: vec![1; CLIENTS],
+            incarnations: vec![1; CLIENTS],
             dirs: BTreeMap::new(),
             recalled: BTreeSet::new(),
             pending: BTreeMap::new(),
@@ -95,14 +100,17 @@ impl World {
         own.or_else(|| child().map(|(dir, (session, _))| (*session, *dir)))
     }
 
-    /// What came out, and what should have: directories that are asked for and those that are back.
+    /// Compares the outputs with the expected ones: recalled directories and returned ones.
     fn check(&mut self, out: Vec<Output>, wanted_back: &[Fid], back: &[Fid]) {
         let (mut recalls, mut over) = (Vec::new(), Vec::new());
         for output in out {
             match output {
                 Output::Break { to, id, items } => {
                     for item in items.iter().filter(|item| item.reason == BreakReason::Recall) {
-                        assert_eq!(self.dirs[&item.fid].0, to, "who has it is asked");
+                        assert_eq!(
+                            self.dirs[&item.fid].0, to,
+                            "the session with the directory gets the recall"
+                        );
                         recalls.push(item.fid);
                     }
                     self.pending.entry(to).or_default().push(id);
@@ -174,7 +182,7 @@ impl World {
                 let known =
                     self.dirs.get(&dir).is_some_and(|(_, children)| children.contains(&fid));
                 let wanted = ours && (known || (free && !self.recalled.contains(&dir)));
-                // As a look-up: promised first.
+                // As a look-up: the promise comes first.
                 if self.leases.promise(self.now, session, fid, &mut out) != Promised::Yes {
                     wanted_back = self.cover(fid).map_or(vec![], |(_, dir)| recall(self, dir));
                 } else {
@@ -238,9 +246,10 @@ impl World {
                     .map(|(dir, _)| *dir)
                     .collect();
                 self.pending.remove(&self.sessions[who]);
-                self.lives[who] += 1;
-                let (client, life) = (ClientId(who as u128), self.lives[who]);
-                self.sessions[who] = self.leases.attach(self.now, client, life, &mut out).unwrap();
+                self.incarnations[who] += 1;
+                let (client, incarnation) = (ClientId(who as u128), self.incarnations[who]);
+                self.sessions[who] =
+                    self.leases.attach(self.now, client, incarnation, &mut out).unwrap();
                 assert!(out.iter().any(|output| matches!(
                     output,
                     Output::SessionEnded { reason: EndReason::Replaced, .. }
@@ -273,7 +282,7 @@ fn two() -> (Leases, SessionId, SessionId) {
 }
 
 #[test]
-fn a_recall_is_said_again_when_the_session_resumes_and_holds_nothing_when_acknowledged() {
+fn a_recall_is_sent_again_on_resume_and_its_ack_holds_no_file() {
     let (mut leases, one, other) = two();
     let mut out = Vec::new();
     leases.delegate(Time::ZERO, one, dir(0), &mut out).unwrap();
@@ -309,7 +318,7 @@ fn what_is_kept_too_long_costs_the_lease_and_sending_saves_it() {
 }
 
 #[test]
-fn in_grace_reading_waits_for_those_alone_who_may_have_delegations() {
+fn in_grace_reads_wait_only_for_sessions_with_delegations() {
     let known = |session, delegated| KnownSession {
         session: SessionId(session),
         client: ClientId(session.into()),
@@ -336,11 +345,11 @@ fn in_grace_reading_waits_for_those_alone_who_may_have_delegations() {
     );
     let unknown = Restart { known: Vec::new(), complete: false };
     let leases = Leases::new(LeaseConfig::default(), Some(&unknown), SessionId(9), Time::ZERO);
-    assert!(!leases.may_read(SessionId(9)), "one who is not known may have some");
+    assert!(!leases.may_read(SessionId(9)), "an unknown session may have some");
 }
 
 #[test]
-fn a_full_table_ends_promises_of_what_nobody_has_to_himself_first_and_then_recalls() {
+fn a_full_table_breaks_promises_first_and_then_recalls() {
     let config = LeaseConfig { promises_max: 20, delegated_max: 12, ..LeaseConfig::default() };
     let mut leases = Leases::new(config, None, SessionId(1), Time::ZERO);
     let mut out = Vec::new();

@@ -1,10 +1,10 @@
-//! Locks against an obvious model: which owner has which byte in which mode, and who asked in which
-//! order.
+//! Locks against a simple model: which owner has which byte in which mode, and the order of
+//! requests.
 //!
-//! The model checks what must hold, however the machine does it: no two conflicting locks (LK-1),
-//! no refusal without a conflict or a real deadlock, no waiter that nothing stands in the way of,
-//! nobody overtaken but by those he waits for (LK-3), and that everybody gets his lock when those
-//! who do not wait give theirs up.
+//! The model checks the rules, not the implementation: no two conflicting locks (LK-1), no refusal
+//! without a conflict or a real deadlock, no waiting request without an obstacle, no request
+//! overtaken except by those that it waits for (LK-3), and that all requests are granted when the
+//! owners that do not wait unlock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const BYTES: u64 = 8;
 const FILES: u64 = 2;
 const SESSIONS: usize = 3;
 /// Two lock ranges in all files, and each open file has two of its own, as open file descriptions
-/// are: these lock it whole.
+/// do: these lock it whole.
 const OWNERS: u64 = 2 + 2 * FILES;
 
 /// Session index and owner number.
@@ -55,7 +55,9 @@ fn range() -> impl Strategy<Value = (u64, u64)> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (locker(), range(), any::<bool>(), prop::bool::weighted(0.7))
-            .prop_map(|((who, place), range, exclusive, wait)| Op::Lock { who, place, range, exclusive, wait }),
+            .prop_map(|((who, place), range, exclusive, wait)| {
+                Op::Lock { who, place, range, exclusive, wait }
+            }),
         5 => (locker(), range()).prop_map(|((who, place), range)| Op::Unlock { who, place, range }),
         2 => (locker(), range(), any::<bool>())
             .prop_map(|((who, place), range, exclusive)| Op::Test { who, place, range, exclusive }),
@@ -73,7 +75,7 @@ struct Waiting {
     exclusive: bool,
 }
 
-/// Each place's bytes, each byte's holders and whether they hold it exclusively; and all waiting
+/// Each place's bytes, each byte's owners and whether they have it exclusively; and all waiting
 /// requests, oldest first.
 #[derive(Clone, Debug, Default)]
 struct Model {
@@ -129,7 +131,7 @@ impl Model {
         }
     }
 
-    /// Grants, with the checks that belong to it.
+    /// Grants a request, after the checks of the rules.
     fn grant(&mut self, want: &Waiting, at: usize, waited: bool) {
         assert_eq!(self.blockers(want), BTreeSet::new(), "LK-1: {want:?} was granted over a lock");
         if waited {
@@ -166,11 +168,11 @@ impl Model {
         self.waits.remove(at);
     }
 
-    /// Nobody waits whom nothing stops.
+    /// Checks that each waiting request has an obstacle.
     fn check_no_forgotten_waiter(&self) {
         for (at, (_, wait)) in self.waits.iter().enumerate() {
             let stopped = !self.blockers(wait).is_empty() || !self.ahead(wait, at).is_empty();
-            assert!(stopped, "{wait:?} waits for nobody");
+            assert!(stopped, "{wait:?} has no obstacle");
         }
     }
 
@@ -240,10 +242,10 @@ impl World {
             Op::EndSession { session } => self.end(session, &mut out),
             Op::Lock { .. } | Op::Unlock { .. } | Op::UnlockOwner { .. } => {}
         }
-        self.settle(&out);
+        self.finish(&out);
     }
 
-    fn settle(&mut self, out: &[Output]) {
+    fn finish(&mut self, out: &[Output]) {
         for output in out {
             match output {
                 Output::LockDone { origin, result: Ok(()) } => self.model.granted(*origin),
@@ -321,7 +323,7 @@ impl World {
         }
     }
 
-    /// The session ends, and its client attaches anew (LK-2).
+    /// Ends the session; its client attaches again (LK-2).
     fn end(&mut self, session: usize, out: &mut Vec<Output>) {
         let mut all = Vec::new();
         self.leases.peer_died(Time::ZERO, self.sessions[session], &mut all);
@@ -354,7 +356,7 @@ impl World {
         self.sessions[session] = attached.expect("attach");
     }
 
-    /// Whoever does not wait gives all up, until nobody waits.
+    /// Owners that do not wait unlock everything, until no request waits.
     fn drain(&mut self) {
         for _ in 0..=SESSIONS * OWNERS as usize {
             for who in
@@ -363,7 +365,7 @@ impl World {
                 for file in (0..FILES).filter(|_| !self.model.is_waiting(who)).collect::<Vec<_>>() {
                     let mut out = Vec::new();
                     self.unlock_owner(who, file, &mut out);
-                    self.settle(&out);
+                    self.finish(&out);
                 }
             }
         }
@@ -385,7 +387,11 @@ fn whole(place: Place, range: (u64, u64)) -> (u64, u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn locks_follow_the_model(ops in prop::collection::vec(op(), 1..60)) {
@@ -410,11 +416,11 @@ fn run(ops: &[Op]) -> World {
 }
 
 #[test]
-fn a_grant_that_makes_its_owner_share_lets_those_in_front_through() {
+fn a_grant_that_downgrades_its_owner_lets_waiters_through() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
     let exclusive = [lock(b, (0, 2), true, false), lock(a, (3, 3), true, false)];
-    // c waits for a and b; a's request behind it shares byte 3, and is not stopped by c, who waits
-    // for a.
+    // c waits for a and b; a's request behind it shares byte 3, and c, which waits for a, does not
+    // stop it.
     let waits = [lock(c, (0, 3), false, true), lock(a, (0, 3), false, true)];
     let mut world = run(&[exclusive, waits].concat());
     assert!(world.model.is_waiting(c) && world.model.is_waiting(a));
@@ -423,7 +429,7 @@ fn a_grant_that_makes_its_owner_share_lets_those_in_front_through() {
 }
 
 #[test]
-fn a_reader_stands_behind_a_writer_that_waits_unless_the_writer_waits_for_him() {
+fn lk3_a_reader_queues_behind_a_writer_unless_it_blocks_it() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
     let mut world = run(&[
         lock(a, (0, 0), false, false),
@@ -436,9 +442,9 @@ fn a_reader_stands_behind_a_writer_that_waits_unless_the_writer_waits_for_him() 
 }
 
 #[test]
-fn one_who_is_only_queued_goes_on_once_the_request_before_him_comes_to_depend_on_him() {
+fn lk3_a_queued_request_passes_one_that_comes_to_depend_on_it() {
     let (a, b, c) = ((0, 0), (1, 0), (2, 0));
-    // b waits for a; c, who has byte 7, is queued behind b. Then a asks for byte 7.
+    // b waits for a; c, which has byte 7, is queued behind b. Then a requests byte 7.
     let setup =
         [lock(a, (0, 0), false, false), lock(c, (7, 7), true, false), lock(b, (0, 1), true, true)];
     let mut world = run(&[&setup[..], &[lock(c, (0, 0), false, true)]].concat());

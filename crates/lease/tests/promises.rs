@@ -1,8 +1,8 @@
-//! Promises against an obvious model: what each client may still answer from its cache.
+//! Promises against a simple model: which answers each client may still take from its cache.
 //!
 //! The model's client may answer from a file's promise until it acknowledges the last break of the
-//! file that it was sent. A change is done exactly when no other client trusts what it had *before*
-//! the change, or its session is over (CB-1).
+//! file that it received. A change is done exactly when no other client trusts the state from
+//! *before* the change, or its session is over (CB-1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ enum Op {
         client: usize,
         files: Vec<u64>,
     },
-    /// Acknowledges one of the client's breaks, not in order; `open`: which files it has open.
+    /// Acknowledges one of the client's breaks, in any order; `open`: the files that it has open.
     Ack {
         client: usize,
         which: usize,
@@ -47,7 +47,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (client(), 0..FILES).prop_map(|(client, file)| Op::Promise { client, file }),
         4 => (client(), files()).prop_map(|(client, files)| Op::Change { client, files }),
-        6 => (client(), 0..8usize, files()).prop_map(|(client, which, open)| Op::Ack { client, which, open }),
+        6 => (client(), 0..8usize, files())
+            .prop_map(|(client, which, open)| Op::Ack { client, which, open }),
         1 => (client(), 0..FILES).prop_map(|(client, file)| Op::Unhold { client, file }),
         1 => client().prop_map(|client| Op::Resume { client }),
         1 => client().prop_map(|client| Op::Restart { client }),
@@ -59,8 +60,8 @@ struct Client {
     promised: BTreeSet<Fid>,
     /// Breaks to be acknowledged.
     unacked: BTreeMap<BreakId, BTreeSet<Fid>>,
-    /// Files that were promised once and are still in the cache, with the break that takes them
-    /// out. An earlier break that is acknowledged later takes nothing out.
+    /// Files that were promised and are still in the cache, with the break that removes them. An
+    /// earlier break that is acknowledged later removes none.
     breaking: BTreeMap<Fid, BreakId>,
     held: BTreeSet<Fid>,
 }
@@ -76,7 +77,7 @@ struct World {
     leases: Leases,
     sessions: Vec<SessionId>,
     clients: Vec<Client>,
-    /// What each change waits for.
+    /// Acknowledgements that each change waits for.
     tickets: BTreeMap<BreakTicket, BTreeSet<(usize, BreakId)>>,
 }
 
@@ -132,7 +133,7 @@ impl World {
             for fid in files.iter().map(|file| fid(*file)) {
                 assert!(
                     !self.clients[other].promised.contains(&fid),
-                    "CB-1: {other} was not told of {fid}"
+                    "CB-1: {other} was sent no break of {fid}"
                 );
                 waits.extend(self.clients[other].breaking.get(&fid).map(|id| (other, *id)));
             }
@@ -141,7 +142,7 @@ impl World {
         self.tickets.extend(ticket.map(|ticket| (ticket, waits)));
     }
 
-    /// The machine ends only promises that there were, each session's in one batch.
+    /// Checks that the machine ends only existing promises, each session's in one batch.
     fn take_breaks(&mut self, out: &[Output], expected: BreakReason) {
         for output in out {
             let Output::Break { to, id, items } = output else { panic!("unexpected {output:?}") };
@@ -168,7 +169,7 @@ impl World {
         self.finish(&out, |waited| *waited == (client, id));
     }
 
-    /// Takes away what is over, and compares which changes are done.
+    /// Removes breaks that are over, and compares which changes are done.
     fn finish(&mut self, out: &[Output], over: impl Fn(&(usize, BreakId)) -> bool) {
         for waits in self.tickets.values_mut() {
             waits.retain(|waited| !over(waited));
@@ -204,7 +205,7 @@ impl World {
         assert_eq!(said.collect::<BTreeMap<_, BTreeSet<Fid>>>(), self.clients[client].unacked);
     }
 
-    /// The client dies and comes back: what it had is free (EO-2).
+    /// The client restarts: its holds end (EO-2).
     fn restart(&mut self, client: usize) {
         let incarnation = self.clients[client].incarnation + 1;
         let mut out = Vec::new();
@@ -240,10 +241,17 @@ fn fid(file: u64) -> Fid {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn promises_follow_the_model(ops in prop::collection::vec(op(), 1..80), roomy in any::<bool>()) {
+    fn promises_follow_the_model(
+        ops in prop::collection::vec(op(), 1..80),
+        roomy in any::<bool>(),
+    ) {
         let mut world = World::new(if roomy { 1000 } else { 6 });
         for op in &ops {
             world.apply(op);

@@ -1,5 +1,5 @@
-//! Sessions of nobody: no change waits for them, and none of their clients answers from its cache
-//! what is not so any more.
+//! Anonymous sessions: no change waits for them, and none of their clients answers from its cache
+//! with stale data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use lease::{
-    AttachError, CallStart, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output,
-    RenewalOutcome, StrangerConfig,
+    AnonymousConfig, AttachError, CallStart, Holder, LeaseConfig, Leases, LockOutcome, LockRequest,
+    Output, RenewalOutcome,
 };
 use types::{
     BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode,
@@ -42,51 +42,51 @@ fn breaks_to(session: SessionId, out: &[Output]) -> Vec<(BreakId, Vec<BreakItem>
 #[test]
 fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
-    let nobody = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    let anonymous = leases.attach_anonymous(at(0), ClientId(1), 1, &mut out).unwrap();
     let user = leases.attach(at(0), ClientId(2), 1, &mut out).unwrap();
-    assert_eq!(leases.renew(at(1), nobody), RenewalOutcome::Withheld, "it has no lease");
-    leases.promise(at(1), nobody, fid(1), &mut out);
+    assert_eq!(leases.renew(at(1), anonymous), RenewalOutcome::Withheld, "it has no lease");
+    leases.promise(at(1), anonymous, fid(1), &mut out);
     assert_eq!(
         leases.break_promises(at(2), &changed(fid(1)), user, &mut out),
         None,
         "nothing to wait for"
     );
-    let told = breaks_to(nobody, &out);
-    assert_eq!(told.len(), 1, "it is told all the same");
+    let sent = breaks_to(anonymous, &out);
+    assert_eq!(sent.len(), 1, "it gets the break all the same");
 
-    leases.prove(at(3), nobody, &mut out).unwrap();
+    leases.prove(at(3), anonymous, &mut out).unwrap();
     assert_eq!(
-        leases.renew(at(4), nobody),
+        leases.renew(at(4), anonymous),
         RenewalOutcome::Withheld,
-        "its client may not have heard of the change"
+        "its client may not have the break yet"
     );
-    leases.promise(at(4), nobody, fid(2), &mut out);
+    leases.promise(at(4), anonymous, fid(2), &mut out);
     assert!(
         leases.break_promises(at(5), &changed(fid(2)), user, &mut out).is_some(),
         "it is a user's now"
     );
-    leases.ack(at(6), nobody, told[0].0, &[], &mut out);
-    assert_eq!(leases.renew(at(7), nobody), RenewalOutcome::Renewed, "what it has is good");
-    assert_eq!(leases.counts().strangers, 0);
+    leases.ack(at(6), anonymous, sent[0].0, &[], &mut out);
+    assert_eq!(leases.renew(at(7), anonymous), RenewalOutcome::Renewed, "what it has is good");
+    assert_eq!(leases.counts().anonymous_sessions, 0);
 }
 
 #[test]
 fn a_session_of_nobody_lives_as_long_as_it_is_heard_of() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
-    let nobody = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    let anonymous = leases.attach_anonymous(at(0), ClientId(1), 1, &mut out).unwrap();
     for second in 1..100 {
-        leases.renew(at(second * 1000), nobody);
+        leases.renew(at(second * 1000), anonymous);
         leases.tick(at(second * 1000), &mut out);
     }
-    assert!(leases.is_session(nobody));
+    assert!(leases.is_session(anonymous));
     leases.tick(at(99_000 + 16_001), &mut out);
-    assert!(!leases.is_session(nobody));
+    assert!(!leases.is_session(anonymous));
 }
 
 #[test]
-fn who_never_acknowledges_what_came_before_the_proof_is_given_up() {
+fn a_session_that_never_acknowledges_early_breaks_is_ended() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
-    let session = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    let session = leases.attach_anonymous(at(0), ClientId(1), 1, &mut out).unwrap();
     leases.promise(at(0), session, fid(1), &mut out);
     leases.break_promises(at(1), &changed(fid(1)), SessionId(0), &mut out);
     leases.prove(at(2), session, &mut out).unwrap();
@@ -101,21 +101,21 @@ fn who_never_acknowledges_what_came_before_the_proof_is_given_up() {
 fn nobody_ends_no_session_of_a_user_with_a_name_alone() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
     let user = leases.attach(at(0), ClientId(1), 5, &mut out).unwrap();
-    let thief = leases.attach_stranger(at(1), ClientId(1), 9, &mut out).unwrap();
+    let impostor = leases.attach_anonymous(at(1), ClientId(1), 9, &mut out).unwrap();
     assert!(leases.is_session(user));
     let again = leases.attach(at(2), ClientId(1), 5, &mut out).unwrap();
     assert!(leases.is_session(again), "nor is its next attach refused");
-    let late = leases.attach_stranger(at(3), ClientId(1), 4, &mut out);
+    let late = leases.attach_anonymous(at(3), ClientId(1), 4, &mut out);
     assert_eq!(late, Err(AttachError::OldIncarnation { client: ClientId(1), newest: 5 }), "EO-2");
-    // The same client's next life, with a token.
-    leases.prove(at(4), thief, &mut out).unwrap();
+    // The same client's next incarnation, with a token.
+    leases.prove(at(4), impostor, &mut out).unwrap();
     assert!(!leases.is_session(user) && !leases.is_session(again), "EO-2");
 }
 
 #[test]
 fn an_older_life_that_is_proved_late_is_refused() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
-    let older = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    let older = leases.attach_anonymous(at(0), ClientId(1), 1, &mut out).unwrap();
     leases.attach(at(1), ClientId(1), 2, &mut out).unwrap();
     assert!(leases.prove(at(2), older, &mut out).is_err(), "EO-2");
     assert!(!leases.is_session(older));
@@ -123,18 +123,18 @@ fn an_older_life_that_is_proved_late_is_refused() {
 
 #[test]
 fn what_one_session_has_too_much_of_it_loses_itself() {
-    let stranger = StrangerConfig {
+    let stranger = AnonymousConfig {
         promises_max: 20,
         locks_max: 3,
         holds_max: 4,
-        ..StrangerConfig::default()
+        ..AnonymousConfig::default()
     };
     let config = LeaseConfig { stranger, promises_per_session_max: 100, ..LeaseConfig::default() };
     let (mut leases, mut out) = (leases(config), Vec::new());
     let user = leases.attach(at(0), ClientId(1), 1, &mut out).unwrap();
-    let nobody = leases.attach_stranger(at(0), ClientId(2), 1, &mut out).unwrap();
+    let anonymous = leases.attach_anonymous(at(0), ClientId(2), 1, &mut out).unwrap();
     let other = leases.attach(at(0), ClientId(3), 1, &mut out).unwrap();
-    for (session, count) in [(other, 50), (nobody, 1000), (user, 1000)] {
+    for (session, count) in [(other, 50), (anonymous, 1000), (user, 1000)] {
         for number in 0..count {
             leases.promise(at(1), session, fid(number), &mut out);
         }
@@ -146,21 +146,21 @@ fn what_one_session_has_too_much_of_it_loses_itself() {
     let has =
         |session| (0..1000).filter(|number| leases.is_promised(session, fid(*number))).count();
     assert!(
-        has(nobody) <= 20 && has(user) <= 100 && has(user) > 80,
+        has(anonymous) <= 20 && has(user) <= 100 && has(user) > 80,
         "{} {}",
-        has(nobody),
+        has(anonymous),
         has(user)
     );
     assert!(
-        leases.is_promised(nobody, fid(999)) && leases.is_promised(user, fid(999)),
+        leases.is_promised(anonymous, fid(999)) && leases.is_promised(user, fid(999)),
         "the oldest go"
     );
-    assert!(leases.counts().pressed.sessions > 0);
+    assert!(leases.counts().limits_met.sessions > 0);
 
     for number in 0..4 {
-        leases.hold(nobody, fid(number)).unwrap();
+        leases.hold(anonymous, fid(number)).unwrap();
     }
-    assert_eq!(leases.hold(nobody, fid(9)), Err(Fault::Busy));
+    assert_eq!(leases.hold(anonymous, fid(9)), Err(Fault::Busy));
     assert_eq!(leases.hold(user, fid(9)), Ok(()));
     let lock = |leases: &mut Leases, session: SessionId, number: u64| {
         let range = ByteRange { start: 0, end: 0 };
@@ -170,12 +170,12 @@ fn what_one_session_has_too_much_of_it_loses_itself() {
         leases.lock(origin, &request, true, false, &mut Vec::new())
     };
     for number in 0..3 {
-        assert_eq!(lock(&mut leases, nobody, number), LockOutcome::Granted);
+        assert_eq!(lock(&mut leases, anonymous, number), LockOutcome::Granted);
     }
-    assert_eq!(lock(&mut leases, nobody, 9), LockOutcome::Refused(Fault::Busy));
+    assert_eq!(lock(&mut leases, anonymous, 9), LockOutcome::Refused(Fault::Busy));
     assert_eq!(lock(&mut leases, user, 9), LockOutcome::Granted);
-    assert_eq!(leases.delegate(at(3), nobody, Fid::new(1, 9, 1), &mut out), Err(Fault::Busy));
-    assert_eq!((leases.counts().pressed.holds, leases.counts().pressed.locks), (1, 1));
+    assert_eq!(leases.delegate(at(3), anonymous, Fid::new(1, 9, 1), &mut out), Err(Fault::Busy));
+    assert_eq!((leases.counts().limits_met.holds, leases.counts().limits_met.locks), (1, 1));
 }
 
 /// Numbers that look random (xorshift).
@@ -190,14 +190,14 @@ impl Dice {
     }
 }
 
-/// One client, whose messages travel, and the server. `changes` are made by others.
+/// The server and one client, with messages that take time. Others make the `changes`.
 struct World {
     leases: Leases,
     holder: Holder,
     session: SessionId,
     versions: HashMap<Fid, u64>,
     cache: HashMap<Fid, u64>,
-    /// On their way: breaks; answers; acknowledgements.
+    /// Messages under way: breaks; answers; acknowledgements.
     breaks: VecDeque<(BreakId, Vec<BreakItem>)>,
     answers: VecDeque<(Fid, u64, CallStart)>,
     acks: VecDeque<BreakId>,
@@ -228,10 +228,10 @@ impl World {
                 *self.versions.entry(file).or_default() += 1;
                 if self.leases.break_promises(now, &changed(file), SessionId(0), &mut out).is_some()
                 {
-                    // The change is not acknowledged before this client has heard of it: as if it
-                    // were not there yet.
+                    // The change is not acknowledged before this client has the break: until then
+                    // it does not count.
                     self.carry(&std::mem::take(&mut out));
-                    while self.hear() {}
+                    while self.receive() {}
                     self.settle_acks();
                 }
             }
@@ -243,7 +243,7 @@ impl World {
                 }
             }
             70..80 => {
-                self.hear();
+                self.receive();
             }
             80..90 => self.settle_acks(),
             90..97 => {
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    fn hear(&mut self) -> bool {
+    fn receive(&mut self) -> bool {
         let Some((id, items)) = self.breaks.pop_front() else { return false };
         self.holder.on_break(&items);
         for item in &items {
@@ -288,9 +288,9 @@ impl World {
 fn cb1_a_client_that_becomes_a_users_shows_nothing_old() {
     for seed in 0..3000 {
         let mut random = Dice(seed + 1);
-        let stranger = StrangerConfig { promises_max: 3, ..StrangerConfig::default() };
+        let stranger = AnonymousConfig { promises_max: 3, ..AnonymousConfig::default() };
         let mut leases = leases(LeaseConfig { stranger, ..LeaseConfig::default() });
-        let session = leases.attach_stranger(at(0), ClientId(1), 1, &mut Vec::new()).unwrap();
+        let session = leases.attach_anonymous(at(0), ClientId(1), 1, &mut Vec::new()).unwrap();
         let mut world = World {
             leases,
             holder: Holder::default(),
@@ -347,15 +347,15 @@ fn h4_a_host_has_a_share_of_each_table() {
         leases.promise(at(1), session, fid(number), &mut out);
     }
     held[2] = leases.counts().promises;
-    // Each session may be past the host's share by up to 64.
+    // Each session may exceed the host's share by up to 64.
     assert!(held.iter().all(|count| (256..=256 + 4 * 64).contains(count)), "{held:?}");
-    assert!(leases.counts().pressed.hosts > 0 && leases.counts().pressed.holds > 0);
-    // Nobody else is kept out, and neither is the server's own machine.
+    assert!(leases.counts().limits_met.hosts > 0 && leases.counts().limits_met.holds > 0);
+    // Other hosts and the server's own machine have room.
     for session in [other, own] {
         assert_eq!(lock(session, 5001 + session.0, &mut leases, &mut out), LockOutcome::Granted);
         assert_eq!(leases.hold(session, fid(5000)), Ok(()));
     }
-    // What a session had is free with its end.
+    // The end of a session frees its promises.
     leases.detach(at(2), ours[0], &mut out);
     leases.detach(at(2), ours[1], &mut out);
     let later = attach(Some(host), &mut leases, &mut out);
@@ -365,7 +365,7 @@ fn h4_a_host_has_a_share_of_each_table() {
 #[test]
 fn h4_nobody_waits_in_a_long_queue_for_a_lock() {
     let config = LeaseConfig {
-        stranger: StrangerConfig { lock_queue_max: 3, ..StrangerConfig::default() },
+        stranger: AnonymousConfig { lock_queue_max: 3, ..AnonymousConfig::default() },
         ..LeaseConfig::default()
     };
     let (mut leases, mut out) = (leases(config), Vec::new());
@@ -378,11 +378,12 @@ fn h4_nobody_waits_in_a_long_queue_for_a_lock() {
         leases.lock(ReplyAddress { request: owner, ..origin }, &request, true, false, out)
     };
     for owner in 10..13 {
-        let nobody = leases.attach_stranger(at(0), ClientId(owner.into()), 1, &mut out).unwrap();
-        assert_eq!(wait(nobody, owner, &mut leases, &mut out), LockOutcome::Waiting);
+        let anonymous =
+            leases.attach_anonymous(at(0), ClientId(owner.into()), 1, &mut out).unwrap();
+        assert_eq!(wait(anonymous, owner, &mut leases, &mut out), LockOutcome::Waiting);
     }
-    let nobody = leases.attach_stranger(at(0), ClientId(20), 1, &mut out).unwrap();
-    assert_eq!(wait(nobody, 20, &mut leases, &mut out), LockOutcome::Refused(Fault::Busy));
+    let anonymous = leases.attach_anonymous(at(0), ClientId(20), 1, &mut out).unwrap();
+    assert_eq!(wait(anonymous, 20, &mut leases, &mut out), LockOutcome::Refused(Fault::Busy));
     let other = leases.attach(at(0), ClientId(21), 1, &mut out).unwrap();
     assert_eq!(
         wait(other, 21, &mut leases, &mut out),

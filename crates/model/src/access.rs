@@ -1,4 +1,4 @@
-//! Who may: the classic rules of mode bits, with every group of the caller known, or lists
+//! Access checks: the classic rules of mode bits, with every group of the caller known, or lists
 //! (`lists.rs`) where the root has one.
 
 use types::{AuthLevel, Caller, Fault, Fid, Kind, Status};
@@ -15,7 +15,7 @@ pub const STICKY: u16 = 0o1000;
 pub const SET_IDS: u16 = 0o6000;
 pub const GROUP_EXECUTE: u16 = 0o010;
 
-/// What somebody wants of a file or directory.
+/// The access that a call requests to a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedAccess {
     See,
@@ -31,13 +31,13 @@ pub enum RequestedAccess {
     Administer,
 }
 
-/// A caller that showed nothing: it is nobody's owner and in no group.
+/// A caller without proof: it owns no file and is in no group.
 fn is_unknown(caller: &Caller) -> bool {
     !caller.who.level.is_proved()
 }
 
-/// A caller whose machine asked the bits when the file was opened.
-pub fn is_believed(caller: &Caller) -> bool {
+/// A caller whose host checks the mode bits itself when a file is opened.
+pub fn is_trusted(caller: &Caller) -> bool {
     matches!(caller.who.level, AuthLevel::Named | AuthLevel::Server | AuthLevel::Host)
 }
 
@@ -77,10 +77,10 @@ impl ModelTree {
             return Ok(self.listed(ask.caller, fid, want));
         }
         let wanted = match want {
-            // Whoever knows the file was shown it.
+            // A caller learns a fid only from a directory that it may search.
             RequestedAccess::See => 0,
             RequestedAccess::ReadData | RequestedAccess::WriteData
-                if is_believed(ask.caller) || owns(ask.caller, status) =>
+                if is_trusted(ask.caller) || owns(ask.caller, status) =>
             {
                 0
             }
@@ -95,7 +95,8 @@ impl ModelTree {
         Ok(allowed(ask.caller, status, wanted))
     }
 
-    /// Any of these bits, as they are, or as they were while the session has had the file open.
+    /// Whether the mode allows any of these bits, as it is or as it was while the session had the
+    /// file open.
     fn allows_data(&self, ask: ModelContext<'_>, fid: Fid, any: &[u16]) -> bool {
         let now = self.nodes[&fid].status;
         let before = self.opened.get(&(ask.session, fid)).into_iter().flatten();
@@ -117,8 +118,8 @@ impl ModelTree {
         if self.may(ask, fid, want)? { Ok(()) } else { Err(Fault::AccessDenied) }
     }
 
-    /// To take `victim`'s entry out of `dir`: where mode bits decide one of the two must be one's
-    /// own in a sticky directory.
+    /// Checks the removal of `victim`'s entry from `dir`: where mode bits decide, the caller must
+    /// own one of the two in a sticky directory.
     pub(crate) fn need_delete(
         &self,
         ask: ModelContext<'_>,
@@ -136,7 +137,7 @@ impl ModelTree {
     }
 }
 
-/// What a change by somebody without privileges leaves of the mode.
+/// The mode after a change by a caller without privileges.
 pub fn without_privileges(status: &Status) -> u16 {
     let mut mode = status.mode;
     if status.kind != Kind::Directory {

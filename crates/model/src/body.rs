@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Bytes of a page. Says nothing about the real store.
+/// Bytes of a page. Independent of the real store.
 const PAGE: u64 = 4096;
 
 /// A file's bytes.
@@ -54,7 +54,7 @@ impl ModelBody {
         self.size = self.size.max(size);
     }
 
-    /// Zeros `start` to `end` (excluded).
+    /// Zeros the bytes from `start` to `end` (excluded).
     pub fn zero(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -68,7 +68,7 @@ impl ModelBody {
         }
     }
 
-    /// Cuts or grows to `size`; what grows is zeros.
+    /// Cuts or grows to `size`; new bytes are zeros.
     pub fn resize(&mut self, size: u64) {
         if size < self.size {
             self.zero(size, self.size);

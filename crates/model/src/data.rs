@@ -74,7 +74,7 @@ impl ModelTree {
         Ok(written(node, 0, offset, previous_version))
     }
 
-    /// Exact to the byte: zeros are a hole. The real thing may take zeros for data.
+    /// Exact to the byte: zeros are a hole. The real service may report zeros as data.
     pub(crate) fn seek(
         &self,
         ask: ModelContext<'_>,
@@ -102,7 +102,7 @@ impl ModelTree {
     }
 }
 
-/// The end of a range, if a file may have it.
+/// The end of a range, if a file may be so long.
 fn check_end(offset: u64, length: u64) -> Result<u64, Fault> {
     match offset.checked_add(length) {
         Some(end) if end <= limits::FILE_BYTES_MAX => Ok(end),

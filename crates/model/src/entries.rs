@@ -1,9 +1,9 @@
-//! Names of files that exist: find, list, link, remove.
+//! Names of existing files: find, list, link, remove.
 
 use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
-use crate::access::{RequestedAccess, is_believed, owns};
+use crate::access::{RequestedAccess, is_trusted, owns};
 use crate::tree::{Content, ModelContext, ModelTree};
 
 impl ModelTree {
@@ -22,7 +22,7 @@ impl ModelTree {
         })
     }
 
-    /// All that is left, in the order of names; a cookie is the entry's place.
+    /// All remaining entries, in the order of names; a cookie is the entry's place.
     pub(crate) fn read_dir(
         &self,
         ask: ModelContext<'_>,
@@ -34,7 +34,7 @@ impl ModelTree {
         self.need(ask, dir, RequestedAccess::List)?;
         let searches = self.may(ask, dir, RequestedAccess::Search)?;
         let plus = plus && searches;
-        let shows_fids = searches || is_believed(ask.caller);
+        let shows_fids = searches || is_trusted(ask.caller);
         let mut entries = Vec::new();
         for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
             let node = self.node(*fid)?;
@@ -67,7 +67,7 @@ impl ModelTree {
         }
     }
 
-    /// May an entry be made in `dir`? It must still have a name itself.
+    /// Checks that an entry may be made in `dir`, which must still have a name itself.
     pub(crate) fn need_room(&self, ask: ModelContext<'_>, dir: Fid) -> Result<(), Fault> {
         let status = self.node(dir)?.status;
         if status.links == 0 {
@@ -97,7 +97,7 @@ impl ModelTree {
         match status.links {
             0 => self.need_to_name(ask, fid)?,
             _ if decides && node.parent != dir => return Err(Fault::CrossVolume),
-            _ if !decides && !is_believed(ask.caller) => self.need_to_name(ask, fid)?,
+            _ if !decides && !is_trusted(ask.caller) => self.need_to_name(ask, fid)?,
             _ => {}
         }
         let node = self.node_mut(fid)?;
@@ -115,7 +115,7 @@ impl ModelTree {
     }
 
     fn need_to_name(&self, ask: ModelContext<'_>, fid: Fid) -> Result<(), Fault> {
-        let is_judged_there = !self.decides() && is_believed(ask.caller);
+        let is_judged_there = !self.decides() && is_trusted(ask.caller);
         if is_judged_there || owns(ask.caller, &self.node(fid)?.status) {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl ModelTree {
         Ok(Answer::Removed { status, dir: self.node(dir)?.status })
     }
 
-    /// `fid` lost a name that was in `dir`. What has no name any more stays only while it is held.
+    /// `fid` lost a name in `dir`. A file without names stays only while a session holds it.
     pub(crate) fn lose_name(
         &mut self,
         ask: ModelContext<'_>,
@@ -175,7 +175,7 @@ impl ModelTree {
         Ok(status)
     }
 
-    /// One entry of one directory changes.
+    /// Sets or removes one entry of one directory.
     pub(crate) fn set_entry(
         &mut self,
         ask: ModelContext<'_>,

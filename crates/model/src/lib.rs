@@ -1,8 +1,7 @@
-//! Reference models: what the real thing has to do, said so plainly that it can be checked by
-//! reading.
+//! Reference models: the required behaviour, so plain that it can be checked by reading.
 //!
 //! [`ModelTree`] is the file service for one volume with everything in ordered maps. It does no
-//! I/O, forgets nothing, knows no promises, and executes one [`types::Call`] at a time. Tests run
+//! I/O, discards nothing, has no promises, and executes one [`types::Call`] at a time. Tests run
 //! the real service beside it and compare.
 
 mod access;

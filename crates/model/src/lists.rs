@@ -1,5 +1,5 @@
-//! Access lists, as obvious as they can be: who is who is a set of numbers, a list is two tables,
-//! and what somebody has is walked up to.
+//! Access lists in the simplest form: a caller is a set of numbers, a list is two tables, and
+//! rights are found by walking up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ const INSERT: u32 = 4;
 const LOOKUP: u32 = 8;
 const DELETE: u32 = 16;
 const ADMINISTER: u32 = 64;
-/// `rlidwka`.
+/// Bits of the rights `rlidwka`.
 const ALL: u32 = 127;
-/// Of a single file's list these mean nothing.
+/// These rights have no meaning in a single file's list.
 const OF_DIRECTORIES: u32 = LOOKUP | INSERT | DELETE;
 
-/// A list, as it came and as it reads.
+/// An access list, encoded and decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
     bytes: Bytes,
@@ -29,7 +29,7 @@ pub struct List {
 }
 
 impl List {
-    /// Version, the two counts, then number and rights of each entry.
+    /// Decodes a version, the two counts, then number and rights of each entry.
     fn read(bytes: &Bytes) -> Result<List, Fault> {
         let words: Vec<u32> =
             bytes.chunks(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes)).collect();
@@ -55,12 +55,12 @@ impl List {
 }
 
 impl ModelTree {
-    /// From now on who asks with this uid is all of these.
+    /// Sets the principals of a uid: the user and all its groups.
     pub fn set_numbers(&mut self, uid: u32, is: BTreeSet<PrincipalId>) {
-        self.people.insert(uid, is);
+        self.principals.insert(uid, is);
     }
 
-    /// Lists decide where the root has one.
+    /// Whether lists decide: the root has one.
     pub(crate) fn decides(&self) -> bool {
         self.nodes.get(&self.root()).is_some_and(|root| root.list.is_some())
     }
@@ -70,16 +70,16 @@ impl ModelTree {
     }
 
     fn is(&self, caller: &Caller) -> BTreeSet<PrincipalId> {
-        self.people.get(&caller.uid).cloned().unwrap_or_default()
+        self.principals.get(&caller.uid).cloned().unwrap_or_default()
     }
 
-    /// The directory that a file is in; the root, if that is gone.
+    /// The directory that a file is in; the root, if that was removed.
     fn above(&self, fid: Fid) -> Fid {
         let parent = self.nodes[&fid].parent;
         if self.nodes.contains_key(&parent) { parent } else { self.root() }
     }
 
-    /// Whose list decides.
+    /// The file or directory whose list decides.
     fn ruler(&self, fid: Fid) -> Fid {
         let mut at = fid;
         while self.nodes[&at].list.is_none() && at != self.root() {
@@ -102,7 +102,7 @@ impl ModelTree {
         given | if owns || self.is_administrator(caller) { LOOKUP | ADMINISTER } else { 0 }
     }
 
-    /// What somebody may do with a file or directory, and which of them says so.
+    /// The rights of the caller, and the file or directory whose list gives them.
     fn rights(&self, caller: &Caller, fid: Fid) -> (u32, Fid) {
         let node = &self.nodes[&fid];
         if node.status.kind == Kind::Directory {
@@ -198,7 +198,7 @@ impl ModelTree {
         }
     }
 
-    /// Each status says what decides.
+    /// Sets in each status the directory or file whose list decides.
     fn mark(&mut self) {
         let decides = self.decides();
         for node in self.nodes.values_mut() {

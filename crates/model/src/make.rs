@@ -95,7 +95,7 @@ impl ModelTree {
         if decides && !self.is_administrator(ask.caller) {
             mode &= !SET_IDS;
         }
-        // From now on its own, whatever becomes of that above.
+        // A copy, so that later changes of the parent's list do not matter.
         let list = if decides && kind == Kind::Directory { self.ruling(dir) } else { None };
         let fid = self.new_fid(kind);
         let status = Status {
@@ -141,8 +141,7 @@ impl ModelTree {
 }
 
 /// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new
-/// directory passes the bit on, and a program does not get to run as a group that its maker is not
-/// in.
+/// directory inherits the bit, and a program does not run as a group that its maker is not in.
 fn inherit(ask: ModelContext<'_>, dir: &Status, kind: Kind, mode: u16) -> (u16, u32) {
     let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {

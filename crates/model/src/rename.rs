@@ -1,4 +1,4 @@
-//! Moving names.
+//! Renames, and exchanges of two names.
 
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
 
@@ -36,7 +36,7 @@ impl ModelTree {
         if from_dir == to_dir {
             self.count_once(from_dir)?;
         }
-        self.settle(ask, moved, from_dir, to_dir)?;
+        self.update_moved(ask, moved, from_dir, to_dir)?;
         let lost = target.map(|fid| self.lose_name(ask, to_dir, fid, hold)).transpose()?;
         let answer = self.renamed(moved, None, from_dir, to_dir)?;
         let Answer::Renamed { status, from_dir, to_dir, .. } = answer else {
@@ -134,7 +134,7 @@ impl ModelTree {
             }
             _ => {}
         }
-        // All names of a file are in one directory, whose list it has.
+        // All names of a file are in one directory, whose list decides for it.
         let linked =
             |node: &ModelNode| node.status.kind != Kind::Directory && node.status.links > 1;
         let both = mode == RenameMode::Exchange && target.is_some_and(linked);
@@ -159,11 +159,11 @@ impl ModelTree {
         if a.0 == b.0 {
             self.count_once(a.0)?;
         }
-        self.settle(ask, first, a.0, b.0)?;
-        self.settle(ask, second, b.0, a.0)
+        self.update_moved(ask, first, a.0, b.0)?;
+        self.update_moved(ask, second, b.0, a.0)
     }
 
-    /// Two entries of one directory changed in one step.
+    /// Two entries of one directory change in one step.
     fn count_once(&mut self, dir: Fid) -> Result<(), Fault> {
         let status = &mut self.node_mut(dir)?.status;
         status.data_version -= 1;
@@ -171,8 +171,8 @@ impl ModelTree {
         Ok(())
     }
 
-    /// `fid` moved; a directory takes its link to the parent along.
-    fn settle(
+    /// Updates `fid` after its move; a directory's link to its parent moves along.
+    fn update_moved(
         &mut self,
         ask: ModelContext<'_>,
         fid: Fid,

@@ -32,9 +32,9 @@ impl ModelTree {
         node.status.uid = change.uid.unwrap_or(node.status.uid);
         node.status.gid = change.gid.unwrap_or(node.status.gid);
         if let Some(mode) = change.mode {
-            let keeps = ask.caller.is_root() || in_group(ask.caller, node.status.gid);
+            let may_keep = ask.caller.is_root() || in_group(ask.caller, node.status.gid);
             let lost = match (decides, is_administrator) {
-                (false, _) if !keeps => SET_GID,
+                (false, _) if !may_keep => SET_GID,
                 (true, false) => SET_IDS,
                 _ => 0,
             };
@@ -140,7 +140,7 @@ fn is_nothing(change: &StatusChange) -> bool {
 }
 
 impl ModelNode {
-    /// Set-id bits go, and so do file capabilities, which are the same thing as an attribute.
+    /// Removes set-id bits and file capabilities, which give the same privileges as an attribute.
     pub(crate) fn kill_privileges(&mut self) {
         self.status.mode = without_privileges(&self.status);
         self.drop_capabilities();

@@ -1,4 +1,4 @@
-//! The tree, and which function executes which call.
+//! The tree, and the function of each call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::ModelBody;
 use crate::access::RequestedAccess;
 use crate::lists::List;
 
-/// What a file consists of.
+/// Content of a file, by its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Bytes.
     File(ModelBody),
     /// Entries.
     Directory(BTreeMap<Name, Fid>),
-    /// Where it points.
+    /// Target of a symbolic link.
     Target(Bytes),
     /// Pipes, sockets, devices.
     Nothing,
@@ -28,18 +28,18 @@ pub enum Content {
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelNode {
-    /// All that is known of it; `used` is always 0 here.
+    /// Its status; `used` is always 0 here.
     pub status: Status,
-    /// What it consists of.
+    /// Content of the same kind as the status.
     pub content: Content,
-    /// Where a directory lies; of a file where it was named first, or moved last. The root lies in
-    /// itself.
+    /// Parent of a directory; of a file, the directory of its first name, or of its last move. The
+    /// root is its own parent.
     pub parent: Fid,
-    /// The verifier that it was made with.
+    /// Verifier of the exclusive creation that made it.
     pub exclusive: Option<u64>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Bytes, Bytes>,
-    /// Its own access list.
+    /// Its own access list; none: the list above decides.
     pub list: Option<List>,
 }
 
@@ -53,16 +53,16 @@ pub struct ModelTree {
     pub(crate) holds: BTreeMap<Fid, BTreeSet<SessionId>>,
     /// Mode, owner and group that a file had while a session has had it open.
     pub(crate) opened: BTreeMap<(SessionId, Fid), Vec<ModelRights>>,
-    /// Who everybody is, by uid.
-    pub(crate) people: BTreeMap<u32, BTreeSet<PrincipalId>>,
+    /// Principals of each uid.
+    pub(crate) principals: BTreeMap<u32, BTreeSet<PrincipalId>>,
     name: Name,
     volume: VolumeId,
     next: u64,
-    /// What the next file is to be.
+    /// Fid of the next new file, if a test sets it.
     given: Option<Fid>,
 }
 
-/// Everything a call knows of where it comes from.
+/// Session, caller and time of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelContext<'a> {
     pub session: SessionId,
@@ -71,7 +71,7 @@ pub(crate) struct ModelContext<'a> {
 }
 
 impl ModelTree {
-    /// A volume with nothing but its root directory, which is `root`.
+    /// Creates a volume with nothing but its root directory, `root`.
     pub fn new(name: Name, root: Status) -> Self {
         let node = ModelNode {
             status: Status { used: 0, ..root },
@@ -86,7 +86,7 @@ impl ModelTree {
             nodes,
             holds: BTreeMap::new(),
             opened: BTreeMap::new(),
-            people: BTreeMap::new(),
+            principals: BTreeMap::new(),
             name,
             volume: root.fid.volume,
             next: 1,
@@ -105,11 +105,11 @@ impl ModelTree {
     }
 
     /// Executes `call` for `caller`, whose groups must all be given (none given: there are none).
-    /// Locks, sums, descriptors, changes of a list instead of a certain one, and reports are not
-    /// part of the model: `Unsupported`.
+    /// Locks, checksums, descriptors, changes of single list entries, and reports are not part of
+    /// the model: `Unsupported`.
     ///
     /// # Errors
-    /// What the service has to refuse with.
+    /// The fault that the service must answer.
     pub fn apply(
         &mut self,
         session: SessionId,
@@ -191,10 +191,10 @@ impl ModelTree {
         }
     }
 
-    /// The session is over: what only it held goes.
+    /// Ends the session: removes files without names that only it held.
     pub fn end_session(&mut self, session: SessionId) {
         let fids: Vec<Fid> = self.holds.keys().copied().collect();
-        fids.into_iter().for_each(|fid| self.let_go(session, fid));
+        fids.into_iter().for_each(|fid| self.release(session, fid));
     }
 
     pub(crate) fn node(&self, fid: Fid) -> Result<&ModelNode, Fault> {
@@ -221,12 +221,12 @@ impl ModelTree {
         if node.status.kind == Kind::Directory { Ok(node) } else { Err(Fault::NotDirectory) }
     }
 
-    /// The next file that is made has this fid, which nobody had: for who compares fids too.
+    /// Sets the fid of the next new file, which must be unused: for tests that compare fids too.
     pub fn give(&mut self, fid: Fid) {
         self.given = Some(fid);
     }
 
-    /// The same files as another volume.
+    /// Returns the same files as another volume.
     #[must_use]
     pub fn as_volume(&self, name: Name, volume: VolumeId) -> Self {
         let there = |fid: Fid| Fid { volume, ..fid };
@@ -239,12 +239,12 @@ impl ModelTree {
             node
         };
         let nodes = self.nodes.iter().map(|(fid, of)| (there(*fid), node(of))).collect();
-        let (people, next) = (self.people.clone(), self.next);
+        let (principals, next) = (self.principals.clone(), self.next);
         ModelTree {
             nodes,
             holds: BTreeMap::new(),
             opened: BTreeMap::new(),
-            people,
+            principals,
             name,
             volume,
             next,
@@ -252,7 +252,7 @@ impl ModelTree {
         }
     }
 
-    /// The same files in versions that are higher by so much.
+    /// Raises the versions of all files by `by`.
     pub fn shift_versions(&mut self, by: u64) {
         for node in self.nodes.values_mut() {
             node.status.data_version += by;
@@ -260,7 +260,7 @@ impl ModelTree {
         }
     }
 
-    /// A fid that was never used.
+    /// Returns a fid that was never used.
     pub(crate) fn new_fid(&mut self, kind: Kind) -> Fid {
         if let Some(fid) = self.given.take() {
             return fid;
@@ -290,16 +290,16 @@ impl ModelTree {
     }
 
     fn unhold(&mut self, ask: ModelContext<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
-        fids.iter().for_each(|fid| self.let_go(ask.session, *fid));
+        fids.iter().for_each(|fid| self.release(ask.session, *fid));
         Ok(Answer::Done)
     }
 
-    /// What files allowed earlier is forgotten.
+    /// Discards the rights of open files, as a restart of the server does.
     pub fn restart(&mut self) {
         self.opened.clear();
     }
 
-    fn let_go(&mut self, session: SessionId, fid: Fid) {
+    fn release(&mut self, session: SessionId, fid: Fid) {
         self.opened.remove(&(session, fid));
         if let Some(sessions) = self.holds.get_mut(&fid) {
             sessions.remove(&session);
@@ -326,13 +326,13 @@ impl ModelNode {
         }
     }
 
-    /// Anything changed.
+    /// Records a change of status.
     pub(crate) fn touch_status(&mut self, wall: Timestamp) {
         self.status.changed = wall;
         self.status.status_version += 1;
     }
 
-    /// The data or the entries changed.
+    /// Records a change of data or entries.
     pub(crate) fn touch_data(&mut self, wall: Timestamp) {
         self.touch_status(wall);
         self.status.modified = wall;

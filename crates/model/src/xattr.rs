@@ -1,5 +1,5 @@
-//! Extended attributes: `user.` follows the mode bits, `trusted.` and `security.` are the
-//! superuser's to change, and nothing of `system.` is kept.
+//! Extended attributes: `user.` follows the mode bits, only the superuser changes `trusted.` and
+//! `security.`, and nothing of `system.` is stored.
 
 use bytes::Bytes;
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};

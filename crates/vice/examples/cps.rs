@@ -1,5 +1,5 @@
-//! What it costs to judge somebody: a cell with 100,000 principals, somebody in 1,000 groups,
-//! access lists of 1 to 1,000 of them, and the call by which clients ask what he may do.
+//! Cost of access checks: a cell with 100,000 principals, a user in 1,000 groups, access lists of 1
+//! to 1,000 of them, and the call by which clients ask for the user's rights.
 //!
 //! `cargo run --release -p vice --example cps [-- PRINCIPALS GROUPS]`
 #![allow(clippy::unwrap_used)]
@@ -63,7 +63,7 @@ fn main() {
     ask(&vice, &caller, &some(&groups, 20));
 }
 
-/// A list of so many of the groups.
+/// A list with this many of the groups.
 fn some(groups: &[PrincipalId], entries: usize) -> Acl {
     let mut acl = Acl::new();
     for group in groups.iter().step_by((groups.len() / entries).max(1)).take(entries) {
@@ -72,7 +72,7 @@ fn some(groups: &[PrincipalId], entries: usize) -> Acl {
     acl
 }
 
-/// One check: who he is, and what the list gives him.
+/// One check: the caller's CPS, and the rights that the list gives it.
 fn check(vice: &Vice, caller: &Caller, acl: &Acl) {
     let region = Region::new(HEAP);
     let begun = Instant::now();
@@ -89,7 +89,7 @@ fn check(vice: &Vice, caller: &Caller, acl: &Acl) {
     );
 }
 
-/// `Rights`, all of the call but the wire.
+/// The call `Rights`, without the wire.
 fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
     let mut out = Vec::new();
     let session = vice.attach(Time::ZERO, ClientId(1), 1, &mut out).unwrap().session;
@@ -101,7 +101,7 @@ fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
         loop {
             match out.pop() {
                 Some(Effect::Reply { result, .. }) => break result.unwrap(),
-                // What was promised to this session itself.
+                // A break of this session's own promise.
                 Some(Effect::Break { to, id, .. }) => vice.ack(Time::ZERO, to, id, &[], &mut out),
                 Some(_) => {}
                 None => panic!("no answer"),

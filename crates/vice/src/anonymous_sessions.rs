@@ -1,11 +1,11 @@
-//! Sessions of nobody (`lease/leases/anonymous.rs`): nothing of them is kept on disk before a user
-//! calls through them.
+//! Anonymous sessions (`lease/leases/anonymous.rs`): the server stores nothing of them on disk
+//! before an authenticated user calls through them.
 //!
-//! So whoever can reach the server makes it sync nothing by attaching, and leaves no record behind:
-//! a restart ends these sessions, and waits for none of them (CB-5). Their changes, where the rules
-//! allow nobody any, are made once as all others (EO-1) while the session lives; a client whose
-//! session ended with the server's process hears that it did, and not what became of what it had
-//! asked for last.
+//! So a host that can reach the server causes no sync by attaching, and leaves no record: a restart
+//! ends these sessions, and waits for none of them (CB-5). Their changes, where the rules allow an
+//! anonymous caller any, are made once as all others (EO-1) while the session lasts; a client whose
+//! session ended with the server process learns that it ended, but not the result of its last
+//! request.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,8 @@ use types::{ClientId, Fault, SessionId, Time, Timestamp};
 use crate::{Attached, Effect, Vice};
 
 impl Vice {
-    /// A new session of nobody; see the head of the file. It becomes a user's by [`Vice::prove`].
+    /// Creates an anonymous session; see the head of the file. [`Vice::prove`] makes it
+    /// authenticated.
     ///
     /// # Errors
     /// As [`Vice::attach`].
@@ -32,70 +33,69 @@ impl Vice {
         }
         let mut events = Vec::new();
         let mut core = self.core.lock();
-        let attached = core.leases.attach_stranger(now, client, incarnation, &mut events);
+        let attached = core.leases.attach_anonymous(now, client, incarnation, &mut events);
         let session = attached.map_err(|_| Fault::Expired)?;
         core.slots.add_session(session);
         drop(core);
-        // Replies name it: no other session may ever have the number. A sync in 64 attaches.
+        // Replies name it: no other session may ever have the number. One sync in 64 attaches.
         let used_up = self.partitions.use_up_session(session);
         if used_up.is_err() {
             self.core.lock().leases.detach(now, session, &mut events);
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         used_up?;
         Ok(self.attached(session, false))
     }
 
-    /// A user, proved or believed, calls through the session: it is a user's from now on, and
-    /// recorded as such. Syncs the home the first time.
+    /// An authenticated user, or one of a trusted host, calls through the session: it becomes
+    /// authenticated and is recorded. Syncs the home partition the first time.
     ///
     /// # Errors
-    /// `Expired` if the session is over, also because a later life of its client was a user's
-    /// before (EO-2); `Medium` if it cannot be recorded.
+    /// `Expired` if the session is over, also because a later incarnation of its client was
+    /// authenticated before (EO-2); `Medium` if it cannot be recorded.
     pub fn prove(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) -> Result<(), Fault> {
         let _one_at_a_time = self.attaching.lock();
         let core = self.core.lock();
         let (client, incarnation) = core.leases.owner(session).ok_or(Fault::Expired)?;
-        if !core.leases.is_stranger(session) {
+        if !core.leases.is_anonymous(session) {
             return Ok(());
         }
         drop(core);
         let mut events = Vec::new();
         if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
             self.core.lock().leases.detach(now, session, &mut events);
-            self.settle(now, events, out);
+            self.carry_out(now, events, out);
             return Err(Fault::Expired);
         }
         self.record_session(session, client, incarnation)?;
         let proved = self.core.lock().leases.prove(now, session, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         proved.map_err(|_| Fault::Expired)
     }
 
-    /// The session's client is on this host, whose sessions share bounds. `None`: it is on this
-    /// machine, or a server.
+    /// Sets the host of the session, for shared limits. `None`: this machine, or another server.
     pub fn set_host(&self, session: SessionId, host: Option<IpAddr>) {
         self.core.lock().leases.set_host(session, host);
     }
 
-    /// Whether no user has called through the session yet.
+    /// Whether the session is anonymous.
     pub fn is_stranger(&self, session: SessionId) -> bool {
-        self.core.lock().leases.is_stranger(session)
+        self.core.lock().leases.is_anonymous(session)
     }
 
-    /// Whether a panic left the tables of sessions and promises half changed: nothing is answered
-    /// any more, and the server is to be started again.
+    /// Whether a panic left the tables of sessions and promises half changed: the server answers no
+    /// more calls and must be restarted.
     pub fn is_broken(&self) -> bool {
         self.core.is_broken()
     }
 
-    /// Slots that a user's session may use.
+    /// Slots of an authenticated session.
     pub fn slots_max(&self) -> u32 {
         self.config.slots_max
     }
 
-    /// Forgets the incarnations of clients that have been away for [`CLIENT_KEPT_DAYS`]. Call it
-    /// now and then; `wall` is today. How many.
+    /// Removes the incarnations of clients that have been away for [`CLIENT_KEPT_DAYS`]. Call it
+    /// now and then; `wall` is today. Returns how many it removed.
     ///
     /// # Errors
     /// `Medium`, `Damaged`.
@@ -103,8 +103,7 @@ impl Vice {
         let day = u64::try_from(wall.secs / 86_400).unwrap_or(0);
         let (mut after, mut forgotten) = (None, 0);
         loop {
-            // Nobody attaches between the look and the removal; and nobody waits for more than a
-            // few records.
+            // Attaches wait from the check to the removal, but never for more than a few records.
             let _one_at_a_time = self.attaching.lock();
             let is_here = |client| self.core.lock().leases.has_client(client);
             let (some, next) = self.partitions.home().forget_clients(
@@ -122,5 +121,5 @@ impl Vice {
     }
 }
 
-/// Records between two looks at who attaches.
+/// Records that are checked while attaches wait.
 const CLIENTS_AT_ONCE: usize = 256;

@@ -1,5 +1,5 @@
-//! What is told to the audit log: administration, logins, refusals, access lists, fences. The
-//! driver writes it down ([`AuditLog`]); nobody waits for that.
+//! Events for the audit log: administration, logins, refusals, access lists, fences. The driver
+//! writes them ([`AuditLog`]); no call waits for that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,13 +13,13 @@ use crate::service::CallContext;
 
 mod words;
 
-/// Who writes down what happened.
+/// The driver's audit log.
 pub trait AuditLog: Send + Sync {
-    /// Something that is written down in any case. Does not wait.
+    /// Records an event in any case. Does not wait.
     fn saw(&self, event: AuditEvent);
 
-    /// A refusal at a file, or of anything that nobody asked for: of many like it within a while,
-    /// one is written down, and the rest counted. Does not wait.
+    /// Records a refusal at a file, or of an anonymous caller: of many similar ones within a while,
+    /// the log has one and the number of the rest. Does not wait.
     fn saw_refusal(&self, dir: Fid, event: AuditEvent);
 }
 
@@ -54,15 +54,15 @@ impl Refusals {
 }
 
 impl Vice {
-    /// Who writes down what happens. Once, before anybody asks.
+    /// Sets the audit log. Call it once, before the first request.
     pub fn set_audit_log(&self, witness: Arc<dyn AuditLog>) {
         if self.witness.set(witness).is_err() {
-            tracing::error!("a second audit log is not used");
+            tracing::error!("an audit log was set twice; the second one is ignored");
         }
     }
 
-    /// A call came to its end, or waits for others to hear of what it did.
-    pub(crate) fn tell(
+    /// Reports a call that ended, or that waits for acknowledgements of its change.
+    pub(crate) fn audit(
         &self,
         wall: Timestamp,
         caller: &Caller,
@@ -81,7 +81,7 @@ impl Vice {
             Some(kind) => {
                 event.kind = kind.to_owned();
                 event.name = self.name_of(caller);
-                // Anybody can have as much refused as he likes.
+                // An anonymous caller can cause any number of refusals.
                 match refused.is_some() && !caller.who.level.is_proved() {
                     true => witness.saw_refusal(Fid::CURRENT, event),
                     false => witness.saw(event),
@@ -95,8 +95,8 @@ impl Vice {
         }
     }
 
-    /// Somebody guesses at this user's password.
-    pub(crate) fn tell_of_guesses(&self, ask: &CallContext<'_>, name: &str) {
+    /// Reports a run of wrong passwords for this user.
+    pub(crate) fn audit_guesses(&self, ask: &CallContext<'_>, name: &str) {
         let Some(witness) = self.witness.get() else { return };
         let call = Call::ServerReport;
         let event = event(ask.wall, ask.caller, ask.origin, &call, None);
@@ -110,7 +110,7 @@ impl Vice {
         });
     }
 
-    /// Where it is known here without asking another server for long.
+    /// The caller's name, if this server knows it without a long query to another one.
     fn name_of(&self, caller: &Caller) -> Option<String> {
         let id = Some(caller.who.principal).filter(|id| *id != PrincipalId::ANONYMOUS)?;
         let db = self.cell().ok().flatten()?;
@@ -118,14 +118,14 @@ impl Vice {
     }
 }
 
-/// What is written down however it ends; `None`: only refusals are.
+/// Kind of a call that is always recorded; `None`: only its refusals are.
 fn kind(call: &Call) -> Option<&'static str> {
     match call {
         Call::Auth { .. } => Some("authentication"),
         Call::SetAcl { .. } => Some("access list"),
         Call::Guard { call, .. } => call.changes().then_some("fence"),
         Call::Pts { call, .. } => call.changes().then_some("administration"),
-        // A stream has many parts, and its end is told of.
+        // A stream has many parts; only its end is recorded.
         Call::Volume(types::VolumeCall::Apply { .. }) => None,
         Call::Volume(call) => call.changes().then_some("administration"),
         Call::Cell(call) => call.changes().then_some("administration"),

@@ -1,5 +1,5 @@
-//! The one place where it is asked whether somebody may make a call at all (AC-4): before anything
-//! of it is looked at, each time that it is executed.
+//! The one place that decides whether a caller may make a call at all (AC-4): before anything of
+//! the call is read, each time that it is executed.
 
 use guard::{AdminScope, AdminStanding, Row, row};
 use types::{Call, Caller, Fault, SessionId, Timestamp};
@@ -7,8 +7,8 @@ use types::{Call, Caller, Fault, SessionId, Timestamp};
 use crate::Vice;
 
 impl Vice {
-    /// Nothing has ended what showed who asks, a server's key is listed still, no fence stops him,
-    /// and the table lets him make this call.
+    /// Checks that the caller's credential has not ended, that its server key is still listed, that
+    /// no fence refuses it, and that the call table allows it this call.
     ///
     /// # Errors
     /// `TokenExpired`; `Fenced`; `NotPermitted`; `CellAway`.
@@ -41,11 +41,11 @@ impl Vice {
             administrator: false,
             covers: &nothing,
         };
-        // Nobody is looked up for what can be said without.
+        // No look-up of principals where the level alone decides.
         if row.allows(&standing) {
             return Ok(true);
         }
-        // Nor does an address make anybody an administrator of a part of the cell.
+        // An address alone makes no caller an administrator of a part of the cell.
         if *row == Row::Server
             || caller.who.level == types::AuthLevel::Host
                 && matches!(row, Row::Administrator | Row::Enrolment | Row::Delegated(_))

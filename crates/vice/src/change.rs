@@ -1,20 +1,19 @@
 //! One change: its update, the promises that it makes and those that it breaks.
 //!
-//! Under the stripes of all vnodes concerned: one batch with the reply record in it is committed
+//! Under the stripes of all vnodes concerned, one batch with the reply record in it is committed
 //! (EO-1, ST-1), *then* promises are broken. A reader holds the stripe of what it reads until its
-//! promise is registered (CB-2), so it either reads the new state or is told.
+//! promise is registered (CB-2), so it either reads the new state or gets a break.
 //!
-//! A promise is made after the caller's right was checked: a caller that is refused has nothing
-//! that a change must wait for, and is told of no change (AC-1). So each call goes through the same
-//! steps: what others have to themselves comes back ([`Vice::need_back`]), the vnodes are read and
-//! the rights are checked, the promises are made ([`Vice::promise`]), and only then is anything
-//! changed.
+//! A promise is made after the check of the caller's right: no change waits for a caller that is
+//! refused, and that caller learns of no change (AC-1). So each call takes the same steps: other
+//! sessions' delegations come back ([`Vice::need_back`]), the call reads the vnodes and checks the
+//! rights, makes the promises ([`Vice::promise`]), and only then changes anything.
 //!
-//! A file that loses its last name is dropped in the same batch if nobody but the caller was
-//! promised it and nobody holds it. Otherwise it is marked as an orphan, and dropped when everybody
-//! has acknowledged and nobody holds it (`completion.rs`). Nobody can be promised the file between
-//! the look and the commit: one learns of a file by its fid under its stripe, or by its name under
-//! the stripe of the directory that has the name.
+//! A file that loses its last name is removed in the same batch if no session but the caller's has
+//! a promise of it and no session holds it. Otherwise it becomes an orphan, and is removed when all
+//! breaks are acknowledged and no session holds it (`completion.rs`). No session can get a promise
+//! of the file between the check and the commit: a session finds a file by its fid under its
+//! stripe, or by its name under the stripe of the directory that has the name.
 
 use bytes::Bytes;
 use lease::Promised;
@@ -41,21 +40,21 @@ pub(crate) struct Change<'v> {
     spread: Spread,
 }
 
-/// Who hears of a change.
+/// The sessions whose promises a change breaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spread {
-    /// Who was promised what it changes.
+    /// Sessions with a promise of what it changes.
     Promised,
-    /// They, the caller too, and who was told what may be done in the volume.
+    /// These, the caller's session too, and sessions that know rights in the volume.
     Rights,
-    /// Whoever was promised anything of the volume: lists decide from now on, or do not.
+    /// Sessions with any promise in the volume: lists decide from now on, or do not.
     Model(bool),
 }
 
-/// A file that lost its last name: kept as an orphan, or dropped.
+/// A file that lost its last name: it becomes an orphan, or is removed.
 struct Removed {
     fid: Fid,
-    /// The caller's session holds it because of this change.
+    /// The caller's session gets a hold by this change.
     hold: bool,
     orphan: bool,
 }
@@ -75,28 +74,28 @@ impl<'v> Change<'v> {
         }
     }
 
-    /// Keeps the room until the commit.
+    /// Keeps the reservation until the commit.
     pub fn take_room(&mut self, room: QuotaReservation<'v>) {
         self.room = room;
     }
 
-    /// The caller is told this status: it is promised.
+    /// The answer contains this status: the caller's session gets a promise.
     pub fn promise(&mut self, fid: Fid) {
         self.promised.push(fid);
     }
 
-    /// The vnode's new state, after `touch_status`: others' promises on it end, the caller's
-    /// begins.
+    /// Adds the vnode's new state, after `touch_status`: breaks the promises of others, and
+    /// promises it to the caller.
     pub fn put_status(&mut self, vnode: &Vnode) {
         self.put(vnode, BreakReason::Status, None);
     }
 
-    /// The vnode's new state, after `touch_data`.
+    /// Adds the vnode's new state, after `touch_data`.
     pub fn put_data(&mut self, vnode: &Vnode) {
         self.put(vnode, BreakReason::Data, None);
     }
 
-    /// A directory's new state, after one entry changed.
+    /// Adds a directory's new state, after one entry changed.
     pub fn put_directory(&mut self, vnode: &Vnode, name: Option<&Name>) {
         self.put(vnode, BreakReason::Data, name.cloned());
     }
@@ -107,7 +106,7 @@ impl<'v> Change<'v> {
         self.breaks.push(BreakItem { fid: vnode.status.fid, reason, name });
     }
 
-    /// The vnode has lost its last name. `hold`: the caller has it open.
+    /// Records that the vnode lost its last name. `hold`: the caller has it open.
     pub fn remove(&mut self, vnode: &Vnode, hold: bool) {
         self.breaks.push(BreakItem {
             fid: vnode.status.fid,
@@ -117,34 +116,32 @@ impl<'v> Change<'v> {
         self.removed = Some((vnode.clone(), hold));
     }
 
-    /// The vnode is new, and has its only name in this directory.
+    /// Records a new vnode, which has its only name in this directory.
     pub fn make(&mut self, dir: Fid, fid: Fid) {
         self.made = Some((dir, fid));
     }
 
-    /// Who may do what in the volume is another from now on: everybody hears of it, the caller too
-    /// (AC-2).
+    /// Records that rights in the volume change: all its sessions get breaks, also this one (AC-2).
     pub fn change_rights(&mut self) {
         let fid = Fid::rights(self.volume.store.id());
         self.breaks.push(BreakItem { fid, reason: BreakReason::Status, name: None });
         self.spread = Spread::Rights;
     }
 
-    /// Lists decide in the volume from now on, or do not: nothing that anybody was told of it is
-    /// true any more.
+    /// Sets whether lists decide in the volume: all promises in it are broken.
     pub fn change_model(&mut self, by_list: bool) {
         self.spread = Spread::Model(by_list);
     }
 
-    /// The body is to be on disk before the reply.
+    /// The body must be stable before the reply.
     pub fn sync(&mut self, vnode: &Vnode) {
         self.sync = Some(vnode.clone());
     }
 }
 
 impl Vice {
-    /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the
-    /// stripes.
+    /// Commits, breaks promises, and answers now or after the acknowledgements. The caller holds
+    /// the stripes.
     pub(crate) fn commit(
         &self,
         ask: &mut CallContext<'_>,
@@ -157,7 +154,7 @@ impl Vice {
         change.update.reply(ask.origin, Bytes::from((self.config.encode)(&answer)));
         let committed = change.volume.store.commit(change.update);
         drop(change.room);
-        let orphan = self.settle_removed(ask, removed, committed.is_ok());
+        let orphan = self.finish_removed(ask, removed, committed.is_ok());
         if let (Err(_), Some((_, fid))) = (&committed, change.made) {
             self.core.lock().leases.forget_file(ask.now, fid, &mut ask.events);
         }
@@ -177,18 +174,18 @@ impl Vice {
             change.volume.store.sync_body(vnode)?;
             change.volume.partition.sync()?;
         }
-        // No session has number 0.
+        // No session has number 0, so no session is excepted.
         let except =
             if change.spread == Spread::Rights { SessionId(0) } else { ask.origin.session };
         Ok(self.break_promises(ask, &change.breaks, except, orphan, answer))
     }
 
-    /// What other sessions have of these files to themselves comes back before the caller is judged
-    /// by them (DE-1).
+    /// Recalls what other sessions cover of these files, before the caller's rights are judged by
+    /// them (DE-1).
     ///
     /// # Errors
-    /// `NotDelegated` for a delegated change of what is not covered; `Busy`, which only says that
-    /// the call waits, for what others have to themselves.
+    /// `NotDelegated` for a delegated change of a file that is not covered; `Busy`, which only
+    /// means that the call waits, for files that other sessions cover.
     pub(crate) fn need_back(
         &self,
         ask: &mut CallContext<'_>,
@@ -209,13 +206,13 @@ impl Vice {
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }
 
-    /// Promises each of these files to the caller's session. The caller's right to see them has
-    /// been checked. Of a directory that the caller may list, breaks name the entry that changed.
+    /// Promises each of these files to the caller's session, whose right to see them has been
+    /// checked. For a directory that the caller may list, breaks name the entry that changed.
     ///
     /// # Errors
-    /// `Expired` if the session is over; as [`Vice::need_back`], for what came between; `Busy` with
-    /// `ask.again`, if lists began to decide in the volume since then, or ended: what was read may
-    /// be untrue, and nobody would be told.
+    /// `Expired` if the session is over; as [`Vice::need_back`], for new delegations; `Busy` with
+    /// `ask.again`, if the volume changed between lists and mode bits since then: what was read may
+    /// be stale, and no break would follow.
     pub(crate) fn promise(
         &self,
         ask: &mut CallContext<'_>,
@@ -227,7 +224,7 @@ impl Vice {
         let mut core = self.core.lock();
         let session = ask.origin.session;
         let covered = ask.delegated.is_some() && !core.leases.reclaims_delegations(session);
-        // Rights that changed since the check say nothing of names.
+        // Rights that changed since the check permit no names.
         let checked = core.leases.rights_changes() == ask.rights_changes;
         let mut new: SmallVec<[Fid; 4]> = SmallVec::new();
         for (fid, names) in fids.iter().zip(names) {
@@ -255,8 +252,7 @@ impl Vice {
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }
 
-    /// Whether it is a directory whose names the caller may see; known already for most that are
-    /// promised.
+    /// Whether `fid` is a directory whose names the caller may see; mostly known already.
     fn may_see_names(&self, ask: &CallContext<'_>, volume: &ViceVolume, fid: Fid) -> bool {
         if !fid.vnode.is_directory() || self.core.lock().leases.shows_names(ask.origin.session, fid)
         {
@@ -266,7 +262,7 @@ impl Vice {
         vnode.is_ok_and(|vnode| access::may(ask.asker(), volume, &vnode, Right::List) == Ok(true))
     }
 
-    /// A new file goes with its directory, if that is delegated.
+    /// Makes a new file a child of its directory, if that is delegated.
     fn adopt(&self, ask: &mut CallContext<'_>, made: Option<(Fid, Fid)>) {
         let Some((dir, fid)) = made else { return };
         let at_once = ask.delegated.is_some() && fid.vnode.is_directory();
@@ -280,7 +276,7 @@ impl Vice {
         );
     }
 
-    /// Decides what becomes of a file without names.
+    /// Decides between an orphan and removal for a file without names.
     fn place_removed(
         &self,
         ask: &CallContext<'_>,
@@ -293,7 +289,7 @@ impl Vice {
         if hold {
             core.leases.hold(session, fid)?;
         }
-        // Before grace is over, others may yet claim that they have it open (HO-1).
+        // Before grace is over, other sessions may reclaim their holds (HO-1).
         let claimed = !core.leases.may_change() || self.moves.lock().takes_claims(fid.volume);
         let orphan =
             claimed || core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
@@ -307,8 +303,9 @@ impl Vice {
         Ok(Some(Removed { fid, hold, orphan }))
     }
 
-    /// After the commit, or after its failure; the orphan, if there is one now.
-    fn settle_removed(
+    /// Undoes or completes [`Vice::place_removed`] after the commit; returns the orphan, if there
+    /// is one.
+    fn finish_removed(
         &self,
         ask: &mut CallContext<'_>,
         removed: Option<Removed>,
@@ -341,8 +338,8 @@ impl Vice {
         CallOutcome::Waits
     }
 
-    /// Who is in which groups is another from now on, so everybody may do something else wherever
-    /// lists decide (AC-2). The answer comes when all who were told of rights know.
+    /// The members of groups changed, so rights changed wherever lists decide (AC-2). The answer
+    /// comes when all sessions that know rights have acknowledged.
     pub(crate) fn break_rights(&self, ask: &mut CallContext<'_>, answer: Answer) -> CallOutcome {
         let mut core = self.core.lock();
         match core.break_rights(ask.now, &mut ask.events) {
@@ -355,8 +352,7 @@ impl Vice {
         }
     }
 
-    /// All that was promised of the volume is not true any more: the answer comes when everybody
-    /// knows.
+    /// Breaks all promises of the volume: the answer comes when they are acknowledged.
     pub(crate) fn break_volume(
         &self,
         ask: &mut CallContext<'_>,

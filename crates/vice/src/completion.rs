@@ -1,5 +1,4 @@
-//! What follows from acknowledgements, ended sessions, granted locks and the end of grace; and the
-//! end of every call.
+//! Effects of acknowledgements, ended sessions, granted locks and ended grace; ends of calls.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -36,17 +35,17 @@ impl Vice {
         let missed = |fault: &Fault| {
             *fault == Fault::CellAway && memory.as_ref().is_some_and(MemoryOnly::missed)
         };
-        let settled = match self.settled(caller) {
-            Ok(settled) => settled,
+        let effective = match self.effective(caller) {
+            Ok(effective) => effective,
             Err(fault) => {
                 if missed(&fault) && self.look_up_later((now, wall), asked_by, origin, call) {
                     return;
                 }
-                self.tell(wall, caller, origin, call, Some(fault));
+                self.audit(wall, caller, origin, call, Some(fault));
                 return self.finish(origin, call.changes(), Err(fault), None, out);
             }
         };
-        let caller = &*settled;
+        let caller = &*effective;
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
             let principals =
@@ -65,7 +64,7 @@ impl Vice {
                 again: false,
             };
             let (forgotten, ended) =
-                (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
+                (self.volumes.forgotten(), self.freezes_ended.load(Ordering::SeqCst));
             let flight = self.begin_request(call);
             let outcome = self.need_row(wall, caller, origin.session, call);
             let outcome = outcome.and_then(|()| self.execute(&mut ask, call));
@@ -75,12 +74,12 @@ impl Vice {
                 continue;
             }
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
-                ask.waits.extend(self.held_by(call));
-                // (What makes and ends holds meets its own.)
+                ask.waits.extend(self.frozen_by(call));
+                // (Calls that begin and end freezes handle this themselves.)
                 if !matches!(call, Call::Volume(_))
-                    && self.holds_ended.load(Ordering::SeqCst) != ended
+                    && self.freezes_ended.load(Ordering::SeqCst) != ended
                 {
-                    // It was held, or another was: that costs one more attempt.
+                    // A volume was frozen during the attempt: it is repeated.
                     continue;
                 }
             }
@@ -107,7 +106,7 @@ impl Vice {
                 Err(fault) => (Some(Err(fault)), None),
             };
         };
-        self.tell(
+        self.audit(
             wall,
             caller,
             origin,
@@ -115,20 +114,20 @@ impl Vice {
             result.as_ref().and_then(|result| result.as_ref().err().copied()),
         );
         if let Some(Err(fault @ (Fault::Medium | Fault::Damaged))) = &result {
-            tracing::error!(%fault, ?call, "refused");
+            tracing::error!(%fault, ?call, "a call failed with an error of the store");
         }
         if let Some(result) = result {
             self.finish(origin, call.changes(), result, body, out);
         }
     }
 
-    /// Lets a call wait for what it was stopped by. False: that is back already.
+    /// Queues a call until what it waits for is back. False: that is back already.
     fn park(&self, ask: &CallContext<'_>, call: &Call) -> Result<bool, Fault> {
         let mut core = self.core.lock();
-        // Asked under the lock that who lets go of it needs to find this call.
+        // Checked under the lock that the end of a freeze takes before it searches for this call.
         let moves = self.moves.lock();
         let gone = |dir: &Fid| {
-            let held = *dir == Fid::root(dir.volume) && moves.holds(dir.volume);
+            let held = *dir == Fid::root(dir.volume) && moves.is_frozen(dir.volume);
             let free = !core.leases.is_delegated_at_all(*dir)
                 || core.leases.is_delegated(ask.origin.session, *dir);
             !held && free
@@ -138,11 +137,11 @@ impl Vice {
         }
         let (came, caller, waits) = ((ask.now, ask.wall), ask.caller.clone(), ask.waits.clone());
         let parked = Parked { came, caller, origin: ask.origin, call: call.clone(), waits };
-        let of_nobody = core.leases.is_stranger(ask.origin.session);
+        let of_nobody = core.leases.is_anonymous(ask.origin.session);
         core.parked.push(parked, of_nobody).map(|()| true)
     }
 
-    /// Executes what waited for these directories anew.
+    /// Executes again the calls that waited for these directories.
     fn unpark(&self, now: Time, back: &[Fid], out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         let go = self.core.lock().parked.take_if(|parked| parked.waits_for(back));
@@ -153,7 +152,7 @@ impl Vice {
         events
     }
 
-    /// Remembers the reply of a change and puts it out, unless the session is over.
+    /// Stores the reply of a change and sends it, unless the session is over.
     pub(crate) fn finish(
         &self,
         origin: ReplyAddress,
@@ -168,8 +167,8 @@ impl Vice {
         }
     }
 
-    /// Works off what the leases put out. No lock is held here.
-    pub(crate) fn settle(&self, now: Time, events: Vec<Output>, out: &mut Vec<Effect>) {
+    /// Handles the outputs of the leases. No lock is held here.
+    pub(crate) fn carry_out(&self, now: Time, events: Vec<Output>, out: &mut Vec<Effect>) {
         let mut events = VecDeque::from(events);
         while let Some(event) = events.pop_front() {
             match event {
@@ -198,7 +197,7 @@ impl Vice {
     fn ticket_done(&self, now: Time, ticket: BreakTicket, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         let mut core = self.core.lock();
-        core.lends.ticket_done(ticket);
+        core.loans.ticket_done(ticket);
         if core.rights_ticket == Some(ticket) {
             core.rights_ticket = None;
         }
@@ -230,15 +229,15 @@ impl Vice {
         core.queue.remove_session(session);
         core.parked.remove_session(session);
         core.given.retain(|(owner, _), _| *owner != session);
-        core.lends.remove_session(session);
+        core.loans.remove_session(session);
         core.opened.remove_session(session);
         core.lock_waits.retain(|origin, _| origin.session != session);
         let blanks = core.blanks.remove_session(session);
         drop(core);
         blanks.into_iter().for_each(|(on, blank)| self.drop_blank(on, blank));
         if let Err(error) = self.partitions.remove_session(session) {
-            // The record outlives the session and costs a later start some grace.
-            tracing::warn!(?session, %error, "session record stays");
+            // The record remains, so a later start waits for the session in grace.
+            tracing::warn!(?session, %error, "the record of an ended session cannot be removed");
         }
         out.push(Effect::SessionEnded(session));
         let mut events = Vec::new();
@@ -246,7 +245,7 @@ impl Vice {
         events
     }
 
-    /// Those who may look at files again do.
+    /// Executes calls that may read again.
     fn read_again(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut core = self.core.lock();
         let ServiceTables { queue, leases, .. } = &mut *core;
@@ -258,7 +257,7 @@ impl Vice {
         self.run_all(now, ready, out)
     }
 
-    /// Files that nobody claimed go, and what waited is executed.
+    /// Removes files that no session reclaimed, and executes the calls that waited.
     fn grace_over(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = self.drop_orphans(now);
         let waiting = self.core.lock().queue.take_all();
@@ -281,7 +280,7 @@ impl Vice {
         events
     }
 
-    /// The same of one volume.
+    /// As [`Vice::drop_orphans`], of one volume.
     pub(crate) fn drop_orphans_of(&self, now: Time, volume: types::VolumeId) -> Vec<Output> {
         let mut events = Vec::new();
         let Ok(of) = self.any_volume(volume) else { return events };
@@ -294,12 +293,12 @@ impl Vice {
         events
     }
 
-    /// Drops every file without names that nobody holds.
+    /// Removes every file without names that no session holds.
     pub(crate) fn drop_orphans(&self, now: Time) -> Vec<Output> {
         let mut events = Vec::new();
         for partition in self.partitions.iter() {
             let orphans = partition.orphans().unwrap_or_else(|error| {
-                tracing::error!(%error, "files without names cannot be listed");
+                tracing::error!(%error, "files without names cannot be listed; they stay on disk");
                 Vec::new()
             });
             for (volume, no) in orphans {
@@ -319,19 +318,19 @@ impl Vice {
         events
     }
 
-    /// Drops the file if it has no name, nobody holds it, and everybody who may hold it has
-    /// answered. (During grace, when others may yet claim it, the leases say of no file that it is
-    /// free.)
+    /// Removes the file if it has no name, no session holds it, and every session that may hold it
+    /// has acknowledged. (During grace, when others may yet reclaim it, the leases report no file
+    /// as free.)
     pub(crate) fn drop_if_free(&self, now: Time, fid: Fid, events: &mut Vec<Output>) {
         if let Err(fault) = self.try_drop(now, fid, events) {
-            // Its orphan record stays: the next start tries again.
-            tracing::warn!(%fid, %fault, "file without names stays");
+            // Its orphan record remains: the next start tries again.
+            tracing::warn!(%fid, %fault, "a file without names cannot be removed");
         }
     }
 
     fn try_drop(&self, now: Time, fid: Fid, events: &mut Vec<Output>) -> Result<(), Fault> {
         let volume = match self.any_volume(fid.volume) {
-            // It went with its volume.
+            // The file was removed with its volume.
             Err(Fault::NoVolume) => return Ok(()),
             volume => volume?,
         };

@@ -1,4 +1,4 @@
-//! What a file service needs to know beside its partition.
+//! Settings of a file service, beside its partitions.
 
 use lease::LeaseConfig;
 use types::{Answer, limits};
@@ -6,10 +6,10 @@ use types::{Answer, limits};
 /// Settings of a [`crate::Vice`].
 #[derive(Clone, Copy, Debug)]
 pub struct ViceConfig {
-    /// Writes an answer the way that the native protocol does: reply records on the partition hold
-    /// these bytes.
+    /// Encodes an answer as the native protocol does: reply records on the partition contain these
+    /// bytes.
     pub encode: fn(&Answer) -> Vec<u8>,
-    /// Reads it back after a restart; `None` for bytes that are no answer.
+    /// Decodes it after a restart; `None` for bytes that are no answer.
     pub decode: fn(&[u8]) -> Option<Answer>,
     /// Times and tables of promises and locks.
     pub lease: LeaseConfig,
@@ -17,7 +17,7 @@ pub struct ViceConfig {
     pub slots_max: u32,
     /// Calls that may wait for the end of the grace period; more are refused with `Busy`.
     pub waiting_calls_max: usize,
-    /// Bytes of their data together.
+    /// Bytes of data of all these calls together.
     pub waiting_bytes_max: usize,
 }
 
@@ -37,5 +37,5 @@ impl ViceConfig {
 
 /// A thousand clients with a few threads each, all stopped by one restart.
 const WAITING_CALLS_MAX: usize = 8192;
-/// Holds the write-behind of some clients, and no more memory than a small server has.
+/// Enough for the write-back of some clients, and no more memory than a small server has.
 const WAITING_BYTES_MAX: usize = 128 << 20;

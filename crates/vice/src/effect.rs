@@ -1,32 +1,32 @@
-//! What the service asks its driver to do.
+//! Effects: orders of the service to its driver.
 
 use std::os::fd::OwnedFd;
 
 use types::{Answer, BreakId, BreakItem, Fault, ReplyAddress, SessionId};
 
-/// One thing for the driver to send or to forget. Effects of one call of the service are in the
-/// order in which they must go out.
+/// One order for the driver to carry out. The effects of one call of the service are in the order
+/// in which they must be sent.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // nearly every effect is a reply
 pub enum Effect {
     /// The answer to a request; every request gets exactly one, unless its session ended before.
     Reply {
-        /// Which request.
+        /// The request's session, slot and number.
         origin: ReplyAddress,
-        /// What came of it.
+        /// The answer, or the refusal.
         result: Result<Answer, Fault>,
         /// With [`Answer::Body`]: a read-only descriptor of the body.
         body: Option<OwnedFd>,
     },
     /// Promises that end. The session answers with [`crate::Vice::ack`].
     Break {
-        /// Who holds them.
+        /// The session that had the promises.
         to: SessionId,
-        /// What the acknowledgement names.
+        /// Number that the acknowledgement names.
         id: BreakId,
-        /// Which, and why.
+        /// The promises, and why each ends.
         items: Vec<BreakItem>,
     },
-    /// The session is gone with its locks and holds: close its connection, expect no more of it.
+    /// The session is over with its locks and holds: close its connections, accept no more from it.
     SessionEnded(SessionId),
 }

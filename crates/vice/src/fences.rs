@@ -1,16 +1,17 @@
-//! The cell's rules at this server: whom fences stop, and what somebody administers here
+//! The cell's rules at this server: fences, and the realms of administrators
 //! (`docs/spec/access.md`).
 //!
-//! Model. The database's rules have a revision. Each call that is executed is *in flight* from
-//! before it looks at the rules until it is done. A change is *enforced* here when three things
-//! have happened, in this order: calls see the new list; all that were in flight before have ended;
-//! sessions that are a fenced one's alone are over, with their promises, locks and delegations, a
-//! fenced one waits for no lock in the others, and their delegations are called back. Only then
-//! does this server say to the database that it has the change, so when a change is answered
-//! nothing of a fenced one is executed any more.
+//! Model. The database's rules have a revision. Each call is *in flight* from before it reads the
+//! rules until it is done. A change is *enforced* here when three things have happened, in this
+//! order: calls see the new list; all that were in flight before have ended; the sessions that only
+//! a fenced caller uses are over, with their promises, locks and delegations, no fenced caller
+//! waits for a lock in the others, and their delegations are recalled. Only then does this server
+//! report to the database that it has the change, so when a change is answered no call of a fenced
+//! caller is executed any more.
 //!
-//! The keys of the cell's servers are part of the rules. A caller whose power rests on a key that
-//! is listed no more is refused at each call, and its sessions end as those of a fenced caller do.
+//! The keys of the cell's servers are part of the rules. A caller whose authority rests on a key
+//! that is no longer listed is refused at each call, and its sessions end as those of a fenced
+//! caller do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ use crate::Vice;
 use crate::calls::CallOutcome;
 use crate::service::CallContext;
 
-/// How often somebody who changes rules looks whether they are enforced here, and how many times at
-/// most.
+/// Interval, and number of times, at which a call that changed rules checks whether they are
+/// enforced here.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const POLLS_MAX: usize = 1500;
 
@@ -45,11 +46,11 @@ pub(crate) struct FenceEpoch {
     rules: RwLock<Arc<InUse>>,
     enforced: AtomicU64,
     flights: Flights,
-    /// Held by who enforces; the revision for which flights were parted.
+    /// Held during enforcement; the revision at which calls in flight were last parted.
     parted: Mutex<u64>,
-    /// What those administer who asked for volumes from elsewhere and are no administrators of the
-    /// cell, by the number of the tree.
-    pullers: Mutex<HashMap<VolumeId, Vec<Realm>>>,
+    /// Realms of the callers that requested pulls and are no administrators of the cell, by the
+    /// number of the tree.
+    pull_realms: Mutex<HashMap<VolumeId, Vec<Realm>>>,
 }
 
 #[derive(Default)]
@@ -58,15 +59,15 @@ struct InUse {
     rules: Arc<Revised<Rules>>,
 }
 
-/// How many calls are in flight: those before the last parting, and those since, told apart by the
-/// parity of their number.
+/// How many calls are in flight: those before the last parting, and those since, distinguished by
+/// the parity of their number.
 #[derive(Default)]
 struct Flights {
     parting: AtomicU64,
     counts: [AtomicU64; 2],
 }
 
-/// While it lives a call is in flight.
+/// A call is in flight until this is dropped.
 pub(crate) struct InFlightGuard<'a>(&'a AtomicU64);
 
 impl Drop for InFlightGuard<'_> {
@@ -93,7 +94,7 @@ impl Flights {
         }
     }
 
-    /// Whether all before the last parting have ended.
+    /// Whether all calls from before the last parting have ended.
     fn earlier_ended(&self) -> bool {
         self.of(self.parting.load(SeqCst).wrapping_add(1)).load(SeqCst) == 0
     }
@@ -104,7 +105,7 @@ impl Flights {
 }
 
 impl FenceEpoch {
-    /// Calls see what this server was told.
+    /// Loads the rules that this server received last.
     fn refresh(&self, access: &dyn Access) {
         if access.rules_at().0 == self.seen.load(SeqCst) {
             return;
@@ -122,35 +123,34 @@ impl FenceEpoch {
     }
 }
 
-/// No fence stops the superuser at the server's own machine, who could take it away, nor a server
-/// of the cell.
+/// No fence stops the superuser at the server's own machine, who could remove it, nor a server of
+/// the cell.
 fn is_above_fences(caller: &Caller) -> bool {
     caller.who.level == AuthLevel::Server || caller.is_superuser() && caller.who.host.is_none()
 }
 
-/// The key that the caller's power rests on; `None`: it rests on none.
+/// The server key that the caller's authority rests on; `None`: it rests on none.
 fn key_of(caller: &Caller) -> Option<KeyPrint> {
     caller.who.server.filter(|_| caller.who.level != AuthLevel::Enrolling)
 }
 
 impl Vice {
-    /// The revision of the rules that this server was told of, the keys of servers included; 0:
-    /// none.
+    /// Latest revision of the rules, with the servers' keys, that this server received; 0: none.
     pub fn rules_revision(&self) -> Revision {
         self.cell.get().map_or(Revision(0), |db| db.access().rules_at())
     }
 
-    /// Whether the cell's database lists this key as a server's, as far as this server was told.
+    /// Whether the cell's database lists this key as a server's, as of the latest rules here.
     pub fn lists_server(&self, key: &KeyPrint) -> bool {
         let Some(db) = self.cell.get() else { return false };
         self.ruled.refresh(db.access());
         self.ruled.in_use().rules.record.servers.server(key).is_some()
     }
 
-    /// The key that the caller's power rests on is listed, and that is known well enough.
+    /// Checks that the server key of the caller is listed, by rules that are recent enough.
     ///
     /// # Errors
-    /// `NotPermitted`; `CellAway`: this server has not heard from the database for too long.
+    /// `NotPermitted`; `CellAway`: this server got no news of the database for too long.
     pub(crate) fn need_listed(&self, caller: &Caller) -> Result<(), Fault> {
         let Some(key) = key_of(caller) else { return Ok(()) };
         let db = self.cell()?.ok_or(Fault::NotPermitted)?;
@@ -164,19 +164,20 @@ impl Vice {
         }
     }
 
-    /// The call is executed from here on. Before the rules are looked at.
+    /// Marks the call as in flight. Call this before reading the rules.
     pub(crate) fn begin_request(&self, call: &Call) -> Option<InFlightGuard<'_>> {
-        // A call that waits for others to put something into force, or asks another server, is not
+        // A call that waits for other servers to enforce a rule, or for another server, is not
         // waited for.
         let waits_for_others =
             matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Notice);
         (!waits_for_others).then(|| self.ruled.flights.enter())
     }
 
-    /// No fence stops who asks.
+    /// Checks that no fence stops the caller.
     ///
     /// # Errors
-    /// `Fenced`; `CellAway` where it matters who asks and cannot be found out.
+    /// `Fenced`; `CellAway` where a fence depends on the caller's principal, which cannot be looked
+    /// up.
     pub(crate) fn need_unfenced(
         &self,
         wall: Timestamp,
@@ -212,8 +213,8 @@ impl Vice {
         Ok(fences.stop(wall.secs, &suspect))
     }
 
-    /// Puts into force what this server was told; false: something that began before has not ended
-    /// yet, ask again.
+    /// Enforces the rules that this server received last; false: an earlier call has not ended yet,
+    /// call again.
     pub(crate) fn enforce(&self, now: Time, wall: Timestamp, events: &mut Vec<Output>) -> bool {
         let Some(db) = self.cell.get() else { return true };
         self.ruled.refresh(db.access());
@@ -253,7 +254,7 @@ impl Vice {
         for (session, _) in unlisted {
             tracing::warn!(
                 session = session.0,
-                "a session ends: the cell's database lists the key of its server no more"
+                "a session ends: the cell's database no longer lists the key of its server"
             );
             self.core.lock().leases.peer_died(now, session, events);
         }
@@ -262,7 +263,7 @@ impl Vice {
         }
         for (session, actors) in sessions {
             let stops = |caller: &Caller| {
-                // Who it is cannot be found out now: it is asked at his next request.
+                // A caller that cannot be looked up now is checked at its next request.
                 !is_above_fences(caller)
                     && self.is_stopped(&in_use.fences, wall, caller, session).unwrap_or(false)
             };
@@ -285,9 +286,10 @@ impl Vice {
                 tracing::info!(session = session.0, "the session is fenced off");
                 core.leases.peer_died(now, session, events);
             } else if stopped > 0 {
-                // Others use it too. What it answers alone it would answer the fenced one too.
+                // Others use the session too. A delegated answer for one of them serves the fenced
+                // caller too.
                 for origin in in_vain {
-                    // What was granted a moment ago was granted before.
+                    // A lock that was granted a moment ago counts as granted before.
                     if core.leases.cancel(origin, events) {
                         core.lock_waits.entry(origin).and_modify(|(_, fenced)| *fenced = true);
                     }
@@ -299,7 +301,7 @@ impl Vice {
         }
     }
 
-    /// Rules. Who has no database asks who has it, in the name of who asks.
+    /// Changes rules. A server without the database forwards the call in the caller's name.
     pub(crate) fn ask_guard(
         &self,
         ask: &mut CallContext<'_>,
@@ -333,7 +335,7 @@ impl Vice {
         Ok(CallOutcome::Answer(answer))
     }
 
-    /// A server speaks for an administrator, or for its superuser.
+    /// Checks that a server acts for an administrator, or for its superuser.
     fn need_appointed(&self, access: &dyn Access, by: PrincipalId) -> Result<PrincipalId, Fault> {
         if by == PrincipalId::NONE {
             return Ok(by);
@@ -347,7 +349,7 @@ impl Vice {
         }
     }
 
-    /// Only this server knows whose a session is.
+    /// Adds the client of a session, which only this server knows.
     fn with_client(&self, call: &GuardCall) -> Result<GuardCall, Fault> {
         let GuardCall::AddFence { whom: Whom::Session(session), seconds, why } = call else {
             return Ok(call.clone());
@@ -356,41 +358,41 @@ impl Vice {
         Ok(GuardCall::AddFence { whom: Whom::Client(client), seconds: *seconds, why: why.clone() })
     }
 
-    /// What somebody administers, by everything that he is.
+    /// The realms of a caller, by all its principals.
     pub(crate) fn realms(&self, cps: &guard::Cps) -> Vec<Realm> {
         if let Some(db) = self.cell.get() {
             self.ruled.refresh(db.access());
         }
         let in_use = self.ruled.in_use();
-        let his = in_use.rules.record.mandates.iter().filter(|mandate| cps.has(mandate.principal));
-        his.map(|mandate| mandate.realm.clone()).collect()
+        let held = in_use.rules.record.mandates.iter().filter(|mandate| cps.has(mandate.principal));
+        held.map(|mandate| mandate.realm.clone()).collect()
     }
 
-    /// Who asks to fetch a volume for this tree: what else than an administrator may fetch, is
-    /// known when the other server has said what it is called.
+    /// Notes the caller of a pull for this tree: for a caller that is no administrator, the check
+    /// waits until the other server has sent the volume's name.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
-    pub(crate) fn note_puller(&self, caller: &Caller, tree: VolumeId) -> Result<(), Fault> {
+    pub(crate) fn note_pull(&self, caller: &Caller, tree: VolumeId) -> Result<(), Fault> {
         let superuser = caller.is_superuser() || caller.who.level == AuthLevel::Server;
         let cps = (!superuser).then(|| self.cps(caller)).transpose()?;
-        let mut pullers = self.ruled.pullers.lock();
+        let mut pull_realms = self.ruled.pull_realms.lock();
         match cps.filter(|cps| !cps.is_administrator()) {
-            Some(cps) => drop(pullers.insert(tree, self.realms(&cps))),
-            None => drop(pullers.remove(&tree)),
+            Some(cps) => drop(pull_realms.insert(tree, self.realms(&cps))),
+            None => drop(pull_realms.remove(&tree)),
         }
         Ok(())
     }
 
-    /// Whether who asked for it may fetch a volume that is called so.
+    /// Whether the caller of the pull may fetch a volume with this name.
     pub(crate) fn may_pull(&self, tree: VolumeId, name: &Name) -> bool {
-        let pullers = self.ruled.pullers.lock();
-        pullers
+        let pull_realms = self.ruled.pull_realms.lock();
+        pull_realms
             .get(&tree)
             .is_none_or(|realms| realms.iter().any(|realm| realm_has_name(realm, &text(name))))
     }
 
-    /// Whether realms have a place; what cannot be found out they have not.
+    /// Whether the realms contain a place; not if that cannot be looked up.
     pub(crate) fn covers(&self, realms: &[Realm], place: Option<&AdminScope>) -> bool {
         let me = self.me().id;
         let has_name = |name: &str| realms.iter().any(|realm| realm_has_name(realm, name));
@@ -410,14 +412,14 @@ impl Vice {
             Some(AdminScope::Named(name)) => {
                 has_name(&text(name)) || self.has_group(realms, Group::Named(name)) == Some(true)
             }
-            // Of one that is not there yet the name decides.
+            // For a group that does not exist yet the name decides.
             Some(AdminScope::Group(number)) => {
                 self.has_group(realms, Group::Number(*number)).unwrap_or(!realms.is_empty())
             }
         }
     }
 
-    /// By its name, or all its sites; `None`: there is none.
+    /// Whether the realms contain a group, by its name or all its sites; `None`: there is none.
     fn has_group(&self, realms: &[Realm], which: Group<'_>) -> Option<bool> {
         let db = self.cell().ok().flatten()?;
         let found = match which {

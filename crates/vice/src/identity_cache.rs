@@ -1,13 +1,11 @@
-//! Whose request it is: the principal, and everything that it is (its CPS), remembered for as long
-//! as nothing changes.
+//! The principals of callers, with everything that each is in (its CPS), cached until they change.
 //!
-//! Model. The cell's database counts its changes. What is remembered here is true as of the
-//! revision `known`. Whoever asks compares that with the last revision that this server was told
-//! of, which costs one load; if they differ, the changes between them say whose CPS may be another
-//! one, and those are forgotten. A change names one principal *x*, and is about everybody who is
-//! *x*, or is in *x*: those whose CPS has *x*. So a change that was acknowledged is in force with
-//! the next request (AC-12). A CPS that was computed as of an older revision than `known` is used
-//! once and not kept.
+//! Model. The cell's database counts its changes. The cache is true as of the revision `known`.
+//! Each look-up compares that with the last revision that this server received, which costs one
+//! load; if they differ, the changes in between determine which CPSs to drop. A change names one
+//! principal *x*, and affects all that are *x*, or are in *x*: those whose CPS contains *x*. So an
+//! acknowledged change is in force with the next request (AC-12). A CPS that was computed as of an
+//! older revision than `known` is used once and not cached.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -28,16 +26,17 @@ use crate::{Effect, Vice};
 
 mod stored;
 
-/// Whom mode bits take for anybody.
+/// The uid and gid that mode bits see for an unknown principal.
 const NOBODY_ID: u32 = 65534;
-/// Those remembered at most. All are forgotten then: who still asks comes back.
+/// Maximum number of cached CPSs. The whole cache is then emptied: active callers are looked up
+/// again.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// Before this server was told anything: the others do not know yet that it listens, so nothing is
-/// remembered.
-const UNTOLD: Revision = Revision(0);
+/// Before the first news: the other server does not know yet that this one listens, so nothing is
+/// cached.
+const NO_NEWS: Revision = Revision(0);
 
-/// Who asks, as far as the CPS depends on it.
+/// The parts of a caller that its CPS depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     principal: PrincipalId,
@@ -55,23 +54,22 @@ pub(crate) struct IdentityCache {
 #[derive(Default)]
 struct Remembered {
     known: Revision,
-    /// Counts what was learnt and forgotten, so that the file is written when there is something
-    /// new.
+    /// Counts the changes of the cache, so that the file is written only after a change.
     changes: u64,
     subdomains: HashMap<Key, Cps>,
-    /// Of uids that trusted connections speak of.
+    /// Principals of uids that trusted hosts name.
     uids: HashMap<u32, PrincipalId>,
-    /// Of those who come with tokens; `None`: nobody has that number.
+    /// Holders of tokens; `None`: no principal has that number.
     holders: HashMap<PrincipalId, Option<Arc<Holder>>>,
 }
 
-/// Who holds a token, as his record says, and those of his groups.
+/// The holder of a token, as its record and those of its groups say.
 struct Holder {
     uid: u32,
     gid: u32,
-    /// Gids of the groups that he is in and that have one.
+    /// Gids of its groups that have one.
     groups: Box<[u32]>,
-    /// He, and everything that he is in.
+    /// The principal, and everything that it is in.
     all: Vec<PrincipalId>,
     tokens_after: i64,
     locked: bool,
@@ -108,7 +106,7 @@ impl Remembered {
         self.uids.clear();
     }
 
-    /// Goes on to revision `at`.
+    /// Advances the cache to revision `at`.
     fn go_on(&mut self, at: Revision, changes: Option<&[(Revision, Changed)]>) {
         self.known = at;
         self.changes += 1;
@@ -132,23 +130,23 @@ impl Remembered {
     }
 }
 
-/// A thread of requests does not ask another server.
+/// Refuses to ask another server from a thread of requests.
 fn need_asking(access: &dyn Access) -> Result<(), CellError> {
     if !access.is_elsewhere() || may_ask() { Ok(()) } else { Err(CellError::Away(Fault::CellAway)) }
 }
 
 impl IdentityCache {
-    /// Whether what is remembered is too old to be believed: this server has not heard from the
-    /// database for longer than the cell's administrator allows.
+    /// Whether the cache is too old to be used: this server got no news of the database for longer
+    /// than the cell's administrator allows.
     fn is_stale(&self, access: &dyn Access) -> bool {
         access.is_elsewhere() && access.is_stale()
     }
 
-    /// What was told of since is in force.
+    /// Applies the changes that arrived since.
     fn refresh(&self, access: &dyn Access) {
         let latest = access.latest();
-        // What was kept from an earlier life is believed until this one is told more.
-        if latest == self.remembered.read().known || latest == UNTOLD && access.is_elsewhere() {
+        // A cache from an earlier server instance is valid until the first news arrives.
+        if latest == self.remembered.read().known || latest == NO_NEWS && access.is_elsewhere() {
             return;
         }
         let mut remembered = self.remembered.write();
@@ -156,7 +154,7 @@ impl IdentityCache {
             Ok((at, changes)) if at > remembered.known => remembered.go_on(at, changes.as_deref()),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "what changed among principals is not known");
+                tracing::warn!(%error, "changes of principals are unknown; the cache is emptied");
                 remembered.forget_all();
             }
         }
@@ -174,7 +172,7 @@ impl IdentityCache {
         let found = access.principal(&WhichPrincipal::Uid(uid))?;
         let id = found.map_or(PrincipalId::ANONYMOUS, |found| found.id);
         let mut remembered = self.remembered.write();
-        if remembered.known == known && known != UNTOLD {
+        if remembered.known == known && known != NO_NEWS {
             if remembered.uids.len() >= REMEMBERED_MAX {
                 remembered.uids.clear();
             }
@@ -201,7 +199,7 @@ impl IdentityCache {
         let holder =
             holder.map(|principal| Holder::of(access, &principal)).transpose()?.map(Arc::new);
         let mut remembered = self.remembered.write();
-        if remembered.known == known && known != UNTOLD {
+        if remembered.known == known && known != NO_NEWS {
             if remembered.holders.len() >= REMEMBERED_MAX {
                 remembered.holders.clear();
             }
@@ -221,7 +219,7 @@ impl IdentityCache {
         let power = key.superuser.then_some(PrincipalId::ADMINISTRATORS);
         let cps = Cps::new(key.principal, key.level, groups.into_iter().chain(power));
         let mut remembered = self.remembered.write();
-        if at >= remembered.known && remembered.known != UNTOLD {
+        if at >= remembered.known && remembered.known != NO_NEWS {
             if remembered.subdomains.len() >= REMEMBERED_MAX {
                 remembered.subdomains.clear();
             }
@@ -233,13 +231,13 @@ impl IdentityCache {
 }
 
 impl Vice {
-    /// Asks whether anybody's groups have changed, where another server knows. Several times a
-    /// second, in a thread that may wait. To ask is to say that all that was heard before is in
-    /// force: so nothing is asked before every client that was told what it may do has heard that
-    /// this is another.
+    /// Asks the server of the database whether groups have changed. Call it several times a second,
+    /// in a thread that may wait. The question confirms that all earlier news is in force: so it
+    /// waits until all clients that know rights have acknowledged the break of them.
     pub fn hear_news(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) {
         let Ok(Some(db)) = self.cell() else { return };
-        // What was new is in force after one more turn, and who waits for it hears it at once.
+        // One more turn puts the news into force, and lets the calls that wait for it return at
+        // once.
         while self.enforce_rules(now, wall, out) && self.core.lock().rights_ticket.is_none() {
             let before = db.access().latest();
             db.access().listen(self.me().id);
@@ -253,37 +251,37 @@ impl Vice {
                 let mut core = self.core.lock();
                 core.rights_ticket = core.break_rights(now, &mut events);
                 drop(core);
-                self.settle(now, events, out);
+                self.carry_out(now, events, out);
             }
         }
     }
 
-    /// Puts the rules into force that this server was told of: sessions of fenced callers, and of
-    /// servers whose keys are listed no more, end. False: calls that began before are not done yet.
+    /// Enforces the latest rules: sessions of fenced callers, and of servers whose keys are no
+    /// longer listed, end. False: calls that began before are not done yet.
     pub fn enforce_rules(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
         let mut events = Vec::new();
         let enforced = self.enforce(now, wall, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         enforced
     }
 
-    /// Who comes with a token is, to mode bits, the user and group that his principal's record
-    /// says, and in the groups whose records have a gid. Others are who they are.
+    /// For mode bits, the holder of a token has the user and group of its principal's record, and
+    /// the groups whose records have a gid. Other callers remain as they are.
     ///
     /// # Errors
-    /// `TokenRefused`: the token was revoked, or its holder is locked or gone; `CellAway`,
+    /// `TokenRefused`: the token was revoked, or its holder is locked or removed; `CellAway`,
     /// `Medium`.
-    pub(crate) fn settled<'c>(&self, caller: &'c Caller) -> Result<Cow<'c, Caller>, Fault> {
+    pub(crate) fn effective<'c>(&self, caller: &'c Caller) -> Result<Cow<'c, Caller>, Fault> {
         if !caller.who.level.is_of_tokens() || caller.who.token == 0 {
             return Ok(Cow::Borrowed(caller));
         }
-        // Its key may have been withdrawn since it was shown.
-        if self.desk.get().is_some_and(|desk| !desk.believes(caller.who.key)) {
+        // Its key may have been withdrawn since the token was accepted.
+        if self.logins.get().is_some_and(|logins| !logins.accepts(caller.who.key)) {
             return Err(Fault::TokenRefused);
         }
         let db = self.cell()?.ok_or(Fault::TokenRefused)?;
-        self.whose.refresh(db.access());
-        let holder = self.whose.holder(db.access(), caller.who.principal)?;
+        self.identities.refresh(db.access());
+        let holder = self.identities.holder(db.access(), caller.who.principal)?;
         let good =
             |holder: &Arc<Holder>| !holder.locked && caller.who.issued >= holder.tokens_after;
         let holder = holder.filter(good).ok_or(Fault::TokenRefused)?;
@@ -296,8 +294,8 @@ impl Vice {
         }))
     }
 
-    /// Who asks, in the cell. A trusted connection names uids: those of users, and others, who are
-    /// nobody.
+    /// The caller's principal in the cell. A trusted host names uids: those of users have one,
+    /// others are anonymous.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
@@ -311,16 +309,16 @@ impl Vice {
         }
         match self.cell()? {
             Some(db) => {
-                self.whose.refresh(db.access());
-                Ok(self.whose.with_uid(db.access(), caller.uid)?)
+                self.identities.refresh(db.access());
+                Ok(self.identities.with_uid(db.access(), caller.uid)?)
             }
             None => Ok(PrincipalId::ANONYMOUS),
         }
     }
 
-    /// The principal of who asks, as other servers may take it for shown. An administrator whom a
-    /// believed host names is anonymous there: an address makes nobody an administrator, and the
-    /// other server does not hear how it was shown.
+    /// The caller's principal, as other servers may take it for proved. An administrator that a
+    /// trusted host names is anonymous there: an address makes no caller an administrator, and the
+    /// other server does not learn the authentication level.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
@@ -334,8 +332,8 @@ impl Vice {
         Ok(if appointed { PrincipalId::ANONYMOUS } else { principal })
     }
 
-    /// Everything that who asks is. The superuser of a trusted connection is an administrator.
-    /// Where it is known, nothing is allocated and nobody asked.
+    /// The caller's CPS. The superuser of a trusted host is an administrator. A cached CPS costs no
+    /// allocation and no query.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
@@ -345,7 +343,8 @@ impl Vice {
         let db = match self.cell() {
             Ok(Some(db)) => db,
             Ok(None) => return Ok(Cps::new(caller.who.principal, caller.who.level, power)),
-            // The superuser of a server rules there, whatever becomes of the cell.
+            // The superuser of a server has its rights there even while the cell's database is
+            // away.
             Err(_) if superuser => {
                 return Ok(Cps::new(caller.who.principal, caller.who.level, power));
             }
@@ -357,8 +356,8 @@ impl Vice {
             superuser,
             host: caller.who.host,
         };
-        self.whose.refresh(db.access());
-        match self.whose.subdomain(db.access(), key) {
+        self.identities.refresh(db.access());
+        match self.identities.subdomain(db.access(), key) {
             Err(_) if superuser => Ok(Cps::new(key.principal, key.level, power)),
             found => Ok(found?),
         }

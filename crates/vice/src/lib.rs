@@ -1,10 +1,9 @@
-//! The file service without sockets, clocks or threads: every rule of access and of POSIX lives
-//! here.
+//! The file service without sockets, clocks or threads: all rules of access and of POSIX are here.
 //!
-//! A driver hands requests to [`Vice::perform`] and gets [`Effect`]s back: replies, breaks of
+//! A driver passes requests to [`Vice::perform`] and gets [`Effect`]s back: replies, breaks of
 //! promises, ended sessions.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod access;

@@ -1,21 +1,20 @@
-//! Locks of vnodes: a fixed number of stripes, so that any vnode has a lock and none has to be
-//! made.
+//! Locks of vnodes: a fixed number of stripes, so that any vnode has a lock without allocation.
 //!
-//! Who changes vnodes holds all of their stripes for writing, taken in one go in the order of the
-//! stripes, which excludes deadlock. Who reads holds at most one stripe, for reading: what excludes
-//! a last name from going between a promise and the look at what was promised (see `change.rs`).
+//! A change of vnodes holds all of their stripes for writing, taken at once in the order of the
+//! stripes, which excludes deadlock. A read holds at most one stripe, for reading: so no last name
+//! is removed between a promise and the read of the promised vnode (see `change.rs`).
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 use types::Fid;
 
-/// Enough that two of the few hundred calls in progress seldom meet by chance.
+/// Enough that two of the few hundred calls in progress seldom share one by chance.
 const STRIPES: usize = 1024;
 
 /// See the head of the file.
 pub(crate) struct Stripes(Box<[RwLock<()>]>);
 
-/// Keeps others away from what is changed.
+/// Exclude all other calls on the vnodes that change.
 pub(crate) type StripeGuards<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 4]>;
 
 impl Stripes {

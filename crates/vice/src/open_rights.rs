@@ -1,16 +1,15 @@
-//! What files allowed when they were opened.
+//! Rights of open files, as they were when the files were opened.
 //!
-//! POSIX judges an open file once, at `open`: a program goes on reading and writing after a `chmod`
-//! that would refuse it now. The server learns of no opens, and judges each call on data by the
-//! mode bits of that moment. So when the mode, owner or group of a file changes, what it allowed
-//! until then is noted for each session that may have the file open: those that are promised it or
-//! hold it, and the session that makes the change, if that says so ([`types::StatusChange::hold`]).
-//! A session that acknowledges the break without having the file open loses the note; otherwise the
-//! note stays until the session lets go of the file or ends. A restart of the server forgets all
-//! notes.
+//! POSIX judges an open file once, at `open`: a program continues to read and write after a `chmod`
+//! that would refuse it now. The server receives no opens, and judges each call on data by the mode
+//! bits of that moment. So when the mode, owner or group of a file changes, the old rights are
+//! noted for each session that may have the file open: those that are promised it or hold it, and
+//! the session that makes the change, if it sets [`types::StatusChange::hold`]. A session that
+//! acknowledges the break without having the file open loses the note; otherwise the note stays
+//! until the session ends its hold or is over. A restart of the server loses all notes.
 //!
-//! A session gains nothing by saying falsely that it has a file open: what is noted it was allowed
-//! until that moment.
+//! A session gains nothing by a false report that it has a file open: it had the noted rights until
+//! that moment.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +24,11 @@ use crate::volumes::ViceVolume;
 
 /// Notes of one session: each is an open file whose rights changed.
 const NOTES_MAX: usize = 4096;
-/// Rights of one file that are remembered for a session. Later ones are not: the session has it
-/// open since the first.
+/// Rights of one file that are noted for a session. Later ones are not: the session has had it open
+/// since the first.
 const RIGHTS_MAX: usize = 4;
 
-/// What mode bits judge by.
+/// The parts of a status that mode bits judge by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModeRights {
     pub mode: u16,
@@ -42,7 +41,7 @@ impl ModeRights {
         ModeRights { mode: status.mode, uid: status.uid, gid: status.gid }
     }
 
-    /// The status of the file as it was then, as far as mode bits look at it.
+    /// The file's status with these rights in it.
     pub fn applied(self, status: &Status) -> Status {
         Status { mode: self.mode, uid: self.uid, gid: self.gid, ..*status }
     }
@@ -55,7 +54,7 @@ pub(crate) struct OpenRights {
 }
 
 impl OpenRights {
-    /// The session may have had the file open while it allowed this.
+    /// Notes that the session may have had the file open with these rights.
     pub fn note(&mut self, session: SessionId, fid: Fid, rights: ModeRights) {
         let notes = self.sessions.entry(session).or_default();
         if notes.len() >= NOTES_MAX && !notes.contains_key(&fid) {
@@ -67,7 +66,7 @@ impl OpenRights {
         }
     }
 
-    /// What the file allowed while the session had it open.
+    /// Rights of the file while the session had it open.
     pub fn rights(&self, session: SessionId, fid: Fid) -> &[ModeRights] {
         self.sessions
             .get(&session)
@@ -75,7 +74,7 @@ impl OpenRights {
             .map_or(&[], |rights| rights.as_slice())
     }
 
-    /// The session does not have the file open.
+    /// Notes that the session does not have the file open.
     pub fn forget(&mut self, session: SessionId, fid: Fid) {
         let Some(notes) = self.sessions.get_mut(&session) else { return };
         notes.remove(&fid);
@@ -84,15 +83,15 @@ impl OpenRights {
         }
     }
 
-    /// The session is over.
+    /// Removes the notes of a session that ended.
     pub fn remove_session(&mut self, session: SessionId) {
         self.sessions.remove(&session);
     }
 }
 
 impl Vice {
-    /// Whether the caller may use what the file holds: by its rights now, or by those that it had
-    /// when the session opened it.
+    /// Checks that the caller may use the file's content: by its rights now, or by those that it
+    /// had when the session opened it.
     ///
     /// # Errors
     /// As [`access::need`].
@@ -115,8 +114,8 @@ impl Vice {
         if noted.iter().any(allowed) { Ok(()) } else { Err(refused) }
     }
 
-    /// The rights of a file change from `was`: sessions that may have it open go on with what it
-    /// allowed them. `here`: so does the caller's.
+    /// Notes the old rights `was` of a file for the sessions that may have it open. `here`: also
+    /// for the caller's.
     pub(crate) fn note_opened(&self, ask: &CallContext<'_>, fid: Fid, was: ModeRights, here: bool) {
         let mut core = self.core.lock();
         let caller = ask.origin.session;

@@ -1,10 +1,10 @@
-//! Calls of principals that this server does not remember, where another server has the database.
+//! Calls of principals that are not in the cache, where another server has the database.
 //!
-//! To ask that server takes a round trip, or seconds while it does not answer, and a request's
-//! thread serves many other clients. So a call that is executed in such a thread asks nobody: the
-//! first look-up that memory cannot answer ends it, before it has changed anything, and the driver
-//! is given the call to execute it anew in a thread that may wait ([`Vice::on_lookups`]). There
-//! what is learnt is remembered, so the next request of that principal needs no such thread.
+//! A question to that server takes a round trip, or seconds while it does not answer, and a
+//! request's thread serves many other clients. So a call in such a thread asks no other server: the
+//! first look-up that misses the cache ends it, before it has changed anything, and the driver gets
+//! the call to execute it again in a thread that may wait ([`Vice::on_lookups`]). That fills the
+//! cache, so the next request of that principal needs no such thread.
 
 use std::cell::Cell;
 
@@ -19,9 +19,9 @@ thread_local! {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asking {
     Allowed,
-    /// Only memory is looked at.
+    /// Only the cache is read.
     Forbidden,
-    /// The same, and memory did not have it.
+    /// Only the cache is read, and a look-up missed it.
     Missed,
 }
 
@@ -36,16 +36,16 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// The request.
+    /// Address of the request's reply.
     pub fn origin(&self) -> ReplyAddress {
         self.origin
     }
 }
 
-/// Takes a call to a thread that may wait. `false`: too many wait already.
+/// Passes a call to a thread that may wait. `false`: too many wait already.
 pub type LookupHook = Box<dyn Fn(Lookup) -> bool + Send + Sync>;
 
-/// Until it is dropped this thread asks no other server.
+/// This thread asks no other server until this is dropped.
 pub(crate) struct MemoryOnly;
 
 impl MemoryOnly {
@@ -54,7 +54,7 @@ impl MemoryOnly {
         MemoryOnly
     }
 
-    /// Whether something was not in memory.
+    /// Whether a look-up missed the cache.
     pub(crate) fn missed(&self) -> bool {
         ASKING.get() == Asking::Missed
     }
@@ -66,7 +66,7 @@ impl Drop for MemoryOnly {
     }
 }
 
-/// Whether this thread may ask another server now; that it wanted to is remembered.
+/// Whether this thread may ask another server now; records a refusal as a miss.
 pub(crate) fn may_ask() -> bool {
     let asking = ASKING.get();
     if asking != Asking::Allowed {
@@ -76,15 +76,15 @@ pub(crate) fn may_ask() -> bool {
 }
 
 impl Vice {
-    /// Calls that need the cell's database go there; without it they wait in the thread that they
-    /// came in. Said once, before the first call.
+    /// Sets the hook for calls that need the cell's database; without it they wait in their own
+    /// thread. Call it once, before the first request.
     pub fn on_lookups(&self, hook: LookupHook) {
-        // A second one is the same server's.
+        // Only this server sets it; a second hook would be the same.
         let _ = self.lookups.set(hook);
     }
 
-    /// In a thread of requests: memory only. Nothing: this call may ask, because nobody else would,
-    /// or because it is executed where calls that ask are executed anyway.
+    /// Restricts a thread of requests to the cache. `None`: this call may ask, because there is no
+    /// hook, or because it runs in a thread for such calls anyway.
     pub(crate) fn begin_memory_only(&self, call: &Call) -> Option<MemoryOnly> {
         let asks_anyway = matches!(
             call,
@@ -94,7 +94,7 @@ impl Vice {
         (!may_wait).then(MemoryOnly::begin)
     }
 
-    /// Gives the call away; false: too many wait.
+    /// Passes the call to the hook; false: too many wait.
     pub(crate) fn look_up_later(
         &self,
         (now, wall): (Time, Timestamp),
@@ -106,8 +106,7 @@ impl Vice {
         self.lookups.get().is_some_and(|hook| hook(lookup))
     }
 
-    /// Executes a call that was given away, in a thread that may wait; `now`: what time it has
-    /// become.
+    /// Executes a call from the hook, in a thread that may wait; `now`: the present time.
     pub fn look_up(&self, now: Time, lookup: Lookup, out: &mut Vec<Effect>) {
         let Lookup { now: came, wall, caller, origin, call } = lookup;
         let wall = wall.later(now.since(came));
@@ -115,11 +114,11 @@ impl Vice {
         let looking = LookingUp::begin();
         self.run(now, wall, &caller, origin, &call, &mut events, out);
         drop(looking);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 }
 
-/// Until it is dropped, also by a panic.
+/// Marks the thread until it is dropped, also by a panic.
 struct LookingUp;
 
 impl LookingUp {
@@ -136,6 +135,6 @@ impl Drop for LookingUp {
 }
 
 thread_local! {
-    /// The thread executes a call that was given away.
+    /// The thread executes a call from the hook.
     static LOOKING_UP: Cell<bool> = const { Cell::new(false) };
 }

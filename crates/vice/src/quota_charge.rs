@@ -1,17 +1,17 @@
-//! How much more a change of a body will be charged, before it is made: the quota refuses it at the
-//! call, and bytes that were overwritten do not come back.
+//! The additional charge of a change of a body, computed before it is made: the quota refuses it at
+//! the call, since overwritten bytes cannot be restored.
 //!
 //! The store charges an inline body for its bytes, and a body file for each block of
-//! [`BLOCK_BYTES`] that is no hole. `free` is what the quota leaves: where the largest possible
-//! growth fits, nobody looks for holes.
+//! [`BLOCK_BYTES`] that is no hole. `free` is the rest of the quota: where the largest possible
+//! growth fits, the holes are not searched.
 
 use store::{BLOCK_BYTES, INLINE_BYTES_MAX, Vnode};
 use types::Fault;
 
 use crate::volumes::ViceVolume;
 
-/// Growth by data or reserved room from `start` to `end` (excluded), in a body that is `size` long
-/// afterwards.
+/// Growth by data or preallocated space from `start` to `end` (excluded), in a body that is `size`
+/// long afterwards.
 pub(crate) fn of_range(
     volume: &ViceVolume,
     vnode: &Vnode,
@@ -23,12 +23,12 @@ pub(crate) fn of_range(
     let status = &vnode.status;
     let touched = blocks(start, end);
     if !vnode.place.is_file() {
-        // What is there already moves into the first block of a file.
+        // An inline body moves into the first block of a file.
         let first = u64::from(status.size > 0 && start >= BLOCK_BYTES);
         let used = if end <= INLINE_BYTES_MAX { size } else { (touched + first) * BLOCK_BYTES };
         return Ok(used.saturating_sub(status.used));
     }
-    // Of a lent body nobody knows the holes; whoever writes it has its gate already.
+    // The holes of a loaned body are unknown; the loan required free space.
     if touched * BLOCK_BYTES <= free || volume.store.is_lent(vnode.no()) {
         return Ok(touched * BLOCK_BYTES);
     }

@@ -1,15 +1,15 @@
-//! Room under the quota, and what of it is set aside for sessions with delegations.
+//! Room under the quota, and the part of it that is set aside for sessions with delegations.
 //!
-//! Such a session answers its applications before the server hears of it, so that room must be
-//! certain: it may have [`SET_ASIDE_BYTES`] and [`SET_ASIDE_FILES`] outstanding in a volume, and
-//! others leave those alone. Where a call of another session does not fit because of that, the
-//! delegations of the volume are recalled, and it is tried again. What is set aside for a session
-//! is not reduced by what it uses up, since it goes on answering until it hears otherwise; when
-//! less is left than twice what is set aside, everything is recalled, long before it is used up.
-//! Where there is not three times as much, nothing is delegated.
+//! Such a session answers its applications before it sends the changes to the server, so room for
+//! them must be certain: it may have [`SET_ASIDE_BYTES`] and [`SET_ASIDE_FILES`] outstanding in a
+//! volume, and other sessions may not use those. Where a call of another session does not fit
+//! because of that, the delegations of the volume are recalled, and the call is repeated. The part
+//! of a session is not reduced by what it uses, since it continues to answer until a recall; when
+//! less is left than twice the parts of all, all delegations are recalled, long before the room is
+//! used up. Where there is not three times as much, no directory is delegated.
 //!
-//! The partition's free room is treated alike, but only looked at now and then ([`Vice::tick`]):
-//! what others write to the disk beside us cannot be held back anyway.
+//! The partition's free room is treated alike, but only checked at intervals ([`Vice::tick`]):
+//! other writers to the disk cannot be held back anyway.
 
 use lease::Output;
 use store::VolumeQuota;
@@ -25,10 +25,10 @@ pub(crate) const SET_ASIDE_BYTES: u64 = 256 << 20;
 pub(crate) const SET_ASIDE_FILES: u64 = 16_384;
 
 impl Vice {
-    /// Room for so much more.
+    /// Reserves room for this much growth.
     ///
     /// # Errors
-    /// `QuotaExceeded`; `Busy` if the call waits for room that others have set aside.
+    /// `QuotaExceeded`; `Busy` if the call waits for room that is set aside for others.
     pub(crate) fn room<'v>(
         &self,
         ask: &mut CallContext<'_>,
@@ -39,8 +39,8 @@ impl Vice {
         self.room_for(ask, volume, files, |_| Ok(bytes))
     }
 
-    /// As `room`; `bytes` says how much it will be at most, given how much is free, and may look
-    /// closer if that is not enough.
+    /// As `room`; `bytes` returns the largest growth, given the free bytes, and may search holes if
+    /// that does not fit.
     pub(crate) fn room_for<'v>(
         &self,
         ask: &mut CallContext<'_>,
@@ -94,7 +94,7 @@ impl Vice {
         }
     }
 
-    /// Everything that others have of the volume must be back first.
+    /// Recalls all delegations of other sessions in the volume.
     ///
     /// # Errors
     /// `Busy` if the call waits for that.
@@ -113,7 +113,7 @@ impl Vice {
     }
 
     /// Recalls delegations where room becomes scarce.
-    pub(crate) fn look_at_room(&self, now: Time, events: &mut Vec<Output>) {
+    pub(crate) fn check_room(&self, now: Time, events: &mut Vec<Output>) {
         let delegated = self.core.lock().leases.delegated_volumes();
         for id in delegated {
             let Ok(volume) = self.any_volume(id) else { continue };
@@ -131,19 +131,19 @@ impl Vice {
 /// No session has this number.
 const NOBODY: types::SessionId = types::SessionId(0);
 
-/// What is set aside for so many sessions, in bytes and files.
+/// Room that is set aside for this many sessions, in bytes and files.
 fn aside(sessions: usize) -> (u64, u64) {
     (sessions as u64 * SET_ASIDE_BYTES, sessions as u64 * SET_ASIDE_FILES)
 }
 
-/// Whether so little is left that it may not do for what so many sessions have outstanding, some
-/// time after they hear of it.
+/// Whether so little is left that it may not suffice for what this many sessions have outstanding
+/// some time after a recall.
 fn is_scarce(left: (u64, u64), sessions: usize) -> bool {
     let (bytes, files) = aside(sessions);
     left.0 / 2 < bytes || left.1 / 2 < files
 }
 
-/// What the quota leaves, in bytes and files.
+/// The rest of the quota, in bytes and files.
 fn left(volume: &ViceVolume) -> (u64, u64) {
     let (quota, usage) = (volume.store.quota(), volume.store.usage());
     let free =

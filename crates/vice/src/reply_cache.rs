@@ -1,25 +1,24 @@
-//! The reply cache: what each slot of each session did last.
+//! The reply cache: the last request of each slot of each session, with its reply.
 //!
-//! A slot goes *running* -> *done* with each request. A request that comes again while it runs
-//! needs nothing: its reply will go to the session, whichever connection that has by then. One that
-//! comes again when it is done is answered from here if it changed anything (EO-1), and executed
-//! again otherwise. Replies from before a restart are bytes from the partition, decoded when asked
-//! for.
+//! A slot goes *running* -> *done* with each request. A request that is repeated while it runs
+//! needs nothing: its reply will be sent to the session, over its connection of that time. One that
+//! is repeated when it is done is answered from here if it changed anything (EO-1), and executed
+//! again otherwise. Replies from before a restart are bytes from the partition, decoded on demand.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
 use types::{Answer, Caller, Fault, ReplyAddress, SessionId};
 
-/// Those who are told apart in one session.
+/// Maximum number of callers that are distinguished in one session.
 const ACTORS_MAX: usize = 16;
 
-/// What came of a slot's last request.
+/// Result of a slot's last request.
 #[derive(Debug)]
 enum Last {
     /// It is being executed, or waits.
     Running,
-    /// It changed nothing that a repetition could change again.
+    /// It made no change, so it may be executed again.
     Repeatable,
     /// Its reply.
     Replied(Box<Result<Answer, Fault>>),
@@ -37,21 +36,21 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct SlotTable {
     sessions: HashMap<SessionId, HashMap<u32, Slot>>,
-    /// Who asked something through each session.
+    /// Callers that have sent requests through each session.
     actors: HashMap<SessionId, Vec<Caller>>,
     slots_max: u32,
 }
 
-/// What to do about a request.
+/// The next step for a request.
 #[derive(Debug)]
 pub(crate) enum Begin {
     /// Execute it.
     Execute,
-    /// Its reply is on the way.
+    /// It runs; its reply will follow.
     Running,
-    /// It was executed; this was the reply.
+    /// It was executed, with this reply.
     Replied(Box<Result<Answer, Fault>>),
-    /// It was executed in an earlier life; this is the reply's record.
+    /// An earlier server instance executed it; this is the reply's record.
     Recorded(Bytes),
     /// It cannot be executed.
     Refused(Fault),
@@ -67,7 +66,7 @@ impl SlotTable {
         self.actors.entry(session).or_default();
     }
 
-    /// Puts a reply record of an earlier life in its place.
+    /// Adds a reply record of an earlier server instance.
     pub fn add_record(&mut self, origin: ReplyAddress, reply: Bytes) {
         let slots = self.sessions.entry(origin.session).or_default();
         slots.insert(origin.slot, Slot { request: origin.request, last: Last::Recorded(reply) });
@@ -78,7 +77,7 @@ impl SlotTable {
         self.actors.remove(&session);
     }
 
-    /// Slot and request number of every reply of a changing call that is remembered, in order.
+    /// Slot and request number of every cached reply of a change, in order.
     pub fn recorded(&self, session: SessionId) -> Vec<(u32, u64)> {
         let slots = self.sessions.get(&session).into_iter().flatten();
         let remembered = |slot: &Slot| match &slot.last {
@@ -94,8 +93,8 @@ impl SlotTable {
         list
     }
 
-    /// Somebody asks something through the session. Past [`ACTORS_MAX`] they are not told apart any
-    /// more: nothing is then ended that others may use.
+    /// Records a caller of the session. Past [`ACTORS_MAX`] callers are no longer distinguished:
+    /// then no fence ends a session that others may use.
     pub fn note(&mut self, session: SessionId, caller: &Caller) {
         let Some(actors) = self.actors.get_mut(&session) else { return };
         let is_known = |known: &Caller| known.uid == caller.uid && known.who == caller.who;
@@ -104,7 +103,7 @@ impl SlotTable {
         }
     }
 
-    /// All sessions, and who asked something through them.
+    /// All sessions, with their callers.
     pub fn actors(&self) -> Vec<(SessionId, Vec<Caller>)> {
         let of = |session: &SessionId| self.actors.get(session).cloned().unwrap_or_default();
         self.sessions.keys().map(|session| (*session, of(session))).collect()
@@ -133,7 +132,7 @@ impl SlotTable {
         Begin::Execute
     }
 
-    /// The request is done. False: nobody waits for it any more.
+    /// Marks the request as done. False: the session is over.
     pub fn finish(
         &mut self,
         origin: ReplyAddress,

@@ -1,13 +1,13 @@
-//! The file service as its driver sees it.
+//! The file service, as its driver uses it.
 //!
-//! The life of a call. *Begin*: its slot says whether it is new, running, or done. A change waits
-//! while the earlier life of the server is not settled. *Execute* (`calls/`): rules, reads, and for
-//! a change one commit that has its reply record inside (`change.rs`). A change then *breaks* the
-//! promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish*
-//! (`completion.rs`) remembers the reply in the slot and puts it out.
+//! The life of a call. *Begin*: its slot shows whether it is new, running, or done. A change waits
+//! until grace is over. *Execute* (`calls/`): checks, reads, and for a change one commit with its
+//! reply record inside (`change.rs`). A change then *breaks* the promises that it made stale; if
+//! there are any, the reply waits for the ticket. *Finish* (`completion.rs`) stores the reply in
+//! the slot and sends it.
 //!
-//! A call that meets what another session has to itself has left nothing behind: it is *parked*
-//! (`waiting_calls.rs`), and executed from its beginning when that is back.
+//! A call on files that another session covers leaves nothing behind: it is *parked*
+//! (`waiting_calls.rs`), and executed from its beginning when the delegation is back.
 //!
 //! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core.
 //! The core is never held over I/O.
@@ -28,8 +28,8 @@ use types::{
 
 use crate::access::{CallerView, Principals};
 use crate::audit_events::{AuditLog, Refusals};
-use crate::calls::auth::AuthDesk;
-use crate::calls::{Blanks, CallCounters, Lends};
+use crate::calls::auth::Logins;
+use crate::calls::{Blanks, CallCounters, Loans};
 use crate::fences::FenceEpoch;
 use crate::identity_cache::IdentityCache;
 use crate::lock_stripes::Stripes;
@@ -41,30 +41,30 @@ use crate::volumes::{Moves, ViceVolume, VolumesInUse};
 use crate::waiting_calls::{CallQueue, Parked, Waiting, Waits};
 use crate::{Effect, Partitions, TransferAgent, ViceConfig};
 
-/// What a client learns when it attaches or resumes.
+/// Answer to a client that attaches or resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Its session.
+    /// Number of its session.
     pub session: SessionId,
-    /// The server restarted since: promises are void; locks and holds must be claimed, then
-    /// `ReclaimDone` sent.
+    /// The server restarted since: promises are void; the client must reclaim locks and holds, then
+    /// send `ReclaimDone`.
     pub reclaim: bool,
-    /// Unstable writes that were answered with another verifier must be sent again.
+    /// Unstable writes with another verifier must be sent again.
     pub verifier: BootVerifier,
     /// Slots that the session may use.
     pub slots: u32,
-    /// Of each slot whose last request has a remembered reply: slot and number of the request.
+    /// Slot and request number of each slot with a remembered reply.
     pub recorded: Vec<(u32, u64)>,
 }
 
 /// Answers [`Call::Scrub`].
 pub(crate) type ScrubHook = Box<dyn Fn(bool) -> String + Send + Sync>;
 
-/// The file service: every rule of access and of POSIX, promises, and exactly-once. Thread-safe;
-/// knows no sockets and reads no clock.
+/// The file service: all rules of access and of POSIX, promises, and exactly-once. Thread-safe; has
+/// no sockets and reads no clock.
 pub struct Vice {
     pub(crate) config: ViceConfig,
-    /// Where calls go that need the cell's database.
+    /// Hook for calls that need the cell's database.
     pub(crate) lookups: OnceLock<LookupHook>,
     pub(crate) partitions: Partitions,
     pub(crate) stripes: Stripes,
@@ -76,14 +76,14 @@ pub struct Vice {
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
-    pub(crate) desk: OnceLock<AuthDesk>,
-    pub(crate) errands: OnceLock<Arc<dyn TransferAgent>>,
+    pub(crate) logins: OnceLock<Logins>,
+    pub(crate) transfers: OnceLock<Arc<dyn TransferAgent>>,
     pub(crate) moves: Mutex<Moves>,
-    /// Counts holds that ended.
-    pub(crate) holds_ended: AtomicU64,
-    /// Held by who gives names and numbers to volumes.
+    /// Counts freezes that ended.
+    pub(crate) freezes_ended: AtomicU64,
+    /// Held while a volume gets its name and number.
     pub(crate) naming: Mutex<()>,
-    pub(crate) whose: IdentityCache,
+    pub(crate) identities: IdentityCache,
     pub(crate) ruled: FenceEpoch,
     pub(crate) witness: OnceLock<Arc<dyn AuditLog>>,
     pub(crate) refusals: Refusals,
@@ -91,40 +91,40 @@ pub struct Vice {
     pub(crate) marking: Mutex<()>,
 }
 
-/// Everything in memory that calls share.
+/// The tables in memory that calls share.
 pub(crate) struct ServiceTables {
     pub leases: Leases,
     pub slots: SlotTable,
     /// Calls that wait for the grace period.
     pub queue: CallQueue<Waiting>,
-    /// Calls that wait for delegations of others.
+    /// Calls that wait for delegations of other sessions.
     pub parked: CallQueue<Parked>,
-    /// Slots for new files that sessions may give themselves.
+    /// Slots for new files that sessions may assign themselves.
     pub given: HashMap<(SessionId, VolumeId), Vec<VnodeSlots>>,
-    /// Volumes of which somebody was told what he may do there.
-    pub told_rights: HashSet<VolumeId>,
-    /// They are hearing that this is another, because principals changed elsewhere.
+    /// Volumes in which some session knows rights.
+    pub rights_shown: HashSet<VolumeId>,
+    /// Ticket of the break of these rights, after principals changed elsewhere.
     pub rights_ticket: Option<BreakTicket>,
     /// Changes that are done but not acknowledged.
     pub pending: HashMap<BreakTicket, PendingChange>,
-    /// How many of them took the last name of a file.
+    /// How many of them removed the last name of a file.
     pub removing: HashMap<Fid, u32>,
-    /// Whose kernels write into which bodies.
-    pub lends: Lends,
-    /// Blank bodies that sessions have.
+    /// Sessions whose kernels write into bodies.
+    pub loans: Loans,
+    /// Preallocated bodies of sessions.
     pub blanks: Blanks,
-    /// Who waits for locks, and whether a fence came between.
+    /// Callers that wait for locks, and whether a fence came between.
     pub lock_waits: HashMap<ReplyAddress, (Caller, bool)>,
     pub opened: OpenRights,
 }
 
 impl ServiceTables {
     fn enqueue(&mut self, waiting: Waiting) -> Result<(), Fault> {
-        let of_nobody = self.leases.is_stranger(waiting.origin().session);
+        let of_nobody = self.leases.is_anonymous(waiting.origin().session);
         self.queue.push(waiting, of_nobody)
     }
 
-    /// Breaks what was told of rights, in all volumes.
+    /// Breaks the promises of rights, in all volumes.
     pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<BreakTicket> {
         self.leases.rights_changed();
         let item = |volume: VolumeId| BreakItem {
@@ -132,8 +132,8 @@ impl ServiceTables {
             reason: BreakReason::Status,
             name: None,
         };
-        let items: Vec<BreakItem> = self.told_rights.drain().map(item).collect();
-        // No session has number 0: all hear of it.
+        let items: Vec<BreakItem> = self.rights_shown.drain().map(item).collect();
+        // No session has number 0: all get the break.
         self.leases.break_promises(now, &items, SessionId(0), events)
     }
 }
@@ -146,40 +146,41 @@ pub(crate) struct PendingChange {
     pub removed: Option<Fid>,
 }
 
-/// Where a call comes from, and what came of it beside the answer.
+/// Origin of a call, and its effects beside the answer.
 pub(crate) struct CallContext<'a> {
     pub now: Time,
     pub wall: Timestamp,
     pub caller: &'a Caller,
     pub principals: &'a dyn Principals,
     pub origin: ReplyAddress,
-    /// To be settled once no lock is held.
+    /// Handled once no lock is held.
     pub events: Vec<Output>,
-    /// The change was answered by the session itself, with this slot for its new file (0: none).
+    /// The session answered the change itself, with this slot for its new file (0: none).
     pub delegated: Option<u64>,
-    /// Directories that others have to themselves: the call is to be tried again when one of them
-    /// is back. Whoever adds to it refuses the call with `Busy`, which nobody sees then.
+    /// Directories that other sessions cover: the call is repeated when one of them is back. A call
+    /// that adds to it fails with `Busy`, which is then not sent.
     pub waits: Vec<Fid>,
-    /// How often the volume's access model had changed when the call began to look.
+    /// Number of changes of the volume's access model when the call began.
     pub models: u64,
-    /// Likewise anybody's rights.
+    /// Number of changes of rights when the call began.
     pub rights_changes: u64,
-    /// The call is to be executed anew: what it saw is not true any more.
+    /// The call must be executed again: what it read is stale.
     pub again: bool,
 }
 
 impl<'a> CallContext<'a> {
-    /// Who asks.
+    /// The caller, with the source of its principals.
     pub fn asker(&self) -> CallerView<'a> {
         CallerView { caller: self.caller, principals: self.principals }
     }
 }
 
 impl Vice {
-    /// Serves partitions. If sessions of an earlier life are recorded on the first, grace begins.
+    /// Serves partitions. If the first one records sessions of an earlier server instance, grace
+    /// begins.
     ///
     /// # Errors
-    /// If the session records cannot be read.
+    /// Errors of reading the session records.
     pub fn open(
         partitions: impl Into<Partitions>,
         config: ViceConfig,
@@ -231,11 +232,11 @@ impl Vice {
                 queue: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
                 parked: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
                 given: HashMap::new(),
-                told_rights: HashSet::new(),
+                rights_shown: HashSet::new(),
                 rights_ticket: None,
                 pending: HashMap::new(),
                 removing: HashMap::new(),
-                lends: Lends::default(),
+                loans: Loans::default(),
                 blanks,
                 lock_waits: HashMap::new(),
                 opened: OpenRights::default(),
@@ -247,12 +248,12 @@ impl Vice {
             cell: OnceLock::new(),
             expects_cell: AtomicBool::new(false),
             me: OnceLock::new(),
-            desk: OnceLock::new(),
-            errands: OnceLock::new(),
+            logins: OnceLock::new(),
+            transfers: OnceLock::new(),
             moves: Mutex::default(),
-            holds_ended: AtomicU64::new(0),
+            freezes_ended: AtomicU64::new(0),
             naming: Mutex::new(()),
-            whose: IdentityCache::default(),
+            identities: IdentityCache::default(),
             lookups: OnceLock::new(),
             ruled: FenceEpoch::default(),
             witness: OnceLock::new(),
@@ -268,29 +269,30 @@ impl Vice {
         Ok(vice)
     }
 
-    /// Who knows the principals instead of the cell's database. Said once, before the first call.
+    /// Sets a source of principals instead of the cell's database. Call it once, before the first
+    /// request.
     pub fn set_principals(&self, principals: Arc<dyn Principals>) {
-        // A second one is the same server's.
+        // Only tests set it; a second one is ignored.
         let _ = self.principals.set(principals);
     }
 
-    /// Who answers [`Call::Scrub`]: given `start`, returns the report. The driver owns the thread
-    /// that does the work.
+    /// Sets the hook for [`Call::Scrub`]: given `start`, it returns the report. The driver has the
+    /// thread that does the work.
     pub fn on_scrub(&self, hook: Box<dyn Fn(bool) -> String + Send + Sync>) {
         *self.scrub.lock() = Some(hook);
     }
 
-    /// The first partition that is served.
+    /// The first partition.
     pub fn partition(&self) -> &Partition {
         self.partitions.home()
     }
 
-    /// All that are served.
+    /// All partitions of the server.
     pub fn partitions(&self) -> &Partitions {
         &self.partitions
     }
 
-    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now.
+    /// Wraps the keys of all encrypted volumes again, with the present wrapping key.
     ///
     /// # Errors
     /// As `store::Partition::wrap_keys_anew`.
@@ -304,8 +306,8 @@ impl Vice {
         Ok(all)
     }
 
-    /// The partition that a delegated change goes to: `None` of another call, and where there is no
-    /// such volume.
+    /// The partition of a delegated change: `None` for another call, and where there is no such
+    /// volume.
     pub fn partition_of_delegated(&self, call: &Call) -> Option<(PartitionNo, Partition)> {
         let Call::Delegated { call, .. } = call else { return None };
         let id = call.changed_volume()?;
@@ -313,7 +315,8 @@ impl Vice {
         Some((volume.no, volume.partition.clone()))
     }
 
-    /// A new session. Sessions of earlier incarnations of the client end (EO-2). Syncs the home.
+    /// Creates a session. Sessions of earlier incarnations of the client end (EO-2). Syncs the home
+    /// partition.
     ///
     /// # Errors
     /// `Expired` for an incarnation lower than one that was seen; `Medium` if the session cannot be
@@ -341,13 +344,13 @@ impl Vice {
         if recorded.is_err() {
             self.core.lock().leases.detach(now, session, &mut events);
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         recorded?;
         Ok(self.attached(session, false))
     }
 
-    /// The number is used up on all partitions before anyone hears it, and the record is there
-    /// before it is needed.
+    /// Records a session. The number is used up on all partitions before the client gets it, and
+    /// the record is stable before it is needed.
     pub(crate) fn record_session(
         &self,
         session: SessionId,
@@ -366,8 +369,8 @@ impl Vice {
         home.sync()
     }
 
-    /// The session's client is back on a new connection. Breaks that it has not acknowledged are
-    /// put out again.
+    /// Moves the session to its client's new connection. Breaks that it has not acknowledged are
+    /// sent again.
     ///
     /// # Errors
     /// `Expired`: there is no such session of this client and incarnation (any more).
@@ -382,7 +385,7 @@ impl Vice {
         let mut events = Vec::new();
         let resumed =
             self.core.lock().leases.resume(now, session, client, incarnation, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         Ok(self.attached(session, resumed.map_err(|_| Fault::Expired)?.reclaim))
     }
 
@@ -392,28 +395,28 @@ impl Vice {
         Attached { session, reclaim, verifier, slots: self.config.slots_max, recorded }
     }
 
-    /// The session was heard of; its lease runs from here. False: it does not, because the session
-    /// is over, or has left a break unacknowledged for too long.
+    /// Renews the session's lease after a message. False: not renewed, because the session is over,
+    /// or has left a break unacknowledged for too long.
     pub fn renew(&self, now: Time, session: SessionId, _out: &mut Vec<Effect>) -> bool {
         self.core.lock().leases.renew(now, session) == RenewalOutcome::Renewed
     }
 
-    /// The client leaves for good: its locks, holds and promises end at once.
+    /// Ends the session of a client that leaves: its locks, holds and promises end at once.
     pub fn detach(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         self.core.lock().leases.detach(now, session, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
-    /// The client's process is known to be dead (its host said so), so nobody needs to wait for its
-    /// lease.
+    /// Ends the session of a client whose process is known to be dead (its host reported it),
+    /// without waiting for its lease.
     pub fn peer_died(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         self.core.lock().leases.peer_died(now, session, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
-    /// The session acknowledges a break. `held`: files among its items that the client has open.
+    /// Handles the acknowledgement of a break. `held`: files among its items that are open.
     pub fn ack(
         &self,
         now: Time,
@@ -431,10 +434,10 @@ impl Vice {
         }
         core.leases.ack(now, session, id, held, &mut events);
         drop(core);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
-    /// The client takes a waiting request back; it is answered with `Cancelled` unless it is done
+    /// Cancels a waiting request of the client; it is answered with `Cancelled` unless it is done
     /// already.
     pub fn cancel(&self, now: Time, origin: ReplyAddress, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
@@ -445,19 +448,19 @@ impl Vice {
         if waited {
             self.finish(origin, true, Err(Fault::Cancelled), None, out);
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
-    /// Does what is due; returns when to call again at the latest.
+    /// Does the periodic work; returns when to call it again at the latest.
     pub fn tick(&self, now: Time, out: &mut Vec<Effect>) -> Time {
         let mut events = Vec::new();
         self.core.lock().leases.tick(now, &mut events);
-        self.look_at_room(now, &mut events);
+        self.check_room(now, &mut events);
         self.tick_moves(now, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         let core = self.core.lock();
         let look =
-            if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_LOOK };
+            if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
         core.leases.wake_at().min(look).min(self.moves.lock().wake_at())
     }
 
@@ -476,13 +479,13 @@ impl Vice {
         let mut core = self.core.lock();
         core.slots.note(origin.session, caller);
         let begun = core.slots.begin(origin);
-        let settled = may_run(&core.leases, origin, &call);
+        let is_permitted = may_run(&core.leases, origin, &call);
         match begun {
-            Begin::Execute if settled => {
+            Begin::Execute if is_permitted => {
                 drop(core);
                 let mut events = Vec::new();
                 self.run(now, wall, caller, origin, &call, &mut events, out);
-                self.settle(now, events, out);
+                self.carry_out(now, events, out);
             }
             Begin::Execute => {
                 let waiting = Waiting::Execute { wall, caller: caller.clone(), origin, call };
@@ -498,11 +501,14 @@ impl Vice {
             }
             Begin::Recorded(record) => {
                 let Some(answer) = (self.config.decode)(&record) else {
-                    tracing::error!(?origin, "a reply record cannot be read");
+                    tracing::error!(
+                        ?origin,
+                        "a stored reply cannot be decoded; the repeated request is refused"
+                    );
                     out.push(Effect::Reply { origin, result: Err(Fault::Damaged), body: None });
                     return;
                 };
-                if settled {
+                if is_permitted {
                     out.push(Effect::Reply { origin, result: Ok(answer), body: None });
                 } else if !core.queue.contains(origin) {
                     let queued = core.enqueue(Waiting::Reply { origin, answer: Box::new(answer) });
@@ -531,7 +537,7 @@ impl Vice {
         }
     }
 
-    /// A volume that serves.
+    /// A volume that is online.
     ///
     /// # Errors
     /// `NoVolume`, `Offline`.
@@ -544,7 +550,7 @@ impl Vice {
         }
     }
 
-    /// A volume, also one that was taken off.
+    /// A volume, even if it is offline.
     ///
     /// # Errors
     /// `NoVolume`.
@@ -564,9 +570,8 @@ impl Vice {
     }
 }
 
-/// Whether the earlier life is settled far enough for this call: changes wait for all of it (CB-5),
-/// whoever looks at files for those that may have changed them on their own, and those may say so
-/// at any time.
+/// Whether grace permits this call: changes wait until grace is over (CB-5), reads for sessions
+/// that may have changed files under delegations, and those may send their changes at any time.
 pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> bool {
     match call {
         Call::Delegated { .. } | Call::AdoptBody { .. }
@@ -580,18 +585,18 @@ pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> boo
     }
 }
 
-/// In a session's durable record: it may have had delegations.
+/// Flag in a session's durable record: it may have had delegations.
 pub(crate) const HAD_DELEGATIONS: u8 = 1;
-/// How often the room that is set aside for delegations is compared with what is there, while there
-/// are any.
-const ROOM_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+/// Interval at which the room that is set aside for delegations is compared with the free room,
+/// while there are any.
+const ROOM_CHECK: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Up to here a read or write is one copy from or into the page cache.
+/// Up to this size a read or write is one copy from or into the page cache.
 const BULK_BYTES: usize = 64 << 10;
-/// Sums that are a few records.
+/// Up to this many checksums are a few records.
 const FEW_SUMS: u32 = 64;
 
-/// Whether the call's arguments ask for so much work on a body that it may wait for the disk.
+/// Whether the call reads or writes so much of a body that it may wait for the disk.
 fn moves_much(call: &Call) -> bool {
     let asks_much = match call {
         Call::Write { stable, .. } => *stable,

@@ -1,12 +1,12 @@
-//! Tables that are never used half changed.
+//! Tables that are unusable once a panic left them half changed.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// A mutex that remembers that a thread panicked while it had it: what it guards may be half
-/// changed, and nobody gets it any more.
+/// A mutex that records that a thread panicked while it held it: the data may be half changed, and
+/// the mutex cannot be locked any more.
 pub(crate) struct Guarded<T> {
     inner: Mutex<T>,
     broken: AtomicBool,
@@ -16,7 +16,7 @@ pub(crate) struct Guarded<T> {
 pub(crate) struct Locked<'a, T> {
     inner: MutexGuard<'a, T>,
     broken: &'a AtomicBool,
-    /// The thread was panicking already when it took it.
+    /// The thread was panicking already when it locked the mutex.
     unwinding: bool,
 }
 
@@ -26,7 +26,7 @@ impl<T> Guarded<T> {
     }
 
     /// # Panics
-    /// If it is broken: better no answer than one from half changed tables.
+    /// If it is broken: no answer is better than one from half changed tables.
     pub fn lock(&self) -> Locked<'_, T> {
         let inner = self.inner.lock();
         assert!(
@@ -37,7 +37,7 @@ impl<T> Guarded<T> {
         Locked { inner, broken: &self.broken, unwinding: std::thread::panicking() }
     }
 
-    /// Whether a thread panicked while it had it.
+    /// Whether a thread panicked while it held the lock.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }

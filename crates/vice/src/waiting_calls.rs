@@ -1,31 +1,31 @@
 //! Calls that cannot be executed yet, in the order in which they came, bounded in number and bytes.
 //!
 //! There are two such queues. One has the calls that wait for the end of the grace period, or until
-//! it lets them through. The other has the *parked* calls: a call that meets what another session
-//! has to itself leaves nothing behind, waits for the delegated directories that it was stopped by,
-//! and is executed anew from its beginning when one of them is back (DE-2). Of either queue calls
-//! of sessions of nobody may take a quarter, so that they keep no user's call out.
+//! it permits them. The other has the *parked* calls: a call on files that another session covers
+//! leaves nothing behind, waits for the delegated directories that stopped it, and is executed
+//! again from its beginning when one of them is back (DE-2). Calls of anonymous sessions may take a
+//! quarter of either queue, so that they keep no authenticated call out.
 
 use std::collections::VecDeque;
 
 use types::{Answer, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp};
 
-/// What waits in a queue.
+/// An entry of a queue.
 pub(crate) trait Waits {
-    /// Where its reply belongs.
+    /// Address of its reply.
     fn origin(&self) -> ReplyAddress;
-    /// Bytes of data that it keeps in memory.
+    /// Bytes of data that it uses in memory.
     fn bytes(&self) -> usize;
 }
 
-/// What waits for the end of grace.
+/// An entry that waits for the end of grace.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // nearly all are calls
 pub(crate) enum Waiting {
     /// A change to execute.
     Execute { wall: Timestamp, caller: Caller, origin: ReplyAddress, call: Call },
-    /// The recorded reply of a change that the earlier life executed: to give it is to acknowledge
-    /// the change (CB-5).
+    /// The recorded reply of a change that the earlier server instance executed: to send it is to
+    /// acknowledge the change (CB-5).
     Reply { origin: ReplyAddress, answer: Box<Answer> },
 }
 
@@ -73,10 +73,10 @@ impl Waits for Parked {
     }
 }
 
-/// The part of a queue that calls of sessions of nobody may take: one in so many.
+/// The part of a queue that calls of anonymous sessions may take: one in so many.
 const NOBODY_SHARE: usize = 4;
 
-/// Calls and bytes.
+/// Numbers of calls and bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
     calls: usize,
@@ -119,7 +119,7 @@ impl<T: Waits> CallQueue<T> {
         }
     }
 
-    /// `of_nobody`: its session is nobody's.
+    /// `of_nobody`: its session is anonymous.
     ///
     /// # Errors
     /// `Busy` if there is no room.
@@ -141,7 +141,7 @@ impl<T: Waits> CallQueue<T> {
         Ok(())
     }
 
-    /// Takes out those whose turn has come, in order.
+    /// Removes the entries that may go, in order.
     pub fn take_if(&mut self, goes: impl Fn(&T) -> bool) -> Vec<T> {
         let all = std::mem::take(&mut self.entries).into_iter();
         let (go, stay): (VecDeque<_>, _) = all.partition(|entry| goes(&entry.waiting));
@@ -160,7 +160,7 @@ impl<T: Waits> CallQueue<T> {
         self.take_if(|_| true)
     }
 
-    /// Takes one back. Whether it was there.
+    /// Removes an entry. Returns whether it was there.
     pub fn cancel(&mut self, origin: ReplyAddress) -> bool {
         !self.take_if(|waiting| waiting.origin() == origin).is_empty()
     }

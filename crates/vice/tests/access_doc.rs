@@ -1,6 +1,6 @@
-//! The tables of docs/spec/access.md against the service: each call that they name is made as each
-//! kind of caller, under mode bits and access lists of all kinds, and is refused exactly where the
-//! table says so (AC-4).
+//! The tables of docs/spec/access.md against the service: each call in them is made as each kind of
+//! caller, under mode bits and access lists of all kinds, and is refused exactly where the table
+//! says so (AC-4).
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -23,7 +23,7 @@ const CHIEF: u32 = 13;
 /// The group of the files.
 const GROUP: u32 = 20;
 
-/// A row of a table: the labels of its calls, and what each further column says.
+/// A row of a table: the labels of its calls, and its further columns.
 type DocRow = (Vec<String>, Vec<String>);
 
 /// The first table behind `heading` whose first column is `call`.
@@ -42,7 +42,7 @@ fn table(heading: &str) -> Vec<DocRow> {
     lines.take_while(|line| line.starts_with('|')).map(row).collect()
 }
 
-/// What the table says of the call.
+/// The cells of the call's row.
 fn cells<'a>(table: &'a [DocRow], label: &str) -> &'a [String] {
     let found: Vec<_> =
         table.iter().filter(|(calls, _)| calls.iter().any(|call| call == label)).collect();
@@ -50,7 +50,7 @@ fn cells<'a>(table: &'a [DocRow], label: &str) -> &'a [String] {
     &found[0].1
 }
 
-/// Whether a term of the table holds; `holds` decides of a word.
+/// Whether a term of the table holds; `holds` decides a word.
 fn allows(term: &str, holds: &dyn Fn(&str) -> bool) -> bool {
     term.split(" or ").any(|all| all.split(" and ").all(holds))
 }
@@ -84,7 +84,7 @@ fn caller(uid: u32, level: AuthLevel) -> Caller {
     Caller { uid, gid, groups: Some(Box::default()), who }
 }
 
-/// Which of the three classes of bits applies.
+/// The class of bits that applies.
 fn class(caller: &Caller) -> u32 {
     match caller.uid {
         _ if is_unknown(caller.who.level) => 0,
@@ -94,7 +94,7 @@ fn class(caller: &Caller) -> u32 {
     }
 }
 
-/// An enrolling server is nobody to files.
+/// For files, an enrolling server is an anonymous caller.
 fn is_unknown(level: AuthLevel) -> bool {
     matches!(level, AuthLevel::Nobody | AuthLevel::Enrolling)
 }
@@ -120,7 +120,7 @@ fn is_refused(rig: &mut Rig, caller: &Caller, call: &Call) -> (bool, String) {
     (refused, format!("{what}: {result:?}"))
 }
 
-/// Bodies are handed out from a disk alone.
+/// Bodies are loaned from a disk alone.
 fn ground(label: &str) -> Ground {
     if label.starts_with("Lend") { Ground::disk() } else { Ground::memory() }
 }
@@ -222,7 +222,7 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
             let mut given: BTreeSet<&str> = chosen.clone().map(|(letter, _)| *letter).collect();
             let rights = chosen.fold(Rights::NONE, |rights, (_, right)| rights.with(*right));
             let called = format!("{set} {uid} {level:?}");
-            // The directory is the superuser's, so that its owner's own rights do not count.
+            // The directory belongs to the superuser, so that its owner's own rights do not count.
             let place = place(&mut rig, root, &called, (0, 0), [0o777, 0o777]);
             let own = types::StatusChange {
                 uid: Some(OWNER),

@@ -1,11 +1,10 @@
-//! Volumes where access lists decide: each call against an obvious evaluation, and what becomes of
-//! lists.
+//! Volumes where access lists decide: each call against a simple evaluation, and the life of lists.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -57,7 +56,7 @@ fn list(given: Entries<'_>, denied: Entries<'_>) -> Option<Bytes> {
 
 const EVERYBODY: i32 = -101;
 
-/// A volume where lists decide: everybody looks into the root, and nothing else is given.
+/// A volume where lists decide: all callers may look up names in the root, and have no other right.
 fn rig(clients: usize) -> Rig {
     let mut rig = Rig::new(Ground::memory(), clients);
     rig.vice().set_principals(Arc::new(Known));
@@ -78,15 +77,15 @@ fn rights(rig: &mut Rig, who: usize, caller: &Caller, fid: Fid) -> String {
     }
 }
 
-/// What a call needs, as the table of the documentation has it; any of the words, each letter of
-/// it. `$`: and the file is the caller's.
+/// The rights that a call needs, as in the table of the documentation; any of the words, each
+/// letter of it. `$`: and the caller owns the file.
 type Row = (&'static [&'static str], On, Call);
 
-/// Whose list is asked.
+/// The file or directory whose list decides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
     Dir,
-    /// Its own, if it has one, but for `l`.
+    /// The file's own list, if it has one, except for `l`.
     File,
 }
 
@@ -179,7 +178,7 @@ fn rows(scene: &Scene) -> Vec<Row> {
     ]
 }
 
-/// Which are not the word that means them all.
+/// Letters that do not form the word for all of them.
 fn letters(most: usize) -> impl Strategy<Value = String> {
     proptest::string::string_regex(&format!("[rlidwka]{{1,{most}}}"))
         .unwrap()
@@ -197,41 +196,59 @@ fn expected(needs: &[&str], has: &BTreeSet<char>, owns: bool) -> bool {
     needs.iter().any(word)
 }
 
+/// Fewer than `count` entries, each for one of `ids` with at most `most` letters.
+fn entries(
+    ids: &[i32],
+    most: usize,
+    count: usize,
+) -> impl Strategy<Value = BTreeMap<i32, String>> + use<> {
+    let ids = prop::sample::select(ids.to_vec());
+    prop::collection::btree_map(ids, letters(most), 0..count)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_call_is_judged_by_the_list_of_its_directory(
-        given in prop::collection::btree_map(prop::sample::select(vec![1, 2, 3, -300, -102, -101]), letters(4), 0..5),
-        denied in prop::collection::btree_map(prop::sample::select(vec![1, 2, -300, -101]), letters(2), 0..2),
-        own in prop::option::of(prop::collection::btree_map(prop::sample::select(vec![1, 2, 3, -300, -102, -101]), letters(4), 0..5)),
-        own_denied in prop::collection::btree_map(prop::sample::select(vec![1, 2, -300, -101]), letters(2), 0..2),
+        given in entries(&[1, 2, 3, -300, -102, -101], 4, 5),
+        denied in entries(&[1, 2, -300, -101], 2, 2),
+        own in prop::option::of(entries(&[1, 2, 3, -300, -102, -101], 4, 5)),
+        own_denied in entries(&[1, 2, -300, -101], 2, 2),
     ) {
-        let of = |entries: &std::collections::BTreeMap<i32, String>| -> Vec<(i32, String)> {
+        let of = |entries: &BTreeMap<i32, String>| -> Vec<(i32, String)> {
             entries.iter().map(|(who, letters)| (*who, letters.clone())).collect()
         };
         let (given, denied) = (of(&given), of(&denied));
         let own = own.map(|own| (of(&own), of(&own_denied)));
         for caller in [who(1001), who(1002), who(1003), who(500)] {
             // Each call on a fresh tree, because many of them change it.
-            for index in 0..rows(&Scene { dir: Fid::new(1, 3, 1), file: Fid::new(1, 4, 1), link: Fid::new(1, 6, 1) }).len() {
+            let [dir, file, link] = [3, 4, 6].map(|no| Fid::new(1, no, 1));
+            for index in 0..rows(&Scene { dir, file, link }).len() {
                 let mut rig = rig(1);
                 let root = rig.root();
                 let dir = rig.directory(root, "dir");
                 let file = rig.file(dir, "file");
-                let change = StatusChange { uid: Some(1001), gid: Some(1001), ..StatusChange::default() };
+                let (uid, gid) = (Some(1001), Some(1001));
+                let change = StatusChange { uid, gid, ..StatusChange::default() };
                 rig.call(0, &Caller::ROOT, Call::SetStatus { fid: file, change }).unwrap();
                 rig.call(0, &Caller::ROOT, Call::XattrSet {
-                    fid: file, name: Bytes::from_static(b"user.a"), value: Bytes::new(), mode: XattrMode::Either,
+                    fid: file,
+                    name: Bytes::from_static(b"user.a"),
+                    value: Bytes::new(),
+                    mode: XattrMode::Either,
                 }).unwrap();
                 rig.file(dir, "goes");
                 rig.file(dir, "moves");
-                let link = rig.make(0, &Caller::ROOT, dir, "link", NewKind::Symlink(Bytes::from_static(b"file")), 0o777);
+                let kind = NewKind::Symlink(Bytes::from_static(b"file"));
+                let link = rig.make(0, &Caller::ROOT, dir, "link", kind, 0o777);
                 let (g, d) = (words(&given), words(&denied));
-                rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: list(&g, &d), instead_of: None }).unwrap();
+                let of_dir = Call::SetAcl { fid: dir, list: list(&g, &d), instead_of: None };
+                rig.call(0, &Caller::ROOT, of_dir).unwrap();
                 if let Some((given, denied)) = &own {
                     let own = list(&words(given), &words(denied));
-                    rig.call(0, &Caller::ROOT, Call::SetAcl { fid: file, list: own, instead_of: None }).unwrap();
+                    let of_file = Call::SetAcl { fid: file, list: own, instead_of: None };
+                    rig.call(0, &Caller::ROOT, of_file).unwrap();
                 }
                 prop_assert_eq!(rig.status(0, file).unwrap().own_list, own.is_some());
                 let mut is = BTreeSet::from([EVERYBODY]);
@@ -242,12 +259,14 @@ proptest! {
                     is.insert(-300);
                 }
                 let letters = |entries: &[(i32, &str)]| -> BTreeSet<char> {
-                    entries.iter().filter(|(who, _)| is.contains(who)).flat_map(|(_, letters)| letters.chars()).collect()
+                    let mine = entries.iter().filter(|(who, _)| is.contains(who));
+                    mine.flat_map(|(_, letters)| letters.chars()).collect()
                 };
                 let has: BTreeSet<char> = letters(&g).difference(&letters(&d)).copied().collect();
                 let of_file = own.as_ref().map_or_else(|| has.clone(), |(given, denied)| {
-                    let own: BTreeSet<char> = letters(&words(given)).difference(&letters(&words(denied))).copied().collect();
-                    let mut can: BTreeSet<char> = own.intersection(&BTreeSet::from(['r', 'w', 'k', 'a'])).copied().collect();
+                    let denied = letters(&words(denied));
+                    let mut can = letters(&words(given));
+                    can.retain(|letter| !denied.contains(letter) && "rwka".contains(*letter));
                     can.extend(has.contains(&'l').then_some('l'));
                     can.extend((caller.uid == 1001).then_some('a'));
                     can
@@ -280,7 +299,7 @@ fn owners_list_and_administer_and_administrators_everywhere() {
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "");
     set(&mut rig, &who(1001), dir, &[(2, "rl")]).unwrap();
     assert_eq!(set(&mut rig, &who(1002), dir, &[(2, "all")]), Err(Fault::AccessDenied));
-    // A root that nobody trusts is nobody, whoever owns the directory.
+    // A root without trust is anonymous, even as the owner of the directory.
     let squashed = Caller {
         who: RequestIdentity { level: AuthLevel::Password, ..RequestIdentity::NOBODY },
         ..Caller::ROOT
@@ -297,7 +316,7 @@ fn new_directories_copy_the_list_and_keep_it() {
     set(&mut rig, &Caller::ROOT, root, &[(2, "rl")]).unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1001), dir), "rlidwk");
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "");
-    // Without its own it has that of the directory above, whatever that is.
+    // Without a list of its own the directory uses that of its parent.
     rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: None, instead_of: None }).unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "rl");
     let other = rig.directory(root, "other");
@@ -391,11 +410,11 @@ fn a_change_of_rights_waits_until_all_who_were_told_know() {
         Call::SetAcl { fid: dir, list: list(&[], &[]), instead_of: None },
     );
     assert_eq!(rig.reply(change), None);
-    let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
-    assert!(heard.contains(&Fid::rights(root.volume)), "{heard:?}");
+    let received: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
+    assert!(received.contains(&Fid::rights(root.volume)), "{received:?}");
     assert!(
         rig.clients[2].broken.iter().all(|item| item.fid != Fid::rights(root.volume)),
-        "was told nothing"
+        "got no break"
     );
     rig.acknowledge(1);
     assert_eq!(rig.reply(change), Some(Ok(Answer::Done)));
@@ -412,7 +431,7 @@ fn who_changes_rights_hears_of_it_too() {
 }
 
 #[test]
-fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
+fn only_administrators_change_the_model_and_clones_keep_theirs() {
     let mut rig = Rig::new(Ground::memory(), 2);
     rig.vice().set_principals(Arc::new(Known));
     let root = rig.root();
@@ -423,7 +442,7 @@ fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
     assert_eq!(rig.call(0, &who(1001), give(&[(1, "all")])), Err(Fault::NotPermitted));
     rig.look_root(1);
     assert_eq!(rig.call(0, &who(ADMIN), give(&[(1, "rl")])), Ok(Answer::Done));
-    assert!(rig.clients[1].broken.iter().any(|item| item.fid == root), "everything is another");
+    assert!(rig.clients[1].broken.iter().any(|item| item.fid == root), "all promises are broken");
     assert!(rig.root_status().by_list);
     let clone = VolumeCall::Clone {
         id: None,
@@ -469,7 +488,7 @@ fn damaged_lists_give_nothing_and_bad_ones_are_not_taken() {
     assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::Invalid));
 }
 
-/// A directory in which 1 may do everything, and a file in it whose own list lets 2 read.
+/// A directory where 1 has all rights, and a file in it whose own list lets 2 read.
 fn shared_file(rig: &mut Rig) -> (Fid, Fid) {
     let root = rig.root();
     let dir = rig.directory(root, "dir");
@@ -502,7 +521,7 @@ fn a_files_own_list_decides_alone_until_it_is_taken_away() {
         Err(Fault::AccessDenied),
         "not the directory's to change"
     );
-    // Its owner administers it, as that of a directory does.
+    // Its owner administers it, as with a directory.
     let change = StatusChange { uid: Some(1003), gid: Some(1003), ..StatusChange::default() };
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid: file, change }).unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1003), file), "la");
@@ -600,8 +619,11 @@ fn a_change_of_a_files_list_waits_until_all_who_were_told_know() {
         Call::SetAcl { fid: file, list: list(&[], &[]), instead_of: None },
     );
     assert_eq!(rig.reply(change), None);
-    let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
-    assert!(heard.contains(&Fid::rights(file.volume)) && heard.contains(&file), "{heard:?}");
+    let received: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
+    assert!(
+        received.contains(&Fid::rights(file.volume)) && received.contains(&file),
+        "{received:?}"
+    );
     rig.acknowledge(1);
     assert_eq!(rig.reply(change), Some(Ok(Answer::Done)));
 }
@@ -626,7 +648,7 @@ fn a_list_is_changed_only_where_it_is_the_one_that_was_seen() {
         Err(Fault::Conflict)
     );
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "rl");
-    // What is seen of a file that has none is its directory's.
+    // For a file without a list the directory's is compared.
     let plain = rig.file(dir, "plain");
     let now: Entries<'_> = &[(1, "all"), (2, "rl")];
     assert_eq!(rig.call(0, &who(1001), change(plain, &[(3, "r")], both)), Err(Fault::Conflict));
@@ -634,7 +656,7 @@ fn a_list_is_changed_only_where_it_is_the_one_that_was_seen() {
     let away = |seen| Call::SetAcl { fid: file, list: None, instead_of: Some(sum(seen)) };
     assert_eq!(rig.call(0, &Caller::ROOT, away(now)), Err(Fault::Conflict));
     assert_eq!(rig.call(0, &Caller::ROOT, away(&[(2, "rlid")])), Ok(Answer::Done));
-    // The first list of a root is no other one's either, and is given once.
+    // The first list of a root is set only once.
     let root = rig.root();
     assert_eq!(rig.call(0, &who(ADMIN), change(root, &[(9, "all")], now)), Err(Fault::Conflict));
     assert_eq!(

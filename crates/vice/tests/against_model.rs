@@ -1,5 +1,5 @@
-//! The service beside the reference model: random calls, and clones between them, compared after
-//! each one; then every file, and of each clone every file as it was; then everything again after a
+//! The service beside the reference model: random calls, with clones in between, compared after
+//! each one; then every file, and in each clone every file as it was; then all again after a
 //! restart.
 
 #![allow(clippy::unwrap_used)] // tests
@@ -40,16 +40,24 @@ fn run_in(mut world: World, ops: &[Op]) -> BTreeMap<String, u64> {
     world.outcomes
 }
 
+fn operations() -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        max_shrink_iters: 2000,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn short_histories_in_memory(ops in prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)) {
+    fn short_histories_in_memory(ops in operations()) {
         run(Ground::memory(), &ops);
     }
 
     #[test]
-    fn short_histories_where_lists_decide(ops in prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)) {
+    fn short_histories_where_lists_decide(ops in operations()) {
         run_in(World::with_lists(Ground::memory()), &ops);
     }
 }
@@ -107,7 +115,7 @@ fn long_histories_in_memory() {
             *outcomes.entry(outcome).or_insert(0) += count;
         }
     }
-    // A history in which nothing happens proves nothing.
+    // A history without these outcomes proves nothing.
     let wanted = [
         "Allocate AccessDenied",
         "Allocate Ok",

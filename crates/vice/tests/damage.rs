@@ -1,5 +1,5 @@
-//! Records that contradict each other, as only damage leaves them: a change that meets them says
-//! so, and changes nothing.
+//! Records that contradict each other, as only damage leaves them: a change that meets them is
+//! refused, and changes nothing.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -8,7 +8,7 @@ use common::{Ground, Rig, name, remove};
 use store::Update;
 use types::{Call, Caller, Fault, Fid, NewKind, RemoveWhat, RenameMode};
 
-/// The vnode says that it has so many links.
+/// Sets the vnode's number of links.
 fn set_links(rig: &Rig, fid: Fid, links: u32) {
     let volume = rig.vice().partition().volume(fid.volume).unwrap().unwrap();
     let mut vnode = volume.vnode(fid.vnode).unwrap().unwrap();
@@ -18,7 +18,7 @@ fn set_links(rig: &Rig, fid: Fid, links: u32) {
     volume.commit(update).unwrap();
 }
 
-/// Refused, and the name names what it did.
+/// The call is refused, and the name is unchanged.
 fn refused(rig: &mut Rig, dir: Fid, at: &str, call: Call) {
     let before = rig.look(0, dir, at).unwrap();
     assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::Damaged));

@@ -1,4 +1,4 @@
-//! Delegations: nobody else sees or changes what a session has to itself, and nothing that it
+//! Delegations: no other session sees or changes what a session covers, and no change that it
 //! answered is lost or seen late (DE-1, DE-2, DE-4, DE-5).
 
 #![allow(clippy::unwrap_used)] // tests
@@ -37,7 +37,7 @@ fn run_all(world: impl Fn() -> World, answered_least: u64) {
             *counts.entry(what).or_insert(0) += count;
         }
     }
-    // A history in which nothing is delegated proves nothing.
+    // A history without delegations proves nothing.
     for (what, least) in [
         ("answered by the client", answered_least),
         ("waited for a delegation", 100),
@@ -57,7 +57,7 @@ fn random_histories_with_delegations_are_those_of_the_model() {
 }
 
 #[test]
-fn random_histories_with_delegations_where_lists_decide_are_those_of_the_model() {
+fn random_histories_with_delegations_and_lists_equal_the_model() {
     run_all(|| World::with_lists(Ground::memory()), 400);
 }
 

@@ -1,5 +1,5 @@
-//! Delegations, rule by rule: who gets one, what it covers, who waits, and what ends it. Random
-//! histories are in `delegation.rs`.
+//! Delegations, rule by rule: which sessions get one, which files it covers, which calls wait, and
+//! what ends it. Random histories are in `delegation.rs`.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -17,7 +17,7 @@ use types::{
 const ROOT: Caller = Caller::ROOT;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A delegation of client 0, and what it has made under it so far.
+/// A delegation of client 0, and the files that it has made under it.
 struct Own {
     dir: Fid,
     slots: VnodeSlots,
@@ -56,7 +56,7 @@ fn change(rig: &mut Rig, call: Call) -> Result<Answer, Fault> {
     rig.call_in(0, 1, &ROOT, delegated(0, call))
 }
 
-/// A new file of client 0 in its directory, or in `sub`.
+/// Client 0 makes a file in its directory, or in `sub`.
 fn make(rig: &mut Rig, own: &mut Own, sub: Option<Fid>, called: &str, kind: NewKind) -> Fid {
     let dir = sub.unwrap_or(own.dir);
     let slot = own.slot();
@@ -70,7 +70,7 @@ fn give_back(rig: &mut Rig, who: usize, dirs: &[Fid]) {
     assert_eq!(rig.call_in(who, 2, &ROOT, Call::Return { fids: dirs.to_vec() }), Ok(Answer::Done));
 }
 
-/// What a client was asked for since.
+/// Recalls that a client received since the last call.
 fn recalled(rig: &mut Rig, who: usize) -> Vec<Fid> {
     let broken = std::mem::take(&mut rig.clients[who].broken);
     broken
@@ -80,7 +80,7 @@ fn recalled(rig: &mut Rig, who: usize) -> Vec<Fid> {
         .collect()
 }
 
-/// Client 0 has a directory to itself.
+/// Client 0 has a delegation.
 fn alone() -> (Rig, Own) {
     let mut rig = Rig::new(Ground::memory(), 3);
     let root = rig.root();
@@ -112,7 +112,7 @@ fn a_delegated_change_has_its_own_time_and_the_file_its_slot() {
         call: Box::new(write(status.fid, Some(0), b"x")),
     };
     let Ok(Answer::Written { status, .. }) = rig.call(0, &ROOT, late) else { panic!() };
-    assert_eq!(status.modified, rig.clock(), "nobody writes in an hour from now");
+    assert_eq!(status.modified, rig.clock(), "no write is dated an hour from now");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_delegated_change_is_not_older_than_the_delegation() {
 }
 
 #[test]
-fn whoever_meets_what_another_has_waits_for_it_and_then_sees_it_all() {
+fn de1_a_call_on_covered_files_waits_and_then_sees_all_changes() {
     let (mut rig, mut own) = alone();
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
     let sub = make(&mut rig, &mut own, None, "sub", NewKind::Directory);
@@ -204,7 +204,7 @@ fn whoever_meets_what_another_has_waits_for_it_and_then_sees_it_all() {
         let origin = rig.start(1, &ROOT, call);
         assert_eq!(rig.reply(origin), None, "{title}");
         assert_eq!(recalled(&mut rig, 0), [wanted], "{title}");
-        // What was answered before it was recalled still comes.
+        // Changes that were answered before the recall still arrive.
         change(&mut rig, write(inner, Some(0), b"ours")).unwrap();
         give_back(&mut rig, 0, &[own.dir, sub]);
         assert!(rig.reply(origin).is_some(), "{title}: DE-2");
@@ -248,7 +248,7 @@ fn a_listing_leaves_out_what_another_has_and_does_not_wait() {
 }
 
 #[test]
-fn what_nobody_else_was_promised_is_sole_and_goes_with_its_directory() {
+fn a_file_without_other_promises_is_sole_and_becomes_a_child() {
     let mut rig = Rig::new(Ground::memory(), 3);
     let root = rig.root();
     let dir = rig.directory(root, "dir");
@@ -268,7 +268,7 @@ fn what_nobody_else_was_promised_is_sole_and_goes_with_its_directory() {
     assert!(sole(&mut rig, "unknown"), "and stays so");
     assert_eq!(change(&mut rig, write(known, Some(0), b"x")), Err(Fault::NotDelegated));
     assert!(change(&mut rig, write(unknown, Some(0), b"x")).is_ok());
-    assert_eq!(rig.status(1, known).unwrap(), shared, "what is not covered is shown to everybody");
+    assert_eq!(rig.status(1, known).unwrap(), shared, "all sessions see what is not covered");
     let origin = rig.start(1, &ROOT, Call::GetStatus { fid: unknown });
     assert_eq!(rig.reply(origin), None);
     give_back(&mut rig, 0, &[own.dir]);
@@ -301,7 +301,7 @@ fn only_what_is_covered_may_be_changed_unasked() {
     let rows: Vec<(&str, u64, Call, Result<(), Fault>)> = vec![
         ("make elsewhere", slot, plain_make(root, "x", NewKind::File), Err(Fault::NotDelegated)),
         (
-            "a slot of nobody",
+            "a slot that was not given",
             u64::MAX / 4,
             plain_make(own.dir, "x", NewKind::File),
             Err(Fault::NotDelegated),
@@ -343,13 +343,13 @@ fn only_what_is_covered_may_be_changed_unasked() {
         let found = rig.call_in(0, 1, &ROOT, delegated(slot, call));
         assert_eq!(found.map(drop), wanted, "{title}");
     }
-    let nobody = common::user(12, 12, &[]);
-    let denied = rig.call_in(0, 1, &nobody, delegated(0, remove(own.dir, "x")));
+    let unrelated = common::user(12, 12, &[]);
+    let denied = rig.call_in(0, 1, &unrelated, delegated(0, remove(own.dir, "x")));
     assert_eq!(denied, Err(Fault::AccessDenied), "rules of access hold as ever");
 }
 
 #[test]
-fn a_directory_in_use_is_not_delegated_until_its_users_have_left() {
+fn a_directory_in_use_is_not_delegated_before_its_users_left() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
     let dir = rig.directory(root, "dir");
@@ -437,7 +437,7 @@ fn a_holder_that_dies_or_leaves_stops_nobody() {
 }
 
 #[test]
-fn who_keeps_what_is_wanted_back_is_not_renewed_unless_it_sends_something() {
+fn de2_an_overdue_recall_withholds_renewals_until_changes_come() {
     let (mut rig, mut own) = alone();
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
     let origin = rig.start(1, &ROOT, Call::GetStatus { fid: file });
@@ -477,7 +477,7 @@ fn delegated_changes_that_come_again_are_answered_again() {
         rig.restart();
         assert!(rig.resume(0).unwrap().reclaim);
         rig.perform(origin, &ROOT, call.clone());
-        assert_eq!(rig.reply(origin), Some(first), "EO-1, before anybody else is back");
+        assert_eq!(rig.reply(origin), Some(first), "EO-1, before other clients are back");
         assert_eq!(rig.call_in(0, 9, &ROOT, Call::ReclaimDone), Ok(Answer::Done));
         for who in [1, 2] {
             rig.reclaim(who);
@@ -488,7 +488,7 @@ fn delegated_changes_that_come_again_are_answered_again() {
 }
 
 #[test]
-fn after_a_restart_nobody_looks_before_those_have_spoken_who_may_have_changed_things() {
+fn de1_after_a_restart_reads_wait_for_delegating_sessions() {
     let (mut rig, mut own) = alone();
     let file = make(&mut rig, &mut own, None, "f", NewKind::File);
     let slot = own.slot();
@@ -497,26 +497,23 @@ fn after_a_restart_nobody_looks_before_those_have_spoken_who_may_have_changed_th
         assert!(rig.resume(who).unwrap().reclaim);
     }
     let reader = rig.start(1, &ROOT, Call::GetStatus { fid: file });
-    let stranger = rig.attach();
-    let looker = rig.start(stranger, &ROOT, Call::Root { volume: name(VOLUME) });
+    let newcomer = rig.attach();
+    let lookup = rig.start(newcomer, &ROOT, Call::Root { volume: name(VOLUME) });
     for who in [1, 2] {
         assert_eq!(rig.call_in(who, 9, &ROOT, Call::ReclaimDone), Ok(Answer::Done));
     }
-    assert_eq!((rig.reply(reader), rig.reply(looker)), (None, None), "the past is not shown");
-    assert!(rig.status(0, file).is_ok(), "who has it may look");
-    // What it has not sent before, and nobody else could: others are not asked.
+    assert_eq!((rig.reply(reader), rig.reply(lookup)), (None, None), "the past is not shown");
+    assert!(rig.status(0, file).is_ok(), "the session with the delegation may read");
+    // A change that it has not sent before, and that no other session could send: others are
+    // refused.
     let unmarked = rig.start_in(1, 4, &ROOT, delegated(0, write(file, Some(0), b"not mine")));
-    assert_eq!(rig.reply(unmarked), None, "only who is marked");
+    assert_eq!(rig.reply(unmarked), None, "only marked sessions");
     change(&mut rig, write(file, Some(0), b"sent late")).unwrap();
     rig.call_in(0, 1, &ROOT, delegated(slot, plain_make(own.dir, "late", NewKind::File))).unwrap();
-    assert_eq!(
-        delegate(&mut rig, 0, own.dir).err(),
-        Some(Fault::Busy),
-        "not before all is settled"
-    );
+    assert_eq!(delegate(&mut rig, 0, own.dir).err(), Some(Fault::Busy), "not before grace is over");
     assert_eq!(rig.call_in(0, 9, &ROOT, Call::ReclaimDone), Ok(Answer::Done));
     assert_eq!(status_of(rig.reply(reader)).size, 9);
-    assert!(rig.reply(looker).is_some());
+    assert!(rig.reply(lookup).is_some());
     assert_eq!(
         change(&mut rig, write(file, Some(0), b"too late")),
         Err(Fault::NotDelegated),
@@ -534,7 +531,7 @@ fn those_who_never_had_a_delegation_stop_no_readers() {
 }
 
 #[test]
-fn where_room_is_scarce_delegations_come_back_before_a_call_is_refused() {
+fn scarce_room_recalls_delegations_before_a_call_is_refused() {
     let quota = VolumeQuota { bytes: 1 << 30, files: 60_000 };
     let mut rig = Rig::with_quota(Ground::memory(), 2, quota);
     let root = rig.root();
@@ -573,7 +570,7 @@ fn a_lower_quota_waits_for_what_is_outstanding() {
 }
 
 #[test]
-fn a_removed_directory_is_nobodys_and_a_child_that_moved_on_is_still_its_makers() {
+fn a_removed_directory_is_free_its_moved_child_stays_covered() {
     let (mut rig, mut own) = alone();
     let sub = make(&mut rig, &mut own, None, "sub", NewKind::Directory);
     let file = make(&mut rig, &mut own, Some(sub), "f", NewKind::File);
@@ -592,7 +589,7 @@ fn a_removed_directory_is_nobodys_and_a_child_that_moved_on_is_still_its_makers(
     )
     .unwrap();
     let origin = rig.start(1, &ROOT, Call::GetStatus { fid: file });
-    assert_eq!(recalled(&mut rig, 0), [sub], "it goes with the directory in which it was made");
+    assert_eq!(recalled(&mut rig, 0), [sub], "it belongs to the directory in which it was made");
     assert_eq!(rig.reply(origin), None);
     give_back(&mut rig, 0, &[sub]);
     assert!(rig.reply(origin).is_some());

@@ -1,9 +1,9 @@
-//! Delegations with many threads at once: nobody waits for ever, and who looks sees what was
-//! answered before he asked (DE-1, DE-2).
+//! Delegations with many threads at once: no call waits for ever, and each look-up sees all that
+//! was answered before it began (DE-1, DE-2).
 //!
-//! Each thread is a client. Under a delegation it answers changes of the directory itself, tells
-//! the others at once (out of band) which version that made, and sends them some time later; a look
-//! that begins after it was told must show that version at least.
+//! Each thread is a client. Under a delegation it answers changes of the directory itself,
+//! publishes at once (out of band) the version that this made, and sends the changes some time
+//! later; a look-up that begins after that must return at least that version.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -32,12 +32,12 @@ struct Crowd<'a> {
     vice: &'a Vice,
     sessions: Vec<SessionId>,
     dirs: Vec<Fid>,
-    /// Milliseconds; goes on with each call, so that what is quiet becomes available again.
+    /// Milliseconds; advances with each call, so that quiet directories become available again.
     clock: AtomicU64,
     replies: Mutex<BTreeMap<(SessionId, u64), Result<Answer, Fault>>>,
     recalled: Mutex<BTreeMap<SessionId, BTreeSet<Fid>>>,
-    /// The newest version of each directory that anybody was told of.
-    told: Vec<AtomicU64>,
+    /// The newest published version of each directory.
+    published: Vec<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -48,13 +48,13 @@ struct Counts {
     looks: u64,
 }
 
-/// One client.
+/// One client thread.
 struct Client<'a> {
     crowd: &'a Crowd<'a>,
     number: usize,
     requests: u64,
     rng: SmallRng,
-    /// Of each directory that it has: slots, the version, what it has not sent.
+    /// Of each directory that it has: slots, the version, and unsent changes.
     has: BTreeMap<Fid, (VnodeSlots, u64, Vec<Call>)>,
     counts: Counts,
 }
@@ -87,7 +87,7 @@ impl Crowd<'_> {
                     self.vice.ack(self.now(), to, id, &[], &mut out);
                     self.deliver(out);
                 }
-                Effect::SessionEnded(_) => panic!("nobody leaves"),
+                Effect::SessionEnded(_) => panic!("no session ends"),
             }
         }
     }
@@ -112,7 +112,7 @@ impl Client<'_> {
         (session, origin.request)
     }
 
-    /// A call that may wait for others; meanwhile, what they want back is given back.
+    /// A call that may wait for others; meanwhile this client serves recalls.
     fn call(&mut self, call: Call) -> Result<Answer, Fault> {
         let text = format!("{call:?}");
         let key = self.start(10, call);
@@ -127,7 +127,7 @@ impl Client<'_> {
         }
     }
 
-    /// A call that waits for nobody.
+    /// A call that waits for no other client.
     fn call_now(&mut self, call: Call) -> Result<Answer, Fault> {
         let key = self.start(11, call);
         self.crowd.replies.lock().unwrap().remove(&key).expect("answered at once")
@@ -173,7 +173,7 @@ impl Client<'_> {
         else {
             return match self.call(make) {
                 Ok(Answer::Made { dir: status, .. }) => {
-                    self.crowd.told[at].fetch_max(status.data_version, Ordering::SeqCst);
+                    self.crowd.published[at].fetch_max(status.data_version, Ordering::SeqCst);
                 }
                 other => panic!("a new name: {other:?}"),
             };
@@ -186,19 +186,19 @@ impl Client<'_> {
         slots.take().unwrap();
         *version += 1;
         self.counts.own += 1;
-        self.crowd.told[at].fetch_max(*version, Ordering::SeqCst);
+        self.crowd.published[at].fetch_max(*version, Ordering::SeqCst);
     }
 
     fn look(&mut self, at: usize) {
         let dir = self.crowd.dirs[at];
         self.send(dir);
-        let told = self.crowd.told[at].load(Ordering::SeqCst);
+        let published = self.crowd.published[at].load(Ordering::SeqCst);
         let Ok(Answer::Status(status)) = self.call(Call::GetStatus { fid: dir }) else {
             panic!("a directory")
         };
         assert!(
-            status.data_version >= told,
-            "DE-2: version {} is seen, {told} was told",
+            status.data_version >= published,
+            "DE-2: version {} is seen, {published} was published",
             status.data_version
         );
         self.counts.looks += 1;
@@ -212,7 +212,7 @@ impl Client<'_> {
             match self.rng.random_range(0..20) {
                 0..8 => (0..self.rng.random_range(1..6)).for_each(|_| self.change(at)),
                 8..12 => match self.call(Call::Delegate { fid: dir }) {
-                    // What was asked for and is wanted back already is given back at the next turn.
+                    // A delegation that is recalled already is returned in the next turn.
                     Ok(Answer::Delegation { status, slots }) => {
                         self.counts.delegated += 1;
                         let has =
@@ -248,7 +248,7 @@ fn nobody_sees_the_past_and_nobody_waits_for_ever() {
         clock: AtomicU64::new(0),
         replies: Mutex::default(),
         recalled: Mutex::default(),
-        told: (0..DIRS).map(|_| AtomicU64::new(0)).collect(),
+        published: (0..DIRS).map(|_| AtomicU64::new(0)).collect(),
     };
     let counts: Vec<Counts> = std::thread::scope(|scope| {
         let client = |number: usize| Client {
@@ -261,7 +261,7 @@ fn nobody_sees_the_past_and_nobody_waits_for_ever() {
         };
         let threads: Vec<_> =
             (0..THREADS).map(|number| scope.spawn(move || client(number).work())).collect();
-        // Whoever has ended serves no recalls, but has given everything back.
+        // A thread that has ended serves no recalls, but has returned everything.
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>();

@@ -1,4 +1,4 @@
-//! Exactly once: requests that come again, before and after restarts; and the time after a restart.
+//! Exactly once: repeated requests, before and after restarts; and the time after a restart.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -62,7 +62,7 @@ fn changes(rig: &mut Rig) -> Vec<Call> {
 }
 
 #[test]
-fn every_change_that_comes_again_is_answered_again_and_not_done_again() {
+fn eo1_a_repeated_change_is_answered_again_and_not_repeated() {
     let mut rig = Rig::new(Ground::memory(), 1);
     for call in changes(&mut rig) {
         assert!(call.changes());
@@ -206,7 +206,7 @@ fn a_recorded_reply_is_an_acknowledgement_and_waits_too() {
     let root = rig.root();
     rig.look(1, root, "nothing").unwrap_err();
     rig.clients[1].prompt = false;
-    // Done, but not acknowledged: client 1 has not heard of it.
+    // Done, but not acknowledged: client 1 has not received the break.
     let origin = rig.start(0, &ROOT, make(root, "new"));
     assert_eq!(rig.reply(origin), None);
     rig.restart();
@@ -263,7 +263,7 @@ fn files_without_names_are_claimed_or_go() {
     rig.restart();
     rig.clients[0].open.insert(claimed);
     rig.reclaim(0);
-    assert!(rig.status(0, unclaimed).is_ok(), "somebody may still claim it");
+    assert!(rig.status(0, unclaimed).is_ok(), "a client may still claim it");
     rig.reclaim(1);
     assert!(rig.status(0, claimed).is_ok());
     assert_eq!(rig.status(0, unclaimed), Err(Fault::Stale));
@@ -304,7 +304,7 @@ fn a_server_that_nobody_knew_has_no_grace() {
 }
 
 #[test]
-fn after_a_loss_of_power_what_was_committed_is_there_and_the_verifier_is_another() {
+fn du1_power_loss_keeps_committed_data_and_changes_the_verifier() {
     for seed in 0..20 {
         let mut rig = Rig::new(Ground::memory(), 1);
         let root = rig.root();
@@ -315,9 +315,11 @@ fn after_a_loss_of_power_what_was_committed_is_there_and_the_verifier_is_another
             panic!()
         };
         let lost = rig.start(0, &ROOT, write(file, Some(40_000), b"unstable"));
-        assert!(
-            matches!(rig.reply(lost), Some(Ok(Answer::Written { verifier: same, .. })) if same == verifier)
-        );
+        let written = rig.reply(lost);
+        assert!(matches!(
+            written,
+            Some(Ok(Answer::Written { verifier: same, .. })) if same == verifier
+        ));
         let Ground::Memory(machine) = &rig.ground else { panic!() };
         let machine = machine.power_loss(seed);
         rig.restart_on(machine);

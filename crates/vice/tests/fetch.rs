@@ -30,12 +30,12 @@ fn seal(rig: &mut Rig, called: &str) {
     one(ask(rig, VolumeCall::Clone { id, of: TREE, name: name(called), kind, replace: false }));
 }
 
-/// All of it, with its bytes.
+/// Pulls the whole volume, with its bytes.
 fn pull(from: &mut Rig, to: &mut Rig, called: &str) -> TaskInfo {
     let id = one(ask(from, VolumeCall::Examine { volume: WhichVolume::Name(name(called)) })).id;
     let finish =
         Finish::View { id: None, name: name(called), kind: VolumeKind::Snapshot, replace: false };
-    // Nobody is there: what is asked is carried over by hand.
+    // Without a network: the test carries the questions and answers.
     let address = ([127, 0, 0, 1], 1).into();
     let order = Pull { from: vec![address], id, partition: None, tree: TREE, finish };
     let task = TaskInfo {
@@ -77,7 +77,7 @@ fn is_sound(rig: &mut Rig, called: &str, files: u64) {
 }
 
 #[test]
-fn what_came_and_went_in_epochs_that_the_source_never_had_does_not_stay() {
+fn vo7_changes_in_epochs_that_the_source_never_had_do_not_stay() {
     let [mut first, mut second, mut site] = [(); 3].map(|()| Rig::new(Ground::memory(), 1));
     let (id, partition, owner) = (Some(TREE), None, (0, 0));
     one(ask(
@@ -98,7 +98,7 @@ fn what_came_and_went_in_epochs_that_the_source_never_had_does_not_stay() {
     pull(&mut first, &mut second, "one");
     pull(&mut first, &mut site, "one");
 
-    // The site alone gets what lives in the second epoch only.
+    // Only the site gets the file that exists in the second epoch alone.
     let passing = first.file(root, "passing");
     first.call(0, &Caller::ROOT, common::write(passing, Some(0), b"passing")).unwrap();
     seal(&mut first, "two");

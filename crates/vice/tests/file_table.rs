@@ -1,9 +1,9 @@
 //! Every call on files, made by every kind of caller, on a file that is closed to others and on one
-//! that is open to all, in both access models: who may is written down here a second time, call by
-//! call (AC-4).
+//! that is open to all, in both access models: the allowed callers are listed here a second time,
+//! call by call (AC-4).
 //!
-//! "May" is: the answer is neither `AccessDenied` nor `NotPermitted`. Each call is made in a world
-//! of its own.
+//! "May" means: the answer is neither `AccessDenied` nor `NotPermitted`. Each call is made in a
+//! world of its own.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -33,19 +33,19 @@ enum Model {
     Lists,
 }
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// Without proof, whatever number it gives.
+    /// Without proof, and with any number.
     Unknown(u32),
-    /// With a token, or as whom the kernel says.
+    /// With a token, or with the uid that a kernel reports.
     User(AuthLevel),
     Owner,
     /// In `system:administrators`.
     Administrator,
     /// A server whose key is not listed.
     Enrolling,
-    /// A user of a host that is believed.
+    /// A user of a trusted host.
     UserOfBelievedHost,
     OwnerOnBelievedHost,
     /// At the server's own socket, or a server.
@@ -69,26 +69,26 @@ const KINDS: [Kind; 13] = [
     Kind::Expired,
 ];
 
-/// What a call wants.
+/// The right that a call needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Want {
-    /// Nothing.
+    /// No right.
     Nothing,
-    /// To have shown who one is.
+    /// A proved identity.
     Proof,
-    /// To know the file: with mode bits its fid says that.
+    /// Knowledge of the file: with mode bits its fid is enough.
     See,
-    /// A bit, or a right, that is asked for at each call of everybody.
+    /// A bit, or a right, that is checked at each call of every caller.
     Name,
-    /// To read or write data, which believed hosts ask about themselves.
+    /// Right to read or write data, which trusted hosts check themselves.
     Data,
-    /// To be the owner.
+    /// To own the file.
     Own,
     /// To administer the list.
     Administer,
     /// To be the superuser.
     Rule,
-    /// There is no such thing in this model.
+    /// Not supported in this model.
     Unsupported,
 }
 
@@ -146,7 +146,7 @@ impl vice::Principals for ByUid {
     }
 }
 
-/// Whether a caller may, of what is its owner's alone.
+/// Whether a caller may make the call on a file that only its owner may use.
 fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
     let superuser = matches!(kind, Kind::Superuser(_));
     let owner = superuser || matches!(kind, Kind::Owner | Kind::OwnerOnBelievedHost);
@@ -164,7 +164,7 @@ fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
     }
 }
 
-/// Whether a caller may, of what is open to all and the superuser's.
+/// Whether a caller may make the call on a file of the superuser that is open to all.
 fn may_open(want: Want, kind: Kind) -> bool {
     match want {
         Want::Own | Want::Rule => matches!(kind, Kind::Superuser(_)),
@@ -201,17 +201,17 @@ impl World {
     }
 }
 
-/// What a call wants, by its label in the documents.
+/// The right that a call needs, by its label in the documents.
 fn want(model: Model, label: &str) -> Want {
     let lists = model == Model::Lists;
     match label {
         "Root" | "VolumeStatus" | "Commit" | "CommitVolume" => Want::Nothing,
-        // What a session itself has.
+        // The session's own locks and holds.
         "Unlock" | "Hold" | "Unhold" | "ReclaimDone" | "Return" => Want::Nothing,
-        // Nothing is delegated to the session, whatever the caller may.
+        // The session has no delegation, so the caller's rights do not matter.
         "Delegated" => Want::Nothing,
         "LendBlank" => Want::Proof,
-        // Administrators look everywhere where lists decide.
+        // Administrators may look up names everywhere where lists decide.
         "Lookup" | "ReadDir" if lists => Want::See,
         "Lookup" | "ReadDir" | "Make" | "MakeUnnamed" | "Link" | "Remove" | "Rename" => Want::Name,
         "Delegate" if lists => Want::Name,
@@ -236,11 +236,11 @@ fn want(model: Model, label: &str) -> Want {
         | "SettleBody"
         | "AdoptBody" => Want::Data,
         "Lock shared" | "Lock exclusive" | "Lock flock" => Want::Data,
-        label => panic!("{label} is new: say what it wants"),
+        label => panic!("{label} is new: add the right that it needs"),
     }
 }
 
-/// Every call on files, with what it wants.
+/// Every call on files, with the right that it needs.
 fn rows(model: Model, place: Place) -> Vec<(Want, Call)> {
     file_calls(place).into_iter().map(|(label, call)| (want(model, label), call)).collect()
 }
@@ -270,7 +270,7 @@ fn ac4_each_call_on_files_asks_what_the_table_says() {
         let all = rows(model, World::new(model).closed);
         for (row, kind) in (0..all.len()).flat_map(|row| KINDS.map(|kind| (row, kind))) {
             for closed in [true, false] {
-                // Bodies are handed out from a disk alone.
+                // Bodies are loaned from a disk alone.
                 let lends = matches!(all[row].1, Call::LendBody { .. } | Call::LendBlank { .. });
                 let mut world =
                     World::on(if lends { Ground::disk() } else { Ground::memory() }, model);
@@ -301,7 +301,7 @@ fn ac4_each_call_on_files_asks_what_the_table_says() {
     assert!(checked > 2000, "{checked}");
 }
 
-/// Bodies cannot always be handed out, and that is said in the same way.
+/// Bodies cannot always be loaned, with the same fault.
 fn lacks_lists(what: &str) -> bool {
     ["GetAcl", "SetAcl", "Rights"].iter().any(|call| what.contains(call))
 }
@@ -316,14 +316,14 @@ fn ac4_every_call_on_files_is_in_the_table() {
     }
 }
 
-/// Data that a file allowed at the open goes on being read and written, by the session that had it
-/// open and no other.
+/// Data that could be read and written at the open stays so, for the session that had it open and
+/// no other.
 #[test]
 fn ac8_an_open_file_goes_on_after_a_chmod() {
     let World { mut rig, open, .. } = World::new(Model::ModeBits);
     let (other, fid) = (caller(Kind::User(AuthLevel::Password)), open.file);
     let read = Call::Read { fid, offset: 0, length: 10 };
-    // Two clients look at the file; one of them has it open.
+    // Two clients read the file's status; one of them has it open.
     let late = rig.attach();
     for who in [1, late] {
         rig.call(who, &other, Call::GetStatus { fid }).unwrap();
@@ -345,9 +345,9 @@ fn ac8_an_open_file_goes_on_after_a_chmod() {
     assert_eq!(rig.call(1, &other, read), Err(Fault::AccessDenied), "it was closed");
 }
 
-/// A session that changes the mode itself says that others have the file open there.
+/// A session that changes the mode itself reports that others have the file open there.
 #[test]
-fn ac8_an_open_file_goes_on_after_a_chmod_through_the_same_session() {
+fn ac8_an_open_file_stays_usable_in_its_session_after_a_chmod() {
     for hold in [true, false] {
         let World { mut rig, open, .. } = World::new(Model::ModeBits);
         let (other, fid) = (caller(Kind::User(AuthLevel::Password)), open.file);
@@ -358,7 +358,7 @@ fn ac8_an_open_file_goes_on_after_a_chmod_through_the_same_session() {
     }
 }
 
-/// A directory that may be listed and not searched shows names, and nothing that reaches the files.
+/// A directory that may be listed and not searched shows names, and no fids that reach the files.
 #[test]
 fn ac9_a_listing_without_search_shows_no_fids() {
     let World { mut rig, open, .. } = World::new(Model::ModeBits);
@@ -383,8 +383,8 @@ fn ac9_a_listing_without_search_shows_no_fids() {
     assert!(entries.iter().all(|entry| !entry.fid.is_masked()));
 }
 
-/// A file that loses its last name is not brought into another directory by a caller that might not
-/// read it where it was.
+/// A caller that could not read a file in its directory cannot link it into another directory after
+/// it lost its last name.
 #[test]
 fn ac9_a_removed_file_is_not_taken_elsewhere() {
     for model in [Model::ModeBits, Model::Lists] {
@@ -397,14 +397,14 @@ fn ac9_a_removed_file_is_not_taken_elsewhere() {
         rig.call(0, &Caller::ROOT, remove).unwrap();
         let link = Call::Link { fid: closed.file, dir: open.dir, name: name(b"mine") };
         assert_eq!(rig.call(1, &other, link.clone()), Err(Fault::AccessDenied), "{model:?}");
-        // The session that removed it holds it still; the one that claimed it without a right never
+        // The session that removed it still holds it; the one that claimed it without a right never
         // did.
         rig.call(0, &Caller::ROOT, Call::Unhold { fids: vec![closed.file] }).unwrap();
         assert_eq!(rig.call(1, &other, link), Err(Fault::Stale), "{model:?}");
     }
 }
 
-/// A session is told which entry changed for as long as its right to list has been checked.
+/// Breaks name the changed entry to a session as long as its right to list has been checked.
 #[test]
 fn ac1_breaks_name_entries_only_to_sessions_that_may_list() {
     for (model, mode, shown) in [(Model::ModeBits, 0o755, true), (Model::ModeBits, 0o711, false)] {
@@ -416,7 +416,7 @@ fn ac1_breaks_name_entries_only_to_sessions_that_may_list() {
         let made = named_in_break(&mut rig, open.dir, "secret");
         assert_eq!(made, Some(shown), "{mode:o}");
     }
-    // Where lists decide, a right that went is not asked about again before the break.
+    // Where lists decide, a removed right is not checked again before the break.
     let World { mut rig, open, .. } = World::new(Model::Lists);
     let lookup = Call::Lookup { dir: open.dir, name: name(b"file") };
     rig.call(1, &caller(Kind::User(AuthLevel::Password)), lookup.clone()).unwrap();
@@ -426,7 +426,7 @@ fn ac1_breaks_name_entries_only_to_sessions_that_may_list() {
     assert_ne!(named_in_break(&mut rig, open.dir, "second"), Some(true));
 }
 
-/// Makes an entry; whether the other client's break names it, if there was one.
+/// Makes an entry; returns whether the other client's break names it, if there was one.
 fn named_in_break(rig: &mut Rig, dir: Fid, called: &str) -> Option<bool> {
     rig.clients[1].broken.clear();
     let (kind, how) = (NewKind::File, CreateHow::Guarded);

@@ -64,7 +64,7 @@ fn very_many_entries() {
     }
     println!("made {count} in {:?}", start.elapsed());
     let start = Instant::now();
-    // While it is listed, entries come and go: each that stays is seen once.
+    // Entries are made and removed during the listing: each entry that stays appears once.
     let names = list(&mut rig, dir, true, |rig, page| {
         rig.call(0, &ROOT, make(dir, &format!("new {page}"))).unwrap();
         rig.call(0, &ROOT, common::remove(dir, &format!("entry number {page}"))).unwrap();

@@ -1,5 +1,5 @@
-//! Who administers a part of the cell may do there what the table lets him, and nothing elsewhere:
-//! volumes by name, a partition, a server.
+//! An administrator of a part of the cell may make there the calls of the table, and none
+//! elsewhere: volumes by name, a partition, a server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,13 +17,13 @@ use types::{
 };
 use vice::{Effect, Vice, ViceConfig};
 
-struct House {
+struct Cell {
     vice: Vice,
     db: Arc<Embedded>,
     clients: u128,
     home: VolumeId,
     other: VolumeId,
-    /// At another server.
+    /// Volume at another server.
     elsewhere: VolumeId,
     partition: String,
     _dir: tempfile::TempDir,
@@ -38,8 +38,8 @@ fn proved(principal: PrincipalId) -> Caller {
     Caller { uid: 4711, gid: 4711, groups: None, who }
 }
 
-impl House {
-    fn new() -> House {
+impl Cell {
+    fn new() -> Cell {
         let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
         let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
         let root = NewRoot {
@@ -58,7 +58,7 @@ impl House {
         let dir = tempfile::tempdir().unwrap();
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
         vice.set_cell_database(Arc::clone(&db) as Arc<dyn CellDb>);
-        let mut house = House {
+        let mut cell = Cell {
             vice,
             db,
             clients: 0,
@@ -69,19 +69,19 @@ impl House {
             _dir: dir,
         };
         let Ok(Answer::Partitions(partitions)) =
-            house.call(&Caller::ROOT, Call::Volume(VolumeCall::Partitions))
+            cell.call(&Caller::ROOT, Call::Volume(VolumeCall::Partitions))
         else {
             panic!()
         };
-        house.partition = partitions[0].name.clone();
+        cell.partition = partitions[0].name.clone();
         for (text, id) in [("home.joe", home), ("secret", other)] {
             let site = Site {
-                server: house.me(),
-                partition: house.partition.clone(),
+                server: cell.me(),
+                partition: cell.partition.clone(),
                 kind: SiteKind::ReadWrite,
                 epoch: 0,
             };
-            house.db.put_group(&VolumeGroup::new(name(text), id, site), Revision(0)).unwrap();
+            cell.db.put_group(&VolumeGroup::new(name(text), id, site), Revision(0)).unwrap();
         }
         let site = Site {
             server: ServerId(6),
@@ -89,11 +89,10 @@ impl House {
             kind: SiteKind::ReadWrite,
             epoch: 0,
         };
-        house
-            .db
-            .put_group(&VolumeGroup::new(name("far"), house.elsewhere, site), Revision(0))
+        cell.db
+            .put_group(&VolumeGroup::new(name("far"), cell.elsewhere, site), Revision(0))
             .unwrap();
-        house
+        cell
     }
 
     fn me(&self) -> ServerId {
@@ -152,7 +151,7 @@ impl House {
         VolumeGroup::new(name(text), id, site)
     }
 
-    /// Calls, and for each what it needs: all of these.
+    /// Calls, each with its requirements: all of these.
     fn calls(&self) -> Vec<(Call, &'static [&'static str])> {
         let volume = Call::Volume;
         let numbered = |id, text: &str, partition| VolumeCall::Create {
@@ -207,7 +206,7 @@ impl House {
             (volume(create("home.newer", None)), &["home", "server"]),
             (volume(create("elsewhere", no)), &["chief"]),
             (volume(numbered(Some(VolumeId(77)), "home.numbered", no)), &["home", "room"]),
-            // The number of a volume that is no concern of his, but where its room is.
+            // The number of a volume outside of the realms, but where its room is.
             (volume(numbered(Some(self.elsewhere), "home.thief", no)), &["chief"]),
             (
                 volume(VolumeCall::Rename { id: self.other, name: name("home.mine") }),
@@ -244,7 +243,7 @@ impl House {
     }
 }
 
-/// The words of the test, for who has these.
+/// Whether the rights `has` meet the test's word `need`.
 fn meets(need: &str, has: &[&str]) -> bool {
     let room = has.contains(&"partition") || has.contains(&"server");
     match need {
@@ -260,42 +259,42 @@ fn meets(need: &str, has: &[&str]) -> bool {
 #[test]
 fn a_delegate_may_what_his_realms_have_and_nothing_else() {
     for bits in 0_u8..16 {
-        let mut house = House::new();
-        let (joe, staff) = (house.user("joe"), house.user("groupies"));
+        let mut cell = Cell::new();
+        let (joe, staff) = (cell.user("joe"), cell.user("groupies"));
         let superuser = PtsAsker {
             principal: PrincipalId::ANONYMOUS,
             cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };
-        house.db.access().pts(&superuser, &PtsCall::Join { group: staff, member: joe }).unwrap();
+        cell.db.access().pts(&superuser, &PtsCall::Join { group: staff, member: joe }).unwrap();
         let mut has = Vec::new();
         let mut numbers = Vec::new();
-        // Through a group as well as by himself.
+        // Through a group as well as directly.
         let whom = if bits & 8 == 0 { joe } else { staff };
         let realms = [
             ("home", Realm::Volumes("home.*".into())),
-            ("partition", Realm::Partition(house.me(), house.partition.clone())),
-            ("server", Realm::Server(house.me())),
+            ("partition", Realm::Partition(cell.me(), cell.partition.clone())),
+            ("server", Realm::Server(cell.me())),
         ];
         for (at, (word, realm)) in realms.into_iter().enumerate() {
-            // What is of another server means nothing here.
-            house.appoint(whom, Realm::Server(ServerId(5)));
+            // A realm of another server has no effect here.
+            cell.appoint(whom, Realm::Server(ServerId(5)));
             if bits & 1 << at != 0 {
                 has.push(word);
-                numbers.push(house.appoint(whom, realm));
+                numbers.push(cell.appoint(whom, realm));
             }
         }
         let elsewhere: &[&str] = if has.is_empty() { &["nothing here"] } else { &has };
-        for (call, needs) in house.calls() {
+        for (call, needs) in cell.calls() {
             let may = needs.iter().all(|need| meets(need, elsewhere));
-            assert_eq!(house.refused(&proved(joe), call.clone()), !may, "{has:?}: {call:?}");
+            assert_eq!(cell.refused(&proved(joe), call.clone()), !may, "{has:?}: {call:?}");
         }
         for number in numbers {
             let call = Box::new(GuardCall::RemoveMandate { number });
-            house.call(&Caller::ROOT, Call::Guard { behalf: None, call }).unwrap();
+            cell.call(&Caller::ROOT, Call::Guard { behalf: None, call }).unwrap();
         }
-        for (call, needs) in house.calls() {
+        for (call, needs) in cell.calls() {
             let may = needs.iter().all(|need| meets(need, &["nothing here"]));
-            assert_eq!(house.refused(&proved(joe), call.clone()), !may, "taken away: {call:?}");
+            assert_eq!(cell.refused(&proved(joe), call.clone()), !may, "taken away: {call:?}");
         }
     }
 }

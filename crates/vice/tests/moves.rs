@@ -1,6 +1,6 @@
-//! A volume that moves from one service to another, step by step: what is held waits, what arrives
-//! serves nobody before its time, and whoever dies or is forgotten on the way asks the cell's
-//! database before it serves again.
+//! A volume that moves from one service to another, step by step: changes of a frozen volume wait,
+//! an arriving volume serves no client too early, and a server that restarts or misses the mover's
+//! call asks the cell's database before the volume serves again.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -17,7 +17,7 @@ use types::{
 };
 
 const ROOT: Caller = Caller::ROOT;
-/// In which two threads meet by chance.
+/// Rounds in which two threads meet by chance.
 const ROUNDS: usize = 20_000;
 
 fn ask(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
@@ -32,7 +32,7 @@ fn one(answer: Result<Answer, Fault>) -> VolumeInfo {
 }
 
 fn create(rig: &mut Rig) -> VolumeInfo {
-    // Away from the numbers that the other service gives.
+    // Different from the numbers that the other service assigns.
     let (id, partition, owner) = (Some(VolumeId(40)), None, (0, 0));
     one(ask(
         rig,
@@ -57,7 +57,7 @@ fn state(rig: &mut Rig, id: VolumeId) -> VolumeState {
     one(ask(rig, VolumeCall::Examine { volume: WhichVolume::Id(id) })).state
 }
 
-/// Carries all of a sealed volume over, and lets it arrive.
+/// Copies a sealed volume, and lets it arrive.
 fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
     let (partition, tree) = (PartitionNo(0), sealed.tree);
     let mut cursor = StreamCursor::START;
@@ -115,7 +115,7 @@ fn lock(fid: Fid, reclaim: bool) -> Call {
     }
 }
 
-/// Asks the database about what is in doubt.
+/// Asks the database about volumes in doubt.
 fn settle(rig: &mut Rig) {
     let mut out = Vec::new();
     let (now, wall) = (rig.now, rig.clock());
@@ -123,7 +123,7 @@ fn settle(rig: &mut Rig) {
     rig.deliver(out);
 }
 
-/// A database that says that the volume is written at this server.
+/// A database in which the volume's read-write site is this server.
 fn database(dir: &std::path::Path, at: ServerId) -> Arc<dyn CellDb> {
     let db = Embedded::open(dir).unwrap();
     let site =
@@ -142,7 +142,7 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     from.call(1, &ROOT, write(file, Some(0), b"before")).unwrap();
     from.call(1, &ROOT, write(gone, Some(0), b"open")).unwrap();
     // Client 1 has it open when it loses its name, and a lock on the other one; client 2 has a
-    // directory to itself.
+    // delegation.
     from.clients[1].open.insert(gone);
     from.call(0, &ROOT, remove(root, "gone")).unwrap();
     from.call(1, &ROOT, lock(file, false)).unwrap();
@@ -157,7 +157,7 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     assert_eq!(from.call_in(2, 1, &ROOT, Call::Return { fids: vec![dir] }), Ok(Answer::Done));
     assert_eq!(from.reply(holding), Some(Ok(Answer::Done)));
     assert_eq!(state(&mut from, volume.id), VolumeState::Held);
-    // Nobody gets anything to himself, readers go on, changes wait.
+    // No session gets a delegation, reads are answered, changes wait.
     assert_eq!(from.call(2, &ROOT, Call::Delegate { fid: dir }), Err(Fault::Busy));
     assert_eq!(read(&mut from, 2, file).unwrap(), b"before");
     let late = from.start_in(2, 1, &ROOT, write(file, Some(0), b"too late"));
@@ -172,7 +172,7 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     let sealed = seal(&mut from, volume.id);
     carry(&mut from, &mut to, &sealed);
     assert_eq!((from.reply(late), from.reply(making)), (None, None));
-    // It serves nobody yet.
+    // It serves no client yet.
     assert_eq!(to.root_of(1, "data"), Err(Fault::NoVolume));
     assert_eq!(read(&mut from, 1, file).unwrap(), b"before");
     ask(&mut from, VolumeCall::Remove { id: volume.id }).unwrap();
@@ -184,7 +184,7 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     assert_eq!(ask(&mut to, VolumeCall::Serve { id: volume.id }), Ok(Answer::Done));
     assert_eq!(state(&mut to, volume.id), VolumeState::Online);
 
-    // Clients claim what they had, and go on.
+    // Clients claim their locks and holds, and continue.
     assert_eq!(to.root_of(1, "data"), Ok(root));
     assert_eq!(read(&mut to, 1, file).unwrap(), b"before");
     assert_eq!(to.call(1, &ROOT, lock(file, true)), Ok(Answer::Done));
@@ -192,7 +192,7 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     assert_eq!(to.call(1, &ROOT, Call::Hold { fids: vec![gone] }), Ok(Answer::Done));
     assert!(to.call(2, &ROOT, write(file, Some(0), b"after")).is_ok());
     assert_eq!(read(&mut to, 1, gone).unwrap(), b"open");
-    // What was open in nobody's hands goes after a while; what is held goes with who holds it.
+    // Orphans without a hold are removed after a while; a held one when its session ends.
     let other = to.file(root, "other");
     to.wait(Duration::from_secs(14));
     (0..3).for_each(|who| assert!(to.renew(who)));
@@ -244,7 +244,7 @@ fn a_hold_that_nobody_ends_asks_whose_the_volume_is() {
         let writing = rig.start(1, &ROOT, write(file, Some(0), b"waits"));
         assert!(!rig.vice().has_doubts(rig.now));
         rig.wait(Duration::from_secs(4));
-        // Until it is known, nobody is served, and nobody relies on what he knows.
+        // Until the database answers, no client is served, and no client trusts its cache.
         assert!(rig.vice().has_doubts(rig.now));
         assert!(rig.clients[1].broken.iter().any(|item| item.fid == file), "CB-1");
         assert_eq!(rig.status(1, file), Err(Fault::NoVolume));
@@ -283,7 +283,7 @@ fn a_volume_is_not_held_while_a_kernel_writes_a_body_of_it() {
         assert_eq!(
             rig.call(1, &ROOT, lend(other)),
             Err(Fault::Busy),
-            "who asks again may have it soon"
+            "a repeated call succeeds soon"
         );
     }
     let back = Call::SettleBody { fid: file, back: true };
@@ -294,7 +294,7 @@ fn a_volume_is_not_held_while_a_kernel_writes_a_body_of_it() {
 }
 
 #[test]
-fn a_hold_that_is_let_go_as_its_time_is_over_leaves_nobody_in_doubt_for_ever() {
+fn a_freeze_that_ends_as_it_times_out_leaves_no_lasting_doubt() {
     let mut rig = Rig::new(Ground::memory(), 1);
     let volume = create(&mut rig);
     for round in 0..ROUNDS {
@@ -312,7 +312,7 @@ fn a_hold_that_is_let_go_as_its_time_is_over_leaves_nobody_in_doubt_for_ever() {
         rig.deliver(late);
         rig.deliver(went);
         rig.replies.clear();
-        // Whoever came first: it serves, or the database is asked.
+        // In either order: it serves, or the database is asked.
         settle(&mut rig);
         assert_eq!(rig.root_of(0, "data").err(), None, "round {round}");
     }
@@ -348,8 +348,8 @@ fn who_dies_in_a_move_asks_before_it_serves() {
         (state(&mut from, volume.id), state(&mut to, volume.id)),
         (VolumeState::Held, VolumeState::Arriving)
     );
-    // Whoever led the move is gone. The database says where the volume is; and when the other one
-    // cannot serve any more, it serves here.
+    // The mover is gone. The database names the volume's site; when the other server cannot serve
+    // any more, it serves here.
     for _ in 0..4 {
         to.wait(Duration::from_secs(9));
         assert!(to.renew(0));

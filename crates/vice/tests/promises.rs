@@ -1,5 +1,5 @@
-//! Promises between two and three clients: what is broken, who waits, and what becomes of files
-//! without names.
+//! Promises between two and three clients: which are broken, which calls wait, and what becomes of
+//! files without names.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -15,14 +15,14 @@ use types::{
 
 const ROOT: Caller = Caller::ROOT;
 
-/// What a client heard since it was asked last: file, why, and the hint.
-fn heard(rig: &mut Rig, who: usize) -> Vec<(Fid, BreakReason, Option<String>)> {
+/// Breaks that a client received since the last call: file, reason, and the hint.
+fn received(rig: &mut Rig, who: usize) -> Vec<(Fid, BreakReason, Option<String>)> {
     let broken = std::mem::take(&mut rig.clients[who].broken);
     let text = |name: types::Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
     broken.into_iter().map(|item| (item.fid, item.reason, item.name.map(text))).collect()
 }
 
-/// Client 1 knows the root, a directory, and a file in it; nobody has been told anything yet.
+/// Client 1 knows the root, a directory, and a file in it; no break was sent yet.
 fn known() -> (Rig, Fid, Fid) {
     let mut rig = Rig::new(Ground::memory(), 3);
     let root = rig.root();
@@ -68,18 +68,22 @@ fn each_change_breaks_what_it_changes_and_nothing_else() {
     ];
     for (title, call, wanted) in rows {
         let (mut rig, dir, file) = known();
-        heard(&mut rig, 1);
+        received(&mut rig, 1);
         let _ = rig.call(0, &ROOT, call(dir, file));
         let wanted: Vec<_> = wanted(dir, file)
             .into_iter()
             .map(|(f, why, at)| (f, why, at.map(str::to_owned)))
             .collect();
-        assert_eq!(heard(&mut rig, 1), wanted, "{title}");
-        assert_eq!(heard(&mut rig, 0), vec![], "{title}: who changes is not told");
-        assert_eq!(heard(&mut rig, 2), vec![], "{title}: who knows nothing is not told");
+        assert_eq!(received(&mut rig, 1), wanted, "{title}");
+        assert_eq!(received(&mut rig, 0), vec![], "{title}: the caller gets no break");
+        assert_eq!(
+            received(&mut rig, 2),
+            vec![],
+            "{title}: a client without a promise gets no break"
+        );
         // A promise that ended is not broken again.
         let _ = rig.call(0, &ROOT, call(dir, file));
-        assert_eq!(heard(&mut rig, 1), vec![], "{title}, again");
+        assert_eq!(received(&mut rig, 1), vec![], "{title}, again");
     }
 }
 
@@ -107,7 +111,8 @@ fn rename_in(dir: Fid, from: &str, to: &str) -> Call {
 #[test]
 fn what_is_answered_is_promised() {
     type Row = (&'static str, fn(Fid, Fid) -> Call, bool, bool);
-    // Client 2 asks; then client 0 changes directory and file: is client 2 told of each?
+    // Client 2 makes a call; then client 0 changes directory and file: does client 2 get a break of
+    // each?
     let rows: Vec<Row> = vec![
         ("lookup", |d, _| Call::Lookup { dir: d, name: name("file") }, true, true),
         ("lookup of nothing", |d, _| Call::Lookup { dir: d, name: name("nothing") }, true, false),
@@ -151,11 +156,11 @@ fn what_is_answered_is_promised() {
             .map(drop)
             .or_else(|fault| (fault == Fault::NotFound).then_some(()).ok_or(fault))
             .unwrap();
-        heard(&mut rig, 2);
+        received(&mut rig, 2);
         rig.call(0, &ROOT, make(dir, "new")).unwrap();
-        assert_eq!(!heard(&mut rig, 2).is_empty(), of_dir, "{title}: the directory");
+        assert_eq!(!received(&mut rig, 2).is_empty(), of_dir, "{title}: the directory");
         rig.call(0, &ROOT, write(file, None, b"y")).unwrap();
-        assert_eq!(!heard(&mut rig, 2).is_empty(), of_file, "{title}: the file");
+        assert_eq!(!received(&mut rig, 2).is_empty(), of_file, "{title}: the file");
     }
 }
 
@@ -164,9 +169,9 @@ fn a_new_file_is_promised_to_its_maker() {
     let (mut rig, dir, _) = known();
     rig.call(2, &ROOT, make(dir, "new")).unwrap();
     let new = rig.look(0, dir, "new").unwrap();
-    heard(&mut rig, 2);
+    received(&mut rig, 2);
     rig.call(0, &ROOT, write(new, None, b"y")).unwrap();
-    assert_eq!(heard(&mut rig, 2), vec![(new, BreakReason::Data, None)]);
+    assert_eq!(received(&mut rig, 2), vec![(new, BreakReason::Data, None)]);
 }
 
 #[test]
@@ -179,9 +184,9 @@ fn a_change_is_answered_when_everybody_has_acknowledged() {
     assert_eq!(rig.reply(origin), None);
     rig.acknowledge(1);
     assert_eq!(rig.reply(origin), None, "client 2 may still answer from its cache");
-    // Who asks meanwhile is told the new state.
+    // A client that asks meanwhile gets the new state.
     assert_eq!(rig.status(1, file).unwrap().size, 3);
-    // A repetition does not do it twice, nor is it answered early.
+    // A repetition does not execute the call again, nor is it answered early.
     rig.perform(origin, &ROOT, write(file, Some(0), b"new"));
     assert_eq!(rig.reply(origin), None);
     rig.acknowledge(2);
@@ -190,7 +195,7 @@ fn a_change_is_answered_when_everybody_has_acknowledged() {
 }
 
 #[test]
-fn a_client_that_says_nothing_is_waited_for_until_its_lease_is_over() {
+fn a_change_waits_for_a_silent_client_until_its_lease_ends() {
     let (mut rig, _, file) = known();
     rig.clients[1].prompt = false;
     let origin = rig.start(0, &ROOT, write(file, Some(0), b"new"));
@@ -215,7 +220,7 @@ fn a_later_change_waits_for_the_earlier_break_too() {
     assert_eq!((rig.reply(first), rig.reply(second)), (None, None));
     rig.acknowledge(1);
     assert!(rig.reply(first).is_some());
-    // Client 0 was told of the second change, and acknowledged at once.
+    // Client 0 received the second break, and acknowledged at once.
     assert!(rig.reply(second).is_some());
 }
 
@@ -263,21 +268,21 @@ fn whoever_removes_may_hold_and_the_end_of_a_session_lets_go() {
 fn a_file_open_with_a_broken_promise_is_held_too() {
     let (mut rig, dir, file) = known();
     rig.clients[1].open.insert(file);
-    // Its promise ends, and it does not ask again.
+    // Its promise ends, and it asks for no new one.
     rig.call(0, &ROOT, write(file, Some(0), b"x")).unwrap();
     rig.call(0, &ROOT, remove(dir, "file")).unwrap();
     assert!(rig.status(1, file).is_ok(), "the acknowledgement of the write said that it is open");
 }
 
 #[test]
-fn a_removed_file_goes_only_when_the_last_acknowledgement_is_there() {
+fn a_removed_file_stays_until_the_last_acknowledgement() {
     let (mut rig, dir, file) = known();
     rig.look(2, dir, "file").unwrap();
     rig.clients[1].open.insert(file);
     rig.clients[2].open.insert(file);
     rig.clients[2].prompt = false;
     let origin = rig.start(0, &ROOT, remove(dir, "file"));
-    // Client 1 acknowledged with the file open, and closes it; client 2 has not said anything.
+    // Client 1 acknowledged with the file open, and closes it; client 2 has not acknowledged.
     assert_eq!(rig.call(1, &ROOT, Call::Unhold { fids: vec![file] }), Ok(Answer::Done));
     assert!(rig.status(1, file).is_ok());
     assert_eq!(rig.reply(origin), None);

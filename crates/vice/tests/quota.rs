@@ -1,4 +1,4 @@
-//! Quota: refused exactly at the limit, at the call, and given back.
+//! Quota: refused exactly at the limit, at the call, and freed again.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -91,7 +91,7 @@ fn holes_are_free_until_they_are_filled() {
     rig.call(0, &ROOT, write(file, Some((1 << 39) + 100), b"in the same block")).unwrap();
     rig.call(0, &ROOT, write(file, Some(0), b"x")).unwrap();
     assert_eq!(rig.call(0, &ROOT, write(file, Some(1 << 20), b"x")), Err(Fault::QuotaExceeded));
-    // Two blocks, one of which is there: one too much.
+    // Two blocks, one of which exists: one too much.
     assert_eq!(rig.call(0, &ROOT, write(file, Some(BLOCK - 1), b"xy")), Err(Fault::QuotaExceeded));
     let punch =
         Call::Allocate { fid: file, offset: 0, length: 1 << 20, mode: AllocateMode::PunchHole };
@@ -129,7 +129,8 @@ fn reserving_room_that_a_small_file_has_anyway_is_free() {
 
 #[test]
 fn a_small_file_that_grows_large_is_charged_anew() {
-    // 300 bytes are charged as such; past 16 KiB the file takes blocks: the first for what it has.
+    // 300 bytes are charged as such; past 16 KiB the file takes blocks: the first for its old
+    // content.
     let (mut rig, root) = rig(EMPTY + 2 * BLOCK, 0);
     let file = rig.file(root, "f");
     rig.call(0, &ROOT, write(file, Some(0), &[1; 300])).unwrap();
@@ -143,7 +144,7 @@ fn a_small_file_that_grows_large_is_charged_anew() {
 }
 
 #[test]
-fn only_the_superuser_sets_it_and_a_lower_one_stops_growth_alone() {
+fn only_the_superuser_sets_a_quota_and_a_lower_one_stops_growth() {
     let (mut rig, root) = rig(0, 0);
     let file = rig.file(root, "f");
     rig.call(0, &ROOT, write(file, Some(0), &[1; 1000])).unwrap();

@@ -74,11 +74,11 @@ impl Place {
     }
 }
 
-/// What has to come of a row.
+/// The expected result of a row.
 enum Want {
     Done,
     Refused(Fault),
-    /// The status in the answer.
+    /// Mode in the answer's status.
     Mode(u16),
     Gid(u32),
 }
@@ -710,7 +710,7 @@ fn attribute_names_fit_into_one_listing() {
     assert!(dafs::encode_answer(&list).is_ok());
 }
 
-/// Which times a call moves: of the file and of the directories, as letters.
+/// The times that a call changes: of the file and of the directories, as letters.
 fn times_moved(before: &Status, after: &Status) -> String {
     let mut moved = String::new();
     let pairs = [

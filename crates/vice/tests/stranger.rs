@@ -1,12 +1,13 @@
-//! Strangers ask everything that the protocol can say, and learn and change nothing (AC-1, AC-7).
+//! Callers without rights make all calls of the protocol, and learn and change nothing (AC-1,
+//! AC-7).
 //!
-//! Two cells differ only in what a stranger may not see: what files hold, attributes, link targets,
-//! and names in closed directories. The same calls go to both, from callers without proof, with
-//! another user's proof, with an expired token, and through the owner's own session. Each pair of
-//! answers and of breaks must be equal: what differs cannot have been told. Afterwards everything
-//! that the strangers may not change is compared with what it was.
+//! Two cells differ only in what such a caller may not see: file contents, attributes, link
+//! targets, and names in closed directories. The same calls go to both, from callers without proof,
+//! with another user's proof, with an expired token, and through the owner's own session. Each pair
+//! of answers and of breaks must be equal: so they cannot contain the difference. Afterwards
+//! everything that these callers may not change is compared with its first state.
 //!
-//! `STRANGER_CALLS` says how many calls each world gets.
+//! `STRANGER_CALLS` is the number of calls in each world.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -27,7 +28,7 @@ use types::{
 
 const JOE: u32 = 10;
 const BOB: u32 = 11;
-/// Joe's session, and the strangers' own.
+/// Sessions of joe, and of the callers without rights.
 const OWNER: usize = 0;
 const STRANGERS: usize = 1;
 
@@ -82,7 +83,7 @@ impl Cell {
         let owner = Owner { uid: JOE, gid: 200, principal: PrincipalId(JOE as i32) };
         let mut ask = |call| rig.call(OWNER, &Caller::ROOT, call);
         let places = Places::fill(model, secret, root, owner, &mut ask);
-        // Held by joe's session, without a name.
+        // Joe's session holds it, without a name.
         let (dir, what) = (places.closed["private"], types::RemoveWhat::File);
         ask(Call::Remove { dir, name: name(b"orphan"), what, hold: true }).unwrap();
         rig.clients[OWNER].open.insert(places.closed["orphan"]);
@@ -93,7 +94,7 @@ impl Cell {
         self.places.snapshot(&mut |call| self.rig.call(OWNER, &Caller::ROOT, call))
     }
 
-    /// A call of a stranger; `None`: it waits, and is taken back.
+    /// A call of a caller without rights; `None`: it waits, and is cancelled.
     fn ask(
         &mut self,
         session: usize,
@@ -111,7 +112,7 @@ impl Cell {
         reply
     }
 
-    /// Joe works where strangers see nothing of it.
+    /// Joe works where the other callers may not see it.
     fn work(&mut self, number: usize) {
         let call = self.places.work(number);
         let _ = self.rig.call(OWNER, &joe(), call);
@@ -134,12 +135,12 @@ fn run(model: AccessRule, seed: u64) {
         }
         let all = strangers();
         let caller = &all[asking.rng.random_range(0..all.len())];
-        // Another user of joe's machine speaks through the same session.
+        // Another user of joe's machine calls through the same session.
         let session = if asking.rng.random_range(0..4) == 0 { OWNER } else { STRANGERS };
         let call = asking.next_call();
         let of_session =
             matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
-        // A client's program says for itself what it has open; its users do not.
+        // A client reports its own open files; its users do not.
         let session = if of_session { STRANGERS } else { session };
         let [one, other] = cells.each_mut().map(|cell| cell.ask(session, caller, &call));
         assert_eq!(one, other, "{model:?} {number}: {caller:?} asked {call:?}");
@@ -152,10 +153,10 @@ fn run(model: AccessRule, seed: u64) {
         if let Some(Ok(answer)) = &one {
             asking.learn(answer);
         }
-        // What strangers made here is as much as a small cell holds.
+        // The new files of these callers fill a small cell.
         cells.iter_mut().for_each(|cell| cell.rig.clients[OWNER].broken.clear());
     }
-    // What the strangers have to themselves comes back with the end of their sessions.
+    // The delegations of these callers come back with the end of their sessions.
     for cell in &mut cells {
         cell.rig.detach(STRANGERS);
         let fids = vec![cell.places.all[0]];
@@ -171,7 +172,7 @@ fn run(model: AccessRule, seed: u64) {
             assert!(before.contains(line), "changed: {line:.2000}");
         }
     }
-    // Strangers that were refused everything would prove nothing.
+    // A test in which all is refused proves nothing.
     for kind in [
         "Lookup",
         "ReadDir",
@@ -203,7 +204,7 @@ fn ac7_a_stranger_learns_and_changes_nothing_by_lists() {
     run(AccessRule::Lists, 2);
 }
 
-/// A cell with many files that are open to all, but for the way to them.
+/// A cell with many files that are open to all, except for the path to them.
 #[test]
 fn ac7_guessed_fids_name_no_file() {
     let mut cell = Cell::new(AccessRule::ModeBits, 'a');
@@ -220,14 +221,14 @@ fn ac7_guessed_fids_name_no_file() {
         status.fid
     };
     let files: Vec<Fid> = (0..10_000).map(&mut make).collect();
-    let nobody = strangers().remove(0);
+    let anonymous = strangers().remove(0);
     let mut rng = SmallRng::seed_from_u64(5);
     let highest = files.iter().map(|fid| fid.vnode.0).max().unwrap();
-    let mut ask = |fid| cell.rig.call(STRANGERS, &nobody, Call::GetStatus { fid });
+    let mut ask = |fid| cell.rig.call(STRANGERS, &anonymous, Call::GetStatus { fid });
     for fid in files.iter().flat_map(|fid| likely_fids(*fid)) {
         assert_eq!(ask(fid), Err(Fault::Stale), "{fid}");
     }
-    // Neighbours' numbers tell nothing of a file's own.
+    // Neighbours' fids do not reveal a file's own.
     for pair in files.windows(2) {
         let fid = Fid { unique: pair[0].unique, ..pair[1] };
         assert_eq!(ask(fid), Err(Fault::Stale), "{fid}");

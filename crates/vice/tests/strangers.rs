@@ -1,5 +1,5 @@
-//! Sessions of nobody: nothing of them is kept, no change waits for them, and a user's first call
-//! makes one of them his.
+//! Anonymous sessions: nothing of them is stored, no change waits for them, and the first call of a
+//! user makes one authenticated.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -11,7 +11,7 @@ use types::{
     Timestamp,
 };
 
-fn nobody() -> Caller {
+fn anonymous() -> Caller {
     Caller {
         uid: 65534,
         gid: 65534,
@@ -20,8 +20,8 @@ fn nobody() -> Caller {
     }
 }
 
-/// Makes client `who` of the rig one of nobody.
-fn as_stranger(rig: &mut Rig, who: usize) {
+/// Makes client `who` of the rig anonymous.
+fn make_anonymous(rig: &mut Rig, who: usize) {
     rig.detach(who);
     let mut out = Vec::new();
     let id = ClientId(1000 + who as u128);
@@ -43,14 +43,14 @@ fn no_change_waits_for_nobody() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
     let file = rig.file(root, "file");
-    as_stranger(&mut rig, 1);
+    make_anonymous(&mut rig, 1);
     rig.clients[1].prompt = false;
-    assert!(rig.call(1, &nobody(), Call::GetStatus { fid: file }).is_ok());
+    assert!(rig.call(1, &anonymous(), Call::GetStatus { fid: file }).is_ok());
     let answered = rig.call(0, &Caller::ROOT, write(file, Some(0), b"x"));
     assert!(answered.is_ok(), "at once: {answered:?}");
-    assert_eq!(rig.clients[1].broken.len(), 1, "it hears of it");
+    assert_eq!(rig.clients[1].broken.len(), 1, "it gets the break");
     assert!(!rig.renew(1), "and trusts nothing");
-    // With a user's first call it is a user's, when it has caught up.
+    // A user's first call makes it authenticated, when it has acknowledged its breaks.
     prove(&mut rig, 1).unwrap();
     assert!(!rig.renew(1));
     rig.acknowledge(1);
@@ -63,10 +63,10 @@ fn no_change_waits_for_nobody() {
 }
 
 #[test]
-fn a_restart_waits_for_no_session_of_nobody_and_keeps_nothing_of_it() {
+fn a_restart_neither_awaits_nor_stores_anonymous_sessions() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
-    as_stranger(&mut rig, 1);
+    make_anonymous(&mut rig, 1);
     let make = Call::Make {
         dir: root,
         name: name("its"),
@@ -74,7 +74,7 @@ fn a_restart_waits_for_no_session_of_nobody_and_keeps_nothing_of_it() {
         mode: 0o666,
         how: CreateHow::Guarded,
     };
-    assert!(matches!(rig.call(1, &nobody(), make), Ok(Answer::Made { .. })));
+    assert!(matches!(rig.call(1, &anonymous(), make), Ok(Answer::Made { .. })));
     let session = rig.clients[1].session;
     let home = || rig.vice().partition().clone();
     assert_eq!((home().sessions().unwrap().len(), home().replies(session).unwrap().len()), (1, 1));

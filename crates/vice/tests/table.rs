@@ -1,6 +1,6 @@
-//! Every request of every service, made by everybody, against a table that says in one word for
-//! each who may (AC-4). Calls on files have a table of their own, with the rights of each kind of
-//! caller: `file_table.rs`.
+//! Every request of every service, made by every kind of caller, against a table that has one word
+//! for the callers that may make it (AC-4). Calls on files have a table of their own, with the
+//! rights of each kind of caller: `file_table.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,21 +21,21 @@ use types::{
 };
 use vice::{Effect, Vice, ViceConfig};
 
-/// Calls of each kind that are tried.
+/// Number of calls of each kind.
 const TRIED: usize = 4;
 
-/// Who may, in the words of the test: written down a second time, by procedure.
+/// The callers that may make a call, in the words of the test: written a second time, by procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum May {
     Everybody,
-    /// The rights that a file gives: `file_table.rs` has each call.
+    /// The rights of a file: `file_table.rs` has each call.
     ByFile,
     /// Owner and flags of the principal: `guard/tests/against_model.rs`. Here: a caller without
     /// proof changes none.
     ByRecord,
     Proved,
     Administrators,
-    /// Administrators; and a server whose key is not listed, of a record that lists it.
+    /// Administrators; and a server whose key is not listed, for a record that lists it.
     Enrolment,
     Servers,
 }
@@ -123,7 +123,7 @@ fn may(call: &Call) -> May {
     }
 }
 
-/// Everybody, with what he is.
+/// All callers, with their names in the table.
 fn callers(
     joe: PrincipalId,
     member: PrincipalId,
@@ -218,7 +218,7 @@ fn allowed(may: May, who: &str) -> bool {
             who,
             "nobody" | "superuser of another host" | "enrolling server" | "enrolling superuser"
         ),
-        // None of the calls lists the key that those show who may enter one.
+        // No call lists the key of a caller that may enter one.
         May::Administrators | May::Enrolment => {
             matches!(who, "administrator" | "superuser of a trusted host" | "server")
         }
@@ -235,14 +235,14 @@ fn server(id: u128, key: KeyPrint) -> ServerInfo {
     ServerInfo { id: ServerId(id), name: "one".into(), addresses: Vec::new(), keys: vec![key] }
 }
 
-struct House {
+struct Cell {
     vice: Vice,
     clients: u128,
     _dir: tempfile::TempDir,
 }
 
-impl House {
-    fn new() -> (House, Vec<(&'static str, Caller)>) {
+impl Cell {
+    fn new() -> (Cell, Vec<(&'static str, Caller)>) {
         let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
         let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
         let root = NewRoot {
@@ -295,24 +295,24 @@ impl House {
         }
         db.put_server(&server(1, LISTED), Revision(0)).unwrap();
         db.put_server(&server(2, GONE), Revision(0)).unwrap();
-        // They have heard of everything, so no change waits for them.
+        // These servers confirm all changes, so no change waits for them.
         for other in [ServerId(1), ServerId(2)] {
             db.access().watch(other, Revision(u64::MAX), 0).unwrap();
         }
         rule(GuardCall::WithdrawKeys { server: ServerId(2) });
-        // The one of a name that no call has.
+        // A mandate for a name that no call uses.
         rule(GuardCall::AddMandate {
             principal: delegate,
             realm: Realm::Volumes("nobody.has.this".into()),
         });
         vice.set_cell_database(db);
         (
-            House { vice, clients: 0, _dir: dir },
+            Cell { vice, clients: 0, _dir: dir },
             callers(joe, member, foreign, chief, [fenced, delegate]),
         )
     }
 
-    /// By a client of its own, so that nothing of earlier calls is in the way. `None`: it waits.
+    /// Calls as a client of its own, independent of earlier calls. `None`: it waits.
     fn call(&mut self, caller: &Caller, call: &Call) -> Option<Result<Answer, Fault>> {
         self.clients += 1;
         let now = Time::from_start(Duration::from_secs(100));
@@ -329,7 +329,7 @@ impl House {
     }
 }
 
-/// A few calls of every kind that the protocol has.
+/// A few calls of every kind in the protocol.
 fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
@@ -357,11 +357,11 @@ fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
 
 #[test]
 fn everybody_may_what_the_table_says_and_nothing_else() {
-    let (mut house, callers) = House::new();
+    let (mut cell, callers) = Cell::new();
     let mut checked = 0;
     for call in all_calls().into_values().flatten() {
         for (who, caller) in &callers {
-            let result = house.call(caller, &call);
+            let result = cell.call(caller, &call);
             let refused = result == Some(Err(Fault::NotPermitted));
             let may = may(&call);
             if who.contains("expired") {
@@ -376,7 +376,7 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
             } else if who.contains("fenced") {
                 assert_eq!(result, Some(Err(Fault::Fenced)), "{who}: {call:?}");
             } else if *who == "delegate" && matches!(call.procedure(), Procedure::CellTakeNumbers) {
-                // Who administers anything.
+                // An administrator of any part may.
                 assert!(!refused, "{who}: {call:?}");
             } else if *who == "delegate"
                 && matches!(call.procedure(), Procedure::CellPutGroup | Procedure::CellRemoveGroup)
@@ -414,12 +414,12 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
 
 #[test]
 fn m1_an_enrolling_server_enters_its_own_key_alone() {
-    let (mut house, callers) = House::new();
+    let (mut cell, callers) = Cell::new();
     let enrolling = &callers.iter().find(|(who, _)| *who == "enrolling server").unwrap().1;
     let put = |server: ServerInfo, expected: u64| {
         Call::Cell(CellCall::PutServer { server, expected: Revision(expected) })
     };
-    let known = |house: &mut House, id: u128| match house
+    let known = |cell: &mut Cell, id: u128| match cell
         .call(&Caller::ROOT, &Call::Cell(CellCall::Servers))
     {
         Some(Ok(Answer::Servers(all))) => {
@@ -428,49 +428,46 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
         other => panic!("{other:?}"),
     };
     let refused = Some(Err(Fault::NotPermitted));
-    let (listed, emptied) = (known(&mut house, 1).revision.0, known(&mut house, 2).revision.0);
-    // Another key, none, more; another server's record; a place where clients would find it.
+    let (listed, emptied) = (known(&mut cell, 1).revision.0, known(&mut cell, 2).revision.0);
+    // Another key, none, more; another server's record; a site where clients would find it.
     for keys in [vec![], vec![LISTED], vec![GONE], vec![NEW, LISTED], vec![LISTED, NEW]] {
-        assert_eq!(house.call(enrolling, &put(ServerInfo { keys, ..server(9, NEW) }, 0)), refused);
+        assert_eq!(cell.call(enrolling, &put(ServerInfo { keys, ..server(9, NEW) }, 0)), refused);
     }
-    assert_eq!(house.call(enrolling, &put(server(1, NEW), listed)), refused);
+    assert_eq!(cell.call(enrolling, &put(server(1, NEW), listed)), refused);
     let found = ServerInfo { addresses: vec![([192, 0, 2, 1], 1).into()], ..server(9, NEW) };
-    assert_eq!(house.call(enrolling, &put(found.clone(), 0)), refused);
+    assert_eq!(cell.call(enrolling, &put(found.clone(), 0)), refused);
     assert_eq!(
-        house.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)),
+        cell.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)),
         refused
     );
-    // A revision that is not there yet is judged by no record that is there.
-    assert_eq!(house.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
-    assert!(matches!(
-        house.call(enrolling, &put(server(9, NEW), 0)),
-        Some(Ok(Answer::Revision(_)))
-    ));
-    assert_eq!(known(&mut house, 9).record, server(9, NEW));
-    // A key that a server has replaced enters itself nowhere.
+    // No present record permits a change from a later revision.
+    assert_eq!(cell.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
+    assert!(matches!(cell.call(enrolling, &put(server(9, NEW), 0)), Some(Ok(Answer::Revision(_)))));
+    assert_eq!(known(&mut cell, 9).record, server(9, NEW));
+    // A key that a server has replaced cannot enter itself again.
     let dropped = ServerInfo { keys: vec![], ..server(9, NEW) };
-    let expected = known(&mut house, 9).revision.0;
+    let expected = known(&mut cell, 9).revision.0;
     assert!(matches!(
-        house.call(&Caller::ROOT, &put(dropped, expected)),
+        cell.call(&Caller::ROOT, &put(dropped, expected)),
         Some(Ok(Answer::Revision(_)))
     ));
-    for (id, expected) in [(8, 0), (9, known(&mut house, 9).revision.0), (2, emptied)] {
-        assert_eq!(house.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
+    for (id, expected) in [(8, 0), (9, known(&mut cell, 9).revision.0), (2, emptied)] {
+        assert_eq!(cell.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
     }
     let enrolling = &Caller {
         who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who },
         ..enrolling.clone()
     };
-    // The record of a server whose keys were withdrawn takes a new one, and never an old one.
+    // The record of a server whose keys were withdrawn accepts a new key, and never an old one.
     assert!(matches!(
-        house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
+        cell.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
         Some(Ok(Answer::Revision(_)))
     ));
     let gone = Caller {
         who: RequestIdentity { server: Some(GONE), ..enrolling.who },
         ..enrolling.clone()
     };
-    assert_eq!(house.call(&gone, &put(server(10, GONE), 0)), refused);
+    assert_eq!(cell.call(&gone, &put(server(10, GONE), 0)), refused);
     let chief = &callers.iter().find(|(who, _)| *who == "administrator").unwrap().1;
-    assert_eq!(house.call(chief, &put(server(10, GONE), 0)), refused, "not even an administrator");
+    assert_eq!(cell.call(chief, &put(server(10, GONE), 0)), refused, "not even an administrator");
 }

@@ -1,4 +1,4 @@
-//! Many threads at once: no deadlock, and a tree that is whole afterwards.
+//! Many threads at once: no deadlock, and a consistent tree afterwards.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -22,7 +22,7 @@ use vice::{Effect, Vice};
 const ROOT: Caller = Caller::ROOT;
 const THREADS: usize = 6;
 
-/// Clients that all acknowledge at once, in whichever thread the break comes up.
+/// Clients that all acknowledge at once, in the thread that gets the break.
 struct Crowd<'a> {
     vice: &'a Vice,
     sessions: Vec<SessionId>,
@@ -45,7 +45,7 @@ impl Crowd<'_> {
                     self.vice.ack(Crowd::now(), to, id, &[], &mut out);
                     self.deliver(out);
                 }
-                Effect::SessionEnded(_) => panic!("nobody leaves"),
+                Effect::SessionEnded(_) => panic!("no session ends"),
             }
         }
     }
@@ -155,8 +155,8 @@ fn a_tree_that_many_change_at_once_stays_a_tree() {
     check_tree(&mut rig, root);
 }
 
-/// Two threads go on from here within nanoseconds of each other: a sleeping barrier wakes them too
-/// far apart.
+/// Two threads continue from here within nanoseconds of each other: a sleeping barrier wakes them
+/// too far apart.
 #[derive(Default)]
 struct Meeting(AtomicUsize);
 
@@ -176,8 +176,8 @@ impl Meeting {
 fn two_directories_do_not_move_into_each_other() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let root = rig.root();
-    // Two arms, so that the moves have no vnode in common, and so long that to look for a loop
-    // takes its time: arm / moved / ... / inside.
+    // Two arms, so that the moves have no vnode in common, and so long that the search for a loop
+    // takes time: arm / moved / ... / inside.
     let arms = [0, 1].map(|number| {
         let arm = rig.directory(root, &format!("arm {number}"));
         let moved = rig.directory(arm, "moved");
@@ -224,7 +224,7 @@ fn two_directories_do_not_move_into_each_other() {
     check_tree(&mut rig, root);
 }
 
-/// Every directory is reached once, links are what entries say, and usage is what is there.
+/// Every directory is reached once, links equal the entries, and the usage equals the sum.
 fn check_tree(rig: &mut Rig, root: Fid) {
     let (mut seen, mut names) = (BTreeSet::new(), BTreeMap::<Fid, u32>::new());
     let (mut todo, mut used, mut subdirectories) = (vec![root], 0, BTreeMap::<Fid, u32>::new());

@@ -1,4 +1,4 @@
-//! Administration: what becomes of volumes, and of who uses them.
+//! Administration of volumes, and its effects on their clients.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -12,7 +12,7 @@ use types::{
     VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
-/// Of calls that meet others in the middle.
+/// Rounds in which a call meets another by chance.
 const ROUNDS: usize = 200;
 
 fn administer(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
@@ -101,13 +101,13 @@ fn a_new_volume_is_a_file_system_of_its_own_on_its_partition() {
 }
 
 #[test]
-fn a_change_is_answered_from_the_record_of_the_partition_that_was_changed() {
+fn eo1_a_change_is_answered_from_its_own_partitions_record() {
     let mut rig = Rig::new(Ground::memory(), 1);
     rig.add_partition();
     create_on(&mut rig, 1, "home.a").unwrap();
     let (there, here) = (rig.root_of(0, "home.a").unwrap(), rig.root());
-    // The same slot, first on one partition, then on the other: the later request counts, wherever
-    // it is.
+    // The same slot, first on one partition, then on the other: the later request counts, on either
+    // partition.
     for dir in [here, there, here, there] {
         rig.file(dir, &format!("f{}", rig.clients[0].requests));
         let last = rig.clients[0].requests;
@@ -199,7 +199,11 @@ fn nobody_answers_from_a_cache_after_a_volume_is_gone() {
     rig.look(1, root, "f").unwrap();
     rig.clients[1].prompt = false;
     let removing = rig.start(0, &Caller::ROOT, Call::Volume(VolumeCall::Remove { id: made.id }));
-    assert_eq!(rig.reply(removing), None, "CB-1: it waits for who has it in its cache");
+    assert_eq!(
+        rig.reply(removing),
+        None,
+        "CB-1: it waits for the clients that have it in their caches"
+    );
     let broken: Vec<_> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
     assert!(broken.contains(&root) && broken.contains(&file), "{broken:?}");
     rig.acknowledge(1);
@@ -290,7 +294,7 @@ fn clone(
     }
 }
 
-/// The same file as another volume of the group shows it.
+/// The same file in another volume of the group.
 fn in_volume(fid: Fid, volume: VolumeId) -> Fid {
     Fid { volume, ..fid }
 }
@@ -394,7 +398,7 @@ fn nobody_changes_what_is_sealed() {
 }
 
 #[test]
-fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
+fn a_backup_replaces_the_previous_one_and_no_other_volume() {
     let mut rig = Rig::new(Ground::memory(), 2);
     let made = create_on(&mut rig, 0, "home.a").unwrap();
     let other = create_on(&mut rig, 0, "home.b").unwrap();
@@ -406,11 +410,11 @@ fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
     rig.file(root, "later");
     assert_eq!(backup(&mut rig, false), Err(Fault::Exists));
     let second = backup(&mut rig, true).unwrap();
-    assert_eq!(first.id, second.id, "who has it by its number has it still");
+    assert_eq!(first.id, second.id, "clients that know the number still find it");
     assert!(first.epoch < second.epoch);
     assert!(
         rig.clients[1].broken.iter().any(|item| item.fid == seen),
-        "CB-1: whoever saw the old one is told"
+        "CB-1: clients that saw the old one get a break"
     );
     assert_eq!(rig.root_of(1, "home.a.backup"), Ok(seen));
     assert!(rig.look(1, seen, "later").is_ok());
@@ -448,7 +452,7 @@ fn a_writable_clone_and_what_it_is_of_never_meet_again() {
     );
     let (there, whole) = (in_volume(file, twin.id), Bytes::from(vec![1; 40_000]));
     assert_eq!(read(&mut rig, 1, there).unwrap(), whole);
-    // The one's clients are not told of what the other's do.
+    // Clients of one volume get no breaks for changes of the other.
     rig.call(0, &Caller::ROOT, write(file, Some(20_000), b"theirs")).unwrap();
     assert!(!rig.clients[1].broken.iter().any(|item| item.fid == there));
     let lend = Call::LendBody { fid: there, how: types::Lending::Read };
@@ -478,7 +482,8 @@ fn what_is_asked_for_while_a_hold_begins_is_lent_to_nobody() {
     let over = AtomicBool::new(false);
     let (mut refused, mut lent) = (0, Vec::<usize>::new());
     std::thread::scope(|scope| {
-        // Past the service, which is quiet before it holds: only the moments between matter here.
+        // Directly on the store, since the service first waits for calls: only the moments between
+        // matter here.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 partition.hold_volume(made.id, true).unwrap();

@@ -1,41 +1,40 @@
-//! Sessions of nobody: no user has called through them yet.
+//! Anonymous sessions: no authenticated user has called through them yet.
 //!
-//! Anybody may have such a session, so no change waits for it. It has no lease: its renewals are
-//! withheld, and its client, which trusts its cache only while it has a lease (CB-4), answers
-//! nothing from there (CB-1). Its promises are registered all the same, within narrow bounds of its
-//! own, and it is told when they end: its client forgets what is old, and what it does not forget
-//! is good.
+//! Any host can open such a session, so no change waits for it. It has no lease: the server
+//! withholds its renewals, and its client, which trusts its cache only while it has a lease (CB-4),
+//! uses no cached answers (CB-1). The server still registers its promises, within narrow limits,
+//! and sends their breaks: the client drops stale data, and the rest is current.
 //!
-//! With the first call of a user the session becomes a user's ([`Leases::prove`]). From then on
-//! changes wait for it as for any other. The lease begins when the breaks from before are
-//! acknowledged: what the client still has then, no change since has made untrue. So it needs to
-//! forget nothing.
+//! The first call of a user makes the session authenticated ([`Leases::prove`]). From then on
+//! changes wait for it as for any other. Its lease begins when the earlier breaks are acknowledged:
+//! no change has made the client's remaining data stale, so the client drops nothing.
 
 use types::{ClientId, SessionId, Time};
 
 use super::Leases;
-use crate::config::StrangerConfig;
+use crate::config::AnonymousConfig;
 use crate::lock::LockRequest;
 use crate::output::{EndReason, Output};
 use crate::session::{AttachError, Session};
 
 impl Session {
-    /// Whether its client may trust nothing yet.
+    /// Whether its client may not trust its cache yet.
     pub fn is_without_lease(&mut self) -> bool {
-        if self.unsettled.is_some_and(|last| self.pending.range(..=last).next().is_none()) {
-            self.unsettled = None;
+        if self.breaks_before_proof.is_some_and(|last| self.pending.range(..=last).next().is_none())
+        {
+            self.breaks_before_proof = None;
         }
-        self.stranger || self.unsettled.is_some()
+        self.anonymous || self.breaks_before_proof.is_some()
     }
 }
 
 impl Leases {
-    /// A new session of nobody. Older ones of nobody with this client's name end now, and no
-    /// user's: a name is no proof.
+    /// Creates an anonymous session. Earlier anonymous sessions with this client's name end now,
+    /// but no authenticated one: a name is no proof.
     ///
     /// # Errors
-    /// [`AttachError::OldIncarnation`] if a later life of the client has been seen.
-    pub fn attach_stranger(
+    /// [`AttachError::OldIncarnation`] if a later incarnation of the client has been seen.
+    pub fn attach_anonymous(
         &mut self,
         now: Time,
         client: ClientId,
@@ -43,18 +42,19 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> Result<SessionId, AttachError> {
         for older in self.sessions.older(client, incarnation)? {
-            if self.is_stranger(older) {
+            if self.is_anonymous(older) {
                 self.end(now, older, EndReason::Replaced, out);
             }
         }
-        Ok(self.sessions.add_stranger(client, incarnation, now + self.config.give_up()))
+        Ok(self.sessions.add_anonymous(client, incarnation, now + self.config.give_up()))
     }
 
     /// A user has called through the session. Sessions of earlier incarnations of its client end
     /// now (EO-2).
     ///
     /// # Errors
-    /// [`AttachError`]: the session has ended, or ends now because a later life of its client was a user's before.
+    /// [`AttachError`]: the session has ended, or ends now because a later incarnation of its
+    /// client was authenticated before.
     pub fn prove(
         &mut self,
         now: Time,
@@ -62,7 +62,7 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> Result<(), AttachError> {
         let known = self.sessions.get(session).ok_or(AttachError::Gone(session))?;
-        if !known.stranger {
+        if !known.anonymous {
             return Ok(());
         }
         let (client, incarnation) = (known.client, known.incarnation);
@@ -75,13 +75,13 @@ impl Leases {
                 return Err(error);
             }
         }
-        self.sessions.settle_stranger(session);
+        self.sessions.authenticate(session);
         Ok(())
     }
 
-    /// Whether no user has called through the session.
-    pub fn is_stranger(&self, session: SessionId) -> bool {
-        self.sessions.get(session).is_some_and(|known| known.stranger)
+    /// Whether the session is anonymous.
+    pub fn is_anonymous(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some_and(|known| known.anonymous)
     }
 
     /// Whether the client has a session.
@@ -89,10 +89,10 @@ impl Leases {
         self.sessions.has_client(client)
     }
 
-    /// Whether the session may hold one more file; counts if it may not.
+    /// Whether the session may hold one more file. Counts a refusal.
     pub(super) fn has_room_to_hold(&mut self, session: SessionId) -> bool {
         let has = self.holds.len() < self.config.holds_max
-            && match self.is_stranger(session) {
+            && match self.is_anonymous(session) {
                 true => self.holds.count(session) < self.config.stranger.holds_max,
                 false => {
                     let count = |leases: &Leases, session| leases.holds.count(session);
@@ -100,7 +100,7 @@ impl Leases {
                         && !self.is_host_full(session, self.config.holds_per_host_max, count)
                 }
             };
-        self.pressed.holds += u64::from(!has);
+        self.limits_met.holds += u64::from(!has);
         has
     }
 
@@ -108,9 +108,9 @@ impl Leases {
     pub(super) fn has_room_to_lock(&self, request: &LockRequest, wait: bool) -> bool {
         let LockRequest { session, fid, family, .. } = *request;
         let count = |leases: &Leases, session| leases.locks.used_by(session);
-        match self.is_stranger(session) {
+        match self.is_anonymous(session) {
             true => {
-                let StrangerConfig { locks_max, lock_queue_max, .. } = self.config.stranger;
+                let AnonymousConfig { locks_max, lock_queue_max, .. } = self.config.stranger;
                 self.locks.used_by(session) < locks_max
                     && !(wait && self.locks.waiting_for(fid, family) >= lock_queue_max)
             }

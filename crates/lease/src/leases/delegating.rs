@@ -1,4 +1,4 @@
-//! Delegations as the server uses them, with promises, breaks and sessions beside them.
+//! The server's delegations, combined with promises, breaks and sessions.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,16 +10,16 @@ use crate::breaks::PendingBreak;
 use crate::delegation::QUIET_AFTER_REFUSAL;
 use crate::output::Output;
 
-/// What may be said of an entry in a listing.
+/// The status of an entry in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// Its status, which is promised now. `sole`: it goes with the directory, which is delegated to
-    /// the asker.
+    /// Its status, which is promised now. `sole`: it belongs to the directory, which is delegated
+    /// to the session that asks.
     Promised {
-        /// See above.
+        /// True: the session that asks covers the file.
         sole: bool,
     },
-    /// Only its name: it is delegated to another session, which is left alone.
+    /// Only its name: it is delegated to another session, which is not recalled.
     Covered,
 }
 
@@ -27,10 +27,10 @@ impl Leases {
     /// Delegates a directory, and promises it. Asked for again, it stays delegated.
     ///
     /// # Errors
-    /// [`Fault::Expired`] without the session. [`Fault::Busy`] where others use the directory or
-    /// did a moment ago, where it is wanted back, during grace, when there are too many, or to a
-    /// session of nobody. Others who are promised the directory are then told to forget it: who
-    /// asks again a little later finds out whether they came back.
+    /// [`Fault::Expired`] without the session. [`Fault::Busy`] where other sessions use the
+    /// directory or did a moment ago, where it is recalled, during grace, when there are too many,
+    /// or to an anonymous session. Other sessions with a promise of the directory are then sent a
+    /// break: a later request finds out whether they came back.
     pub fn delegate(
         &mut self,
         now: Time,
@@ -38,7 +38,7 @@ impl Leases {
         dir: Fid,
         out: &mut Vec<Output>,
     ) -> Result<(), Fault> {
-        if self.sessions.get(session).ok_or(Fault::Expired)?.stranger {
+        if self.sessions.get(session).ok_or(Fault::Expired)?.anonymous {
             return Err(Fault::Busy);
         }
         let taken = self.delegations.cover(dir).is_some_and(|(other, _)| other != session);
@@ -51,9 +51,9 @@ impl Leases {
             return Err(Fault::Busy);
         }
         if self.is_promised_elsewhere(dir, session) {
-            self.delegations.hush(now, dir, QUIET_AFTER_REFUSAL);
+            self.delegations.bar(now, dir, QUIET_AFTER_REFUSAL);
             let item = BreakItem { fid: dir, reason: BreakReason::Pressure, name: None };
-            // Nobody waits for its end: it is only to be seen who comes back.
+            // No change waits for this break: it only shows which sessions come back.
             self.break_promises(now, &[item], session, out);
             return Err(Fault::Busy);
         }
@@ -62,9 +62,9 @@ impl Leases {
         Ok(())
     }
 
-    /// A file was made in a directory: if that is delegated to the session, the file goes with it;
-    /// or, a directory made by a change that the session had answered itself (`at_once`), it is
-    /// delegated too.
+    /// A file was made in a directory: if that is delegated to the session, the file belongs to it;
+    /// a directory made by a change that the session had answered itself (`at_once`) is delegated
+    /// too.
     pub fn adopt(
         &mut self,
         now: Time,
@@ -78,7 +78,7 @@ impl Leases {
             return;
         }
         if at_once {
-            // The session changed things in it before this was heard of.
+            // The session changed entries in it before the server received this.
             let given = self.delegations.given(dir).unwrap_or(now);
             self.delegations.grant(given, session, fid);
         } else {
@@ -90,8 +90,8 @@ impl Leases {
         }
     }
 
-    /// The session found the file, which it is promised, in a directory. Whether it goes with the
-    /// directory from now on.
+    /// The session found the file, which it is promised, in a directory. Returns whether the file
+    /// belongs to the directory from now on.
     pub fn found(&mut self, session: SessionId, dir: Fid, fid: Fid) -> bool {
         if !self.delegations.has(session, dir) || self.delegations.is_child(dir, fid) {
             return self.delegations.is_child(dir, fid);
@@ -109,8 +109,7 @@ impl Leases {
         true
     }
 
-    /// As [`Leases::promise`] and [`Leases::found`], but leaves alone what others have to
-    /// themselves.
+    /// As [`Leases::promise`] and [`Leases::found`], but recalls nothing from other sessions.
     pub fn list(
         &mut self,
         now: Time,
@@ -128,18 +127,18 @@ impl Leases {
         }
     }
 
-    /// Calls back all that the session has to itself.
+    /// Recalls all delegations of the session.
     pub fn recall_session(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
         let all = self.delegations.of_session(session);
         self.recall(now, &all, out);
     }
 
-    /// Whether the session has the file to itself.
+    /// Whether the session covers the file.
     pub fn covers(&self, session: SessionId, fid: Fid) -> bool {
         self.delegations.cover(fid).is_some_and(|(owner, _)| owner == session)
     }
 
-    /// Since when the session that has the file to itself answers for it; none: nobody does.
+    /// Since when the session that covers the file answers for it; `None`: the file is not covered.
     pub fn delegated_since(&self, fid: Fid) -> Option<Time> {
         self.delegations.given(fid)
     }
@@ -149,17 +148,17 @@ impl Leases {
         self.delegations.has(session, dir)
     }
 
-    /// Whether the directory is delegated to anybody.
+    /// Whether the directory is delegated to any session.
     pub fn is_delegated_at_all(&self, dir: Fid) -> bool {
         self.delegations.cover(dir).is_some_and(|(_, covered)| covered == dir)
     }
 
-    /// The session sent a change that it had made on its own: it works off what it has.
+    /// The session sent a change from its journal: it works off the recall.
     pub fn progress(&mut self, now: Time, session: SessionId) {
         self.delegations.progress(now, session);
     }
 
-    /// The session gives these directories back; what it does not have does not matter.
+    /// The session returns these directories; those that it does not have are ignored.
     pub fn give_back(
         &mut self,
         now: Time,
@@ -174,7 +173,7 @@ impl Leases {
         }
     }
 
-    /// Wants back what others than `except` have of a volume. What that is.
+    /// Recalls delegations in a volume from sessions other than `except`. Returns the directories.
     pub fn recall_volume(
         &mut self,
         now: Time,
@@ -187,17 +186,17 @@ impl Leases {
         dirs
     }
 
-    /// How many sessions, but `except`, have something delegated in the volume.
+    /// How many sessions other than `except` have delegations in the volume.
     pub fn delegating_sessions(&self, volume: VolumeId, except: Option<SessionId>) -> usize {
         self.delegations.sessions_in(volume, except)
     }
 
-    /// Volumes in which something is delegated.
+    /// Volumes with at least one delegation.
     pub fn delegated_volumes(&self) -> HashSet<VolumeId> {
         self.delegations.volumes()
     }
 
-    /// Whose the session is: its client and incarnation. `None`: it is over.
+    /// The client and incarnation of the session. `None`: it is over.
     pub fn owner(&self, session: SessionId) -> Option<(ClientId, u64)> {
         self.sessions.get(session).map(|known| (known.client, known.incarnation))
     }
@@ -207,14 +206,14 @@ impl Leases {
         self.sessions.get(session).is_some_and(|known| known.marked)
     }
 
-    /// The session's durable record says so from now on.
+    /// Notes that the session's durable record now has the delegation mark.
     pub fn mark(&mut self, session: SessionId) {
         if let Some(known) = self.sessions.get_mut(session) {
             known.marked = true;
         }
     }
 
-    /// Says to each session what is wanted back of it, once.
+    /// Sends each session its recalls, once.
     pub(super) fn recall(&mut self, now: Time, dirs: &[Fid], out: &mut Vec<Output>) {
         let mut batches: BTreeMap<SessionId, Vec<BreakItem>> = BTreeMap::new();
         for dir in dirs {

@@ -1,8 +1,9 @@
 //! The shares of hosts: the sessions of one host have at most a part of each table, so that no host
-//! keeps others out.
+//! shuts others out.
 //!
-//! The sums are not kept but made when one may have become too large: at every [`STEP`]th promise,
-//! lock or hold of a session. So a host may exceed its share by [`STEP`] for each of its sessions.
+//! The sums are not stored but computed when one may have become too large: at every [`STEP`]th
+//! promise, lock or hold of a session. So a host may exceed its share by [`STEP`] for each of its
+//! sessions.
 
 use std::net::IpAddr;
 
@@ -14,13 +15,13 @@ use super::Leases;
 const STEP: usize = 64;
 
 impl Leases {
-    /// The session's client is on this host. `None`: it is on the server's own machine, or a
-    /// server, and its host has no bounds.
+    /// Sets the host of the session's client. `None`: the server's own machine, or another server;
+    /// such a host has no limits.
     pub fn set_host(&mut self, session: SessionId, host: Option<IpAddr>) {
         self.sessions.set_host(session, host);
     }
 
-    /// Whether the sessions of this one's host have `max` together, by `count`.
+    /// Whether the sessions on this session's host have `max` together, by `count`.
     pub(super) fn is_host_full(
         &self,
         session: SessionId,

@@ -1,4 +1,4 @@
-//! Each rule of the server's machine by example; `tests/` has the models.
+//! Each rule of the server's state machine by example; `tests/` has the models.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn exclusive(session: SessionId) -> LockRequest {
     }
 }
 
-/// Breaks `fid` for all but `except`; the ticket, and who was told under which number.
+/// Breaks `fid` for all but `except`; returns the ticket, and the sessions with their breaks.
 fn change(
     leases: &mut Leases,
     fid: Fid,
@@ -69,11 +69,11 @@ fn change(
 ) -> (Option<BreakTicket>, Vec<(SessionId, BreakId)>) {
     let mut out = Vec::new();
     let ticket = leases.break_promises(at(1), &[data(fid)], except, &mut out);
-    let told = out.iter().map(|output| match output {
+    let sent = out.iter().map(|output| match output {
         Output::Break { to, id, .. } => (*to, *id),
         other => panic!("{other:?}"),
     });
-    (ticket, told.collect())
+    (ticket, sent.collect())
 }
 
 fn acked(leases: &mut Leases, session: SessionId, id: BreakId, held: &[Fid]) -> Vec<Output> {
@@ -90,14 +90,14 @@ fn a_change_waits_for_every_other_holder_and_nobody_else() {
         assert_eq!(leases.promise(at(0), session, FILE, &mut Vec::new()), Promised::Yes);
     }
     assert_eq!(leases.promise(at(0), c, OTHER, &mut Vec::new()), Promised::Yes);
-    let (ticket, told) = change(&mut leases, FILE, a);
-    assert_eq!(told.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
+    let (ticket, sent) = change(&mut leases, FILE, a);
+    assert_eq!(sent.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
     assert!(
         leases.is_promised(a, FILE) && !leases.is_promised(b, FILE) && leases.is_promised(c, OTHER)
     );
     assert_eq!(
-        acked(&mut leases, b, told[0].1, &[]),
-        [Output::TicketDone(ticket.expect("b was told"))]
+        acked(&mut leases, b, sent[0].1, &[]),
+        [Output::TicketDone(ticket.expect("b has a break"))]
     );
     assert_eq!(change(&mut leases, FILE, a), (None, vec![]));
 }
@@ -107,12 +107,12 @@ fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (first, told) = change(&mut leases, FILE, a);
+    let (first, sent) = change(&mut leases, FILE, a);
     assert!(leases.is_promised_elsewhere(FILE, a), "b may still answer from its cache");
     assert!(!leases.is_promised_elsewhere(FILE, b) && !leases.is_promised_elsewhere(OTHER, a));
     let (second, again) = change(&mut leases, FILE, a);
     assert_eq!(again, [], "there is no promise to end");
-    let done = acked(&mut leases, b, told[0].1, &[]);
+    let done = acked(&mut leases, b, sent[0].1, &[]);
     assert_eq!(
         done,
         [Output::TicketDone(first.expect("first")), Output::TicketDone(second.expect("second"))]
@@ -120,14 +120,14 @@ fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
 }
 
 #[test]
-fn a_promise_made_after_a_break_is_broken_anew_and_the_old_acknowledgement_is_not_enough() {
+fn a_promise_after_a_break_needs_an_acknowledgement_of_its_own() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (first, told) = change(&mut leases, FILE, a);
+    let (first, sent) = change(&mut leases, FILE, a);
     leases.promise(at(1), b, FILE, &mut Vec::new());
     let (second, again) = change(&mut leases, FILE, a);
-    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(first.expect("first"))]);
+    assert_eq!(acked(&mut leases, b, sent[0].1, &[]), [Output::TicketDone(first.expect("first"))]);
     assert_eq!(
         acked(&mut leases, b, again[0].1, &[]),
         [Output::TicketDone(second.expect("second"))]
@@ -136,7 +136,7 @@ fn a_promise_made_after_a_break_is_broken_anew_and_the_old_acknowledgement_is_no
 }
 
 #[test]
-fn a_silent_holder_is_waited_for_until_the_server_gives_up_on_its_lease() {
+fn cb4_a_change_waits_for_a_silent_holder_until_its_lease_ends() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
@@ -148,7 +148,7 @@ fn a_silent_holder_is_waited_for_until_the_server_gives_up_on_its_lease() {
     assert_eq!(leases.tick(at(16), &mut out), at(26));
     let ended =
         Output::SessionEnded { session: b, client: B, reason: EndReason::Expired, freed: vec![] };
-    assert_eq!(out, [ended, Output::TicketDone(ticket.expect("b was told"))]);
+    assert_eq!(out, [ended, Output::TicketDone(ticket.expect("b has a break"))]);
     assert_eq!(leases.renew(at(16), b), RenewalOutcome::Gone);
 }
 
@@ -157,30 +157,30 @@ fn a_session_that_never_acknowledges_is_not_renewed_for_ever() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (_, told) = change(&mut leases, FILE, a);
+    let (_, sent) = change(&mut leases, FILE, a);
     assert_eq!(leases.renew(at(16), b), RenewalOutcome::Renewed);
     assert_eq!(leases.renew(at(17), b), RenewalOutcome::Withheld);
-    acked(&mut leases, b, told[0].1, &[]);
+    acked(&mut leases, b, sent[0].1, &[]);
     assert_eq!(leases.renew(at(17), b), RenewalOutcome::Renewed);
 }
 
 #[test]
-fn a_session_that_resumes_hears_its_breaks_again_and_keeps_its_promises() {
+fn a_resumed_session_gets_its_breaks_again_and_keeps_promises() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
     leases.promise(at(0), b, OTHER, &mut Vec::new());
-    let (ticket, told) = change(&mut leases, FILE, a);
+    let (ticket, sent) = change(&mut leases, FILE, a);
     let mut out = Vec::new();
     let resumed = leases.resume(at(9), b, B, 1, &mut out).expect("resume");
     assert_eq!(resumed, Resumed { reclaim: false, renewed: true });
-    assert_eq!(out, [Output::Break { to: b, id: told[0].1, items: vec![data(FILE)] }]);
+    assert_eq!(out, [Output::Break { to: b, id: sent[0].1, items: vec![data(FILE)] }]);
     assert!(leases.is_promised(b, OTHER));
     assert_eq!(
-        acked(&mut leases, b, told[0].1, &[]),
-        [Output::TicketDone(ticket.expect("b was told"))]
+        acked(&mut leases, b, sent[0].1, &[]),
+        [Output::TicketDone(ticket.expect("b has a break"))]
     );
-    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [], "said twice, counted once");
+    assert_eq!(acked(&mut leases, b, sent[0].1, &[]), [], "acknowledged twice, counted once");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_new_life_of_a_client_ends_the_old_one_and_what_it_had() {
         freed: vec![OTHER],
     };
     let granted = Output::LockDone { origin: origin(b), result: Ok(()) };
-    assert_eq!(out, [ended, granted, Output::TicketDone(ticket.expect("a was told"))]);
+    assert_eq!(out, [ended, granted, Output::TicketDone(ticket.expect("a has a break"))]);
     assert!(leases.is_session(newer) && !leases.is_session(a));
     let old = AttachError::OldIncarnation { client: A, newest: 2 };
     assert_eq!(leases.attach(at(3), A, 1, &mut out), Err(old), "EO-2");
@@ -228,8 +228,8 @@ fn an_acknowledgement_that_names_open_files_holds_them() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (_, told) = change(&mut leases, FILE, a);
-    acked(&mut leases, b, told[0].1, &[FILE, OTHER]);
+    let (_, sent) = change(&mut leases, FILE, a);
+    acked(&mut leases, b, sent[0].1, &[FILE, OTHER]);
     assert!(leases.is_held(FILE), "HO-1");
     assert!(!leases.is_held(OTHER), "the break did not name it");
     assert!(!leases.unhold(a, FILE), "a never held it");
@@ -261,18 +261,18 @@ fn a_held_file_is_free_when_its_last_holder_goes() {
 }
 
 #[test]
-fn a_file_that_is_gone_leaves_no_promise_and_no_acknowledgement_is_missed() {
+fn a_removed_file_leaves_no_promise_and_all_acknowledgements() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), a, FILE, &mut Vec::new());
     leases.promise(at(0), b, FILE, &mut Vec::new());
-    let (ticket, told) = change(&mut leases, FILE, a);
+    let (ticket, sent) = change(&mut leases, FILE, a);
     leases.forget_file(at(1), FILE, &mut Vec::new());
     assert_eq!((leases.counts().promises, leases.counts().promised_files), (0, 0));
     assert_eq!(leases.sessions.get(a).map(|session| session.promises), Some(0));
     assert_eq!(
-        acked(&mut leases, b, told[0].1, &[]),
-        [Output::TicketDone(ticket.expect("b was told"))]
+        acked(&mut leases, b, sent[0].1, &[]),
+        [Output::TicketDone(ticket.expect("b has a break"))]
     );
     leases.promise(at(2), a, OTHER, &mut Vec::new());
     leases.detach(at(3), a, &mut Vec::new());
@@ -293,15 +293,15 @@ fn a_full_table_ends_the_oldest_promises_of_the_richest_session() {
     leases.promise(at(0), b, OTHER, &mut out);
     let pressed =
         |vnode| BreakItem { fid: Fid::new(1, vnode, 1), reason: BreakReason::Pressure, name: None };
-    let told = Output::Break { to: a, id: BreakId(1), items: vec![pressed(101), pressed(102)] };
-    assert_eq!(out, [told]);
+    let sent = Output::Break { to: a, id: BreakId(1), items: vec![pressed(101), pressed(102)] };
+    assert_eq!(out, [sent]);
     let (ticket, _) = change(&mut leases, Fid::new(1, 101, 1), b);
     let done = acked(&mut leases, a, BreakId(1), &[]);
     assert_eq!(done, [Output::TicketDone(ticket.expect("CB-1: a had yet to drop it"))]);
 }
 
 #[test]
-fn items_of_one_file_become_one_and_keep_only_a_hint_that_all_share() {
+fn cb7_items_of_one_file_merge_and_keep_only_a_shared_hint() {
     let name = |text: &str| Name::new(text.as_bytes()).ok();
     let item = |reason, name| BreakItem { fid: FILE, reason, name };
     let both = [item(BreakReason::Data, name("x")), item(BreakReason::Removed, name("y"))];
@@ -317,15 +317,15 @@ fn leftovers_of_ended_promises_do_not_pile_up() {
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     for round in 0..1000 {
         leases.promise(at(0), b, FILE, &mut Vec::new());
-        let (_, told) = change(&mut leases, FILE, a);
-        assert_eq!(told.len(), 1, "round {round}");
-        acked(&mut leases, b, told[0].1, &[]);
+        let (_, sent) = change(&mut leases, FILE, a);
+        assert_eq!(sent.len(), 1, "round {round}");
+        acked(&mut leases, b, sent[0].1, &[]);
     }
     assert!(leases.sessions.get(b).expect("b").order.len() < 200);
 }
 
 #[test]
-fn no_change_before_all_known_sessions_have_claimed_what_they_had() {
+fn cb5_no_change_before_all_known_sessions_have_reclaimed() {
     let mut leases = restarted(&[(1, A), (2, B)], true);
     let mut out = Vec::new();
     assert!(!leases.may_change());
@@ -335,7 +335,7 @@ fn no_change_before_all_known_sessions_have_claimed_what_they_had() {
     );
     leases.reclaim_done(at(2), SessionId(1), &mut out);
     leases.resume(at(3), SessionId(2), B, 1, &mut out).expect("resume");
-    assert!(!leases.may_change(), "CB-5: b was told, and may not have heard");
+    assert!(!leases.may_change(), "CB-5: b has a break that may not have arrived");
     assert_eq!(out, []);
     leases.reclaim_done(at(4), SessionId(2), &mut out);
     assert!(leases.may_change());
@@ -365,14 +365,14 @@ fn grace_ends_with_the_lease_of_those_who_do_not_return() {
 }
 
 #[test]
-fn a_restart_that_may_have_lost_sessions_waits_for_a_whole_lease() {
+fn cb5_a_restart_that_may_have_lost_sessions_waits_for_a_lease() {
     let mut leases = restarted(&[], false);
     let mut out = Vec::new();
     assert_eq!(leases.tick(at(15), &mut out), at(16));
     assert!(!leases.may_change(), "CB-5");
     leases.tick(at(16), &mut out);
     assert_eq!(out, [Output::GraceOver]);
-    assert!(restarted(&[], true).may_change(), "nobody was there");
+    assert!(restarted(&[], true).may_change(), "no session was known");
 }
 
 #[test]

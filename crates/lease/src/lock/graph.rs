@@ -1,4 +1,4 @@
-//! Which owners wait for which others.
+//! The wait graph: which owners wait for which others.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,7 @@ use super::table::Wait;
 use super::{Key, LockFamilyOrd, LockTable, SessionOwner};
 
 impl LockTable {
-    /// Whether `wanted` would wait for itself, through owners that are blocked by each other's
-    /// locks.
+    /// Whether `wanted` would wait for itself, through owners that block each other.
     pub(super) fn is_deadlock(&self, key: Key, wanted: &Wait) -> bool {
         wanted.owner.family == LockFamilyOrd::Posix
             && self.tables.get(&key).is_some_and(|table| {
@@ -16,7 +15,7 @@ impl LockTable {
             })
     }
 
-    /// Whether `wanted` has to let an earlier request go first.
+    /// Whether `wanted` must wait behind an earlier request.
     pub(super) fn is_queued(&self, key: Key, wanted: &Wait) -> bool {
         let Some(table) = self.tables.get(&key) else { return false };
         // One process with the file open twice has two `flock` owners, and must not wait for
@@ -48,8 +47,8 @@ impl LockTable {
         Some(false)
     }
 
-    /// The owner, and all for whom it waits or is queued, through any number of others; of very
-    /// many the first.
+    /// The owner, and all that it waits for or is queued behind, through any number of others; of
+    /// very many the first.
     pub(super) fn reached_by(&self, owner: SessionOwner) -> Vec<SessionOwner> {
         let mut search = Search::from(vec![owner]);
         while let Some(owner) = search.next() {
@@ -74,9 +73,9 @@ impl LockTable {
     }
 }
 
-/// Steps from one owner to another that a search takes. Owners that depend on each other so much
-/// are no application's, and nobody else's request may stand still for them: beyond it a deadlock
-/// is not found (Linux looks ten steps far), and a request does not stand behind others.
+/// Maximum steps of a search from one owner to another. No real application makes owners depend on
+/// each other so much, and requests of others may not stop for them: beyond this a deadlock is not
+/// found (Linux searches ten steps), and a request is not queued.
 const STEPS_MAX: usize = 1 << 14;
 
 struct Search {
@@ -94,7 +93,7 @@ impl Search {
         self.next.pop()
     }
 
-    /// `None`: these are too many.
+    /// Adds the owners. `None`: these are too many.
     fn add(&mut self, owners: Vec<SessionOwner>) -> Option<()> {
         self.steps += owners.len();
         self.next.extend(owners.into_iter().filter(|owner| self.seen.insert(*owner)));

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 use types::ByteRange;
 
-/// What has a range, and a key of its own.
+/// An entry with a range, and a key of its own.
 pub(super) trait Ranged: Copy {
-    /// Two with one key never overlap.
+    /// Two entries with one key never overlap.
     type Key: Copy + Ord;
     /// Not after any key.
     const FIRST: Self::Key;
@@ -36,16 +36,16 @@ pub(super) struct Intervals<T: Ranged> {
     starts: BTreeMap<(u64, T::Key), T>,
     by_start: BTreeMap<(Node, u64, T::Key), T>,
     by_end: BTreeMap<(Node, u64, T::Key), T>,
-    /// How many belong to blocks of each size.
+    /// Number of entries in blocks of each size.
     sizes: [u32; 65],
-    /// Entries that were looked at, for tests.
-    looked: Cell<usize>,
+    /// Entries that were visited, for tests.
+    visited: Cell<usize>,
 }
 
 impl<T: Ranged> Default for Intervals<T> {
     fn default() -> Self {
         let (starts, by_start, by_end) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Intervals { starts, by_start, by_end, sizes: [0; 65], looked: Cell::new(0) }
+        Intervals { starts, by_start, by_end, sizes: [0; 65], visited: Cell::new(0) }
     }
 }
 
@@ -84,7 +84,7 @@ impl<T: Ranged> Intervals<T> {
         }
     }
 
-    /// Those that contain a byte of the range.
+    /// The entries that contain a byte of the range.
     pub fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = &T> {
         let behind = range.start.checked_add(1).filter(|next| *next <= range.end);
         let behind = behind.map(|next| {
@@ -108,13 +108,13 @@ impl<T: Ranged> Intervals<T> {
     }
 
     fn look(&self) {
-        self.looked.set(self.looked.get() + 1);
+        self.visited.set(self.visited.get() + 1);
     }
 
-    /// Entries that were looked at so far.
+    /// Entries that were visited so far.
     #[cfg(test)]
-    pub fn looked(&self) -> usize {
-        self.looked.get()
+    pub fn visited(&self) -> usize {
+        self.visited.get()
     }
 }
 
@@ -151,7 +151,10 @@ mod tests {
             gone in prop::collection::vec(any::<bool>(), 60),
             (from, to) in (edge(), edge()),
         ) {
-            let all: Vec<HeldLock> = (0..).zip(&ranges).map(|(owner, (a, b))| held(owner, *a.min(b), *a.max(b))).collect();
+            let all: Vec<HeldLock> = (0..)
+                .zip(&ranges)
+                .map(|(owner, (a, b))| held(owner, *a.min(b), *a.max(b)))
+                .collect();
             let mut intervals = Intervals::default();
             all.iter().for_each(|held| intervals.insert(*held));
             let mut left = Vec::new();
@@ -161,7 +164,8 @@ mod tests {
             let wanted = ByteRange { start: from.min(to), end: from.max(to) };
             let mut found: Vec<_> = intervals.overlapping(wanted).map(|held| held.owner).collect();
             found.sort_unstable();
-            let expected: Vec<_> = left.iter().filter(|held| held.range.overlaps(wanted)).map(|held| held.owner).collect();
+            let overlaps = left.iter().filter(|held| held.range.overlaps(wanted));
+            let expected: Vec<_> = overlaps.map(|held| held.owner).collect();
             prop_assert_eq!(found, expected);
             prop_assert_eq!(intervals.is_empty(), left.is_empty());
         }
@@ -174,6 +178,6 @@ mod tests {
         (0..20_000).for_each(|owner| intervals.insert(held(owner, 0, 100 + owner % 20)));
         (20_000..40_000).for_each(|owner| intervals.insert(held(owner, 200 + owner, 1 << 40)));
         assert_eq!(intervals.overlapping(ByteRange { start: 127, end: 190 }).count(), 0);
-        assert!(intervals.looked() <= 65, "{}", intervals.looked());
+        assert!(intervals.visited() <= 65, "{}", intervals.visited());
     }
 }

@@ -4,7 +4,7 @@ use types::{ByteRange, LockMode};
 
 use super::table::HeldLock;
 
-/// Gives the bytes of `new.range` the mode `mode`, or none, and leaves all others as they are.
+/// Sets the bytes of `new.range` to `mode`, or unlocks them, and leaves all others as they are.
 pub(super) fn set(mine: Vec<HeldLock>, new: HeldLock, mode: Option<LockMode>) -> Vec<HeldLock> {
     let mut ranges: Vec<HeldLock> =
         mine.into_iter().flat_map(|held| outside(held, new.range)).collect();
@@ -14,7 +14,7 @@ pub(super) fn set(mine: Vec<HeldLock>, new: HeldLock, mode: Option<LockMode>) ->
     ranges
 }
 
-/// What is left of a lock when the bytes of `cut` are taken out.
+/// The parts of a lock outside of `cut`.
 fn outside(held: HeldLock, cut: ByteRange) -> impl Iterator<Item = HeldLock> {
     let ByteRange { start, end } = held.range;
     let overlaps = held.range.overlaps(cut);
@@ -24,7 +24,7 @@ fn outside(held: HeldLock, cut: ByteRange) -> impl Iterator<Item = HeldLock> {
     [whole, before, after].into_iter().flatten().map(move |range| HeldLock { range, ..held })
 }
 
-/// Makes `last` cover `next` too if they touch and have one mode.
+/// Extends `last` over `next` if they touch and have one mode.
 fn join(last: &mut HeldLock, next: &HeldLock) -> bool {
     let touch = last.mode == next.mode && last.range.end.checked_add(1) == Some(next.range.start);
     if touch {

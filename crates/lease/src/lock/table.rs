@@ -40,11 +40,11 @@ impl Ranged for HeldLock {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Turn(pub u64);
 
-/// A request that waits, or is about to be decided.
+/// A request that waits, or is being decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
     pub origin: ReplyAddress,
-    /// Given when it begins to wait.
+    /// Set when it begins to wait.
     pub turn: Turn,
     pub owner: SessionOwner,
     pub pid: u32,
@@ -66,13 +66,13 @@ impl Wait {
         Wait { origin, turn: Turn(u64::MAX), owner, pid: request.pid, range, mode: request.mode }
     }
 
-    /// Whether the two cannot both be held.
+    /// Whether the request and a lock of the arguments cannot both be held.
     pub fn conflicts(&self, owner: SessionOwner, range: ByteRange, mode: LockMode) -> bool {
         let shared = self.mode == LockMode::Shared && mode == LockMode::Shared;
         self.owner != owner && !shared && self.range.overlaps(range)
     }
 
-    /// Whether both are of one process, as far as one can tell.
+    /// Whether both are of one process, as far as their numbers show.
     pub fn is_same_process(&self, held: &HeldLock) -> bool {
         self.pid != 0 && self.pid == held.pid && self.owner.session == held.owner.session
     }
@@ -94,7 +94,7 @@ impl Ranged for Wait {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// Of each owner: disjoint, in order, and neighbours have different modes.
+    /// The locks of each owner: disjoint, in order, and neighbours have different modes.
     owners: BTreeMap<SessionOwner, Vec<HeldLock>>,
     exclusive: Intervals<HeldLock>,
     shared: Intervals<HeldLock>,
@@ -103,7 +103,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The locks in the way. Those of others that are not are not looked at.
+    /// The conflicting locks. Does not visit those that do not overlap.
     pub fn blockers<'a>(&'a self, wanted: &'a Wait) -> impl Iterator<Item = &'a HeldLock> + 'a {
         let excludes =
             (wanted.mode == LockMode::Exclusive).then(|| self.shared.overlapping(wanted.range));
@@ -115,18 +115,18 @@ impl Table {
         self.blockers(wanted).next().is_some()
     }
 
-    /// Whether no lock is held and no request waits here.
+    /// Whether the table has no lock and no request.
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty() && self.waits.is_empty()
     }
 
-    /// A request begins to wait.
+    /// Adds a request that begins to wait.
     pub fn enqueue(&mut self, wait: Wait) {
         self.waits.insert(wait.turn, wait);
         self.waiting.insert(wait);
     }
 
-    /// A request waits no more.
+    /// Removes a request that waits no more.
     pub fn dequeue(&mut self, turn: Turn) -> Option<Wait> {
         let wait = self.waits.remove(&turn)?;
         self.waiting.remove(&wait);
@@ -143,12 +143,12 @@ impl Table {
         self.waits.len()
     }
 
-    /// The requests that want a byte of `range`.
+    /// Waiting requests for a byte of `range`.
     pub fn wanting(&self, range: ByteRange) -> impl Iterator<Item = &Wait> {
         self.waiting.overlapping(range)
     }
 
-    /// The requests that came before `wanted` and conflict with it.
+    /// Earlier waiting requests that conflict with `wanted`.
     pub fn ahead<'a>(&'a self, wanted: &'a Wait) -> impl Iterator<Item = &'a Wait> + 'a {
         let earlier = self.waiting.overlapping(wanted.range).filter(|wait| wait.turn < wanted.turn);
         earlier.filter(|wait| wanted.conflicts(wait.owner, wait.range, wait.mode))
@@ -163,7 +163,7 @@ impl Table {
                 .any(|held| held.range.overlaps(wanted.range))
     }
 
-    /// What a session holds here.
+    /// Locks of a session in this table.
     pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = &HeldLock> {
         let (first, last) = (LockOwner(0), LockOwner(u64::MAX));
         let (posix, flock) = (LockFamilyOrd::Posix, LockFamilyOrd::Flock);
@@ -172,7 +172,7 @@ impl Table {
         owners.flat_map(|(_, held)| held)
     }
 
-    /// Takes away all that a session holds here; how many locks those were.
+    /// Removes all locks of a session here. Returns their number.
     pub fn drop_session(&mut self, session: SessionId) -> usize {
         let held: Vec<HeldLock> = self.of_session(session).copied().collect();
         for held in &held {
@@ -182,7 +182,8 @@ impl Table {
         held.len()
     }
 
-    /// Gives an owner's bytes a mode, or none. How many locks the owner had, and has.
+    /// Sets the mode of an owner's bytes, or unlocks them. Returns the owner's number of locks
+    /// before and after.
     pub fn set(
         &mut self,
         owner: SessionOwner,
@@ -197,7 +198,7 @@ impl Table {
             HeldLock { owner, pid, range, mode: LockMode::Shared },
             mode,
         );
-        // Most stay as they are.
+        // Most locks do not change.
         let unchanged = |one: &HeldLock, all: &[HeldLock]| {
             all.binary_search_by_key(&one.range.start, |held| held.range.start)
                 .is_ok_and(|at| all[at] == *one)
@@ -222,9 +223,9 @@ impl Table {
         }
     }
 
-    /// Entries that were looked at so far.
+    /// Entries that were visited so far.
     #[cfg(test)]
-    pub fn looked(&self) -> usize {
-        self.exclusive.looked() + self.shared.looked() + self.waiting.looked()
+    pub fn visited(&self) -> usize {
+        self.exclusive.visited() + self.shared.visited() + self.waiting.visited()
     }
 }

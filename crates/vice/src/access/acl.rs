@@ -1,14 +1,14 @@
 //! Access lists.
 //!
-//! A list is kept as an attribute that no call for attributes reaches, so clones, streams and dumps
-//! have it without knowing. A directory without one has that of the nearest directory above that
-//! has one; the root has one, or lists decide nothing in the volume. A file has its directory's, or
-//! one of its own: then that one says who reads, writes, locks and administers the file, and the
-//! directory's who sees that it is there.
+//! A list is stored as an attribute that no attribute call reaches, so clones, streams and dumps
+//! contain it without special care. A directory without a list uses that of the nearest directory
+//! above that has one; the root has one, or lists decide nothing in the volume. A file uses its
+//! directory's, or one of its own: then that one decides who reads, writes, locks and administers
+//! the file, and the directory's who sees that the file exists.
 //!
-//! Parsed lists are remembered, by the directory or file that asked for them. Whoever changes a
-//! list, or moves a directory, forgets them all after the commit; who was reading meanwhile sees by
-//! the count that what was read may be old, and does not remember it.
+//! Parsed lists are cached, by the directory or file that they decide for. A change of a list, or a
+//! move of a directory, empties the cache after the commit; a concurrent reader detects by the
+//! count that its list may be old, and does not cache it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use types::{Fault, Fid, Kind, VnodeNo};
 use super::{CallerView, Right};
 use crate::volumes::ViceVolume;
 
-/// What a list is kept as.
+/// Name of the attribute that stores a list.
 pub(crate) const ATTRIBUTE: &[u8] = b"rialto.acl";
-/// Directories and files of a volume whose lists are remembered.
+/// Directories and files of a volume whose lists are cached.
 const REMEMBERED_MAX: usize = 4096;
-/// Bytes of their lists, as stored, counted for each of them.
+/// Bytes of the cached lists, as stored, counted for each directory and file.
 const REMEMBERED_BYTES_MAX: usize = 4 << 20;
 
 /// A list, and the directory or file that has it.
@@ -37,11 +37,11 @@ pub(crate) struct Ruling {
     bytes: usize,
 }
 
-/// A volume's lists.
+/// Cache of a volume's lists.
 #[derive(Default)]
 pub(crate) struct VolumeAcls {
     decide: AtomicBool,
-    /// How often that changed.
+    /// Number of changes between lists and mode bits.
     models: AtomicU64,
     remembered: Mutex<Remembered>,
 }
@@ -54,10 +54,10 @@ struct Remembered {
 }
 
 impl VolumeAcls {
-    /// Of a volume as it is stored.
+    /// Reads whether lists decide in a stored volume.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn of(store: &store::Volume) -> Result<Self, StoreError> {
         let lists = VolumeAcls::default();
         let root = store.vnode(VnodeNo::ROOT)?;
@@ -66,24 +66,24 @@ impl VolumeAcls {
         Ok(lists)
     }
 
-    /// Whether they decide, and not mode bits alone.
+    /// Whether lists decide, and not mode bits alone.
     pub fn decide(&self) -> bool {
         self.decide.load(Ordering::Relaxed)
     }
 
-    /// From now on they do, or do not.
+    /// Sets whether lists decide.
     pub fn set_decide(&self, decide: bool) {
         self.decide.store(decide, Ordering::Relaxed);
         self.models.fetch_add(1, Ordering::SeqCst);
         self.forget();
     }
 
-    /// Counts how often lists began to decide, or ended.
+    /// Number of changes between lists and mode bits.
     pub fn models(&self) -> u64 {
         self.models.load(Ordering::SeqCst)
     }
 
-    /// A list was changed, or a directory has another one above it.
+    /// Empties the cache: a list was changed, or a directory has another parent.
     pub fn forget(&self) {
         let mut remembered = self.remembered.lock();
         let changes = remembered.changes + 1;
@@ -109,7 +109,7 @@ impl ViceVolume {
     /// The list that decides for a directory or file.
     ///
     /// # Errors
-    /// `Damaged` if it cannot be read; the store's.
+    /// `Damaged` if it cannot be decoded; errors of the store.
     pub fn ruling(&self, vnode: &Vnode) -> Result<Arc<Ruling>, Fault> {
         if !vnode.has_xattr && vnode.status.kind != Kind::Directory {
             return self.ruling(&self.above(vnode)?);
@@ -126,8 +126,8 @@ impl ViceVolume {
         Ok(ruling)
     }
 
-    /// Whether a file has a list of its own. Who cannot be told is told so: then the list is asked
-    /// for, and why it cannot be had is the answer.
+    /// Whether a file has a list of its own. True if that cannot be read: the check then reads the
+    /// list, and returns the error.
     pub fn has_own_list(&self, vnode: &Vnode) -> bool {
         let may = vnode.has_xattr && vnode.status.kind != Kind::Directory && self.lists.decide();
         may && self.ruling(vnode).map_or(true, |ruling| ruling.of == vnode.status.fid)
@@ -137,7 +137,7 @@ impl ViceVolume {
         let (mut at, mut above) = (vnode.status.fid, vnode.parent);
         let mut found = self.store.xattr(vnode, ATTRIBUTE)?;
         while found.is_none() && at.vnode != VnodeNo::ROOT {
-            // A directory that was removed names one that may be gone too.
+            // A removed directory names a parent that may be removed too.
             let vnode = self
                 .store
                 .vnode(above)?
@@ -155,7 +155,7 @@ impl ViceVolume {
         Ok(Arc::new(Ruling { of: at, list, bytes: bytes.len() }))
     }
 
-    /// The directory that a file is in; of one that was removed, the root.
+    /// The directory that a file is in; of a removed one, the root.
     fn above(&self, vnode: &Vnode) -> Result<Vnode, Fault> {
         let parent = self.store.vnode(vnode.parent)?;
         let root = |parent: Option<Vnode>| {
@@ -164,7 +164,7 @@ impl ViceVolume {
         root(parent)?.ok_or(Fault::Damaged)
     }
 
-    /// What the asker may do in a directory or with a file, and which of them says so: the file
+    /// Rights of the caller in a directory or on a file, and whose list gives them: the file
     /// itself, if it has a list of its own, otherwise its directory.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl ViceVolume {
         ))
     }
 
-    /// In a directory. Without a CPS: the superuser.
+    /// Rights in a directory. Without a CPS: the superuser.
     fn rights_in(
         &self,
         asker: CallerView<'_>,
@@ -217,7 +217,7 @@ pub(super) fn need(
     }
     let is_directory = vnode.status.kind == Kind::Directory;
     let (rights, _) = volume.rights(asker, vnode)?;
-    // Who may put files into a drop box writes those that are his.
+    // A caller that may insert files into a drop box may write the files that it owns.
     let dropped = !is_directory && owns(asker, vnode) && rights.has(Rights::INSERT);
     let granted = match right {
         Right::See if is_directory => {
@@ -240,7 +240,7 @@ pub(super) fn need(
     if granted { Ok(()) } else { Err(Fault::AccessDenied) }
 }
 
-/// Whether the asker lists the directory that this one is in, which shows what it is.
+/// Whether the caller may list the parent of this directory, which shows its status.
 fn sees_from_above(asker: CallerView<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<bool, Fault> {
     let Some(above) = volume.store.vnode(dir.parent)? else { return Ok(false) };
     Ok(volume.rights(asker, &above)?.0.has(Rights::LOOKUP))

@@ -1,5 +1,5 @@
-//! Who may: the seam behind which access models lie. Which one rules is a property of the volume:
-//! lists where its root has one, otherwise mode bits.
+//! Access checks, for both access models. The volume decides which one applies: lists where its
+//! root has one, otherwise mode bits.
 
 mod acl;
 mod posix;
@@ -13,10 +13,10 @@ use crate::volumes::ViceVolume;
 pub(crate) use acl::{ATTRIBUTE, VolumeAcls};
 pub use principals::Principals;
 
-/// What somebody wants of a file.
+/// The access that a call requests to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// See what it is.
+    /// See a file's status.
     See,
     /// See a directory's entries.
     List,
@@ -24,27 +24,27 @@ pub(crate) enum Right {
     Search,
     /// Make entries of a directory.
     Insert,
-    /// Take entries of a directory away.
+    /// Remove entries of a directory.
     Delete,
     /// Give a directory another parent.
     Move,
-    /// See a file's attributes, or a directory's.
+    /// Read attributes of a file or directory.
     Read,
     /// Change a file's size or attributes by name.
     Write,
-    /// See a file's bytes.
+    /// Read a file's bytes.
     ReadData,
-    /// Change them.
+    /// Change a file's bytes.
     WriteData,
-    /// Keep others from changing it.
+    /// Lock a file against changes.
     LockShared,
-    /// Keep others from using it.
+    /// Lock a file against any use.
     LockExclusive,
-    /// Change who may do what.
+    /// Change owner, mode or access list.
     Administer,
 }
 
-/// Who asks, and whoever knows what that means.
+/// The caller, and the source of its principals.
 #[derive(Clone, Copy)]
 pub(crate) struct CallerView<'a> {
     pub caller: &'a Caller,
@@ -52,7 +52,7 @@ pub(crate) struct CallerView<'a> {
 }
 
 impl CallerView<'_> {
-    /// Whether he is an administrator of the cell.
+    /// Whether the caller is an administrator of the cell.
     ///
     /// # Errors
     /// As [`Principals::cps`].
@@ -76,7 +76,7 @@ pub(crate) fn need(
     }
 }
 
-/// As [`need`] of a volume where mode bits decide, by another status than the present one.
+/// As [`need`] of a volume where mode bits decide, for another status than the present one.
 ///
 /// # Errors
 /// As [`need`].
@@ -84,10 +84,10 @@ pub(crate) fn need_by_mode(caller: &Caller, status: &Status, right: Right) -> Re
     posix::need(caller, status, right)
 }
 
-/// Whether the caller may take `victim`'s entry out of `dir` (or put another in its place).
+/// Checks that the caller may remove `victim`'s entry from `dir` (or replace it).
 ///
 /// # Errors
-/// As [`need`], and `NotPermitted` in a sticky directory where neither is the caller's.
+/// As [`need`], and `NotPermitted` in a sticky directory where the caller owns neither.
 pub(crate) fn need_delete(
     asker: CallerView<'_>,
     volume: &ViceVolume,
@@ -102,7 +102,7 @@ pub(crate) fn need_delete(
     }
 }
 
-/// As [`need`], as a question.
+/// As [`need`], but returns whether the access is allowed.
 ///
 /// # Errors
 /// `GroupsNeeded`.

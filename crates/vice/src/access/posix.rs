@@ -1,19 +1,19 @@
 //! Mode bits.
 //!
 //! The caller is judged by one of three classes: the owner by the owner's bits, even where the
-//! group's would allow more; then a member of the file's group; then everybody else. A caller who
-//! did not show supplementary groups is of one of the last two classes, we do not know which: where
-//! both come to the same, that is the answer, otherwise the groups are asked for.
+//! group's would allow more; then a member of the file's group; then all others. A caller without
+//! supplementary groups in its request is in one of the last two classes: where both give the same
+//! answer, that is the answer, otherwise the server requests the groups.
 //!
-//! *Data.* A host that is believed asks the bits itself when a file is opened, and is not asked
-//! again. Any other caller is judged here at each call, as NFS servers do: the owner may read and
-//! write whatever the bits say (a program makes a file of mode 0444 and writes it), and whoever may
-//! execute a program may read it. What a file allowed when it was opened goes on
-//! (`open_rights.rs`). A caller without any proof owns nothing and is in no group: the bits of
+//! *Data.* A trusted host checks the bits itself when a file is opened, and its calls are not
+//! checked again. Any other caller is checked here at each call, as NFS servers do: the owner may
+//! read and write whatever the bits are (a program makes a file of mode 0444 and writes it), and a
+//! caller that may execute a program may read it. The rights at the time of the open stay in force
+//! (`open_rights.rs`). A caller without any proof owns no file and is in no group: the bits of
 //! others decide.
 //!
-//! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn
-//! who may search the directory that it is in ([`types::RunKey`]).
+//! *The path.* A file's status needs no bits of its own, but its fid, which only callers learn that
+//! may search the directory that it is in ([`types::RunKey`]).
 
 use types::posix::{EXECUTE, READ, WRITE, has_bits, is_stuck, may, owns};
 use types::{Caller, Fault, Status};
@@ -36,7 +36,7 @@ pub(super) fn need(caller: &Caller, status: &Status, right: Right) -> Result<(),
     if may(caller, status, wanted)? { Ok(()) } else { Err(Fault::AccessDenied) }
 }
 
-/// One of these bits is enough to use what the file holds; its owner and believed hosts need none.
+/// One of these bits is enough to use a file's content; its owner and trusted hosts need none.
 fn need_data(caller: &Caller, status: &Status, enough: &[u16]) -> Result<(), Fault> {
     if caller.who.level.is_trusted() || owns(caller, status) {
         return Ok(());

@@ -1,12 +1,12 @@
-//! Who somebody is in the cell, with all groups: asked for at each check, so that a change is in
-//! force with the next request (AC-2).
+//! The principal of a caller in the cell, with all groups: looked up at each check, so that a
+//! change is in force with the next request (AC-2).
 
 use guard::Cps;
 use types::{Caller, Fault};
 
 use crate::Vice;
 
-/// Knows the cell's principals: the service itself, or a test that has no database.
+/// Source of the cell's principals: the service itself, or a test without a database.
 pub trait Principals: Send + Sync {
     /// The caller's current protection subdomain.
     ///

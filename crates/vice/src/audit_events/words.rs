@@ -1,12 +1,12 @@
-//! What calls are called in the audit log, and what each is about. No secret is in it: what shows
-//! who somebody is, and what files hold, is left out.
+//! Names of calls in the audit log, and their subjects. They contain no secret: proofs of identity
+//! and file contents are left out.
 
 use types::{AuthCall, Call, CellCall, Fid};
 
 /// Longer texts are cut: names in calls are short.
 const ABOUT_BYTES_MAX: usize = 512;
 
-/// The call's name, and what it is about.
+/// The call's name and subject.
 pub(super) fn about(call: &Call) -> (String, String) {
     let (group, text) = match call {
         Call::Auth { call, .. } => ("auth", of_auth(call)),
@@ -51,7 +51,7 @@ fn of_auth(call: &AuthCall) -> String {
     }
 }
 
-/// Its name, and which files: not what is written.
+/// Name and files of a call on files, without the data.
 fn of_file(call: &Call) -> String {
     match call {
         Call::Write { fid, .. } => format!("Write {fid}"),

@@ -1,4 +1,4 @@
-//! Access lists: shown, changed, and what they give to who asks.
+//! Access lists: reading, changing, and the rights that they give to the caller.
 
 use guard::Acl;
 use store::Vnode;
@@ -40,7 +40,7 @@ impl Vice {
     ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
-        // One form for each list, whoever sent it.
+        // One encoding for each list, independent of the client.
         let list = list.map(|list| Acl::decode(list).map_err(|_| Fault::Invalid)).transpose()?;
         let is_root = fid.vnode == VnodeNo::ROOT;
         if is_root && volume.lists.decide() != list.is_some() {
@@ -53,21 +53,20 @@ impl Vice {
         self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
         if vnode.status.kind.has_target() {
-            // Whoever sees it may read it, and nobody writes it.
+            // A caller that sees a link may read its target, and no call writes it.
             return Err(Fault::Invalid);
         }
         access::need(ask.asker(), &volume, &vnode, Right::Administer)?;
         self.promise(ask, &volume, &[fid])?;
         need_seen(&volume, &vnode, instead_of)?;
-        // What others have answered under the old rights comes first.
+        // Changes that sessions have answered under the old rights come first.
         self.need_all_back(ask, volume.store.id())?;
         let mut change = put_list(ask, &volume, vnode, list)?;
         change.change_rights();
         self.commit(ask, change, Answer::Done)
     }
 
-    /// From now on lists decide, or mode bits do. Whatever clients know of the volume was said
-    /// under the other rule.
+    /// Sets whether lists or mode bits decide. Clients' knowledge of the volume becomes stale.
     fn set_model(
         &self,
         ask: &mut CallContext<'_>,
@@ -85,7 +84,7 @@ impl Vice {
         self.promise(ask, volume, &[root])?;
         let by_list = list.is_some();
         if volume.lists.decide() == by_list {
-            // Somebody else was first.
+            // Another caller changed it first.
             return Err(Fault::Conflict);
         }
         let vnode = volume.vnode(root)?;
@@ -106,9 +105,9 @@ impl Vice {
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
-        // Before anything is said of rights, so that a change of them is told.
+        // Before the rights are read, so that a change of them causes a break.
         self.promise(ask, &volume, &[Fid::rights(fid.volume)])?;
-        self.core.lock().told_rights.insert(fid.volume);
+        self.core.lock().rights_shown.insert(fid.volume);
         if !volume.lists.decide() {
             return Err(Fault::Unsupported);
         }
@@ -120,8 +119,8 @@ impl Vice {
     }
 }
 
-/// The list that decides is the one that the caller saw, where he says which. His change is made
-/// under the stripe, so no other one of the same list is lost.
+/// Checks that the deciding list is the one that the caller saw, if the call names one. The change
+/// is made under the stripe, so no concurrent change of the same list is lost.
 fn need_seen(volume: &ViceVolume, vnode: &Vnode, seen: Option<&[u8; 32]>) -> Result<(), Fault> {
     match seen {
         Some(sum) if volume.ruling(vnode)?.list.sum() != *sum => Err(Fault::Conflict),
@@ -129,7 +128,7 @@ fn need_seen(volume: &ViceVolume, vnode: &Vnode, seen: Option<&[u8; 32]>) -> Res
     }
 }
 
-/// The change of one list. The caller holds the vnode's stripe.
+/// Changes one list. The caller holds the vnode's stripe.
 fn put_list<'v>(
     ask: &CallContext<'_>,
     volume: &'v ViceVolume,

@@ -1,4 +1,4 @@
-//! The volume as a whole, and the server as a whole.
+//! Calls about a whole volume, and about the server.
 
 use serde_json::json;
 use store::{VolumeFacts, VolumeQuota};
@@ -10,9 +10,9 @@ use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
-/// Volumes that a report shows at most: it is one message.
+/// Volumes in a report at most: it is one message.
 const VOLUMES_REPORTED_MAX: usize = 100;
-/// Likewise sessions.
+/// Sessions in a report at most: it is one message.
 const SESSIONS_REPORTED_MAX: usize = 200;
 
 impl Vice {
@@ -34,7 +34,7 @@ impl Vice {
         })
     }
 
-    /// A quota below the usage is allowed: nothing more grows then.
+    /// A quota below the usage is allowed: the volume then cannot grow.
     pub(super) fn set_quota(
         &self,
         ask: &mut CallContext<'_>,
@@ -61,9 +61,14 @@ impl Vice {
     /// Sizes of tables and counts of calls, as JSON.
     pub(super) fn report(&self, ask: &CallContext<'_>) -> Result<String, Fault> {
         let Caller { uid, gid, who, groups } = ask.caller;
-        let you = json!({ "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() });
+        let you = json!({
+            "uid": uid,
+            "gid": gid,
+            "groups": groups.as_deref().unwrap_or_default(),
+            "level": format!("{:?}", who.level).to_lowercase(),
+        });
         if !who.level.is_proved() {
-            // Nobody is told more, so nothing more is looked for.
+            // An anonymous caller gets no more, so no more is gathered.
             return Ok(json!({ "you": you }).to_string());
         }
         let core = self.core.lock();
@@ -77,7 +82,7 @@ impl Vice {
             .iter()
             .map(|partition| partition.list(VolumeId(0), VOLUMES_REPORTED_MAX));
         let listed: Vec<_> = listed.collect::<Result<_, _>>().unwrap_or_else(|error| {
-            tracing::error!(%error, "volumes cannot be listed");
+            tracing::error!(%error, "the volumes cannot be listed; the report contains none");
             Vec::new()
         });
         let volumes: Vec<_> =
@@ -97,13 +102,13 @@ impl Vice {
             "promised_files": counts.promised_files,
             "held_files": counts.held_files,
             "holds": counts.holds,
-            "nobody_sessions": counts.strangers,
+            "nobody_sessions": counts.anonymous_sessions,
             "bounds_met": {
-                "promises": counts.pressed.all,
-                "promises_per_session": counts.pressed.sessions,
-                "promises_per_host": counts.pressed.hosts,
-                "locks": counts.pressed.locks,
-                "holds": counts.pressed.holds,
+                "promises": counts.limits_met.all,
+                "promises_per_session": counts.limits_met.sessions,
+                "promises_per_host": counts.limits_met.hosts,
+                "locks": counts.limits_met.locks,
+                "holds": counts.limits_met.holds,
             },
             "locks": counts.locks,
             "lock_waits": counts.lock_waits,
@@ -117,12 +122,12 @@ impl Vice {
             "calls": calls,
             "refusals": self.refusals.report(),
         });
-        // Who is here is for administrators alone.
+        // Only administrators see the other callers.
         let fields = report
             .as_object_mut()
             .filter(|_| ask.caller.is_superuser() || self.is_chief(ask.caller));
         if let Some(fields) = fields {
-            fields.insert("who".to_owned(), self.who_is_here());
+            fields.insert("who".to_owned(), self.sessions_report());
         }
         Ok(report.to_string())
     }
@@ -131,21 +136,22 @@ impl Vice {
         caller.who.level.is_proved() && self.cps(caller).is_ok_and(|cps| cps.is_administrator())
     }
 
-    /// Sessions, and who asked something through each.
-    fn who_is_here(&self) -> serde_json::Value {
+    /// Sessions, and the callers of each.
+    fn sessions_report(&self) -> serde_json::Value {
         let core = self.core.lock();
         let mut sessions: Vec<_> = core.slots.actors();
         sessions.sort_unstable_by_key(|(session, _)| *session);
         let one = |(session, actors): &(SessionId, Vec<Caller>)| {
             let client =
                 core.leases.owner(*session).map(|(client, _)| format!("{:032x}", client.0));
-            json!({ "session": session.0, "client": client, "users": actors.iter().map(user_report).collect::<Vec<_>>() })
+            let users: Vec<_> = actors.iter().map(user_report).collect();
+            json!({ "session": session.0, "client": client, "users": users })
         };
         sessions.iter().take(SESSIONS_REPORTED_MAX).map(one).collect()
     }
 }
 
-/// A partition that takes no more changes says why.
+/// Includes the reason if the partition accepts no more changes.
 fn partition_report((name, partition): (&str, &store::Partition)) -> serde_json::Value {
     json!({ "name": name, "stopped": partition.stopped() })
 }

@@ -1,5 +1,6 @@
-//! Who shows who he is, and gets a token for it (`docs/spec/access.md`). What is kept of passwords
-//! lies in the cell's database, so who has none asks who has it.
+//! Logins: a caller proves its identity and gets a token (`docs/spec/access.md`). The password
+//! records are in the cell's database, so a server without it forwards the call to the server that
+//! has it.
 
 use celldb::CellDb;
 use guard::{Authenticator, Cps, PtsAsker, TokenRequest};
@@ -13,15 +14,16 @@ use super::CallOutcome;
 use crate::Vice;
 use crate::service::CallContext;
 
-/// What a server needs for it.
+/// The server's authenticator.
 #[derive(Debug)]
-pub(crate) struct AuthDesk(Arc<dyn Authenticator>);
+pub(crate) struct Logins(Arc<dyn Authenticator>);
 
 impl Vice {
-    /// What makes tokens and looks at passwords and tickets. Once, before anybody asks.
+    /// Sets the source of tokens, which also checks passwords and tickets. Call it once, before the
+    /// first request.
     pub fn set_authenticator(&self, authenticator: Arc<dyn Authenticator>) {
-        if self.desk.set(AuthDesk(authenticator)).is_err() {
-            tracing::error!("a second mint is not used");
+        if self.logins.set(Logins(authenticator)).is_err() {
+            tracing::error!("an authenticator was set twice; the second one is ignored");
         }
     }
 
@@ -31,19 +33,19 @@ impl Vice {
         behalf: Option<Behalf>,
         call: &AuthCall,
     ) -> Result<CallOutcome, Fault> {
-        // Passwords and tokens are of use to whoever reads along, also from a trusted host.
+        // An eavesdropper could use passwords and tokens, also those from a trusted host.
         if ask.caller.who.overheard {
             let host = ask.caller.who.host;
             tracing::warn!(
                 ?host,
-                "a login in clear text is refused: the client has to connect with TLS"
+                "a login without encryption is refused: the client must connect with TLS"
             );
             return Err(Fault::Unsupported);
         }
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
-        let desk = self.desk.get().ok_or(Fault::Unsupported)?;
+        let logins = self.logins.get().ok_or(Fault::Unsupported)?;
         let answer = match call {
-            // A token is renewed, and ends; it does not make others.
+            // A token can be renewed, and ends; it cannot make others.
             AuthCall::Attest { .. }
                 if ask.caller.who.level.is_of_tokens() && ask.caller.who.token != 0 =>
             {
@@ -52,7 +54,7 @@ impl Vice {
             AuthCall::Attest { client } => {
                 let who = self.principal_of(ask.caller)?;
                 let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
-                desk.token(
+                logins.token(
                     ask,
                     &principal.ok_or(Fault::NoPrincipal)?,
                     AuthLevel::Attested,
@@ -60,9 +62,9 @@ impl Vice {
                 )?
             }
             AuthCall::Kerberos { request, client } => {
-                desk.with_ticket(ask, db, request.reveal(), *client)?
+                logins.with_ticket(ask, db, request.reveal(), *client)?
             }
-            AuthCall::Renew { token } => desk.renewed(ask, token.reveal())?,
+            AuthCall::Renew { token } => logins.renewed(ask, token.reveal())?,
             AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
                 let asker = match behalf {
                     Some(behalf) => Some(behalf),
@@ -74,7 +76,7 @@ impl Vice {
                 };
                 match db.access().auth_elsewhere(asker, call) {
                     Some(answer) => answer?,
-                    None => self.with_password(ask, db, desk, asker, call)?,
+                    None => self.with_password(ask, db, logins, asker, call)?,
                 }
             }
         };
@@ -86,7 +88,7 @@ impl Vice {
         &self,
         ask: &CallContext<'_>,
         db: &dyn CellDb,
-        desk: &AuthDesk,
+        logins: &Logins,
         asker: Option<Behalf>,
         call: &AuthCall,
     ) -> Result<Answer, Fault> {
@@ -97,9 +99,9 @@ impl Vice {
                         name: &str,
                         password: &Secret|
          -> Result<bool, Fault> {
-            let kept = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
+            let stored = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
             let host = asker.and_then(|asker| asker.host);
-            let tried = desk.0.is_right(ask.now, (name, host), kept.as_deref(), password);
+            let tried = logins.0.is_right(ask.now, (name, host), stored.as_deref(), password);
             if tried.as_ref().is_ok_and(|tried| tried.alarm) {
                 tracing::warn!(
                     name,
@@ -107,12 +109,12 @@ impl Vice {
                     cause = "many wrong passwords in a row, from hosts that the user never logged \
                         in from",
                     consequence = "attempts from such hosts wait",
-                    "somebody guesses a password"
+                    "a password may be under attack"
                 );
-                self.tell_of_guesses(ask, name);
+                self.audit_guesses(ask, name);
             }
             tried.map(|tried| tried.right).map_err(|error| {
-                tracing::info!(name, ?host, %error, "a password is not looked at");
+                tracing::info!(name, ?host, %error, "a password is refused without a check");
                 Fault::Busy
             })
         };
@@ -121,7 +123,7 @@ impl Vice {
                 let who = user(name)?;
                 let right = is_right(who.as_ref(), name, password)?;
                 match who.filter(|who| right && !who.locked) {
-                    Some(who) => desk.token(ask, &who, AuthLevel::Password, *client),
+                    Some(who) => logins.token(ask, &who, AuthLevel::Password, *client),
                     None => Err(Fault::AccessDenied),
                 }
             }
@@ -141,11 +143,11 @@ impl Vice {
                 if !may {
                     return Err(Fault::AccessDenied);
                 }
-                let kept = desk.0.keep(new).ok_or(Fault::Invalid)?;
+                let stored = logins.0.keep(new).ok_or(Fault::Invalid)?;
                 // A new password is the remedy of a user whose token was stolen, so it ends the old
-                // ones.
+                // tokens.
                 let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
-                db.access().set_secret(who.id, &kept, ends_tokens)?;
+                db.access().set_secret(who.id, &stored, ends_tokens)?;
                 Ok(Answer::Done)
             }
             AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => {
@@ -158,14 +160,14 @@ impl Vice {
         if asker.principal == PrincipalId::ANONYMOUS {
             return Ok(false);
         }
-        // No set of hosts makes an administrator.
+        // A host address makes no caller an administrator.
         Ok(db.access().subdomain(asker.principal, None)?.1.contains(&PrincipalId::ADMINISTRATORS))
     }
 }
 
-impl AuthDesk {
-    /// Whether tokens that this key signed count.
-    pub(crate) fn believes(&self, key: u32) -> bool {
+impl Logins {
+    /// Whether tokens that this key signed are accepted.
+    pub(crate) fn accepts(&self, key: u32) -> bool {
         self.0.believes(key)
     }
 
@@ -193,7 +195,7 @@ impl AuthDesk {
         self.0.issue(&request, ask.wall).ok_or(Fault::Unsupported)
     }
 
-    /// A token that ends with the ticket at the latest.
+    /// Issues a token that ends with the ticket at the latest.
     fn with_ticket(
         &self,
         ask: &CallContext<'_>,
@@ -218,7 +220,7 @@ impl AuthDesk {
             tracing::info!(
                 ?host,
                 name = vouched.name,
-                "a Kerberos ticket names nobody of the cell"
+                "a Kerberos ticket names no user of the cell; the login is refused"
             );
             return Err(Fault::NoPrincipal);
         };
@@ -232,7 +234,7 @@ impl AuthDesk {
 
     fn renewed(&self, ask: &CallContext<'_>, bytes: &[u8]) -> Result<Answer, Fault> {
         let token = self.0.verify(bytes, ask.wall).map_err(|_| Fault::TokenExpired)?;
-        // It was shown with its proof for this very request.
+        // The token was shown with its proof for this very request.
         if token.number != ask.caller.who.token {
             return Err(Fault::TokenRefused);
         }
@@ -241,8 +243,8 @@ impl AuthDesk {
     }
 }
 
-/// First parts of principals with an instance that are no person's, in small letters. `wellknown`
-/// is that of anonymous tickets (RFC 8062).
+/// First parts of principals with an instance that are services, in small letters. `wellknown` is
+/// that of anonymous tickets (RFC 8062).
 const SERVICES: [&str; 16] = [
     "afs",
     "cifs",
@@ -263,7 +265,7 @@ const SERVICES: [&str; 16] = [
 ];
 
 /// Whether a ticket's name is that of a machine or a service (`host/afs1`, `imap/mail.example.org`,
-/// `PC7$`), and no person's (`joe`, `joe/admin`).
+/// `PC7$`), not of a person (`joe`, `joe/admin`).
 fn is_of_a_service(name: &str) -> bool {
     let who = name.split('@').next().unwrap_or(name);
     let of_service = who.split_once('/').is_some_and(|(service, instance)| {
@@ -276,8 +278,8 @@ fn is_user(principal: &Principal) -> bool {
     !principal.id.is_group() && principal.id != PrincipalId::ANONYMOUS
 }
 
-/// A user of the cell whom a realm has vouched for. Another login may have been quicker. `None`:
-/// the user is one of another realm, to which the cell is not open.
+/// Makes a user of the cell for a principal of a Kerberos realm. A concurrent login may have made
+/// it. `None`: the cell is not open to the realm.
 fn make_user(db: &dyn CellDb, name: &str) -> Result<Option<Principal>, Fault> {
     let new = NewPrincipal {
         kind: PrincipalKind::User,

@@ -1,10 +1,11 @@
-//! Bodies for kernels (docs/spec/passthrough.md): lending them, and bringing the records up to what
-//! kernels wrote.
+//! Body loans (docs/spec/passthrough.md): giving bodies to kernels, and updating the records to
+//! what kernels wrote.
 //!
-//! A lend is over when no session has the body and nobody has it open for writing (PT-2). Until
-//! then it is settled each second ([`Vice::tend`]), whether or not a session asks, so that others
-//! see what was written (docs/spec/semantics.md). Breaks that this sends are awaited by whoever
-//! settles next: to answer is to say that everybody knows (CB-1).
+//! A loan is over when no session has the body and no process has it open for writing (PT-2). Until
+//! then the server updates its record each second ([`Vice::tend`]), without a request of a session,
+//! so that others see what was written (docs/spec/semantics.md). The next update that answers a
+//! call waits for the breaks that this sends: an answer means that all clients have acknowledged
+//! (CB-1).
 
 use std::collections::HashMap;
 
@@ -22,21 +23,21 @@ use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 use crate::{Effect, Vice};
 
-/// Room that the volume and the partition must have for a body to be lent for writing: the kernel
-/// knows no quota.
+/// Free bytes that the volume and the partition must have before a body is lent for writing: the
+/// kernel knows no quota.
 const LOAN_HEADROOM_BYTES: u64 = 1 << 30;
-/// No session has this number.
+/// No session has number 0.
 const NOBODY: SessionId = SessionId(0);
 
-/// Who has lent bodies.
+/// Sessions with loaned bodies.
 #[derive(Default)]
-pub(crate) struct Lends {
+pub(crate) struct Loans {
     sessions: HashMap<Fid, SmallVec<[SessionId; 2]>>,
-    /// The latest breaks that nobody waits for yet.
+    /// The latest breaks that no call waits for yet.
     breaking: HashMap<Fid, BreakTicket>,
 }
 
-impl Lends {
+impl Loans {
     /// Whether the session has the body.
     pub fn has(&self, fid: Fid, session: SessionId) -> bool {
         self.sessions.get(&fid).is_some_and(|sessions| sessions.contains(&session))
@@ -58,7 +59,7 @@ impl Lends {
         }
     }
 
-    /// A session is over.
+    /// Ends all loans of a session.
     pub fn remove_session(&mut self, session: SessionId) {
         self.sessions.retain(|_, sessions| {
             sessions.retain(|one| *one != session);
@@ -66,7 +67,7 @@ impl Lends {
         });
     }
 
-    /// Everybody acknowledged.
+    /// All sessions have acknowledged the breaks of this ticket.
     pub fn ticket_done(&mut self, ticket: BreakTicket) {
         self.breaking.retain(|_, one| *one != ticket);
     }
@@ -80,7 +81,7 @@ impl Vice {
         how: Lending,
     ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        // A sealed body may be in one file with the head's, which kernels write into.
+        // A sealed body may share a file with the head's, which kernels write into.
         if !volume.hands_out_bodies() || volume.need_writable().is_err() {
             return Err(Fault::Unsupported);
         }
@@ -102,14 +103,14 @@ impl Vice {
             Lending::Read | Lending::Write | Lending::Join => {}
         }
         if how != Lending::Read {
-            self.core.lock().lends.add(fid, ask.origin.session);
+            self.core.lock().loans.add(fid, ask.origin.session);
         }
         if let Err(fault) = Self::hand_out(&volume, vnode, how != Lending::Read) {
-            self.core.lock().lends.remove(fid, ask.origin.session);
-            // A hold may have come between: what nobody has must not keep the volume from being
-            // moved.
-            if let Err(also) = self.end_lend(&volume, fid) {
-                tracing::warn!(%fid, %also, "what was lent to nobody stays lent");
+            self.core.lock().loans.remove(fid, ask.origin.session);
+            // A hold may have come between: a body without sessions must not prevent a move of the
+            // volume.
+            if let Err(also) = self.end_loan(&volume, fid) {
+                tracing::warn!(%fid, %also, "a body loan without sessions cannot be ended yet");
             }
             return Err(fault);
         }
@@ -118,7 +119,7 @@ impl Vice {
         Ok(CallOutcome::Body(Answer::Body { status: volume.status_of(reader.vnode()) }, body))
     }
 
-    /// Notes that a kernel has the body, and that it writes.
+    /// Records that a kernel has the body, and whether it writes.
     fn hand_out(volume: &ViceVolume, mut vnode: Vnode, writes: bool) -> Result<(), Fault> {
         let mut update = Update::new();
         let known = vnode.clone();
@@ -151,14 +152,14 @@ impl Vice {
         self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
-        if !self.core.lock().lends.has(fid, ask.origin.session) {
-            // Not by a session that has the body: then by a caller that might.
+        if !self.core.lock().loans.has(fid, ask.origin.session) {
+            // The session does not have the body: then the caller must have the right to write.
             self.need_data(ask, &volume, &vnode, Right::WriteData)?;
         }
         self.promise(ask, &volume, &[fid])?;
         let mut change = Change::new(&volume);
         let changed = volume.store.settle_lent(&mut vnode, &mut change.update)?;
-        let outcome = if changed || self.core.lock().lends.breaking.contains_key(&fid) {
+        let outcome = if changed || self.core.lock().loans.breaking.contains_key(&fid) {
             if changed {
                 touch_data(&mut vnode.status, ask.wall);
             }
@@ -169,22 +170,22 @@ impl Vice {
             CallOutcome::Answer(Answer::Status(vnode.status))
         };
         if back {
-            self.core.lock().lends.remove(fid, ask.origin.session);
-            self.end_lend(&volume, fid)?;
+            self.core.lock().loans.remove(fid, ask.origin.session);
+            self.end_loan(&volume, fid)?;
         }
         drop(held);
         Ok(outcome)
     }
 
-    /// Settles all lent bodies, and ends the lends that are over; whether any ended. To be called
-    /// each second.
+    /// Updates the records of all loaned bodies, and ends the loans that are over; whether any
+    /// ended. Call it each second.
     pub fn tend(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
-        // Where something was in the way when a rule came, it comes into force here.
+        // Puts new fence rules into force here if a running call prevented it before.
         let mut events = Vec::new();
         self.enforce(now, wall, &mut events);
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
         if !self.core.lock().leases.may_change() {
-            // Whoever borrowed from the earlier life may yet borrow again.
+            // Sessions of the earlier server instance may reclaim their loans.
             return false;
         }
         let mut ended = false;
@@ -196,24 +197,30 @@ impl Vice {
             });
             match tended {
                 Ok(over) => ended |= over,
-                Err(fault) => tracing::warn!(vnode = no.0, %fault, "a lent body is not settled"),
+                Err(fault) => {
+                    tracing::warn!(
+                        vnode = no.0,
+                        %fault,
+                        "the record of a loaned body cannot be updated; it is tried each second"
+                    );
+                }
             }
-            self.settle(now, events, out);
+            self.carry_out(now, events, out);
         }
         ended
     }
 
-    /// Ends the lends of the volume that no session has any more.
+    /// Ends the loans of the volume that no session has any more.
     ///
     /// # Errors
-    /// The store's.
-    pub(crate) fn end_idle_lends(&self, volume: &ViceVolume) -> Result<(), Fault> {
+    /// Errors of the store.
+    pub(crate) fn end_idle_loans(&self, volume: &ViceVolume) -> Result<(), Fault> {
         let id = volume.store.id();
         for (_, no) in volume.partition.lent().into_iter().filter(|(of, _)| *of == id) {
             if let Some(vnode) = volume.store.vnode(no)? {
                 let fid = vnode.status.fid;
                 let _held = self.stripes.write(&[fid]);
-                self.end_lend(volume, fid)?;
+                self.end_loan(volume, fid)?;
             }
         }
         Ok(())
@@ -238,18 +245,18 @@ impl Vice {
             let item = BreakItem { fid, reason: BreakReason::Data, name: None };
             let mut core = self.core.lock();
             if let Some(ticket) = core.leases.break_promises(now, &[item], NOBODY, events) {
-                core.lends.breaking.insert(fid, ticket);
+                core.loans.breaking.insert(fid, ticket);
             }
             return Ok(false);
         }
         drop(update);
-        self.end_lend(volume, fid)
+        self.end_loan(volume, fid)
     }
 
-    /// Ends the lend if nobody has the body; whether it is over.
-    fn end_lend(&self, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
+    /// Ends the loan if no session has the body; whether it is over.
+    fn end_loan(&self, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
         let core = self.core.lock();
-        let free = !core.lends.sessions.contains_key(&fid) && core.leases.may_change();
+        let free = !core.loans.sessions.contains_key(&fid) && core.leases.may_change();
         drop(core);
         Ok(free && volume.store.end_lend(fid.vnode)?)
     }

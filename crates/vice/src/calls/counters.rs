@@ -1,13 +1,13 @@
-//! How many calls of each kind there were.
+//! Number of calls of each kind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use types::{Call, Procedure};
 
-/// The name under which delegated calls are counted, besides that of the call inside.
+/// Name under which delegated calls are counted, besides that of the inner call.
 const DELEGATED: &str = "delegated";
 
-/// Calls begun, by kind; repetitions count too. The last place counts delegated calls.
+/// Calls begun, by kind, repetitions included. The last place counts delegated calls.
 pub(crate) struct CallCounters(Box<[AtomicU64]>);
 
 impl Default for CallCounters {
@@ -24,7 +24,7 @@ impl CallCounters {
         }
     }
 
-    /// Kinds that were called, and how often.
+    /// Kinds of calls with their numbers, without zeros.
     pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
         let names = Procedure::ALL.iter().map(|procedure| procedure.traits().name);
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! A file's bytes.
+//! Calls on a file's bytes.
 
 use bytes::Bytes;
 use store::Vnode;
@@ -14,7 +14,7 @@ use crate::quota_charge;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
-/// Sums of one answer: they have to fit into a message.
+/// Checksums of one answer: they must fit into a message.
 const SUMS_MAX: u32 = (limits::MESSAGE_BYTES_MAX / 8) as u32;
 
 impl Vice {
@@ -34,8 +34,8 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Data { data, end, status }))
     }
 
-    /// Packed chunks leave as they lie, with the sums of what is in them, if they are fewer bytes
-    /// than were asked for.
+    /// Packed chunks are sent as they are stored, with the checksums of their content, if they are
+    /// fewer bytes than were requested.
     pub(super) fn read_packed(
         &self,
         ask: &mut CallContext<'_>,
@@ -216,9 +216,9 @@ impl Vice {
         Answer::Written { count, offset, status: vnode.status, previous_version, verifier }
     }
 
-    /// All that was answered about this file before the call is on disk. The verifier is read
-    /// first: if unstable changes are lost meanwhile, the caller sees that it is not that of its
-    /// writes.
+    /// Makes all changes of this file that were answered before the call stable. The verifier is
+    /// read first: if unstable changes are lost meanwhile, the caller sees another verifier than
+    /// that of its writes.
     pub(super) fn commit_file(&self, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let verifier = self.partitions.boot_verifier();
@@ -247,7 +247,7 @@ pub(super) fn need_file(vnode: &Vnode) -> Result<(), Fault> {
     }
 }
 
-/// The end of a range, if a file may have it.
+/// The end of a range, if a file may be so long.
 fn check_end(offset: u64, length: u64) -> Result<u64, Fault> {
     match offset.checked_add(length) {
         Some(end) if end <= limits::FILE_BYTES_MAX => Ok(end),

@@ -1,4 +1,4 @@
-//! Delegations of directories, and the changes that were made under them
+//! Delegations of directories, and the changes that clients made under them
 //! (`docs/spec/delegation.md`).
 
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::access::{self, Right};
 use crate::service::{CallContext, HAD_DELEGATIONS};
 use crate::volumes::ViceVolume;
 
-/// Runs of slots that a session may have of one volume.
+/// Runs of slots for new files that a session may have in one volume.
 const RUNS_MAX: usize = 4096;
-/// How far a client's clock may be from ours: the time of a change that was made later than now, or
-/// before the client had what it changed to itself, by more than that is ours instead. Otherwise a
-/// client could give a file a `ctime` at will, and backups by `ctime` would miss the change.
+/// Largest accepted difference of clocks. A change that is dated later than now by more, or from so
+/// long before the client had the delegation, gets the server's time. Otherwise a client could give
+/// a file any `ctime`, and backups by `ctime` would miss the change.
 const APART_MAX: Duration = Duration::from_secs(60);
 
 impl Vice {
@@ -28,7 +28,7 @@ impl Vice {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         volume.need_delegations_allowed(ask.now)?;
-        // Whoever changes the directory or looks at it is done, or sees the delegation.
+        // Concurrent changes and reads of the directory are finished, or see the delegation.
         let _held = self.stripes.write(&[dir]);
         let vnode = volume.directory(dir)?;
         if vnode.status.links == 0 {
@@ -46,8 +46,8 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Delegation { status, slots: slots? }))
     }
 
-    /// Before a session has its first delegation, its durable record says so: after a restart only
-    /// it knows what it has changed.
+    /// Records before a session's first delegation that it may have delegations: after a restart
+    /// only the session knows what it has changed.
     fn mark(&self, ask: &CallContext<'_>) -> Result<(), Fault> {
         let _one_at_a_time = self.marking.lock();
         let session = ask.origin.session;
@@ -83,8 +83,8 @@ impl Vice {
         Ok(slots)
     }
 
-    /// A slot that the session was given and has not used. Which those of an earlier life were, is
-    /// not known; that they were given is.
+    /// Checks a slot that the session was given and has not used. For slots of an earlier server
+    /// instance only that they were given is known, not to which session.
     pub(super) fn given_slot(
         &self,
         ask: &CallContext<'_>,
@@ -109,9 +109,9 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::Done))
     }
 
-    /// A change that the session has answered itself: as any other, but at its own time, and only
-    /// of what the session has to itself. Each file that it touches is looked at for that when it
-    /// is promised ([`Vice::promise`]).
+    /// Executes a change that the session has answered itself: as any other, but at its own time,
+    /// and only of covered files. Each file that it changes is checked for that when it is promised
+    /// ([`Vice::promise`]).
     pub(super) fn delegated(
         &self,
         ask: &mut CallContext<'_>,
@@ -142,8 +142,7 @@ impl Vice {
             | Call::XattrRemove { fid, .. } => Some(*fid),
             _ => None,
         };
-        // What was made before a restart of the server, which has forgotten when it gave what, has
-        // none.
+        // A restart of the server lost the times of earlier delegations.
         let given = dirs
             .into_iter()
             .flatten()
@@ -158,15 +157,16 @@ impl Vice {
         }
         ask.delegated = Some(slot);
         let outcome = self.execute(ask, call)?;
-        // A refused change works nothing off: a session could keep what it has for ever with such.
+        // A refused change is no progress: with such changes a session could delay a recall for
+        // ever.
         self.core.lock().leases.progress(ask.now, session);
         Ok(outcome)
     }
 }
 
-/// A directory is delegated for a caller that may change what is in it: the directory's status is
-/// the answer, and others wait for what is covered. Where mode bits decide, a believed host judges
-/// its users itself, as with data.
+/// A directory is delegated for a caller that may change its entries: the answer contains its
+/// status, and others wait for what is covered. Where mode bits decide, a trusted host judges its
+/// users itself, as with data.
 fn need_to_change(ask: &CallContext<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<(), Fault> {
     if !volume.lists.decide() && ask.caller.who.level.is_trusted() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Finding files: by the volume's name, by name, by fid, in lists.
 //!
-//! Each function registers the promises for what it answers with while it holds the stripe of what
-//! it read, or before it reads it (CB-2); and after the caller's right was checked.
+//! Each function registers the promises of its answer while it holds the stripe of what it read, or
+//! before it reads it (CB-2); and after the check of the caller's right.
 
 use lease::Listed;
 use store::StoreError;
@@ -13,14 +13,14 @@ use crate::access::{self, Right};
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
-/// What an entry takes of a message, beside its name: fid, kind, cookie and lengths. No less than
-/// of a kernel's listing, padding included.
+/// Bytes of an entry in a message, without its name: fid, kind, cookie and lengths. No less than in
+/// a kernel's listing, padding included.
 const ENTRY_BYTES: usize = 36;
-/// What its status takes, here and there.
+/// Bytes of its status, in a message and in a kernel's listing.
 const STATUS_BYTES: usize = 128;
-/// Entries that are read from the store at once.
+/// Entries that are read from the store in one call.
 const ENTRIES_AT_ONCE: usize = 256;
-/// Listings leave this much of a message to everything else in it.
+/// Listings leave this many bytes of a message for its other parts.
 const LISTING_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - (4 << 10);
 
 impl Vice {
@@ -108,8 +108,8 @@ impl Vice {
         let (mut entries, end) =
             list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
         if !searches && !ask.caller.who.level.is_trusted() {
-            // Names are all that the directory shows: with a fid the caller could reach the file
-            // past it.
+            // A directory that may be listed but not searched shows only names: with a fid the
+            // caller could reach the file without it.
             entries.iter_mut().for_each(|entry| entry.fid = entry.fid.masked());
         }
         if plus {
@@ -122,8 +122,7 @@ impl Vice {
         }))
     }
 
-    /// Entries that others have to themselves are left without a status, instead of waiting for
-    /// each of them.
+    /// Entries that other sessions cover are listed without status: each would need a recall.
     fn add_status(
         &self,
         ask: &mut CallContext<'_>,
@@ -152,11 +151,11 @@ impl Vice {
                     (entry.sole, entry.status) = (sole, Some(volume.status_of(&vnode)));
                     let listed = vnode.status.kind == Kind::Symlink
                         && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
-                    // Where it cannot be read, who asks for it hears why. What does not fit into
-                    // the message any more is listed with the next one.
+                    // A later call of this target returns the error. A target that does not fit
+                    // into the message is listed with the next one.
                     entry.target = if listed { volume.store.target(&vnode).ok() } else { None };
                 }
-                // The listing goes on; the file itself says so when asked.
+                // The listing continues; a call on the file returns the error.
                 Ok(_) | Err(StoreError::Damaged(_)) => {}
                 Err(error) => return Err(error.into()),
             }

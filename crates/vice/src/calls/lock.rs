@@ -1,4 +1,4 @@
-//! Locks, holds, and the claims after a restart: what the leases know, for files that exist.
+//! Locks, holds, and the reclaims after a restart: the leases' calls, for existing files.
 
 use lease::{LockOutcome, LockRequest};
 use store::Vnode;
@@ -25,12 +25,12 @@ impl Vice {
             LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
         self.check_lock(ask, fid, range, |volume| match (mode, family) {
             (LockMode::Shared, _) => Right::LockShared,
-            // As Linux: `fcntl` wants a descriptor that writes, `flock` any.
+            // As on Linux: `fcntl` needs a descriptor that writes, `flock` any.
             (LockMode::Exclusive, LockFamily::Flock) if !volume.lists.decide() => Right::LockShared,
             (LockMode::Exclusive, _) => Right::LockExclusive,
         })?;
-        // A volume that has just arrived takes claims; who was quicker has it, and the other is
-        // told.
+        // A volume that has just arrived accepts claims; the first one gets the lock, and the other
+        // is refused.
         let mut core = self.core.lock();
         let claims = reclaim && self.moves.lock().takes_claims(fid.volume);
         let (wait, reclaim) = (wait && !claims, reclaim && !claims);
@@ -77,8 +77,8 @@ impl Vice {
         Ok(CallOutcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
     }
 
-    /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is
-    /// to wait for that.
+    /// A client that locks a file will read it next, so no other session may cover it: the promise
+    /// waits for the recall.
     fn check_lock(
         &self,
         ask: &mut CallContext<'_>,
@@ -96,8 +96,8 @@ impl Vice {
         self.promise(ask, &volume, &[fid])
     }
 
-    /// Files that are gone, or that the caller may neither read nor write, cannot be held: whoever
-    /// has them open finds out when using them.
+    /// A file that is removed, or that the caller may neither read nor write, cannot be held: a
+    /// client that has it open gets the error when it uses the file.
     pub(super) fn hold(
         &self,
         ask: &mut CallContext<'_>,
@@ -115,7 +115,7 @@ impl Vice {
         Ok(DONE)
     }
 
-    /// A session that was promised the file was let see it, and may have opened it then.
+    /// A session with a promise of the file was allowed to see it, and may have opened it then.
     fn may_hold(
         &self,
         ask: &CallContext<'_>,

@@ -1,4 +1,4 @@
-//! New files, and new names of files.
+//! Calls that make files, and new names of files.
 
 use smallvec::SmallVec;
 use store::Vnode;
@@ -48,7 +48,7 @@ impl Vice {
         }
         self.add(ask, &volume, &mut change, &mut vnode, kind)?;
         if is_directory && volume.lists.decide() {
-            // From now on its own, whatever becomes of that above.
+            // A copy, so that later changes of the parent's list do not matter.
             let list = volume.ruling(&parent)?.list.encode();
             volume.store.put_xattr(&mut vnode, ATTRIBUTE, &list, &mut change.update)?;
             change.update.put_vnode(&vnode);
@@ -64,7 +64,7 @@ impl Vice {
         self.commit(ask, change, answer)
     }
 
-    /// A file that has no name and is held by the caller's session.
+    /// Makes a file without a name that the caller's session holds.
     pub(super) fn make_unnamed(
         &self,
         ask: &mut CallContext<'_>,
@@ -118,7 +118,7 @@ impl Vice {
             return Err(Fault::NotPermitted);
         }
         if volume.lists.decide() && vnode.status.links > 0 && vnode.parent != parent.no() {
-            // A file has the list of one directory.
+            // A file uses the list of one directory.
             return Err(Fault::CrossVolume);
         }
         if vnode.status.links >= limits::LINKS_MAX {
@@ -131,7 +131,7 @@ impl Vice {
         self.promise(ask, &volume, &[dir, fid])?;
         if vnode.status.links == 0 {
             change.update.remove_orphan(vnode.no());
-            // An unnamed file is where its first name is.
+            // An unnamed file belongs to the directory of its first name.
             vnode.parent = parent.no();
         }
         vnode.status.links += 1;
@@ -144,10 +144,10 @@ impl Vice {
         self.commit(ask, change, answer)
     }
 
-    /// A file gets one more name from its owner, or from a caller that may read and write it, as
-    /// Linux has it (`protected_hardlinks`); believed hosts judge that themselves. One without any
-    /// name gets the first likewise, judged where it was: in another directory another list
-    /// decides.
+    /// A file gets one more name from its owner, or from a caller that may read and write it, as on
+    /// Linux (`protected_hardlinks`); trusted hosts judge that themselves. A file without names
+    /// gets its first one likewise, judged in the directory where it was made: in another directory
+    /// another list decides.
     fn need_to_name(
         &self,
         ask: &CallContext<'_>,
@@ -158,13 +158,14 @@ impl Vice {
         if is_judged_there || owns(ask.caller, &vnode.status) {
             return Ok(());
         }
-        // Who may only execute the file may read its data, but does not count as a reader here.
+        // A caller that may only execute the file may read its data, but does not count as a reader
+        // here.
         access::need(ask.asker(), volume, vnode, Right::Read)?;
         self.need_data(ask, volume, vnode, Right::WriteData)
     }
 
-    /// The entry is there: it is the answer if the caller does not mind, or if it was the caller
-    /// who made it.
+    /// The entry exists: it is the answer if the caller accepts that, or if the caller itself made
+    /// it.
     fn existing(
         &self,
         ask: &mut CallContext<'_>,
@@ -194,7 +195,7 @@ impl Vice {
         }))
     }
 
-    /// Puts the new vnode into the change, under the quota.
+    /// Adds the new vnode to the change, within the quota.
     fn add<'v>(
         &self,
         ask: &mut CallContext<'_>,
@@ -225,8 +226,8 @@ impl Vice {
         let kind = new.kind();
         let (mut mode, gid) = inherit(ask.caller, &parent.status, kind, mode)?;
         if !ask.caller.who.level.is_proved() && !volume.lists.decide() {
-            // The maker has proved nothing and owns nothing: the bits of others are those that it
-            // asks for itself.
+            // An unauthenticated maker does not own the file: the bits of others become those that
+            // it requested for the owner.
             mode |= mode >> 6 & 0o7;
         }
         if mode & SET_IDS != 0 && volume.lists.decide() && !ask.asker().is_administrator()? {

@@ -1,4 +1,4 @@
-//! One function for each call.
+//! The calls of the file service, one function for each.
 
 mod acl;
 mod admin;
@@ -20,18 +20,18 @@ use std::os::fd::OwnedFd;
 
 use types::{Answer, Call, Fault};
 
-pub(crate) use body_loan::Lends;
+pub(crate) use body_loan::Loans;
 pub(crate) use counters::CallCounters;
 pub(crate) use preallocated::Blanks;
 
 use crate::Vice;
 use crate::service::CallContext;
 
-/// What came of a call that was not refused.
+/// Result of a call that was not refused.
 pub(crate) enum CallOutcome {
-    /// The answer.
+    /// The call is done.
     Answer(Answer),
-    /// The answer, and a descriptor beside it.
+    /// The call is done, and a descriptor goes with the answer.
     Body(Answer, OwnedFd),
     /// The answer comes later: when a ticket is done or a lock is granted.
     Waits,

@@ -1,5 +1,5 @@
-//! Blank bodies (docs/spec/passthrough.md): a session's kernel writes new files into them, and they
-//! become bodies without a copy.
+//! Preallocated bodies (docs/spec/passthrough.md): a session's kernel writes new files into them,
+//! and they become bodies without a copy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,10 +14,10 @@ use crate::access::Right;
 use crate::change::Change;
 use crate::service::CallContext;
 
-/// What one session may have: each is an open file in its client.
+/// Preallocated bodies of one session at most: each is an open file in its client.
 const BLANKS_MAX: usize = 256;
 
-/// Which blanks there are.
+/// The preallocated bodies of all sessions.
 #[derive(Default)]
 pub(crate) struct Blanks {
     sessions: HashMap<SessionId, BTreeMap<u64, PartitionNo>>,
@@ -35,7 +35,7 @@ impl Blanks {
         self.sessions.get(&session).is_some_and(|numbers| numbers.len() >= BLANKS_MAX)
     }
 
-    /// The session has one more.
+    /// Records one more body of the session.
     pub fn add(&mut self, on: PartitionNo, name: BlankName) {
         self.sessions.entry(name.session).or_default().insert(name.number, on);
     }
@@ -46,7 +46,7 @@ impl Blanks {
         }
     }
 
-    /// A session is over; what it had.
+    /// Removes the bodies of a session that ended, and returns them.
     pub fn remove_session(&mut self, session: SessionId) -> Vec<(PartitionNo, BlankName)> {
         let numbers = self.sessions.remove(&session).unwrap_or_default();
         numbers.into_iter().map(|(number, on)| (on, BlankName { session, number })).collect()
@@ -100,12 +100,12 @@ impl Vice {
         self.promise(ask, &volume, &[fid])?;
         let blank = BlankName { session: ask.origin.session, number };
         let core = self.core.lock();
-        if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {
-            // Asked twice: by who was on it when the server restarted, and by who claims everything
-            // then.
+        if !core.blanks.has(volume.no, blank) && core.loans.has(fid, blank.session) {
+            // The call comes twice: once as it was when the server restarted, and once with all
+            // reclaims.
             return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
         }
-        // Nobody else may have changed what it replaces.
+        // No other session may have changed the body that it replaces.
         let alone = core.leases.covers(blank.session, fid)
             || core.leases.reclaims_delegations(blank.session);
         match (core.blanks.has(volume.no, blank), alone) {
@@ -120,22 +120,25 @@ impl Vice {
         change.put_data(&vnode);
         let outcome = self.commit(ask, change, Answer::Status(vnode.status))?;
         let mut core = self.core.lock();
-        core.lends.add(fid, blank.session);
+        core.loans.add(fid, blank.session);
         core.blanks.remove(blank);
         drop(core);
         if let Err(error) = volume.store.end_adoption(fid.vnode, blank) {
-            tracing::warn!(?blank, %error, "an adopted blank keeps its name");
+            tracing::warn!(?blank, %error, "an adopted body keeps its old name until a restart");
         }
         Ok(outcome)
     }
 
-    /// Removes a blank that nobody needs.
+    /// Removes a preallocated body that no session needs.
     pub(crate) fn drop_blank(&self, on: PartitionNo, blank: BlankName) {
         let removed =
             self.partitions.get(on).and_then(|partition| Ok(partition.remove_blank(blank)?));
         if let Err(error) = removed {
-            // The next start finds it.
-            tracing::warn!(?blank, %error, "a blank stays");
+            tracing::warn!(
+                ?blank,
+                %error,
+                "a preallocated body cannot be removed; the next start removes it"
+            );
         }
     }
 }

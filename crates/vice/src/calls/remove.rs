@@ -1,4 +1,4 @@
-//! Names go.
+//! Calls that remove names.
 
 use smallvec::SmallVec;
 use store::Vnode;
@@ -55,9 +55,9 @@ impl Vice {
         self.commit(ask, change, Answer::Removed { status, dir: parent.status })
     }
 
-    /// Locks directories and what some of their entries name now, for writing, in one go. Entries
-    /// are looked up before locking, and again where a directory changed meanwhile, until both
-    /// agree. A directory that is none has no entries.
+    /// Locks directories and the present targets of some of their entries, for writing, all at
+    /// once. Entries are looked up before locking, and again where a directory changed meanwhile,
+    /// until both agree. A vnode that is no directory has no entries.
     pub(super) fn lock_entries<const N: usize>(
         &self,
         change: &mut Change<'_>,
@@ -98,18 +98,18 @@ impl Vice {
     }
 }
 
-/// Links when some came and some went.
+/// The number of links after `came` were added and `went` removed.
 ///
 /// # Errors
-/// `Damaged`: there never were so many as went.
+/// `Damaged`: there were fewer links than `went`.
 pub(super) fn counted(links: u32, came: u32, went: u32) -> Result<u32, Fault> {
     links.checked_add(came).and_then(|links| links.checked_sub(went)).ok_or(Fault::Damaged)
 }
 
-/// The vnode loses a name. A directory has only one. Returns what the caller is told.
+/// Removes a name of the vnode. A directory has only one. Returns the status for the answer.
 ///
 /// # Errors
-/// `Damaged`: it had none.
+/// `Damaged`: it had no name.
 pub(super) fn lose_name(
     ask: &CallContext<'_>,
     change: &mut Change<'_>,

@@ -1,5 +1,5 @@
-//! Names move. The order of the checks is Linux's, so that of several reasons to refuse
-//! applications see the one that they know.
+//! Renames. The order of the checks is Linux's, so that of several reasons to refuse applications
+//! get the one that they expect.
 
 use smallvec::SmallVec;
 use store::Vnode;
@@ -14,7 +14,7 @@ use crate::change::Change;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
-/// The vnodes of a rename. In one directory `to_dir` is `None`.
+/// The vnodes of a rename. Within one directory `to_dir` is `None`.
 struct Scene {
     from_dir: Vnode,
     to_dir: Option<Vnode>,
@@ -54,8 +54,8 @@ impl Vice {
         self.need_back(ask, &volume, &named)?;
         let directory = named[2..].iter().any(|fid| fid.vnode.is_directory());
         if ask.delegated.is_some() && from.0 != to.0 && directory {
-            // Whether it would come to lie in itself depends on ancestors that may not be the
-            // session's alone.
+            // Whether it would come to lie in itself depends on ancestors that the session may not
+            // cover.
             return Err(Fault::NotDelegated);
         }
         let from_dir = searched(ask, &volume, from.0)?;
@@ -82,14 +82,14 @@ impl Vice {
         }
         self.promise(ask, &volume, &named)?;
         if other_list {
-            // What has no list of its own has another one above it from now on.
+            // A moved file without a list of its own is now under another one.
             change.change_rights();
         }
         let answer = scene.act(ask, &mut change, from.1, to.1, mode, hold)?;
         self.commit(ask, change, answer)
     }
 
-    /// Both names name the same file already: POSIX wants nothing to happen.
+    /// Whether both names are of the same file: POSIX then requires that nothing happens.
     fn nothing_to_do(
         &self,
         ask: &mut CallContext<'_>,
@@ -109,7 +109,7 @@ fn searched(ask: &CallContext<'_>, volume: &ViceVolume, dir: Fid) -> Result<Vnod
     Ok(vnode)
 }
 
-/// A directory must not come to lie in itself, nor replace one that it lies in. The caller holds
+/// Refuses to move a directory into itself, or to replace one that it lies in. The caller holds
 /// `moves`.
 fn refuse_loops(
     volume: &ViceVolume,
@@ -204,15 +204,15 @@ impl Scene {
         }
     }
 
-    /// Where lists decide all names of a file are in one directory, whose list it has. Otherwise
-    /// what keeps a name in one could have the list of another.
+    /// Where lists decide, all names of a file are in one directory, whose list it uses. Otherwise
+    /// a further name in the old directory could give the file the list of another.
     fn check_names(&self, mode: RenameMode) -> Result<(), Fault> {
         let linked = |vnode: &Vnode| vnode.status.kind != Kind::Directory && vnode.status.links > 1;
         let comes_back = mode == RenameMode::Exchange && self.target.as_ref().is_some_and(linked);
         if linked(&self.moved) || comes_back { Err(Fault::CrossVolume) } else { Ok(()) }
     }
 
-    /// Mount points move when that is what is meant, and are never replaced.
+    /// A mount point moves only if the call says so, and is never replaced.
     fn check_mount_points(&self, mode: RenameMode) -> Result<(), Fault> {
         let is_mount_point = |vnode: &Vnode| vnode.status.kind == Kind::MountPoint;
         let moves = is_mount_point(&self.moved);
@@ -245,7 +245,7 @@ impl Scene {
         }
         let to_dir = self.to_dir.as_mut().unwrap_or(&mut self.from_dir);
         store.put_entry(to_dir, to, self.moved.target(), &mut change.update)?;
-        self.settle(ask, change, mode)?;
+        self.update_moved(ask, change, mode)?;
         let other = match self.target.take() {
             Some(mut other) if exchanged.is_some() => {
                 touch_status(&mut other.status, ask.wall);
@@ -263,11 +263,11 @@ impl Scene {
         Ok(Answer::Renamed { status: self.moved.status, other, from_dir, to_dir })
     }
 
-    /// The moved file's own status, and the links that directories take along, bring or leave.
+    /// Updates the moved file's own status, and the links of the parents of moved directories.
     ///
     /// # Errors
     /// `Damaged`.
-    fn settle(
+    fn update_moved(
         &mut self,
         ask: &CallContext<'_>,
         change: &mut Change<'_>,

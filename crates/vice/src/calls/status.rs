@@ -16,7 +16,7 @@ use crate::quota_charge;
 use crate::service::CallContext;
 use crate::volumes::ViceVolume;
 
-/// File capabilities: privileges that are kept as an attribute.
+/// File capabilities: privileges that are stored as an attribute.
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vice {
@@ -43,7 +43,7 @@ impl Vice {
             .transpose()?;
         self.promise(ask, &volume, &[fid])?;
         if wanted.hold && vnode.status.kind == Kind::File {
-            // May be refused, so it comes before the body is cut.
+            // The hold may be refused, so it comes before the body is cut.
             self.core.lock().leases.hold(ask.origin.session, fid)?;
         }
         let mut change = Change::new(&volume);
@@ -90,7 +90,7 @@ impl Vice {
         }
         check_owner(asker.caller, status, wanted)?;
         if wanted.kill_privileges && *wanted == only_killing(wanted) {
-            // As a write does, and so a writer's to ask for.
+            // A change of size needs the right of a write.
             self.need_data(ask, volume, vnode, Right::WriteData)?;
         }
         if volume.lists.decide() {
@@ -103,7 +103,7 @@ impl Vice {
     }
 }
 
-/// The same change without what asks for rights of its own.
+/// The same change without the parts that need rights of their own.
 fn only_killing(wanted: &StatusChange) -> StatusChange {
     let StatusChange { kill_privileges, through_handle, hold, .. } = *wanted;
     StatusChange { kill_privileges, through_handle, hold, ..StatusChange::default() }
@@ -113,8 +113,8 @@ fn is_nothing(wanted: &StatusChange) -> bool {
     StatusChange { through_handle: false, hold: false, ..*wanted } == StatusChange::default()
 }
 
-/// What lists want beside what mode bits do: who may not write the file changes nothing else of it,
-/// and owners are administrators' to change.
+/// Lists require more than mode bits: a caller without the right to write the file changes no other
+/// part of its status, and only administrators change owners.
 fn check_listed(
     asker: CallerView<'_>,
     volume: &ViceVolume,
@@ -137,7 +137,7 @@ fn check_size(status: &Status, size: u64) -> Result<(), Fault> {
     }
 }
 
-/// The owner may give the file to groups that the owner is in; only the superuser gives files away.
+/// The owner may change to a group that it is in; only the superuser changes the owner.
 fn check_owner(caller: &Caller, status: &Status, wanted: &StatusChange) -> Result<(), Fault> {
     let root = caller.is_root();
     let owner = owns(caller, status);
@@ -169,7 +169,7 @@ fn check_times(
     access::need(asker, volume, vnode, Right::Write)
 }
 
-/// Who is not in the file's group cannot make it run as that group.
+/// A caller outside of the file's group cannot make it run as that group.
 fn allowed_mode(
     asker: CallerView<'_>,
     volume: &ViceVolume,
@@ -185,14 +185,14 @@ fn allowed_mode(
     Ok(settable_mode(caller, wanted.gid.unwrap_or(status.gid), mode)?)
 }
 
-/// Takes set-id bits and file capabilities away.
+/// Removes set-id bits and file capabilities.
 fn kill_privileges(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
     vnode.status.mode = without_privileges(&vnode.status);
     drop_capabilities(vnode, change)
 }
 
-/// A body that somebody writes keeps no file capabilities, and set-id bits only if the superuser
-/// writes it and does not `kill` them.
+/// A written body loses its file capabilities, and its set-id bits unless the superuser writes it
+/// and does not set `kill`.
 pub(super) fn written_by(
     caller: &Caller,
     kill: bool,

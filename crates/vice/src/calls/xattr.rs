@@ -1,6 +1,6 @@
-//! Extended attributes. `user.` follows the mode bits and only files and directories have them;
-//! `trusted.` and `security.` are the superuser's to change, and only the superuser sees
-//! `trusted.`; nothing of `system.` is kept.
+//! Extended attributes. `user.` follows the mode bits, and only files and directories have them;
+//! only the superuser changes `trusted.` and `security.`, and only the superuser sees `trusted.`;
+//! nothing of `system.` is stored.
 
 use bytes::Bytes;
 use store::Vnode;
@@ -145,7 +145,7 @@ fn need_change(
     let (caller, status) = (asker.caller, &vnode.status);
     match space(name)? {
         Space::User if !carries_user(status) => Err(Fault::NotPermitted),
-        // Otherwise anyone could use up the room for attributes of a shared directory.
+        // Otherwise any caller could use up the room for attributes of a shared directory.
         Space::User
             if status.kind == Kind::Directory
                 && status.mode & STICKY != 0

@@ -1,8 +1,8 @@
-//! What was learnt of principals, in bytes, for a start of this server while the database is away.
+//! The identity cache in bytes, for a start of this server while the database is away.
 //!
-//! The form: what it is, the revision of the database that it is true of, then uids, holders of
-//! tokens and CPSs, each list with its length in front. Numbers are little-endian. The driver adds
-//! when it was true and a checksum, and keeps the file.
+//! The form: a magic, the revision of the database, then uids, holders of tokens and CPSs, each
+//! list preceded by its length. Numbers are little-endian. The driver adds the time and a checksum,
+//! and stores the file.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use std::sync::Arc;
 use guard::Cps;
 use types::{AuthLevel, PrincipalId, Revision};
 
-use super::{Holder, Key, Remembered, UNTOLD};
+use super::{Holder, Key, NO_NEWS, Remembered};
 use crate::Vice;
 
 const MAGIC: &[u8] = b"rialto principals 2\n";
-/// Entries of each list that are written at most: an upper bound of the file's size (some 20 MB if
-/// everybody is in 100 groups). The others are asked for again.
+/// Maximum number of stored entries of each list: it bounds the file's size (some 20 MB if all are
+/// in 100 groups). The others are looked up again.
 const KEPT_MAX: usize = 1 << 14;
 
 impl Vice {
-    /// What is remembered of principals, if that is another thing than after `seen` changes of it.
+    /// The identity cache, if it has changed since change `seen`.
     pub fn learnt(&self, seen: u64) -> Option<(u64, Vec<u8>)> {
-        // When this server heard counts for servers' keys too, though no user may have come yet.
+        // The time of the news counts for servers' keys too, though no user may have come yet.
         if let Ok(Some(db)) = self.cell() {
-            self.whose.refresh(db.access());
+            self.identities.refresh(db.access());
         }
-        let remembered = self.whose.remembered.read();
-        let is_new = remembered.changes != seen && remembered.known != UNTOLD;
+        let remembered = self.identities.remembered.read();
+        let is_new = remembered.changes != seen && remembered.known != NO_NEWS;
         is_new.then(|| (remembered.changes, encode(&remembered)))
     }
 
-    /// Begins with what an earlier life of this server had learnt. False: the bytes are damaged.
+    /// Loads the cache of an earlier server instance. False: the bytes are damaged.
     pub fn remember_learnt(&self, bytes: &[u8]) -> bool {
-        let Some(kept) = decode(bytes) else { return false };
-        *self.whose.remembered.write() = kept;
+        let Some(restored) = decode(bytes) else { return false };
+        *self.identities.remembered.write() = restored;
         true
     }
 }
@@ -46,8 +46,7 @@ fn encode(remembered: &Remembered) -> Vec<u8> {
         to.u32(*uid);
         to.id(*id);
     }
-    // That nobody has a number may change with the next principal that is made: it is asked for
-    // again.
+    // An unused number may get a principal at any time: it is looked up again.
     let holders =
         || remembered.holders.iter().filter_map(|(id, holder)| Some((id, holder.as_ref()?)));
     to.count(holders().count());
@@ -74,9 +73,9 @@ fn encode(remembered: &Remembered) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Option<Remembered> {
     let mut from = Reader(bytes.strip_prefix(MAGIC)?);
-    let mut kept = Remembered { known: Revision(from.u64()?), ..Remembered::default() };
+    let mut restored = Remembered { known: Revision(from.u64()?), ..Remembered::default() };
     for _ in 0..from.count()? {
-        kept.uids.insert(from.u32()?, from.id()?);
+        restored.uids.insert(from.u32()?, from.id()?);
     }
     for _ in 0..from.count()? {
         let id = from.id()?;
@@ -88,7 +87,7 @@ fn decode(bytes: &[u8]) -> Option<Remembered> {
             tokens_after: from.u64()? as i64,
             locked: from.u8()? != 0,
         };
-        kept.holders.insert(id, Some(Arc::new(holder)));
+        restored.holders.insert(id, Some(Arc::new(holder)));
     }
     for _ in 0..from.count()? {
         let (principal, level, superuser) =
@@ -97,9 +96,9 @@ fn decode(bytes: &[u8]) -> Option<Remembered> {
         let host = std::str::from_utf8(from.take(length)?).ok()?;
         let host = if host.is_empty() { None } else { Some(host.parse::<IpAddr>().ok()?) };
         let cps = Cps::new(principal, level, from.list(Reader::id)?);
-        kept.subdomains.insert(Key { principal, level, superuser, host }, cps);
+        restored.subdomains.insert(Key { principal, level, superuser, host }, cps);
     }
-    from.0.is_empty().then_some(kept)
+    from.0.is_empty().then_some(restored)
 }
 
 struct Writer(Vec<u8>);
@@ -160,7 +159,7 @@ impl<'b> Reader<'b> {
         self.u32().map(|count| count as usize).filter(|count| *count <= KEPT_MAX)
     }
 
-    /// A length is believed only as far as there are bytes.
+    /// A length is accepted only up to the number of remaining bytes.
     fn list<T>(&mut self, take: impl Fn(&mut Reader<'b>) -> Option<T>) -> Option<Vec<T>> {
         let count = self.u32()?;
         (0..count).map(|_| take(self)).collect()
@@ -198,9 +197,9 @@ mod tests {
     fn what_is_kept_comes_back_and_damage_does_not() {
         let all = remembered();
         let bytes = encode(&all);
-        let kept = decode(&bytes).unwrap();
+        let restored = decode(&bytes).unwrap();
         assert_eq!(
-            (kept.known, &kept.uids, &kept.subdomains),
+            (restored.known, &restored.uids, &restored.subdomains),
             (all.known, &all.uids, &all.subdomains)
         );
         let holder = |of: &Remembered| {
@@ -214,8 +213,11 @@ mod tests {
                 found.locked,
             )
         };
-        assert_eq!(holder(&kept), holder(&all));
-        assert!(!kept.holders.contains_key(&PrincipalId(9)), "who is not there may come to be");
+        assert_eq!(holder(&restored), holder(&all));
+        assert!(
+            !restored.holders.contains_key(&PrincipalId(9)),
+            "an unknown principal may be made later"
+        );
         for end in 0..bytes.len() {
             assert!(decode(&bytes[..end]).is_none(), "{end}");
         }

@@ -1,10 +1,10 @@
-//! What administrators ask of volumes, one function for each call.
+//! Calls of administrators on volumes, one function for each.
 //!
-//! A volume that is to be sealed, taken off or removed is *brought in* first: all that sessions
-//! have of it to themselves comes back, and nobody gets more of it for a while. The call waits for
-//! that like any other that meets a delegation, and is executed anew. Then the store does it in one
-//! batch, and where what clients know of the volume is not true any more, the answer waits until
-//! they have forgotten it (CB-1).
+//! A volume that is to be sealed, taken offline or removed is *brought in* first: all delegations
+//! in it come back, and it gives none for a while. The call waits for that like any other that
+//! meets a delegation, and is executed again. Then the store makes the change in one batch, and
+//! where clients' knowledge of the volume becomes stale, the answer waits for the acknowledged
+//! breaks (CB-1).
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::Vice;
 use crate::calls::CallOutcome;
 use crate::service::CallContext;
 
-/// How long a volume that is brought in gives nothing away: longer than clients take to hand in,
-/// and over by itself if the call never comes back.
-const HUSH: Duration = Duration::from_secs(5);
+/// How long a volume that is brought in gives no delegation: longer than clients take to hand in
+/// their changes, and over by itself if the call never comes back.
+const DELEGATION_BAR: Duration = Duration::from_secs(5);
 /// Mode bits of a new volume's root.
 const ROOT_MODE: u16 = 0o755;
-/// Volumes that one answer shows at most; a message holds about so many.
+/// Maximum number of volumes in one answer; a message has room for about so many.
 const LISTED_MAX: u32 = 3000;
 
 impl Vice {
@@ -100,12 +100,12 @@ impl Vice {
         self.bring_in(ask, &volume)?;
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
-        // What waited for it learns that it is not here.
-        self.end_hold(id, &mut ask.events);
+        // Calls that waited for the volume find that it is removed.
+        self.end_freeze(id, &mut ask.events);
         Ok(self.break_volume(ask, id, Answer::Done))
     }
 
-    /// Seals what the volume shows now; a read-write clone begins so.
+    /// Seals the present state of the volume; a read-write clone begins with it.
     fn clone_volume(
         &self,
         ask: &mut CallContext<'_>,
@@ -120,9 +120,9 @@ impl Vice {
         }
         if volume.store.is_writable() {
             self.bring_in(ask, &volume)?;
-            self.end_idle_lends(&volume)?;
+            self.end_idle_loans(&volume)?;
         }
-        // Who has the replaced one by its number has it still.
+        // Some clients know the replaced volume by its number.
         let known = self.replaced_by_clone(&volume, name, kind, replace)?;
         let id = id.or(known).map_or_else(|| self.new_number(), Ok)?;
         let naming = self.naming.lock();
@@ -146,7 +146,7 @@ impl Vice {
         Ok(self.break_volume(ask, replaced, answer))
     }
 
-    /// The volume that has the name, if the clone may take its place.
+    /// The volume with the name, if the clone may replace it.
     fn replaced_by_clone(
         &self,
         of: &ViceVolume,
@@ -191,7 +191,7 @@ impl Vice {
         let quota = (wanted != known).then_some(wanted);
         let goes_off = offline == Some(true) && !volume.is_offline();
         if goes_off || quota.is_some() {
-            // Who has something to himself may count on room, and on being served.
+            // Sessions with delegations rely on room, and on a volume that is online.
             self.bring_in(ask, &volume)?;
         }
         volume.partition.set_fields(
@@ -210,7 +210,7 @@ impl Vice {
 
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
         let max = max.min(LISTED_MAX) as usize;
-        // One more tells whether that is the end.
+        // One more shows whether the list is complete.
         let mut found = self.partitions.get(on)?.list(after, max + 1)?;
         let end = found.len() <= max;
         found.truncate(max);
@@ -238,21 +238,20 @@ impl Vice {
         Ok(Answer::Volumes { volumes, end: true })
     }
 
-    /// All that sessions have of the volume to themselves is back, and nobody gets more of it for a
-    /// while.
+    /// Recalls all delegations in the volume, which then gives none for a while.
     ///
     /// # Errors
-    /// `Busy`, which only says that the call waits.
+    /// `Busy`, which only means that the call waits.
     pub(crate) fn bring_in(
         &self,
         ask: &mut CallContext<'_>,
         volume: &ViceVolume,
     ) -> Result<(), Fault> {
-        volume.block_delegations(ask.now + HUSH);
+        volume.block_delegations(ask.now + DELEGATION_BAR);
         self.need_all_back(ask, volume.store.id())
     }
 
-    /// Numbers are unique in a server. Whoever calls holds `naming`.
+    /// Checks that no volume of the server has the number. The caller holds `naming`.
     ///
     /// # Errors
     /// `Exists`.
@@ -260,7 +259,7 @@ impl Vice {
         if self.partitions.volume(id)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
     }
 
-    /// Names are unique in a server. Whoever calls holds `naming`.
+    /// Checks that no volume of the server has the name. The caller holds `naming`.
     ///
     /// # Errors
     /// `Exists`; `Invalid` for a name that no volume of this kind may have.
@@ -273,8 +272,8 @@ impl Vice {
     }
 }
 
-/// What a volume is said to be whose header says this. It changes before the volume serves, as
-/// whoever is told that it is online must find it: a claim is put once.
+/// The state to report for the state in a volume's header. That changes before the volume serves,
+/// and a client that reads "online" must find it serving: a claim is sent once.
 fn serving(state: VolumeState, serves: bool) -> VolumeState {
     if state == VolumeState::Online && !serves { VolumeState::Held } else { state }
 }

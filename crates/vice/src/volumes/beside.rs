@@ -1,15 +1,15 @@
-//! A tree on two partitions of one server: while a volume goes from one to the other.
+//! A tree on two partitions of one server, while a volume moves from one to the other.
 //!
-//! Model. The copy comes in under the same number of the tree, and each of its volumes is a *twin*
-//! of one that it was read from: the same number, name and epoch. Its tree is marked as arriving
-//! from its first part on, so numbers and names mean the volumes of the other partition as long as
-//! these are there ([`store::IncomingState`]), and nobody is served from the copy. Which of the two
-//! goes is for the cell's database to say: what it says that a group is on never leaves. When the
-//! read-write volume has left, its number means the one that arrived, which is told to serve, or
-//! finds out that it is to (`freeze.rs`).
+//! Model. The copy arrives under the same number of the tree, and each of its volumes is a *twin*
+//! of its source: the same number, name and epoch. Its tree is marked as arriving from its first
+//! part on, so numbers and names mean the volumes of the other partition as long as these exist
+//! ([`store::IncomingState`]), and no client is served from the copy. The cell's database decides
+//! which of the two is removed: never the site that it names for a group. When the read-write
+//! volume is removed, its number means the arrived one, which then gets the call to serve, or finds
+//! it out from the database (`freeze.rs`).
 //!
-//! It is read as a stream is that comes from another server, part by part; only nothing of it goes
-//! over a network, and nobody is asked.
+//! The copy is read part by part, as a stream from another server is; only nothing goes over a
+//! network.
 
 use store::{FinishAs, IncomingState, NewClone, Partition, VolumeQuota};
 use types::{
@@ -44,7 +44,7 @@ impl Vice {
         }
     }
 
-    /// Begins to copy, or finds that it goes on.
+    /// Begins to copy, or returns the copy that runs.
     fn copy_beside(
         &self,
         ask: &CallContext<'_>,
@@ -52,7 +52,7 @@ impl Vice {
         no: PartitionNo,
         arrives: bool,
     ) -> Result<CallOutcome, Fault> {
-        let errands = self.errands.get().ok_or(Fault::Unsupported)?;
+        let transfers = self.transfers.get().ok_or(Fault::Unsupported)?;
         self.partitions.get(no)?;
         let volume = self.any_volume(id)?;
         if volume.store.is_writable() || volume.no == no {
@@ -74,13 +74,13 @@ impl Vice {
             let (name, kind) = (volume.store.name(), volume.store.kind());
             Finish::View { id: Some(id), name, kind, replace: true }
         };
-        self.note_puller(ask.caller, tree)?;
+        self.note_pull(ask.caller, tree)?;
         let task =
-            errands.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
+            transfers.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
         Ok(CallOutcome::Answer(Answer::Tasks(vec![task])))
     }
 
-    /// What a pull asks that reads from this very server.
+    /// Answers the questions of a pull that reads from this very server.
     ///
     /// # Errors
     /// As these calls.
@@ -94,8 +94,8 @@ impl Vice {
         }
     }
 
-    /// Where the copy comes in, with the epochs of the tree that are there, newest first. What
-    /// arrived at an attempt that was stopped is not what it would be now.
+    /// The place where the copy arrives, with the epochs of the tree that are there, newest first.
+    /// The rest of a stopped attempt is removed, since the source has changed.
     pub(super) fn place_beside(
         &self,
         tree: VolumeId,
@@ -114,8 +114,8 @@ impl Vice {
         Ok((no, partition, epochs))
     }
 
-    /// What came in becomes the twin of the volume that it was read from, or the volume that
-    /// arrives. `shown`: nothing came in, since this view there shows it.
+    /// Turns the received parts into the twin of their source volume, or into the arriving volume.
+    /// `shown`: no part was needed, since this view shows the epoch there.
     ///
     /// # Errors
     /// As `Finish`.
@@ -144,7 +144,7 @@ impl Vice {
         let now = updated.unwrap_or(wall);
         let arrives = FinishAs::ReadWrite { name, quota, created, now, arriving: true };
         partition.finish_incoming(pull.tree, &arrives)?;
-        // What is written there belongs to an epoch that was never written here.
+        // Later writes there belong to an epoch that was never written here.
         make_twin(partition, &twin, Some(pull.tree), wall)
     }
 
@@ -168,13 +168,13 @@ impl Vice {
             Err(error) => return Err(error.into()),
         }
         let Some(view) = partition.any_view(tree)? else {
-            // Clones may hold what is left of it.
+            // The records that remain may belong to clones.
             mark(partition, tree, false)?;
             return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
         };
         partition.remove_volume(view)?;
         self.volumes.forget(view);
-        // Whoever knows a twin knows the other.
+        // A client that knows a twin knows the other one too.
         match self.any_volume(view) {
             Ok(_) => Ok(CallOutcome::Answer(more(tree))),
             Err(Fault::NoVolume) => Ok(self.break_volume(ask, view, more(tree))),
@@ -195,16 +195,16 @@ impl Vice {
         }
         partition.remove_volume(tree)?;
         self.volumes.forget(tree);
-        self.end_hold(tree, &mut ask.events);
-        // The one that arrived is looked at from now on, whoever was to tell it to serve.
+        self.end_freeze(tree, &mut ask.events);
+        // Loads the arrived volume, so that it serves even if the mover never sends the call.
         match self.any_volume(tree) {
             Ok(_) | Err(Fault::NoVolume) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 
-    /// The cell's database says that the group is not on this partition, and what it says that is
-    /// on another one of this server is there.
+    /// Checks in the cell's database that the group has no site on this partition, and that its
+    /// site on another partition of this server exists.
     ///
     /// # Errors
     /// `Conflict`; `CellAway`.
@@ -231,7 +231,7 @@ impl Vice {
     }
 }
 
-/// `of`: what it is sealed of, or shows it already; none: what came in.
+/// `of`: the source or the view that shows the epoch; `None`: the received parts.
 fn make_twin(
     partition: &Partition,
     twin: &Twin<'_>,
@@ -263,7 +263,7 @@ fn make_twin(
     Ok(())
 }
 
-/// What is left of the tree is a copy that nobody asks, or is no longer.
+/// Marks the rest of the tree as an arriving copy, or removes the mark.
 fn mark(partition: &Partition, tree: VolumeId, arriving: bool) -> Result<(), Fault> {
     if partition.tree_standing(tree)?.is_some() {
         partition.tree_arrives(tree, arriving)?;
@@ -271,7 +271,7 @@ fn mark(partition: &Partition, tree: VolumeId, arriving: bool) -> Result<(), Fau
     Ok(())
 }
 
-/// There is more of it to go.
+/// An answer that more of the tree is to be removed.
 fn more(tree: VolumeId) -> Answer {
     Answer::Tasks(vec![TaskInfo {
         number: 0,

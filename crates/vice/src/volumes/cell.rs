@@ -1,4 +1,4 @@
-//! The door to the cell's database, where this server has it or knows who has.
+//! Access to the cell's database, where this server has it or knows the server that has it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,30 +14,30 @@ use crate::Vice;
 use crate::calls::CallOutcome;
 use crate::service::CallContext;
 
-/// Records in one answer at most; fewer where they do not fit.
+/// Maximum number of records in one answer; fewer where they do not fit.
 const RECORDS_MAX: usize = 1000;
-/// Numbers that are given at once.
+/// Maximum number of numbers in one answer.
 const NUMBERS_MAX: u32 = 1 << 20;
 
 impl Vice {
-    /// There is a database of the cell, although it may not be there yet: until it is, what needs
-    /// it is refused. Before anybody asks.
+    /// Notes that the cell has a database, although it may not be available yet: until then calls
+    /// that need it are refused. Call it before the first request.
     pub fn expects_cell(&self) {
         self.expects_cell.store(true, Ordering::Relaxed);
     }
 
-    /// Who has the cell's database. Once.
+    /// Sets the access to the cell's database. Call it once.
     pub fn set_cell_database(&self, db: Arc<dyn CellDb>) {
         self.expects_cell();
         if self.cell.set(db).is_err() {
-            tracing::error!("a second database of the cell is not used");
+            tracing::error!("the cell's database was set twice; the second one is ignored");
         }
     }
 
-    /// The cell's database; `None`: this server is a cell of its own without one.
+    /// The cell's database; `None`: this server is a cell without one.
     ///
     /// # Errors
-    /// `CellAway` if it is not there yet.
+    /// `CellAway` if it is not available yet.
     pub(crate) fn cell(&self) -> Result<Option<&dyn CellDb>, Fault> {
         match self.cell.get() {
             Some(db) => Ok(Some(&**db)),
@@ -46,10 +46,10 @@ impl Vice {
         }
     }
 
-    /// A number that no volume of the cell ever had. May ask another server, so no lock is held.
+    /// A number that no volume of the cell ever had. May ask another server, so hold no lock.
     ///
     /// # Errors
-    /// `CellAway`: rather than to invent one.
+    /// `CellAway`, since the server cannot choose a number alone.
     pub(crate) fn new_number(&self) -> Result<VolumeId, Fault> {
         let next = self.partitions.next_volume()?;
         match self.cell()? {
@@ -58,14 +58,14 @@ impl Vice {
         }
     }
 
-    /// What others may know of this server. Once, before anybody asks.
+    /// Sets the public record of this server. Call it once, before the first request.
     pub fn set_server_info(&self, me: ServerInfo) {
         if self.me.set(me).is_err() {
-            tracing::error!("a second name of the server is not used");
+            tracing::error!("the server's record was set twice; the second one is ignored");
         }
     }
 
-    /// This server. Where nobody said more, it has no addresses.
+    /// The record of this server; without addresses if none was set.
     pub fn me(&self) -> ServerInfo {
         let nameless = || ServerInfo {
             id: ServerId(self.partitions.home().id()),
@@ -76,10 +76,10 @@ impl Vice {
         self.me.get().cloned().unwrap_or_else(nameless)
     }
 
-    /// The number of the volume with this name, and what its partition is called, if it is here.
+    /// Number and partition name of the volume with this name, if it is here.
     ///
     /// # Errors
-    /// The partition's.
+    /// Errors of the partition.
     pub fn find_volume(&self, name: &Name) -> Result<Option<(VolumeId, String)>, Fault> {
         let Some(id) = self.partitions.named(name.as_bytes())? else { return Ok(None) };
         let volume = self.any_volume(id)?;
@@ -105,9 +105,9 @@ impl Vice {
     }
 }
 
-/// A new server enters its key. Only the server that has the database may be asked: another one
-/// would ask there as itself. The record that is judged is the one that is replaced, since a change
-/// from another revision is refused.
+/// Checks that a new server enters its own key. Only the server with the database may execute this:
+/// another one would ask there in its own name. The check reads the record that will be replaced,
+/// since a change from another revision is refused.
 fn need_enrolment(
     db: &dyn CellDb,
     caller: &Caller,
@@ -126,7 +126,7 @@ fn need_enrolment(
 }
 
 impl Vice {
-    /// Users and groups. Who has no database asks who has it, in the name of who asks.
+    /// Users and groups. A server without the database forwards the call in the caller's name.
     pub(crate) fn ask_pts(
         &self,
         ask: &mut CallContext<'_>,
@@ -148,7 +148,7 @@ impl Vice {
     }
 }
 
-/// Somebody whom a server has seen the proof of.
+/// A caller whose proof another server has checked.
 fn behalf_of(principal: PrincipalId) -> Caller {
     let who = match principal {
         PrincipalId::ANONYMOUS => RequestIdentity::NOBODY,
@@ -184,7 +184,7 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
             Answer::Number(db.take_numbers(*above, *count)?)
         }
         CellCall::TakeNumbers { .. } => return Err(Fault::Invalid),
-        // Who is asked answers for itself.
+        // Each server answers this itself.
         CellCall::Me => return Err(Fault::Invalid),
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => {

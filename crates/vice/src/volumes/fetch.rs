@@ -1,13 +1,13 @@
-//! One pull, without threads, sessions or clocks: what the other server is asked next, and what is
-//! done with its answers.
+//! One pull, without threads, sessions or clocks: the next question to the other server, and the
+//! use of its answers.
 //!
-//! Model. A pull *looks* what the volume at the other server shows; finds the *place* where that
-//! comes in here; asks for the *first* part, since the newest epoch that is here if both have it,
-//! or for all of it; *begins* the stream, or goes on with what came in of it before; takes *parts*
+//! Model. A pull *looks* up the volume's state at the other server; finds the *place* where it
+//! arrives here; requests the *first* part, since the newest epoch that both have, or of the whole
+//! volume; *begins* the stream, or continues after the parts that arrived before; takes *parts*
 //! until the end; and *finishes*: it makes the volume that was ordered. Asking and working are
-//! apart, so that a driver with threads has the next part on its way while it applies one; a
-//! question is answered before the next is put. It may stop anywhere: what came in stays, and the
-//! same pull goes on where it was.
+//! separate, so that a driver with threads receives the next part while it applies one; a question
+//! is answered before the next is sent. A pull may stop anywhere: the received parts stay, and the
+//! same pull continues there.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use types::{
 
 use crate::{Effect, Vice};
 
-/// How long a pull waits for what was removed of the tree to be swept.
+/// How long a pull waits until removed volumes of the tree are swept.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
-/// Between two looks whether it is.
+/// Interval of the checks for that.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Parts that are fetched before they are applied.
 const AHEAD: usize = 2;
@@ -33,20 +33,20 @@ const _: () = assert!(PART_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 /// Why a question to the other server has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// It refused.
+    /// The other server refused.
     Refused(Fault),
-    /// It cannot be asked; why, for people.
+    /// The other server cannot be reached; the reason, as text.
     Lost(String),
 }
 
-/// What a driver does next.
+/// The driver's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Something was done; there may be more.
+    /// A step was done; there may be more.
     Did,
-    /// There is nothing to do before an answer comes.
+    /// The next step needs an answer.
     Waits,
-    /// Something is in the way here: to be tried again after a while.
+    /// The pull is blocked here: try again after this time.
     Pause(Duration),
     /// The task is over.
     Over,
@@ -57,11 +57,11 @@ pub struct Fetch {
     pull: Pull,
     task: TaskInfo,
     stage: Stage,
-    /// What the volume is called at the other server.
+    /// Name of the volume at the other server.
     named: Option<Name>,
-    /// Since when something is in the way.
+    /// Since when the pull is blocked.
     blocked: Option<Time>,
-    /// A question is under way.
+    /// A question is unanswered.
     asked: bool,
     part_bytes: u32,
     packed: bool,
@@ -70,7 +70,7 @@ pub struct Fetch {
 enum Stage {
     Look,
     Place(Box<VolumeInfo>),
-    /// `since`: the epochs to start from, the best last; behind them all of it.
+    /// `since`: the epochs to start from, the best last; after them the whole volume.
     First {
         place: Place,
         since: Vec<u64>,
@@ -80,14 +80,14 @@ enum Stage {
         place: Place,
         first: Bytes,
     },
-    /// `next`: where the part begins that is asked for next; `None` behind the last.
+    /// `next`: start of the part to request next; `None` after the last.
     Parts {
         place: Place,
         since: u64,
         next: Option<StreamCursor>,
         fetched: VecDeque<Bytes>,
     },
-    /// `shown`: nothing came in, since this view shows the epoch already.
+    /// `shown`: no part was needed, since this view shows the epoch already.
     Finish {
         place: Place,
         shown: Option<VolumeId>,
@@ -103,7 +103,7 @@ struct Place {
     beside: bool,
 }
 
-/// Why a pull ended without.
+/// Why a pull failed, as text.
 struct Failure(String);
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -126,7 +126,7 @@ fn there(what: &str, why: Unanswered) -> Failure {
 }
 
 impl Fetch {
-    /// A pull that nothing was done for; `task`: what it is called.
+    /// A pull that has not started; `task`: its record for reports.
     pub fn new(pull: Pull, task: TaskInfo) -> Self {
         let part_bytes = PAYLOAD_BYTES_MAX as u32;
         Fetch {
@@ -141,40 +141,44 @@ impl Fetch {
         }
     }
 
-    /// Whether the other server knows parts with packed bodies; if nothing is said, it does.
+    /// Sets whether the other server sends packed bodies; the default is yes.
     pub fn takes_packed(mut self, packed: bool) -> Self {
         self.packed = packed;
         self
     }
 
-    /// Asks for the smallest parts that there are, so that little is in many.
+    /// Requests the smallest parts, so that small volumes have many; for simulations.
     pub fn in_small_parts(mut self) -> Self {
         self.part_bytes = PART_BYTES_MIN as u32;
         self
     }
 
-    /// Whether this very server is asked.
+    /// Whether the source is this very server.
     pub fn is_local(&self) -> bool {
         self.pull.from.is_empty()
     }
 
-    /// How far it is.
+    /// Its progress.
     pub fn task(&self) -> &TaskInfo {
         &self.task
     }
 
-    /// It goes no further.
+    /// Ends the pull as failed.
     pub fn give_up(&mut self, why: String) {
         if self.task.state == TaskState::Runs {
-            tracing::warn!(tree = self.pull.tree.0, why, "a pull failed");
+            tracing::warn!(
+                tree = self.pull.tree.0,
+                why,
+                "a pull failed; the same pull, repeated, continues it"
+            );
             self.task.state = TaskState::Failed;
             self.task.text = shortened(why);
             self.stage = Stage::Over;
         }
     }
 
-    /// What the other server is asked now; `None` while an answer is awaited, or enough is here to
-    /// be worked on.
+    /// The next question to the other server; `None` while an answer is awaited, or enough parts
+    /// wait to be applied.
     pub fn question(&mut self) -> Option<VolumeCall> {
         if self.asked {
             return None;
@@ -195,7 +199,7 @@ impl Fetch {
         Some(VolumeCall::Changes { id: self.pull.id, since, cursor, bytes_max, packed })
     }
 
-    /// What came of the last question.
+    /// Takes the answer to the last question.
     pub fn answered(&mut self, answer: std::result::Result<Answer, Unanswered>) {
         self.asked = false;
         if let Err(Failure(why)) = self.take(answer) {
@@ -215,7 +219,7 @@ impl Fetch {
                 self.task.epoch = volume.epoch;
                 self.stage = Stage::Place(Box::new(volume));
             }
-            // It does not show that epoch.
+            // The other server does not have that epoch.
             Stage::First { since, .. }
                 if !since.is_empty() && answer == Err(Unanswered::Refused(Fault::Invalid)) =>
             {
@@ -238,7 +242,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// Does the next thing that needs no answer. May wait for the disk.
+    /// Does the next step that needs no answer. May wait for the disk.
     pub fn work(&mut self, vice: &Vice, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> Work {
         match self.next(vice, now, wall, out) {
             Ok(Work::Pause(_)) if now.since(*self.blocked.get_or_insert(now)) >= SWEPT_WITHIN => {
@@ -270,9 +274,7 @@ impl Fetch {
             Stage::Over => return Ok(Work::Over),
             Stage::Place(volume) => {
                 if !self.named.as_ref().is_some_and(|name| vice.may_pull(tree, name)) {
-                    return Err(Failure(
-                        "who asks for it does not administer that volume".to_owned(),
-                    ));
+                    return Err(Failure("the caller does not administer that volume".to_owned()));
                 }
                 place(vice, &self.pull, volume)?
             }
@@ -299,7 +301,7 @@ impl Fetch {
             }
             Stage::Parts { place, next, fetched, .. } => {
                 let Some(part) = fetched.pop_front() else {
-                    // Whoever sends has said that it was all.
+                    // The sender reported the end of the stream.
                     return if next.is_some() { Ok(Work::Waits) } else { Err(strange()) };
                 };
                 let cursor = place.partition.apply_part(tree, &part)?;
@@ -334,7 +336,7 @@ impl Fetch {
     }
 }
 
-/// Where it comes in, and what is missing there.
+/// The place where the volume arrives, and the parts that are missing there.
 fn place(vice: &Vice, pull: &Pull, volume: &VolumeInfo) -> Result<Stage> {
     let beside = pull.from.is_empty() && volume.tree == pull.tree;
     let found = match pull.partition.filter(|_| beside) {
@@ -351,10 +353,10 @@ fn place(vice: &Vice, pull: &Pull, volume: &VolumeInfo) -> Result<Stage> {
     if shown.is_some() {
         return Ok(Stage::Finish { place, shown });
     }
-    // A stream that starts from an epoch says what changed since, as far as its source knows: what
-    // came and went in between, in epochs that the source never had, it does not. So the head must
-    // be as that epoch is: the newest one here, with nothing on top but what came in of the very
-    // epoch that is wanted.
+    // A stream that starts from an epoch contains the changes since, as far as its source knows:
+    // not what was made and removed in between, in epochs that the source never had. So the head
+    // must equal that epoch: the newest one here, with nothing above it but parts of the very epoch
+    // that is wanted.
     let newest = epochs.first().copied();
     let other = |info: &IncomingInfo| info.tree == pull.tree && info.head.epoch != volume.epoch;
     if newest.is_some() && place.partition.incomings()?.iter().any(other) {
@@ -371,7 +373,7 @@ fn part(answer: std::result::Result<Answer, Unanswered>) -> Result<Bytes> {
     }
 }
 
-/// Where the part behind this one begins; `None` behind the last.
+/// Start of the part after this one; `None` after the last.
 fn behind(part: &Bytes) -> Result<Option<StreamCursor>> {
     Ok(Some(StreamPart::open(part)?.to).filter(|to| *to != StreamCursor::END))
 }
@@ -380,7 +382,7 @@ fn strange() -> Failure {
     Failure("the other server gave no answer that belongs to the question".to_owned())
 }
 
-/// A text that an answer has room for.
+/// Cuts a text to the size that an answer allows.
 fn shortened(mut text: String) -> String {
     while text.len() > TASK_TEXT_BYTES_MAX {
         text.pop();

@@ -1,20 +1,20 @@
-//! Volumes that move from one server to another: the one that holds, and the one where it arrives.
+//! Volumes that move from one server to another: frozen at the source, arriving at the target.
 //!
-//! Model. *Held*: everything that clients had to themselves is back, what they change waits, what
-//! they read is answered; so what is sealed now is all that there is. A hold ends when it is let
-//! go, or when the volume is removed because it is elsewhere; calls that waited are executed anew,
-//! and find the volume or not. When the time of a hold is over nobody is answered any more, and
-//! promises are broken, until the cell's database says whose the volume is. *Arriving*: the volume
-//! serves nobody until it is told to ([`types::VolumeCall::Serve`]).
+//! Model. *Frozen*: all delegations are back, changes wait, reads are answered; so what is sealed
+//! now is complete. A freeze ends when the mover ends it, or when the volume is removed because it
+//! is elsewhere; calls that waited are executed again, and find the volume or not. When the time of
+//! a freeze is over no client is served any more, and promises are broken, until the cell's
+//! database names the volume's site. *Arriving*: the volume serves no client before the call to do
+//! so ([`types::VolumeCall::Serve`]).
 //!
-//! Both stand in the volume's header, so after a restart the volume is *in doubt* before it is
-//! anything else: the database is asked. It says of a held volume that it is here, then it serves;
-//! or that it is elsewhere, then it stays away and waits to be removed. Of an arriving volume it
-//! may say that it is here: then it serves when the other server, whatever became of it, serves no
-//! more (`ALONE_AFTER`).
+//! Both states are in the volume's header, so after a restart the volume is *in doubt* before
+//! anything else: the server asks the database. If it says that a frozen volume is here, the volume
+//! serves; if elsewhere, it stays offline and waits to be removed. If it says that an arriving
+//! volume is here, the volume serves once the other server, whatever its state, serves no more
+//! (`is_alone`).
 //!
-//! When a volume has arrived, its clients claim what they had: files without names stay for the
-//! time of a lease, and claims of locks are taken.
+//! When a volume has arrived, its clients claim their locks and holds: files without names stay for
+//! the time of a lease, and claims of locks are accepted.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -28,49 +28,49 @@ use crate::calls::CallOutcome;
 use crate::service::CallContext;
 use crate::{Effect, Vice};
 
-/// How long a volume is held at most, before the database is asked.
-const HOLD_MAX: Duration = Duration::from_secs(10);
-/// How long after an arrival the server that held the volume may yet answer for it, beyond a hold
-/// and a lease.
+/// Maximum time of a freeze, before the database is asked.
+const FREEZE_MAX: Duration = Duration::from_secs(10);
+/// How long after an arrival the server that froze the volume may yet answer for it, beyond a
+/// freeze and a lease.
 const MARGIN: Duration = Duration::from_secs(5);
-/// Between two questions to the database.
+/// Interval of questions to the database.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is known beyond the headers.
+/// State of moving volumes beyond their headers.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// Held volumes, and until when that is in order.
-    held: HashMap<VolumeId, Time>,
-    /// The database is to be asked, not before then; and since when it is in doubt.
+    /// Frozen volumes, and when the freeze ends.
+    frozen: HashMap<VolumeId, Time>,
+    /// Volumes in doubt: when to ask the database next, and since when they are in doubt.
     doubts: HashMap<VolumeId, (Time, Time)>,
-    /// Volumes that arrived, and until when claims are taken.
+    /// Volumes that arrived, and until when claims are accepted.
     arrived: HashMap<VolumeId, Time>,
 }
 
 impl Moves {
-    /// Whether claims are taken for files of this volume.
+    /// Whether claims of files of this volume are accepted.
     pub fn takes_claims(&self, volume: VolumeId) -> bool {
         self.arrived.contains_key(&volume)
     }
 
     /// Whether changes of the volume wait.
-    pub fn holds(&self, volume: VolumeId) -> bool {
-        self.held.contains_key(&volume)
+    pub fn is_frozen(&self, volume: VolumeId) -> bool {
+        self.frozen.contains_key(&volume)
     }
 
-    /// When there is something to do next.
+    /// When the next time limit ends.
     pub fn wake_at(&self) -> Time {
-        self.held.values().chain(self.arrived.values()).copied().min().unwrap_or(Time::NEVER)
+        self.frozen.values().chain(self.arrived.values()).copied().min().unwrap_or(Time::NEVER)
     }
 }
 
-/// Whose a volume is, as the database says.
-enum Whose {
+/// The owner of a volume, according to the database.
+enum Site {
     Ours,
     Others,
-    /// Ours, on another partition, which has it too.
+    /// This server, on another partition, which has the volume too.
     Beside,
-    Nobodys,
+    Unrecorded,
 }
 
 impl Vice {
@@ -89,56 +89,56 @@ impl Vice {
             return Err(Fault::Offline);
         }
         if millis == 0 {
-            self.let_go(&volume, &mut ask.events)?;
+            self.unfreeze(&volume, &mut ask.events)?;
             return Ok(CallOutcome::Answer(Answer::Done));
         }
-        let until = ask.now + HOLD_MAX.min(Duration::from_millis(millis.into()));
+        let until = ask.now + FREEZE_MAX.min(Duration::from_millis(millis.into()));
         self.bring_in(ask, &volume)?;
-        self.end_idle_lends(&volume)?;
-        // Nobody waits for a kernel, which cannot be stopped. What is given back is not lent anew
-        // for a while, so who asks again comes through.
-        need_no_lends(&volume)?;
+        self.end_idle_loans(&volume)?;
+        // The freeze does not wait for a kernel, which cannot be stopped. A returned body is not
+        // loaned again for a while, so a repeated call succeeds.
+        need_no_loans(&volume)?;
         volume.block_delegations(until + MARGIN);
-        self.moves.lock().held.insert(id, until);
-        let held = volume.partition.hold_volume(id, true).map_err(Fault::from);
-        // One may have come between.
-        if let Err(fault) = held.and_then(|()| need_no_lends(&volume)) {
-            self.let_go(&volume, &mut ask.events)?;
+        self.moves.lock().frozen.insert(id, until);
+        let frozen = volume.partition.hold_volume(id, true).map_err(Fault::from);
+        // A loan may have begun in between.
+        if let Err(fault) = frozen.and_then(|()| need_no_loans(&volume)) {
+            self.unfreeze(&volume, &mut ask.events)?;
             return Err(fault);
         }
         Ok(CallOutcome::Answer(Answer::Done))
     }
 
-    /// The volume is as any other again, and calls that waited for it go on.
-    fn let_go(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
+    /// Ends the freeze, and continues the calls that waited for it.
+    fn unfreeze(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
         let id = volume.store.id();
         volume.partition.hold_volume(id, false)?;
         volume.block_delegations(Time::ZERO);
         let mut moves = self.moves.lock();
-        // With the doubt, or its time could be over in between: nobody would ask, and it would be
-        // away for ever.
+        // Before the doubt is removed: otherwise the freeze could time out in between, and the
+        // volume would stay away for ever, without a question to the database.
         volume.set_away(false);
-        self.end_hold_of(&mut moves, id, events);
+        self.end_freeze_of(&mut moves, id, events);
         Ok(())
     }
 
-    /// Nothing waits for the volume any more: it serves, or it was removed.
-    pub(super) fn end_hold(&self, id: VolumeId, events: &mut Vec<Output>) {
-        self.end_hold_of(&mut self.moves.lock(), id, events);
+    /// Removes the freeze of a volume that serves again or was removed.
+    pub(super) fn end_freeze(&self, id: VolumeId, events: &mut Vec<Output>) {
+        self.end_freeze_of(&mut self.moves.lock(), id, events);
     }
 
-    fn end_hold_of(&self, moves: &mut Moves, id: VolumeId, events: &mut Vec<Output>) {
+    fn end_freeze_of(&self, moves: &mut Moves, id: VolumeId, events: &mut Vec<Output>) {
         moves.doubts.remove(&id);
-        if moves.held.remove(&id).is_some() {
-            self.holds_ended.fetch_add(1, Ordering::SeqCst);
+        if moves.frozen.remove(&id).is_some() {
+            self.freezes_ended.fetch_add(1, Ordering::SeqCst);
             events.push(Output::DelegationsOver(vec![Fid::root(id)]));
         }
     }
 
-    /// What the call waits for, if its volume is held.
-    pub(crate) fn held_by(&self, call: &Call) -> Option<Fid> {
+    /// The directory that the call waits for, if its volume is frozen.
+    pub(crate) fn frozen_by(&self, call: &Call) -> Option<Fid> {
         let volume = call.changed_volume()?;
-        self.moves.lock().holds(volume).then(|| Fid::root(volume))
+        self.moves.lock().is_frozen(volume).then(|| Fid::root(volume))
     }
 
     pub(super) fn serve_volume(
@@ -161,7 +161,7 @@ impl Vice {
 
     fn arrive(&self, now: Time, wall: Timestamp, volume: &ViceVolume) -> Result<(), Fault> {
         let id = volume.store.id();
-        // Before anybody is served: whoever comes finds what he had.
+        // Before the first call is served, so that all clients can claim their locks and holds.
         let mut moves = self.moves.lock();
         moves.arrived.insert(id, now + self.config.lease.lease);
         moves.doubts.remove(&id);
@@ -173,65 +173,65 @@ impl Vice {
         Ok(())
     }
 
-    /// The volume was just loaded: if its header says that it is held or arriving, nobody is served
-    /// before the database was asked.
+    /// Notes a volume that was just loaded: if its header says that it is frozen or arriving, it
+    /// serves no client before the database was asked.
     pub(crate) fn note_doubt(&self, volume: &ViceVolume) {
         let id = volume.store.id();
         let mut moves = self.moves.lock();
-        if volume.store.is_arriving() || volume.store.is_held() && !moves.holds(id) {
+        if volume.store.is_arriving() || volume.store.is_held() && !moves.is_frozen(id) {
             volume.set_away(true);
             moves.doubts.entry(id).or_insert((Time::ZERO, Time::NEVER));
         }
     }
 
-    /// What time does to volumes that move.
+    /// Handles the time limits of moving volumes.
     pub(crate) fn tick_moves(&self, now: Time, out: &mut Vec<Output>) {
         let over: Vec<VolumeId> = {
             let moves = self.moves.lock();
-            moves.held.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
+            moves.frozen.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
         };
         for id in over {
-            self.end_late_hold(now, id, out);
+            self.end_late_freeze(now, id, out);
         }
-        let mut settled = Vec::new();
+        let mut ended = Vec::new();
         self.moves.lock().arrived.retain(|id, until| {
             let stays = *until > now;
             if !stays {
-                settled.push(*id);
+                ended.push(*id);
             }
             stays
         });
-        for id in settled {
+        for id in ended {
             out.append(&mut self.drop_orphans_of(now, id));
         }
     }
 
-    /// The time of a hold is over, unless it was let go a moment ago.
-    fn end_late_hold(&self, now: Time, id: VolumeId, out: &mut Vec<Output>) {
+    /// Ends a freeze whose time is over, unless it was ended a moment ago.
+    fn end_late_freeze(&self, now: Time, id: VolumeId, out: &mut Vec<Output>) {
         let volume = self.any_volume(id).ok();
         let mut moves = self.moves.lock();
-        if moves.held.get(&id).is_none_or(|until| *until > now) {
+        if moves.frozen.get(&id).is_none_or(|until| *until > now) {
             return;
         }
-        moves.held.remove(&id);
+        moves.frozen.remove(&id);
         moves.doubts.insert(id, (now, now));
-        self.holds_ended.fetch_add(1, Ordering::SeqCst);
+        self.freezes_ended.fetch_add(1, Ordering::SeqCst);
         if let Some(volume) = &volume {
             volume.set_away(true);
         }
         drop(moves);
         tracing::warn!(
             volume = id.0,
-            "a hold was not ended in time; nobody is served until the cell's database was asked"
+            "a freeze was not ended in time; the volume is offline until the database answers"
         );
         if volume.is_some() {
             let _ = self.core.lock().leases.break_volume(now, id, out);
         }
-        // They find that it is away.
+        // These calls find that the volume is away.
         out.push(Output::DelegationsOver(vec![Fid::root(id)]));
     }
 
-    /// Whether the cell's database is to be asked about a volume.
+    /// Whether the cell's database must be asked about a volume.
     pub fn has_doubts(&self, now: Time) -> bool {
         self.moves.lock().doubts.values().any(|(next, _)| *next <= now)
     }
@@ -249,10 +249,10 @@ impl Vice {
         let mut events = Vec::new();
         for (id, since) in doubts {
             if let Err(fault) = self.settle_doubt(now, wall, id, since, &mut events) {
-                tracing::debug!(volume = id.0, %fault, "whose a volume is cannot be told yet");
+                tracing::debug!(volume = id.0, %fault, "a volume's site cannot be looked up yet");
             }
         }
-        self.settle(now, events, out);
+        self.carry_out(now, events, out);
     }
 
     fn settle_doubt(
@@ -265,33 +265,34 @@ impl Vice {
     ) -> Result<(), Fault> {
         let volume = match self.any_volume(id) {
             Err(Fault::NoVolume) => {
-                self.end_hold(id, events);
+                self.end_freeze(id, events);
                 return Ok(());
             }
             volume => volume?,
         };
-        let whose = self.whose(&volume)?;
-        let is_alone = now.since(since) >= HOLD_MAX + self.config.lease.lease + MARGIN;
-        match whose {
-            Whose::Ours if volume.store.is_arriving() && is_alone => {
+        let site = self.site(&volume)?;
+        let is_alone = now.since(since) >= FREEZE_MAX + self.config.lease.lease + MARGIN;
+        match site {
+            Site::Ours if volume.store.is_arriving() && is_alone => {
                 tracing::warn!(
                     volume = id.0,
-                    "a volume that arrived was not told to serve, and is here; it serves"
+                    "a move was not finished, but the volume has arrived here; it serves"
                 );
                 self.arrive(now, wall, &volume)
             }
-            Whose::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
-            // What nobody claims is ours: the database may have forgotten it, and it was here.
-            Whose::Ours | Whose::Nobodys if !volume.store.is_arriving() => {
+            Site::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
+            // A volume without a record serves: the database may have lost the record, and the
+            // volume was here.
+            Site::Ours | Site::Unrecorded if !volume.store.is_arriving() => {
                 self.keep(&volume)?;
-                self.let_go(&volume, events)
+                self.unfreeze(&volume, events)
             }
-            Whose::Ours | Whose::Others | Whose::Beside | Whose::Nobodys => Ok(()),
+            Site::Ours | Site::Others | Site::Beside | Site::Unrecorded => Ok(()),
         }
     }
 
-    /// The one that arrived on another partition takes the place of this one. Nobody trusts
-    /// anything of it any more.
+    /// Replaces the volume by the one that arrived on another partition, and breaks all promises of
+    /// it.
     fn serve_beside(
         &self,
         now: Time,
@@ -302,25 +303,25 @@ impl Vice {
         let id = volume.store.id();
         tracing::warn!(
             volume = id.0,
-            "a volume is on another partition now, and was not told so; it serves there"
+            "a move to another partition was not finished; the volume serves there now"
         );
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
-        self.end_hold(id, events);
+        self.end_freeze(id, events);
         let _ = self.core.lock().leases.break_volume(now, id, events);
         self.arrive(now, wall, &*self.any_volume(id)?)
     }
 
-    /// Before a volume serves again after a hold that nobody ended, its record is written once
-    /// more: whoever leads the move read it before, and can say no longer that the volume is
-    /// elsewhere, which would lose what is changed here from now on.
+    /// Writes a volume's record again before the volume serves after a freeze that was not ended:
+    /// the mover read the record before, and can no longer change the site, which would lose later
+    /// changes here.
     ///
     /// # Errors
-    /// `Conflict`, `CellAway`: the database is asked again.
+    /// `Conflict`, `CellAway`: a later check asks the database again.
     fn keep(&self, volume: &ViceVolume) -> Result<(), Fault> {
         let Some(db) = self.cell()? else { return Ok(()) };
         let Some(group) = db.group_of(volume.store.id())? else { return Ok(()) };
-        let is_here = matches!(self.whose_in(&group.record, volume)?, Whose::Ours | Whose::Nobodys);
+        let is_here = matches!(self.site_in(&group.record, volume)?, Site::Ours | Site::Unrecorded);
         if is_here {
             Ok(db.put_group(&group.record, group.revision).map(drop)?)
         } else {
@@ -330,31 +331,31 @@ impl Vice {
 
     /// # Errors
     /// `CellAway`.
-    fn whose(&self, volume: &ViceVolume) -> Result<Whose, Fault> {
-        let Some(db) = self.cell()? else { return Ok(Whose::Ours) };
-        let Some(group) = db.group_of(volume.store.id())? else { return Ok(Whose::Nobodys) };
-        self.whose_in(&group.record, volume)
+    fn site(&self, volume: &ViceVolume) -> Result<Site, Fault> {
+        let Some(db) = self.cell()? else { return Ok(Site::Ours) };
+        let Some(group) = db.group_of(volume.store.id())? else { return Ok(Site::Unrecorded) };
+        self.site_in(&group.record, volume)
     }
 
-    /// As this record says.
-    fn whose_in(&self, group: &VolumeGroup, volume: &ViceVolume) -> Result<Whose, Fault> {
+    /// The owner according to this record.
+    fn site_in(&self, group: &VolumeGroup, volume: &ViceVolume) -> Result<Site, Fault> {
         let Some(site) = group.sites.iter().find(|site| site.kind == SiteKind::ReadWrite) else {
-            return Ok(Whose::Nobodys);
+            return Ok(Site::Unrecorded);
         };
         if site.server != self.me().id {
-            return Ok(Whose::Others);
+            return Ok(Site::Others);
         }
         let Some(no) = self.partitions.called(&site.partition).filter(|no| *no != volume.no) else {
-            return Ok(Whose::Ours);
+            return Ok(Site::Ours);
         };
         let is_there = self.partitions.get(no)?.volume(volume.store.id())?.is_some();
-        Ok(if is_there { Whose::Beside } else { Whose::Ours })
+        Ok(if is_there { Site::Beside } else { Site::Ours })
     }
 }
 
 /// # Errors
 /// `Busy`.
-fn need_no_lends(volume: &ViceVolume) -> Result<(), Fault> {
+fn need_no_loans(volume: &ViceVolume) -> Result<(), Fault> {
     let id = volume.store.id();
     let is_lent = volume.partition.lent().iter().any(|(of, _)| *of == id);
     if is_lent { Err(Fault::Busy) } else { Ok(()) }

@@ -1,8 +1,8 @@
 //! The partitions of a server.
 //!
-//! Each has its log, its sweeper and its volumes, and nothing spans two of them. What belongs to
-//! the server as a whole, its sessions and the incarnations of its clients, is on the first, its
-//! *home*. A reply record is on the partition that was changed.
+//! Each has its log, its sweeper and its volumes, and no operation spans two of them. The records
+//! of the server as a whole, its sessions and the incarnations of its clients, are on the first,
+//! its *home*. A reply record is on the partition that was changed.
 
 use std::sync::Arc;
 
@@ -26,49 +26,49 @@ impl From<Partition> for Partitions {
 }
 
 impl Partitions {
-    /// Partitions with what administrators call them. The first is the home.
+    /// `list`: the partitions with their names. The first is the home.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the list is empty.
     pub fn new(list: Vec<(String, Partition)>) -> Self {
         assert!(!list.is_empty(), "a server has a partition");
         Partitions(list.into_iter().map(|(name, partition)| Named { name, partition }).collect())
     }
 
-    /// The one that has the sessions.
+    /// The partition with the session records.
     pub fn home(&self) -> &Partition {
         &self.0[0].partition
     }
 
-    /// All of them.
+    /// All partitions.
     pub fn iter(&self) -> impl Iterator<Item = &Partition> {
         self.0.iter().map(|named| &named.partition)
     }
 
-    /// All of them, with what administrators call them.
+    /// All partitions, with their names.
     pub(crate) fn by_name(&self) -> impl Iterator<Item = (&str, &Partition)> {
         self.0.iter().map(|named| (&*named.name, &named.partition))
     }
 
-    /// All of them, with their numbers.
+    /// All partitions, with their numbers.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (PartitionNo, &Partition)> {
         (0..).map(PartitionNo).zip(self.iter())
     }
 
-    /// One of them.
+    /// The partition with this number.
     ///
     /// # Errors
-    /// `Invalid` if there is none with this number.
+    /// `Invalid` if there is no such partition.
     pub(crate) fn get(&self, no: PartitionNo) -> Result<&Partition, Fault> {
         self.0.get(no.0 as usize).map(|named| &named.partition).ok_or(Fault::Invalid)
     }
 
-    /// What one is called.
+    /// Name of the partition with this number.
     pub(crate) fn name_of(&self, no: PartitionNo) -> Option<&str> {
         self.0.get(no.0 as usize).map(|named| named.name.as_str())
     }
 
-    /// The one that is called so.
+    /// Number of the partition with this name.
     pub(crate) fn called(&self, name: &str) -> Option<PartitionNo> {
         (0..)
             .zip(self.0.iter())
@@ -76,7 +76,7 @@ impl Partitions {
             .map(|(no, _)| PartitionNo(no))
     }
 
-    /// What they are called, and their room.
+    /// Names of the partitions, and their room.
     pub(crate) fn infos(&self) -> Result<Vec<PartitionInfo>, Fault> {
         let info = |(no, named): (u32, &Named)| {
             let space = named.partition.space()?;
@@ -88,15 +88,14 @@ impl Partitions {
         (0..).zip(self.0.iter()).map(info).collect()
     }
 
-    /// The one with the most room.
+    /// The partition with the most room.
     pub(crate) fn roomiest(&self) -> Result<PartitionNo, Fault> {
         let infos = self.infos()?;
         let best = infos.iter().max_by_key(|info| (info.free_bytes, std::cmp::Reverse(info.no)));
         Ok(best.expect("a server has a partition").no)
     }
 
-    /// The volume with this number, and where it is: of twins, the one whose tree is asked
-    /// (`beside.rs`).
+    /// The volume with this number, and its partition: of twins, the one that serves (`beside.rs`).
     pub(crate) fn volume(
         &self,
         id: VolumeId,
@@ -111,7 +110,7 @@ impl Partitions {
         Ok(best)
     }
 
-    /// Where a tree is, or comes in; of two places, the one where it is asked.
+    /// The partition where a tree is, or arrives; of two, the one that serves.
     pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
         let mut best: Option<(IncomingState, PartitionNo)> = None;
         for (no, partition) in self.numbered() {
@@ -121,7 +120,7 @@ impl Partitions {
         Ok(best.map(|(_, no)| no))
     }
 
-    /// The number of the volume with this name.
+    /// Number of the volume with this name.
     pub(crate) fn named(&self, name: &[u8]) -> Result<Option<VolumeId>, Fault> {
         for partition in self.iter() {
             if let Some(volume) = partition.volume_named(name)? {
@@ -131,7 +130,7 @@ impl Partitions {
         Ok(None)
     }
 
-    /// A number that no volume of any of them ever had.
+    /// A number that no volume of any partition ever had.
     pub(crate) fn next_volume(&self) -> Result<VolumeId, Fault> {
         let mut next = VolumeId(1);
         for partition in self.iter() {
@@ -140,11 +139,12 @@ impl Partitions {
         Ok(next)
     }
 
-    /// Changes whenever unstable changes of any of them may have been lost.
+    /// Changes whenever unstable changes of any partition may have been lost.
     pub fn boot_verifier(&self) -> BootVerifier {
         let mut verifiers = self.iter().map(|partition| partition.boot_verifier().0);
         let first = verifiers.next().unwrap_or_default();
-        // Of one it is its own. Multiplied, so that two that change alike do not cancel out.
+        // A single one is returned unchanged. Multiplied, so that two equal changes do not cancel
+        // out.
         BootVerifier(
             verifiers.fold(first, |all, one| {
                 all.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ one
@@ -152,7 +152,7 @@ impl Partitions {
         )
     }
 
-    /// The last reply of each slot of a session, wherever it was recorded (EO-1).
+    /// The last reply of each slot of a session, from all partitions (EO-1).
     pub(crate) fn replies(&self, session: SessionId) -> Result<Vec<StoredReply>, StoreError> {
         let mut newest: Vec<StoredReply> = Vec::new();
         for partition in self.iter() {
@@ -167,12 +167,12 @@ impl Partitions {
         Ok(newest)
     }
 
-    /// Removes a session with its replies, wherever they are.
+    /// Removes a session with its replies from all partitions.
     pub(crate) fn remove_session(&self, session: SessionId) -> Result<(), StoreError> {
         self.iter().try_for_each(|partition| partition.remove_session(session))
     }
 
-    /// A session number that none of them has seen; durable when it returns.
+    /// A session number that no partition has seen; durable when it returns.
     pub(crate) fn allocate_session(&self) -> Result<SessionId, StoreError> {
         let mut highest = SessionId(0);
         for partition in self.iter() {
@@ -181,8 +181,8 @@ impl Partitions {
         Ok(highest)
     }
 
-    /// None of them gives this number to another session, whichever is the home one day: replies
-    /// name sessions by number. Syncs one in many times.
+    /// Ensures that no partition, as a later home, gives this number to another session: replies
+    /// name sessions by number. Syncs once in many calls.
     pub(crate) fn use_up_session(&self, session: SessionId) -> Result<(), StoreError> {
         for partition in self.iter() {
             while partition.allocate_session()? < session {}
@@ -190,24 +190,24 @@ impl Partitions {
         Ok(())
     }
 
-    /// As [`Partition::write_out`], of all.
+    /// [`Partition::write_out`] of all partitions.
     ///
     /// # Errors
-    /// The first that failed; the others were written out all the same.
+    /// The first failure; the others were written out all the same.
     pub fn write_out(&self) -> Result<(), StoreError> {
         self.each(Partition::write_out)
     }
 
-    /// As [`Partition::sync_all`], of all.
+    /// [`Partition::sync_all`] of all partitions.
     ///
     /// # Errors
-    /// The first that failed; the others were synced all the same.
+    /// The first failure; the others were synced all the same.
     pub fn sync_all(&self) -> Result<(), StoreError> {
         self.each(Partition::sync_all)
     }
 
     fn each(&self, act: impl Fn(&Partition) -> Result<(), StoreError>) -> Result<(), StoreError> {
-        // The first error is kept, and nobody's failure keeps the others from being served.
+        // Returns the first error; a failure of one partition does not stop the others.
         self.iter().map(act).fold(Ok(()), Result::and)
     }
 }

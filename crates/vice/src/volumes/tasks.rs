@@ -1,10 +1,10 @@
-//! The pulls of one life of a server: which run, and what became of those that ended lately.
+//! The pulls of one server instance: those that run, and the results of recent ones.
 
 use types::{Fault, Pull, TaskInfo, TaskState};
 
 /// Pulls that run or wait for their turn.
 const RUNNING_MAX: usize = 256;
-/// Tasks that ended and are still told of.
+/// Ended tasks that reports still contain.
 const ENDED_MAX: usize = 64;
 
 /// See the head of the file.
@@ -15,10 +15,10 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// A new task; or the one that runs for the same pull already, with `false`.
+    /// Begins a task; or returns the running one of the same pull, with `false`.
     ///
     /// # Errors
-    /// `Busy` if too many run, or one for the same tree: two would only disturb each other.
+    /// `Busy` if too many run, or one for the same tree, which it would disturb.
     pub fn begin(&mut self, pull: &Pull) -> Result<(TaskInfo, bool), Fault> {
         let runs = |task: &TaskInfo| task.state == TaskState::Runs;
         if let Some((_, task)) = self.all.iter().find(|(of, task)| of == pull && runs(task)) {
@@ -49,14 +49,14 @@ impl Tasks {
         Ok((task, true))
     }
 
-    /// How far a task is.
+    /// Stores the progress of a task.
     pub fn put(&mut self, now: &TaskInfo) {
         if let Some((_, task)) = self.all.iter_mut().find(|(_, task)| task.number == now.number) {
             task.clone_from(now);
         }
     }
 
-    /// All of them.
+    /// All tasks, running and ended.
     pub fn infos(&self) -> Vec<TaskInfo> {
         self.all.iter().map(|(_, task)| task.clone()).collect()
     }

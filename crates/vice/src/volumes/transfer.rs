@@ -1,8 +1,8 @@
-//! Volumes on their way: what is sealed here is read in parts, and what comes in is applied and
-//! becomes a volume (`store::stream`).
+//! Volumes in transfer: a sealed epoch is read in parts, and received parts are applied and become
+//! a volume (`store::stream`).
 //!
-//! Parts go and come without a look at rights, so all of this is the superuser's. A server that
-//! fetches from another one does so in threads of its own, which the driver has
+//! Parts are sent and received without a check of rights, so only the superuser may make these
+//! calls. A server that fetches from another one does so in threads of the driver
 //! ([`TransferAgent`]).
 
 use std::sync::Arc;
@@ -22,33 +22,33 @@ use crate::calls::CallOutcome;
 use crate::service::CallContext;
 use crate::{Effect, Vice};
 
-/// Who fetches from other servers, in the background.
+/// The driver's threads that fetch from other servers.
 pub trait TransferAgent: Send + Sync {
-    /// Begins, or finds the same pull that runs already.
+    /// Begins a pull, or returns the same one that runs already.
     ///
     /// # Errors
     /// `Busy` if too many run.
     fn pull(&self, pull: &Pull) -> Result<TaskInfo, Fault>;
 
-    /// All that run, and those that ended lately.
+    /// All running tasks, and those that ended lately.
     fn tasks(&self) -> Vec<TaskInfo>;
 }
 
 impl Vice {
-    /// Who fetches from other servers. Once, before anybody asks.
-    pub fn set_transfer_agent(&self, errands: Arc<dyn TransferAgent>) {
-        if self.errands.set(errands).is_err() {
-            tracing::error!("a second one that fetches volumes is not used");
+    /// Sets the transfer agent. Call it once, before the first request.
+    pub fn set_transfer_agent(&self, transfers: Arc<dyn TransferAgent>) {
+        if self.transfers.set(transfers).is_err() {
+            tracing::error!("a transfer agent was set twice; the second one is ignored");
         }
     }
 
-    /// The calls of this file.
+    /// Executes the calls of this file.
     pub(super) fn transfer(
         &self,
         ask: &mut CallContext<'_>,
         call: &VolumeCall,
     ) -> Result<CallOutcome, Fault> {
-        let errands = || self.errands.get().ok_or(Fault::Unsupported);
+        let transfers = || self.transfers.get().ok_or(Fault::Unsupported);
         Ok(CallOutcome::Answer(match call {
             VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
                 self.changes_part(*id, *since, *cursor, (*bytes_max, *packed))?
@@ -67,10 +67,10 @@ impl Vice {
                 };
             }
             VolumeCall::Pull(pull) => {
-                self.note_puller(ask.caller, pull.tree)?;
-                Answer::Tasks(vec![errands()?.pull(pull)?])
+                self.note_pull(ask.caller, pull.tree)?;
+                Answer::Tasks(vec![transfers()?.pull(pull)?])
             }
-            _ => Answer::Tasks(errands()?.tasks()),
+            _ => Answer::Tasks(transfers()?.tasks()),
         }))
     }
 
@@ -93,7 +93,7 @@ impl Vice {
         }))
     }
 
-    /// The first part begins, or says where the same stream goes on.
+    /// Applies the first part, or answers where the same stream continues.
     fn apply_part(
         &self,
         ask: &mut CallContext<'_>,
@@ -118,7 +118,7 @@ impl Vice {
         Ok(Answer::Cursor(partition.apply_part(tree, bytes)?))
     }
 
-    /// Everything that clients have of the volume to themselves comes back before it is frozen.
+    /// Recalls all delegations in the volume before the stream begins.
     fn begin_over(
         &self,
         ask: &mut CallContext<'_>,
@@ -132,7 +132,7 @@ impl Vice {
         if !volume.store.is_frozen() {
             volume.need_writable()?;
             self.bring_in(ask, &volume)?;
-            self.end_idle_lends(&volume)?;
+            self.end_idle_loans(&volume)?;
         }
         let begun = volume.partition.begin_over(tree, head);
         volume.block_delegations(Time::ZERO);
@@ -171,14 +171,14 @@ impl Vice {
         }
     }
 
-    /// What a pull brings, and where: the partition, and the epochs of the tree that are there,
-    /// newest first.
+    /// The target of a pull: the partition, and the epochs of the tree that are there, newest
+    /// first.
     ///
     /// # Errors
     /// `Exists` if another partition has the tree; `Invalid` if there is no such partition.
     pub fn place_of_pull(&self, pull: &Pull) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let there = match self.partitions.of_tree(pull.tree)? {
-            // Nobody asks that one: it was to come from another partition, and was forgotten.
+            // No client uses that copy: it is the rest of an abandoned move between partitions.
             Some(there)
                 if self.partitions.get(there)?.tree_standing(pull.tree)?
                     == Some(IncomingState::Arrives) =>
@@ -198,8 +198,8 @@ impl Vice {
         Ok((no, partition, epochs))
     }
 
-    /// As the call [`VolumeCall::Finish`], for who has no session: breaks go out, and nobody waits
-    /// for them. `of`: nothing came in, since this view shows the epoch already.
+    /// As the call [`VolumeCall::Finish`], for a caller without session: breaks are sent, and not
+    /// awaited. `of`: no part was needed, since this view shows the epoch already.
     ///
     /// # Errors
     /// As that call.
@@ -215,13 +215,13 @@ impl Vice {
         if let Some(replaced) = replaced {
             let mut events = Vec::new();
             self.core.lock().leases.break_volume(now, replaced, &mut events);
-            self.settle(now, events, out);
+            self.carry_out(now, events, out);
         }
         Ok(made)
     }
 
-    /// Says what was made of what came in (or of a view that shows the epoch already), and which
-    /// volume shows something else since.
+    /// Returns the volume that was made of the received parts (or of a view that shows the epoch
+    /// already), and the volume whose contents changed.
     fn finish_stored(
         &self,
         no: PartitionNo,
@@ -285,7 +285,7 @@ impl Vice {
         Ok((Some(info(no, volume.info())), replaces))
     }
 
-    /// The volume that has the name, if what comes in may take its place.
+    /// The volume with the name, if the received parts may replace it.
     fn replaced_view(
         &self,
         tree: VolumeId,

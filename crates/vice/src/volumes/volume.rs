@@ -9,28 +9,28 @@ use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
 use crate::access::{self, CallerView, Right, VolumeAcls};
 
-/// One volume.
+/// A volume in use.
 pub(crate) struct ViceVolume {
     pub store: Arc<store::Volume>,
-    /// Where it is.
+    /// The partition that it is on.
     pub partition: Partition,
     /// That partition's number.
     pub no: PartitionNo,
     /// Its access lists, if they decide.
     pub lists: VolumeAcls,
-    /// Held by moves of directories between directories: nobody else moves the ancestors while one
-    /// looks for a loop.
+    /// Held by moves of directories between directories: no other call moves the ancestors during
+    /// the search for a loop.
     pub moves: Mutex<()>,
-    /// Held from the look at the usage to the commit, by everything that grows a volume that has a
+    /// Held from the check of the usage to the commit, by every call that grows a volume with a
     /// quota. Makes the quota exact.
     pub growth: Mutex<()>,
-    /// An administrator took it off.
+    /// An administrator took it offline.
     offline: AtomicBool,
-    /// Whose it is is in doubt, or it has not arrived: nobody is served.
+    /// Its owner is in doubt, or it has not arrived: it serves no client.
     away: AtomicBool,
-    /// Until then nobody gets anything of the volume to himself: it is to be sealed, taken off or
-    /// removed, and all must come back.
-    hushed: Mutex<Time>,
+    /// Until then it gives no delegation: it is to be sealed, taken offline or removed, and all
+    /// delegations must come back.
+    delegations_barred_until: Mutex<Time>,
 }
 
 /// Room under the quota, until it is dropped after the commit.
@@ -38,7 +38,7 @@ pub(crate) type QuotaReservation<'a> = Option<MutexGuard<'a, ()>>;
 
 impl ViceVolume {
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn new(
         store: Arc<store::Volume>,
         no: PartitionNo,
@@ -55,14 +55,14 @@ impl ViceVolume {
             growth: Mutex::default(),
             offline: AtomicBool::new(offline),
             away: AtomicBool::new(false),
-            hushed: Mutex::default(),
+            delegations_barred_until: Mutex::default(),
         })
     }
 
-    /// What a change asks first. (A volume that is removed meanwhile refuses the commit.)
+    /// The first check of a change. (A volume that is removed meanwhile refuses the commit.)
     ///
     /// # Errors
-    /// `ReadOnly`; also while something comes in over it.
+    /// `ReadOnly`; also while parts of it arrive.
     pub fn need_writable(&self) -> Result<(), Fault> {
         if self.store.is_writable() && !self.store.is_frozen() {
             Ok(())
@@ -71,47 +71,50 @@ impl ViceVolume {
         }
     }
 
-    /// Whether kernels on this machine may be given its bodies.
+    /// Whether its bodies may be loaned to kernels on this machine.
     pub fn hands_out_bodies(&self) -> bool {
         self.partition.has_descriptors() && !self.store.is_encrypted()
     }
 
-    /// Whether an administrator took it off.
+    /// Whether an administrator took it offline.
     pub fn is_offline(&self) -> bool {
         self.offline.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody is served, because it may be another server's.
+    /// Whether it serves no client because another server may have it.
     pub fn is_away(&self) -> bool {
         self.away.load(Ordering::Relaxed)
     }
 
-    /// Whether its calls are carried out.
+    /// Whether its calls are executed.
     pub fn serves(&self) -> bool {
         !self.is_away() && !self.is_offline()
     }
 
-    /// It may be another server's, or is ours.
+    /// Sets whether another server may have it.
     pub fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::Relaxed);
     }
 
-    /// It was taken off, or brought back.
+    /// Takes it offline, or online again.
     pub fn set_offline(&self, offline: bool) {
         self.offline.store(offline, Ordering::Relaxed);
     }
 
-    /// Nobody gets anything of it to himself until then.
+    /// Bars delegations until then.
     pub fn block_delegations(&self, until: Time) {
-        *self.hushed.lock() = until;
+        *self.delegations_barred_until.lock() = until;
     }
 
-    /// Whether somebody may get something of it to himself.
+    /// Checks that delegations are not barred.
     ///
     /// # Errors
     /// `Busy`.
     pub fn need_delegations_allowed(&self, now: Time) -> Result<(), Fault> {
-        if now < *self.hushed.lock() || self.store.is_held() || self.store.is_frozen() {
+        if now < *self.delegations_barred_until.lock()
+            || self.store.is_held()
+            || self.store.is_frozen()
+        {
             Err(Fault::Busy)
         } else {
             Ok(())
@@ -129,13 +132,13 @@ impl ViceVolume {
         }
     }
 
-    /// With what its status says of lists.
+    /// The vnode, with the list that decides in its status.
     pub fn marked(&self, mut vnode: Vnode) -> Vnode {
         vnode.status = self.status_of(&vnode);
         vnode
     }
 
-    /// What a reader's status says.
+    /// The status for a reader.
     pub fn status_of(&self, vnode: &Vnode) -> Status {
         Status { by_list: self.lists.decide(), own_list: self.has_own_list(vnode), ..vnode.status }
     }
@@ -149,10 +152,10 @@ impl ViceVolume {
         if vnode.status.kind == Kind::Directory { Ok(vnode) } else { Err(Fault::NotDirectory) }
     }
 
-    /// What an entry of a directory names.
+    /// The fid in an entry of a directory.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn entry(&self, dir: Fid, name: &Name) -> Result<Option<Fid>, Fault> {
         let entry = self.store.lookup(dir.vnode, name.as_bytes())?;
         Ok(entry.map(|entry| Fid {
@@ -162,11 +165,11 @@ impl ViceVolume {
         }))
     }
 
-    /// As `entry`, for a change of it: the caller has the directory's stripe, or will look again
-    /// when it has.
+    /// As `entry`, for a change of it: the caller has the directory's stripe, or reads the entry
+    /// again with the stripe.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn entry_to_change(
         &self,
         dir: Fid,
@@ -181,7 +184,7 @@ impl ViceVolume {
         }))
     }
 
-    /// Whether the caller may make an entry in this directory, which must have a name itself.
+    /// Checks that the caller may make an entry in this directory, which must have a name itself.
     ///
     /// # Errors
     /// `NotFound`, `AccessDenied`, `GroupsNeeded`.

@@ -12,7 +12,7 @@ use types::{
 };
 use vice::{Effect, Vice, ViceConfig};
 
-/// Where the partition is.
+/// The medium of a partition.
 pub enum Ground {
     Memory(MemMachine),
     Disk(tempfile::TempDir),
@@ -53,19 +53,19 @@ pub fn config() -> ViceConfig {
     ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok())
 }
 
-/// One client.
+/// One client of the rig.
 pub struct Client {
     pub id: ClientId,
     pub incarnation: u64,
     pub session: SessionId,
     pub requests: u64,
-    /// Files that it has open: named in acknowledgements.
+    /// Files that it has open: it names them in acknowledgements.
     pub open: BTreeSet<Fid>,
-    /// Breaks that came, in order.
+    /// Breaks that arrived, in order.
     pub broken: Vec<BreakItem>,
     /// Breaks that it has not acknowledged.
     pub unacknowledged: Vec<(BreakId, Vec<BreakItem>)>,
-    /// Whether it acknowledges at once.
+    /// Whether it acknowledges immediately.
     pub prompt: bool,
     pub ended: bool,
 }
@@ -73,14 +73,14 @@ pub struct Client {
 /// The service and its clients.
 pub struct Rig {
     pub ground: Ground,
-    /// Where further partitions are.
+    /// Media of further partitions.
     pub others: Vec<Ground>,
     vice: Option<Vice>,
     pub config: ViceConfig,
     pub now: Time,
     pub wall: i64,
     pub clients: Vec<Client>,
-    /// Replies that nobody has asked for yet.
+    /// Replies that the test has not read yet.
     pub replies: Vec<(ReplyAddress, Result<Answer, Fault>, bool)>,
 }
 
@@ -117,7 +117,7 @@ impl Rig {
         self.vice.as_ref().unwrap()
     }
 
-    /// A new client; its number here.
+    /// Attaches a client; returns its index.
     pub fn attach(&mut self) -> usize {
         let id = ClientId(self.clients.len() as u128 + 1);
         let mut out = Vec::new();
@@ -137,7 +137,7 @@ impl Rig {
         self.clients.len() - 1
     }
 
-    /// The server dies and comes back; what is on its partition is as after `kill -9`.
+    /// Restarts the server; its partition is as after `kill -9`.
     pub fn restart(&mut self) {
         self.vice = None;
         for client in &mut self.clients {
@@ -152,21 +152,21 @@ impl Rig {
         self.vice = Some(Vice::open(partitions, self.config, self.now).unwrap());
     }
 
-    /// One more partition, in memory; the server restarts.
+    /// Adds a partition, in memory, and restarts the server.
     pub fn add_partition(&mut self) {
         self.others.push(Ground::memory());
         self.restart();
         (0..self.clients.len()).for_each(|who| self.reclaim(who));
     }
 
-    /// The server dies and comes back with another machine below.
+    /// Restarts the server on another machine.
     pub fn restart_on(&mut self, machine: MemMachine) {
         self.vice = None;
         self.ground = Ground::Memory(machine);
         self.restart();
     }
 
-    /// A client comes back after a restart, claims what it has open, and is done.
+    /// Resumes a client after a restart; it reclaims its open files and finishes.
     pub fn reclaim(&mut self, who: usize) {
         assert!(self.resume(who).unwrap().reclaim);
         let fids = self.clients[who].open.iter().copied().collect();
@@ -183,7 +183,7 @@ impl Rig {
         resumed
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub fn wait(&mut self, duration: Duration) {
         self.now = self.now + duration;
         let mut out = Vec::new();
@@ -208,7 +208,7 @@ impl Rig {
         ReplyAddress { session: client.session, slot: 0, request: client.requests }
     }
 
-    /// Puts a request; its reply is in `replies` when it is there.
+    /// Sends a request; its reply is put into `replies`.
     pub fn perform(&mut self, origin: ReplyAddress, caller: &Caller, call: Call) {
         self.wall += 1;
         let wall = self.clock();
@@ -217,18 +217,18 @@ impl Rig {
         self.deliver(out);
     }
 
-    /// What the next call's files will carry is a second later than this.
+    /// The next call's files get a time one second later than this.
     pub fn clock(&self) -> Timestamp {
         Timestamp::new(self.wall, 5)
     }
 
-    /// The reply to a request, if it is there.
+    /// The reply to a request, if it has arrived.
     pub fn reply(&mut self, origin: ReplyAddress) -> Option<Result<Answer, Fault>> {
         let at = self.replies.iter().position(|(of, ..)| *of == origin)?;
         Some(self.replies.remove(at).1)
     }
 
-    /// A call that must be answered at once, with prompt acknowledgements by the others.
+    /// A call that must be answered at once; the others acknowledge immediately.
     pub fn call(&mut self, who: usize, caller: &Caller, call: Call) -> Result<Answer, Fault> {
         let origin = self.origin(who);
         let text = format!("{call:?}");
@@ -236,14 +236,14 @@ impl Rig {
         self.reply(origin).unwrap_or_else(|| panic!("no answer to {text}"))
     }
 
-    /// A call whose answer may take its time; its origin.
+    /// A call that may be answered later; returns its origin.
     pub fn start(&mut self, who: usize, caller: &Caller, call: Call) -> ReplyAddress {
         let origin = self.origin(who);
         self.perform(origin, caller, call);
         origin
     }
 
-    /// The same over another slot than 0.
+    /// As `start`, over another slot than 0.
     pub fn start_in(&mut self, who: usize, slot: u32, caller: &Caller, call: Call) -> ReplyAddress {
         let origin = ReplyAddress { slot, ..self.origin(who) };
         self.perform(origin, caller, call);
@@ -262,7 +262,7 @@ impl Rig {
         self.reply(origin).expect("answered at once")
     }
 
-    /// A client acknowledges all that it has not.
+    /// A client acknowledges all its breaks.
     pub fn acknowledge(&mut self, who: usize) {
         for (id, items) in std::mem::take(&mut self.clients[who].unacknowledged) {
             let client = &self.clients[who];

@@ -1,4 +1,4 @@
-//! Every call on files, by the label that the documents have for it, and what it is made on.
+//! Every call on files, by its label in the documents, and the tree that it is made on.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -12,7 +12,7 @@ use types::{
 
 use crate::common::{Rig, VOLUME, name};
 
-/// A user who asks nothing himself.
+/// A user that makes no calls itself.
 pub const SOMEBODY: u32 = 4242;
 
 /// A directory with a file and a symbolic link.
@@ -30,7 +30,7 @@ pub fn set_list(rig: &mut Rig, fid: Fid, given: &[(PrincipalId, Rights)]) {
     rig.call(0, &Caller::ROOT, call).unwrap();
 }
 
-/// A directory and a file of the user, in the root; both are in the group `gid`.
+/// Makes a directory and a file of the user, in the root; both are in the group `gid`.
 pub fn place(
     rig: &mut Rig,
     root: Fid,

@@ -1,11 +1,11 @@
-//! Several clients with delegations beside one model: what a client answers itself is done in the
-//! model at that moment, and on the service when the client sends it; every call that the service
-//! answers must see all that any client has answered before (DE-1, DE-2), and what the service says
-//! to a delegated change must be what the client said (DE-5).
+//! Several clients with delegations beside one model: a change that a client answers itself is made
+//! in the model at that moment, and on the service when the client sends it; every call that the
+//! service answers must see all that any client has answered before (DE-1, DE-2), and the service
+//! must answer a delegated change as the client did (DE-5).
 //!
-//! The clients know what they have by the rules of `docs/spec/delegation.md` alone, from answers
-//! and their own calls. What names mean and files are like they read off the model: nobody else can
-//! have changed what they have to themselves.
+//! The clients know their delegations by the rules of `docs/spec/delegation.md` alone, from answers
+//! and their own calls. They read names and files from the model: no other client can have changed
+//! what they cover.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use types::{Answer, BreakReason, Call, Caller, Fault, Fid, Name, NewKind, Timest
 
 use super::{Op, World, each_status, plain};
 
-/// What one client has to itself, in the service's numbers.
+/// Files that one client covers, in the service's numbers.
 #[derive(Default)]
 pub struct Delegated {
     pub dirs: BTreeSet<Fid>,
-    /// Files, and the directory that each goes with.
+    /// Files, and the directory that each belongs to.
     pub children: BTreeMap<Fid, Fid>,
     slots: VnodeSlots,
-    /// Changes that it has answered and not sent: who did them, the call, and what it answered.
+    /// Changes that it has answered and not sent: the caller, the call, and the answer.
     pub journal: Vec<(Caller, Call, Answer)>,
     recalled: BTreeSet<Fid>,
 }
@@ -47,16 +47,16 @@ impl Delegating {
 
     pub fn step(&mut self, op: &Op) {
         let [what, _, _, _, other, _, more, flags] = op.0;
-        if let Some((uid, group)) = self.world.people.as_ref().and_then(|_| op.regroups()) {
-            // What has not been sent by then may be refused: nobody asks clients before somebody
-            // leaves a group.
+        if let Some((uid, group)) = self.world.members.as_ref().and_then(|_| op.regroups()) {
+            // Unsent changes may be refused afterwards: no recall comes before a user leaves a
+            // group.
             (0..self.clients.len()).for_each(|who| self.send(who));
             return self.world.regroup(uid, group);
         }
         let (who, caller, call) = self.world.resolved(op);
         let who = if other % 8 == 7 { 2 } else { who };
         let ours = self.world.translate_call(&call);
-        // Mostly he acts who has the place to himself.
+        // Mostly the client with the delegation acts.
         let owner =
             ours.clone().fids_mut().iter().find_map(|fid| (0..3).find(|who| self.has(*who, **fid)));
         let who = owner.filter(|_| other / 8 % 8 < 7).unwrap_or(who);
@@ -66,9 +66,9 @@ impl Delegating {
             9 if more % 64 == 0 => self.restart(),
             _ => {}
         }
-        // Time goes on, so that what is quiet becomes available again.
+        // Time advances, so that quiet directories become available again.
         self.world.rig.now = self.world.rig.now + std::time::Duration::from_millis(1500);
-        if self.is_unheard_of(who, &ours) {
+        if self.is_unknown_to(who, &ours) {
             return;
         }
         self.world.history.push(format!("{who} {caller:?} {call:?}"));
@@ -83,32 +83,35 @@ impl Delegating {
         }
     }
 
-    // What a client decides.
+    // Decisions of a client.
 
     fn has(&self, who: usize, fid: Fid) -> bool {
         self.clients[who].dirs.contains(&fid) || self.clients[who].children.contains_key(&fid)
     }
 
-    /// Whether the client cannot know of a file: another has made it and not told anybody. To claim
-    /// that a file is open stops nobody who has it to himself from removing it, since it only keeps
-    /// the file longer: the model knows no such thing.
-    fn is_unheard_of(&self, who: usize, call: &Call) -> bool {
+    /// Whether the client cannot know a file: another has made it and not sent it. A claim that a
+    /// file is open does not prevent its removal by the session that covers it, since it only keeps
+    /// the file longer: the model has no such state.
+    fn is_unknown_to(&self, who: usize, call: &Call) -> bool {
         let mut call = call.clone();
         let claims = matches!(call, Call::Hold { .. });
         let fids: Vec<Fid> = call.fids_mut().into_iter().map(|fid| *fid).collect();
         let others = (0..self.clients.len()).filter(|other| *other != who);
-        let unheard = |other: usize, fid: &Fid| {
-            let made = |(_, _, answer): &(Caller, Call, Answer)| matches!(answer, Answer::Made { status, existed: false, .. } if status.fid == *fid);
+        let unknown = |other: usize, fid: &Fid| {
+            let made = |(_, _, answer): &(Caller, Call, Answer)| match answer {
+                Answer::Made { status, existed: false, .. } => status.fid == *fid,
+                _ => false,
+            };
             self.clients[other].journal.iter().any(made) || (claims && self.has(other, *fid))
         };
-        others.into_iter().any(|other| fids.iter().any(|fid| unheard(other, fid)))
+        others.into_iter().any(|other| fids.iter().any(|fid| unknown(other, fid)))
     }
 
     fn theirs(&self, ours: Fid) -> Option<Fid> {
         self.world.pairs.iter().find(|(_, known)| *known == ours).map(|(theirs, _)| *theirs)
     }
 
-    /// What a name means now, in the service's numbers.
+    /// The fid of a name now, in the service's numbers.
     fn named(&self, dir: Fid, name: &Name) -> Option<Fid> {
         match &self.world.model.nodes().get(&self.theirs(dir)?)?.content {
             Content::Directory(entries) => entries.get(name).map(|fid| self.world.ours[fid]),
@@ -138,9 +141,9 @@ impl Delegating {
         }
     }
 
-    // What a client does.
+    // Actions of a client.
 
-    /// Answers the call without the service, unless it is refused: then the service is to say so.
+    /// Answers the call without the service, unless it is refused: then the service must refuse it.
     fn answer(&mut self, who: usize, caller: &Caller, call: &Call) -> bool {
         let world = &mut self.world;
         let session = world.rig.clients[who].session;
@@ -174,19 +177,19 @@ impl Delegating {
         true
     }
 
-    /// Asks the service, after all that the client has answered before.
+    /// Sends the call to the service, after all that the client has answered before.
     fn ask(&mut self, who: usize, caller: &Caller, call: &Call) {
         self.send(who);
         if let Call::VolumeStatus { .. } = call {
-            // What others have not sent is not counted: it may still come to nothing.
+            // Unsent changes of others are not counted: they may still be refused.
             (0..self.clients.len()).for_each(|other| self.send(other));
         }
         let ours = self.world.translate_call(call);
         let (found, wall) = self.ask_patiently(who, caller, &ours);
         let session = self.world.rig.clients[who].session;
         let expected = self.world.model.apply(session, wall, caller, call);
-        self.world.learn(&expected, &found);
-        self.learn(who, &ours, &found);
+        self.world.record(&expected, &found);
+        self.record(who, &ours, &found);
         if let Call::ReadDir { dir, .. } = call {
             self.compare_some(*dir, &expected, &found);
         } else {
@@ -195,7 +198,7 @@ impl Delegating {
         self.world.follow_holds(who, call, &found);
     }
 
-    fn learn(&mut self, who: usize, call: &Call, found: &Result<Answer, Fault>) {
+    fn record(&mut self, who: usize, call: &Call, found: &Result<Answer, Fault>) {
         let client = &mut self.clients[who];
         match (call, found) {
             (Call::Lookup { dir, .. }, Ok(Answer::Entry { status, sole: true, .. })) => {
@@ -215,7 +218,7 @@ impl Delegating {
         }
     }
 
-    /// A call that may have to wait for what others have; and the time that its files get: the
+    /// A call that may wait for the delegations of others; returns the time that its files get: the
     /// steady clock stands still meanwhile.
     fn ask_patiently(
         &mut self,
@@ -230,13 +233,13 @@ impl Delegating {
                 return (reply, wall);
             }
             self.count("waited for a delegation");
-            assert!(self.hear_recalls(Some(who)), "{call:?} waits, and nothing is recalled");
+            assert!(self.serve_recalls(Some(who)), "{call:?} waits, and nothing is recalled");
         }
         self.world.fail(&format!("{call:?} waits for ever"))
     }
 
-    /// Everybody does what is asked of him. Whether anything was.
-    fn hear_recalls(&mut self, but: Option<usize>) -> bool {
+    /// All clients serve their recalls. Returns whether there were any.
+    fn serve_recalls(&mut self, but: Option<usize>) -> bool {
         let mut any = false;
         for who in 0..self.clients.len() {
             let broken = std::mem::take(&mut self.world.rig.clients[who].broken);
@@ -250,7 +253,7 @@ impl Delegating {
             if recalled.is_empty() {
                 continue;
             }
-            assert_ne!(Some(who), but, "nobody waits for himself");
+            assert_ne!(Some(who), but, "no client waits for itself");
             any = true;
             self.give_back(who, recalled);
         }
@@ -283,7 +286,7 @@ impl Delegating {
         }
     }
 
-    /// Sends what the client has answered.
+    /// Sends the client's journal.
     pub fn send(&mut self, who: usize) {
         for (caller, call, expected) in std::mem::take(&mut self.clients[who].journal) {
             let found = self.world.rig.call_in(who, 1, &caller, call.clone());
@@ -315,8 +318,7 @@ impl Delegating {
         self.give_back(who, fids);
     }
 
-    /// The service dies and comes back; the clients tell it what they have answered, in any order
-    /// of clients.
+    /// The service restarts; the clients send their journals, in any order of clients.
     pub fn restart(&mut self) {
         self.world.restart_service();
         for who in 0..self.clients.len() {
@@ -339,7 +341,8 @@ impl Delegating {
         self.count("restarted");
     }
 
-    /// A listing may be cut, and leave out the status of what others have; what it says must be so.
+    /// A listing may be cut, and omit the status of entries that others cover; the rest must be
+    /// right.
     fn compare_some(
         &mut self,
         dir: Fid,
@@ -370,18 +373,18 @@ impl Delegating {
         }
     }
 
-    /// Everybody sends and gives back everything; then all is compared.
+    /// All clients send their journals and return their delegations; then all is compared.
     pub fn compare_all(&mut self) {
         (0..self.clients.len()).for_each(|who| self.give_all_back(who));
         self.world.compare_all();
     }
 }
 
-/// Whether the client has sent all it did to the directory.
+/// Whether the client has sent all its changes of the directory.
 fn client_is_in_step(client: &Delegated, dir: Fid) -> bool {
     let concerns = |(_, call, answer): &(Caller, Call, Answer)| {
         let mut shown = false;
-        // A directory that is renamed is named by its answer alone.
+        // Only the answer names a directory that is renamed.
         each_status(&mut answer.clone(), |status| shown |= status.fid == dir);
         shown || call.clone().fids_mut().iter().any(|fid| **fid == dir)
     };

@@ -1,8 +1,8 @@
-//! Random calls on the service and on the model, and what has to be equal afterwards.
+//! Random calls on the service and on the model, and the comparison afterwards.
 //!
-//! The two number their files differently: `World` keeps the pairs, and translates the model's
+//! The two number their files differently: `World` stores the pairs, and translates the model's
 //! answers before it compares. Not compared: `used` (the model has no medium; instead the sum is
-//! compared with the volume's usage), cookies, verifiers, what is sole.
+//! compared with the volume's usage), cookies, verifiers, `sole`.
 
 #![allow(dead_code)] // each test program uses its part
 
@@ -23,49 +23,49 @@ pub use op::Op;
 
 use crate::common::{Ground, Rig, VOLUME, name};
 
-/// The two side by side.
+/// The service and the model.
 pub struct World {
     pub rig: Rig,
     pub model: ModelTree,
-    /// Files of the model and of the service, in the order in which they were made; those that are
-    /// gone too.
+    /// Files of the model and of the service, in the order in which they were made; removed ones
+    /// too.
     pairs: Vec<(Fid, Fid)>,
     ours: BTreeMap<Fid, Fid>,
     clones: Vec<Clone>,
     history: Vec<String>,
-    /// How often each kind of call came to what.
+    /// How often each kind of call had each result.
     pub outcomes: BTreeMap<String, u64>,
-    /// Who is in which groups, where lists decide.
-    people: Option<Arc<People>>,
+    /// Members of groups, where lists decide.
+    members: Option<Arc<Members>>,
 }
 
 /// Uid n is principal n, and in some groups.
 #[derive(Default)]
-pub struct People(Mutex<BTreeMap<u32, BTreeSet<PrincipalId>>>);
+pub struct Members(Mutex<BTreeMap<u32, BTreeSet<PrincipalId>>>);
 
-impl People {
+impl Members {
     fn numbers(&self, uid: u32) -> BTreeSet<PrincipalId> {
         let groups = self.0.lock().unwrap().get(&uid).cloned().unwrap_or_default();
-        let himself = [PrincipalId(uid as i32), PrincipalId::ANYBODY, PrincipalId::PROVED];
-        groups.into_iter().chain(himself).collect()
+        let own = [PrincipalId(uid as i32), PrincipalId::ANYBODY, PrincipalId::PROVED];
+        groups.into_iter().chain(own).collect()
     }
 }
 
-impl vice::Principals for People {
+impl vice::Principals for Members {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
-        let himself = PrincipalId(caller.uid as i32);
-        Ok(Cps::new(himself, caller.who.level, self.numbers(caller.uid)))
+        let own = PrincipalId(caller.uid as i32);
+        Ok(Cps::new(own, caller.who.level, self.numbers(caller.uid)))
     }
 }
 
-/// A volume that goes on showing what there was.
+/// A volume that shows a sealed state.
 struct Clone {
     id: VolumeId,
     model: ModelTree,
     pairs: Vec<(Fid, Fid)>,
 }
 
-/// So many are kept; the oldest goes.
+/// Number of clones; at one more the oldest is removed.
 const CLONES_MAX: usize = 3;
 
 impl World {
@@ -82,15 +82,15 @@ impl World {
             clones: Vec::new(),
             history: Vec::new(),
             outcomes: BTreeMap::new(),
-            people: None,
+            members: None,
         }
     }
 
     /// A world where lists decide.
     pub fn with_lists(ground: Ground) -> Self {
         let mut world = World::new(ground);
-        world.people = Some(Arc::default());
-        world.rig.vice().set_principals(world.people.clone().unwrap());
+        world.members = Some(Arc::default());
+        world.rig.vice().set_principals(world.members.clone().unwrap());
         op::UIDS.into_iter().for_each(|uid| world.tell_model(uid));
         let list = Some(op::everything_to_anybody());
         world.both(
@@ -102,14 +102,14 @@ impl World {
     }
 
     fn tell_model(&mut self, uid: u32) {
-        let numbers = self.people.as_ref().unwrap().numbers(uid);
+        let numbers = self.members.as_ref().unwrap().numbers(uid);
         self.model.set_numbers(uid, numbers);
     }
 
-    /// Somebody joins a group, or leaves it.
+    /// A user joins a group, or leaves it.
     fn regroup(&mut self, uid: u32, group: PrincipalId) {
         self.history.push(format!("{uid} in {group} or not"));
-        let mut all = self.people.as_ref().unwrap().0.lock().unwrap();
+        let mut all = self.members.as_ref().unwrap().0.lock().unwrap();
         let groups = all.entry(uid).or_default();
         if !groups.remove(&group) {
             groups.insert(group);
@@ -118,19 +118,19 @@ impl World {
         self.tell_model(uid);
     }
 
-    /// Dead and back, before any client is.
+    /// Restarts the service, without its clients.
     fn restart_service(&mut self) {
         self.history.push("restart".to_owned());
         self.rig.restart();
         self.model.restart();
-        if let Some(people) = &self.people {
-            self.rig.vice().set_principals(people.clone());
+        if let Some(members) = &self.members {
+            self.rig.vice().set_principals(members.clone());
         }
     }
 
     /// One random call on both.
     pub fn step(&mut self, op: &Op) {
-        if self.people.is_some()
+        if self.members.is_some()
             && let Some((uid, group)) = op.regroups()
         {
             return self.regroup(uid, group);
@@ -144,14 +144,14 @@ impl World {
         self.both_shown(who, &caller, &shown, &call);
     }
 
-    /// Which client does what, for whom.
+    /// Client, caller and call of an operation.
     fn resolved(&self, op: &Op) -> (usize, Caller, Call) {
-        if self.people.is_none() {
+        if self.members.is_none() {
             return op.resolve(&self.pairs);
         }
         let (who, caller, call) =
             op.about_lists(&self.pairs).unwrap_or_else(|| op.resolve(&self.pairs));
-        // Where lists decide the model knows people by uid alone.
+        // Where lists decide the model knows callers by uid alone.
         (who, Caller { who: RequestIdentity::NAMED, ..caller }, call)
     }
 
@@ -163,7 +163,7 @@ impl World {
         self.history.push(format!("{who} {caller:?} {call:?}"));
         let ours = self.translate_call(call);
         let session = self.rig.clients[who].session;
-        // As a client does: without the groups first, and with them when asked.
+        // As a client does: without the groups first, and with them on demand.
         let mut found = self.rig.call(who, shown, ours.clone());
         if found == Err(Fault::GroupsNeeded) {
             assert!(shown.groups.is_none(), "{call:?}: groups needed although they were shown");
@@ -175,13 +175,13 @@ impl World {
         let kind = kind.split(' ').next().unwrap_or_default();
         let came_to = found.as_ref().err().map_or("Ok".to_owned(), |fault| format!("{fault:?}"));
         *self.outcomes.entry(format!("{kind} {came_to}")).or_default() += 1;
-        self.learn(&expected, &found);
+        self.record(&expected, &found);
         self.compare(call, &expected, &found);
         self.follow_holds(who, call, &found);
     }
 
-    /// A new file has a number on either side.
-    fn learn(&mut self, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
+    /// Records the numbers of a new file on either side.
+    fn record(&mut self, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
         if let (Ok(expected), Ok(found)) = (expected, found)
             && let (Some(theirs), Some(ours)) = (expected.current(), found.current())
             && !self.ours.contains_key(&theirs)
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// The client remembers what it has open, to claim it after a restart.
+    /// Records the client's open files, to reclaim them after a restart.
     fn follow_holds(&mut self, who: usize, call: &Call, found: &Result<Answer, Fault>) {
         let Ok(found) = found else { return };
         let open = &mut self.rig.clients[who].open;
@@ -274,7 +274,7 @@ impl World {
         answer
     }
 
-    /// Zeros may be data or a hole; what is not zero is data.
+    /// Zeros may be data or a hole; other bytes are data.
     fn compare_seek(&self, fid: Fid, offset: u64, what: SeekWhat, found: &Result<Answer, Fault>) {
         let body = match self.model.nodes().get(&fid).map(|node| &node.content) {
             Some(Content::File(body)) => body,
@@ -305,7 +305,7 @@ impl World {
         }
     }
 
-    /// All of a directory, in pages that hold a few entries.
+    /// All of a directory, in pages with a few entries.
     fn listing(&mut self, dir: Fid, bytes_max: u32) -> Vec<DirEntry> {
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
@@ -347,7 +347,7 @@ impl World {
         assert_eq!(*dir_version, self.model.nodes()[&dir].status.data_version);
     }
 
-    /// Every file, its bytes, entries and attributes; and what the volume says it uses.
+    /// Compares every file, its bytes, entries and attributes, and the usage of the volume.
     pub fn compare_all(&mut self) {
         let pairs = self.pairs.clone();
         let used = self.compare_files(&pairs);
@@ -356,7 +356,7 @@ impl World {
         assert_eq!(usage.used_files, self.model.nodes().len() as u64, "ST-2: files in use");
     }
 
-    /// Each file of the model and of the service; the bytes that all of them use.
+    /// Compares each file of the model and of the service; returns the bytes that all of them use.
     fn compare_files(&mut self, pairs: &[(Fid, Fid)]) -> u64 {
         let mut used = 0;
         for (model, ours) in pairs.iter().copied() {
@@ -415,7 +415,7 @@ impl World {
         assert_eq!(self.rig.call(1, &Caller::ROOT, Call::XattrList { fid: ours }), Ok(names));
     }
 
-    /// What there is now is sealed.
+    /// Seals the present state.
     pub fn clone_volume(&mut self) {
         let of = self.model.root().volume;
         let called = format!("clone.{}", self.history.len());
@@ -444,7 +444,7 @@ impl World {
         }
     }
 
-    /// VO-1: every clone shows what there was, all of it.
+    /// VO-1: every clone shows the whole sealed state.
     pub fn compare_clones(&mut self) {
         for clone in std::mem::take(&mut self.clones) {
             let there = |(model, ours): &(Fid, Fid)| (*model, Fid { volume: clone.id, ..*ours });
@@ -460,7 +460,7 @@ impl World {
         }
     }
 
-    /// The server restarts, and the clients claim what they have open.
+    /// The server restarts, and the clients reclaim their open files.
     pub fn restart(&mut self) {
         self.restart_service();
         (0..self.rig.clients.len()).for_each(|who| self.rig.reclaim(who));
@@ -471,7 +471,7 @@ fn is_something(change: &StatusChange) -> bool {
     StatusChange { through_handle: false, hold: false, ..*change } != StatusChange::default()
 }
 
-/// The answer without what the model does not have.
+/// The answer without the parts that the model does not have.
 fn plain(answer: &Answer) -> Answer {
     let mut answer = answer.clone();
     each_status(&mut answer, |status| status.used = 0);

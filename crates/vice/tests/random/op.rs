@@ -1,4 +1,4 @@
-//! Eight random numbers and the call that they mean.
+//! Eight random numbers, and the call that they encode.
 
 use bytes::Bytes;
 use guard::{Acl, Rights};
@@ -13,11 +13,11 @@ use types::{
 #[derive(Clone, Copy, Debug)]
 pub struct Op(pub [u16; 8]);
 
-/// Bytes that are read at once when all is compared.
+/// Bytes of one read when all is compared.
 pub const WINDOW: u32 = 40_000;
 
 const KIB: u64 = 1024;
-/// Where bodies have their joints: the largest inline body, blocks, a page of sums, and far away.
+/// Boundaries in bodies: the largest inline body, blocks, a page of checksums, and a far offset.
 const JOINTS: [u64; 9] =
     [0, 1, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 1024 * KIB, (1024 + 16) * KIB, 1 << 40];
 
@@ -26,7 +26,7 @@ pub const UIDS: [u32; 3] = [10, 11, 12];
 const GROUPS: [PrincipalId; 3] =
     [PrincipalId(-300), PrincipalId(-301), PrincipalId::ADMINISTRATORS];
 
-/// The list that a world with lists begins with.
+/// The first list of a world with lists.
 pub fn everything_to_anybody() -> Bytes {
     list(&[(PrincipalId::ANYBODY, Rights::ALL)], &[])
 }
@@ -40,7 +40,7 @@ fn list(given: &[(PrincipalId, Rights)], denied: &[(PrincipalId, Rights)]) -> By
 }
 
 impl Op {
-    /// Who joins or leaves which group.
+    /// The user and the group that it joins or leaves.
     pub fn regroups(&self) -> Option<(u32, PrincipalId)> {
         let [what, who, group, ..] = self.0;
         (what / 64 % 32 == 0)
@@ -57,7 +57,7 @@ impl Op {
                     let all = [10, 11, 12, -300, -301, -101, -102];
                     PrincipalId(all[usize::from(number % 7)])
                 };
-                // Much is given, or nobody would do anything any more.
+                // Many rights are given, or most calls would be refused.
                 let many = Rights(u32::from(rights | more) % 128).with(Rights::LOOKUP);
                 let few = Rights(1 << (second / 7 % 7));
                 let given =
@@ -84,7 +84,7 @@ impl Op {
         self.0[7].is_multiple_of(2)
     }
 
-    /// Client, user and call. Files are chosen among all that there ever were, new ones more often.
+    /// Client, user and call. Files are chosen among all that ever existed, new ones more often.
     pub fn resolve(&self, pairs: &[(Fid, Fid)]) -> (usize, Caller, Call) {
         let [what, file, second, first_name, other_name, value, more, flags] = self.0;
         let pick = |number: u16| {
@@ -177,14 +177,14 @@ impl Op {
             61 => Call::Hold { fids: vec![fid] },
             _ => Call::Unhold { fids: vec![fid, pick(second)] },
         };
-        // Whether a hold is had depends on promises, which the model does not know.
+        // The result of a hold depends on promises, which the model does not have.
         let held = matches!(call, Call::Hold { .. });
         let caller = if held { Caller::ROOT } else { caller_of_any_level(flags / 4) };
         (usize::from(flags / 2 % 2), caller, call)
     }
 }
 
-/// Of a machine that is believed, with a token, or without anything.
+/// On a trusted host, with a token, or without proof.
 fn caller_of_any_level(number: u16) -> Caller {
     let level = [AuthLevel::Named, AuthLevel::Password, AuthLevel::Named, AuthLevel::Nobody]
         [usize::from(number / 8 % 4)];
@@ -219,7 +219,7 @@ fn kind(number: u16) -> NewKind {
     }
 }
 
-/// Mostly one that can be.
+/// Mostly a valid one.
 fn mount_point(number: u16) -> Bytes {
     let targets: [&[u8]; 5] = [b"#a", b"%b", b"#cell.org:c", b"%cell.org:d.readonly", b"e"];
     Bytes::from_static(targets[usize::from(number / 24 % 5)])
@@ -284,7 +284,7 @@ fn text(number: u16, bytes_max: u16) -> Bytes {
     (0..length).map(|at| (at.wrapping_mul(31).wrapping_add(number) % 251) as u8 | 1).collect()
 }
 
-/// An offset near a joint.
+/// An offset near a boundary.
 fn place(number: u16, off: u16) -> u64 {
     let joint = JOINTS[usize::from(number) % JOINTS.len()];
     match off % 4 {
@@ -295,7 +295,7 @@ fn place(number: u16, off: u16) -> u64 {
     }
 }
 
-/// Where a body is compared: all of a short one, the surroundings of the joints of a long one.
+/// Offsets where a body is compared: all of a short one, around the boundaries of a long one.
 pub fn windows(size: u64) -> Vec<u64> {
     let window = u64::from(WINDOW);
     let all = (0..size.div_ceil(window).min(8)).map(|at| at * window);
