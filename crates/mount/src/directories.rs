@@ -1,8 +1,8 @@
 //! Listings.
 //!
 //! Offsets: 0 is before `.`, 1 before `..`, and from 2 on an offset is venus's cookie plus 2; but
-//! that behind the last entry is the listing's own (`listings.rs` says why). Those have bit 62, and
-//! the kernel's offsets are signed, so cookies must stay below 2^62 - 2.
+//! that after the last entry is the listing's own (`listings.rs` gives the reason). Those have bit
+//! 62, and the kernel's offsets are signed, so cookies must stay below 2^62 - 2.
 
 use std::io::IoSlice;
 
@@ -20,7 +20,7 @@ use crate::sysname;
 
 pub(crate) const OFFSET_OF_FIRST: u64 = 2;
 const COOKIE_MAX: u64 = (1 << 62) - 1 - OFFSET_OF_FIRST;
-/// What the kernel does with every directory once it opens them by itself.
+/// The flags that the kernel assumes for every directory once it opens them by itself.
 const KEPT: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
 const DIRECTORY_KIND: u32 = attributes::dirent_kind(types::Kind::Directory);
 
@@ -30,13 +30,13 @@ fn entry_bytes(name: &[u8], plus: bool) -> usize {
     (fixed + name.len()).next_multiple_of(8)
 }
 
-/// A listing as the kernel lays it out. With `plus` every entry has an [`abi::EntryOut`], whose
-/// `nodeid` 0 means: not told.
+/// A listing in the kernel's layout. With `plus` every entry has an [`abi::EntryOut`]; its `nodeid`
+/// 0 means: no status.
 struct Block {
     bytes: Vec<u8>,
     bytes_max: usize,
     plus: bool,
-    /// Where the last entry begins.
+    /// The start of the last entry.
     last: usize,
 }
 
@@ -56,7 +56,7 @@ impl Block {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
     }
 
-    /// The last entry, if there is one, has this offset behind it.
+    /// Sets the offset after the last entry, if there is one.
     fn end_at(&mut self, offset: u64) {
         let at = self.last + std::mem::offset_of!(abi::Dirent, off);
         if let Some(old) = self.bytes.get_mut(at..at + size_of::<u64>()) {
@@ -71,7 +71,7 @@ impl Task<'_> {
         if doubted {
             self.need_bits(self.fid()?, 4)?;
         } else if self.on.agreement.has_silent_opendir() {
-            // Heard once: from now on the kernel opens and closes directories by itself, and keeps
+            // Sent once: from now on the kernel opens and closes directories by itself, and caches
             // listings.
             return Err(RequestRefusal(Errno::NOSYS));
         }
@@ -89,7 +89,7 @@ impl Task<'_> {
         let bytes_max = (of.size as usize).min(types::limits::PAYLOAD_BYTES_MAX);
         let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus, last: 0 };
         let Some(cookie) = self.cookie(of.offset) else {
-            // Of which promise it was nobody can tell any more.
+            // The promise that covered it is unknown by now.
             self.on.notifier.inode_data(self.fid()?);
             let _ = self.parts(&[]);
             return Ok(());
@@ -134,8 +134,8 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// A page of the listing under way, or of a new one; and the offset behind its last entry, if
-    /// this is the page.
+    /// A page of the listing in progress, or of a new one; and the offset after its last entry, if
+    /// this is the last page.
     fn page(
         &self,
         offset: u64,
@@ -182,8 +182,8 @@ impl Task<'_> {
         Ok((page, under_way.end_offset()))
     }
 
-    /// Where a reader goes on; `None`: at the end of a listing that is forgotten, or that was
-    /// another reader's.
+    /// The cookie where a reader continues; `None`: at the end of a listing that is forgotten, or
+    /// that was another reader's.
     fn cookie(&self, offset: u64) -> Option<u64> {
         let known = self.on.listings.find((self.header.nodeid, self.header.pid));
         match known {
@@ -242,8 +242,7 @@ impl Task<'_> {
     }
 }
 
-/// The status that the kernel is given; not that of a mount point, which it looks up when somebody
-/// comes by.
+/// The status that the kernel gets; none for a mount point, which it looks up on each walk.
 fn told<'a>(nodes: &KernelNodes, entry: &'a ListEntry) -> Option<&'a Status> {
     entry
         .status

@@ -26,7 +26,7 @@ use zeroize::Zeroize;
 
 use crate::dispatch::{RequestRefusal, Task};
 
-/// One of them.
+/// One of these attributes.
 #[derive(Clone, Copy)]
 pub(crate) enum PendingLogin {
     In,
@@ -97,7 +97,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// A new password ends all tokens of its user, this mount's too. A user who changes his own
+    /// A new password ends all tokens of its user, this mount's too. A user that changes its own
     /// gets another one at once, by the new password, and stays logged in here.
     fn set_password(&self, said: &mut Value) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
@@ -110,7 +110,7 @@ impl Task<'_> {
         let held = volumes.tokens().and_then(|tokens| tokens.of(uid));
         let stays = !keep_tokens && held.is_some_and(|token| token.name == name);
         if stays {
-            // What is written and not sent yet is sent while the token is good.
+            // Unsent writes are sent while the token is valid.
             volumes.send_written(&self.request())?;
         }
         let call = AuthCall::SetPassword { name: name.clone(), old, new: new.clone(), keep_tokens };
@@ -118,7 +118,7 @@ impl Task<'_> {
         if stays {
             let signer = Arc::new(Signer::random().1);
             let call = AuthCall::Password { name, password: new, client: signer.public() };
-            // The password is another one already: to fail now would say that it is not.
+            // The password has changed already: an error now would deny that.
             if let Err(RequestRefusal(error)) = self.get_token(call, signer) {
                 tracing::warn!(
                     uid,
@@ -145,7 +145,7 @@ impl Task<'_> {
         self.get_token(call, signer)
     }
 
-    /// Asks for a token that is bound to the key `signer`, and keeps it.
+    /// Requests a token that is bound to the key `signer`, and stores it.
     fn get_token(&self, call: AuthCall, signer: Arc<Signer>) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
@@ -156,7 +156,7 @@ impl Task<'_> {
         if !tokens.put(self.request().caller.uid, &token, signer) {
             return Err(RequestRefusal(Errno::PROTO));
         }
-        // Without an answer the user is nobody to mode bits, which the server judges anyway.
+        // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
         if let Err(error) = self.venus().learn_ids(&self.request()) {
             tracing::warn!(%error, "who has logged in is not known");
         }
@@ -164,8 +164,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// The answer to who shows who he is. A token that has ended would be in his way, and is
-    /// forgotten.
+    /// The answer to a login. A token that has expired would prevent it, and is forgotten.
     fn shown(&self, call: AuthCall) -> Result<Answer, RequestRefusal> {
         let request = self.request();
         let answer = match self.venus().auth(&request, call.clone()) {
@@ -180,7 +179,7 @@ impl Task<'_> {
         Ok(answer?)
     }
 
-    /// What a user's program says of his ticket, and the ticket.
+    /// The text of a user's program about its ticket, and the ticket.
     fn show_ticket(&self, value: &[u8]) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
@@ -205,7 +204,7 @@ impl Task<'_> {
         if !tokens.put_from(source, &token, signer, reply) {
             return Err(RequestRefusal(Errno::PROTO));
         }
-        // Without an answer the user is nobody to mode bits, which the server judges anyway.
+        // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
         if let Err(error) = self.venus().learn_ids(&self.request()) {
             tracing::warn!(%error, "who has logged in is not known");
         }
@@ -221,12 +220,13 @@ fn name_space_of(process: u32) -> Option<u64> {
     number(&process.to_string()).filter(|theirs| number("self") != Some(*theirs))
 }
 
-/// As text.
+/// In hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Asks the cell for newer tokens for those that end soon. Now and then, in a thread that may wait.
+/// Requests newer tokens for those that expire soon. Called now and then, in a thread that may
+/// wait.
 pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
     let Some(tokens) = volumes.tokens() else { return };
     for (uid, token, signer) in tokens.to_renew(now) {
@@ -246,7 +246,7 @@ pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
     }
 }
 
-/// Whose groups are others now, what the kernel keeps is judged anew.
+/// Invalidates what the kernel caches for users whose groups have changed.
 fn look_again(volumes: &Volumes, users: &[u32]) {
     let caller = |uid: &u32| Caller {
         uid: *uid,
@@ -267,7 +267,7 @@ fn parsed(value: &[u8]) -> Result<Value, RequestRefusal> {
     Ok(serde_json::from_slice(value).map_err(|_| Errno::INVAL)?)
 }
 
-/// Taken out, so that it is nowhere twice.
+/// Taken out, so that no second copy remains.
 fn text(said: &mut Value, name: &str) -> Result<String, RequestRefusal> {
     match said.get_mut(name).map(Value::take) {
         Some(Value::String(text)) => Ok(text),

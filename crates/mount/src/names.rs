@@ -1,4 +1,4 @@
-//! Operations on names: finding, making, moving and taking them away.
+//! Operations on names: look-up, creation, rename, removal.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
 impl Task<'_> {
-    /// Replies with the entry of this name, and what was opened with it, that the kernel counts one
-    /// reference for.
+    /// Replies with the entry of this name, and the file opened with it; the kernel counts one
+    /// reference.
     pub(crate) fn entry(&self, name: &[u8], entry: &EntryReply, opened: Option<&OpenReply>) {
         let (parent, kept) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
@@ -36,7 +36,7 @@ impl Task<'_> {
             && let Some(edges) = &self.on.edges
         {
             edges.remember(number, fid);
-            // What leads nowhere says so when it is looked at.
+            // A mount point without a volume reports the error when its status is read.
             let _ = edges.enter(&self.request(), number);
         }
         let dir = self.on.nodes.fid(parent);
@@ -64,7 +64,7 @@ impl Task<'_> {
         }
     }
 
-    /// The kernel does not get what was found and opened for it.
+    /// Undoes the look-up and the open, which the kernel does not get.
     fn take_back(&self, fid: Fid, opened: Option<&OpenReply>) {
         self.venus().forget(fid, 1);
         if let Some(opened) = opened {
@@ -137,7 +137,7 @@ impl Task<'_> {
         }
     }
 
-    /// The name is kept as this volume promises, and the root's status as its own does.
+    /// The kernel caches the name as this volume promises, and the root's status as its own does.
     fn entry_of(
         &self,
         below: &Task<'_>,
@@ -167,7 +167,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// What a name means.
+    /// Looks a name up.
     fn find(&self, dir: Fid, name: &[u8]) -> Result<LookupReply, RequestRefusal> {
         for meant in sysname::stem(name).into_iter().flat_map(|stem| self.on.sysnames.meant(stem)) {
             if let found @ LookupReply::Entry(_) =
@@ -179,15 +179,15 @@ impl Task<'_> {
         Ok(self.venus().lookup(&self.request(), dir, &self.name(name)?)?)
     }
 
-    /// Whether it is the root that is looked in, by ourselves or somebody who could be, in a mount
-    /// that has a porch.
+    /// Whether the directory is the root of a mount with a hidden directory, and the caller is this
+    /// process or as privileged.
     fn is_porch_keeper(&self) -> bool {
         self.header.nodeid == self.on.nodes.root_number()
             && self.header.uid == 0
             && self.on.edges.is_some()
     }
 
-    /// A mount point by its number.
+    /// Looks a mount point up by its number.
     pub(crate) fn lookup_in_porch(&self, edges: &Edges, name: &[u8]) -> Result<(), RequestRefusal> {
         let number = std::str::from_utf8(name).ok().and_then(|text| text.parse().ok());
         let fid = number.and_then(|node| edges.point(node)).ok_or(Errno::NOENT)?;

@@ -41,21 +41,21 @@ use crate::cache_control::CacheOrder;
 use crate::dispatch::{RequestRefusal, Task};
 
 const PREFIX: &[u8] = b"rialto.";
-/// Where the kernel asks nobody's permission.
+/// The kernel checks no permission for these names.
 const OPEN_PREFIX: &[u8] = b"system.rialto.";
 
-/// One of them.
+/// One of these attributes.
 pub(crate) enum Virtual {
     Fid,
     Volume,
     About,
     Cell,
-    /// Whether each is asked.
+    /// Whether each server is contacted.
     Servers(bool),
     Acl,
-    /// Whose list decides.
+    /// The file whose list decides.
     AclOf,
-    /// The list, instead of the one with this sum.
+    /// Replaces the list only if it has this sum.
     AclInstead([u8; 32]),
     Rights,
     Who(String),
@@ -69,10 +69,10 @@ pub(crate) enum Virtual {
 }
 
 impl Virtual {
-    /// None: it is an attribute that is kept.
+    /// `None`: it is a stored attribute.
     ///
     /// # Errors
-    /// `ENODATA` if there is no such name, or what is wrong with what stands behind its colon.
+    /// `ENODATA` if there is no such name, or the error in the text after its colon.
     pub fn of(name: &[u8]) -> Option<Result<Virtual, RequestRefusal>> {
         let door = name.strip_prefix(OPEN_PREFIX).filter(|rest| {
             let word = rest.split(|byte| *byte == b':').next().unwrap_or_default();
@@ -170,7 +170,7 @@ impl Task<'_> {
         })
     }
 
-    /// What the directory has under this name, if that is a mount point.
+    /// The target of the directory's entry of this name, if that is a mount point.
     pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, RequestRefusal> {
         let LookupReply::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
             return Err(RequestRefusal(Errno::NODATA));
@@ -184,7 +184,7 @@ impl Task<'_> {
         }
     }
 
-    /// With the other servers that the volume could be asked for at, behind the one that it is.
+    /// Adds the volume's other sites after the one in use.
     fn with_all_sites(&self, volumes: &Volumes, about: &VolumeSummary) -> Value {
         let mut value = shown(about);
         let places =
@@ -212,7 +212,7 @@ impl Task<'_> {
         shown.collect()
     }
 
-    /// It is no secret, so nobody's token is asked for: it may have ended.
+    /// The name is no secret, so it needs no user's token, which may have expired.
     pub(crate) fn cell(&self) -> Result<String, RequestRefusal> {
         let report = self.venus().report(&RequestContext::of(&Caller::ROOT))?;
         let report: Value = serde_json::from_str(&report).map_err(|_| Errno::PROTO)?;
@@ -238,7 +238,7 @@ impl Task<'_> {
             Virtual::Acl => self.venus().set_acl(&request, fid, Some(&list(value)?), None)?,
             Virtual::AclInstead(seen) => {
                 match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
-                    // The kernel makes EOPNOTSUPP of EAGAIN.
+                    // The kernel turns EAGAIN into EOPNOTSUPP.
                     Err(Error::Fault(Fault::Conflict)) => {
                         return Err(RequestRefusal(Errno::CANCELED));
                     }
@@ -255,7 +255,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// `FID/NAME`. The directory must be one that the kernel has: whoever names it came by.
+    /// `FID/NAME`. The kernel must know the directory, since the caller walked to it.
     fn destination(&self, value: &[u8]) -> Result<(Fid, Name), RequestRefusal> {
         let slash = value.iter().position(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
         let dir =
