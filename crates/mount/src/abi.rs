@@ -32,7 +32,8 @@ pub const HEADROOM_BYTES: usize = 4096;
 macro_rules! wire {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? })*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
         pub struct $name { $(pub $field: $type),* }
     )*};
@@ -62,8 +63,9 @@ wire! {
     BatchForgetIn { count: u32, dummy: u32 }
     GetattrIn { getattr_flags: u32, dummy: u32, fh: u64 }
     SetattrIn {
-        valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64, atime: u64, mtime: u64, ctime: u64,
-        atimensec: u32, mtimensec: u32, ctimensec: u32, mode: u32, unused4: u32, uid: u32, gid: u32, unused5: u32,
+        valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64,
+        atime: u64, mtime: u64, ctime: u64, atimensec: u32, mtimensec: u32, ctimensec: u32,
+        mode: u32, unused4: u32, uid: u32, gid: u32, unused5: u32,
     }
     MknodIn { mode: u32, rdev: u32, umask: u32, padding: u32 }
     MkdirIn { mode: u32, umask: u32 }
@@ -75,8 +77,13 @@ wire! {
     OpenOut { fh: u64, open_flags: u32, backing_id: i32 }
     ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
     FlushIn { fh: u64, unused: u32, padding: u32, lock_owner: u64 }
-    ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
-    WriteIn { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
+    ReadIn {
+        fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32,
+    }
+    WriteIn {
+        fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32,
+        padding: u32,
+    }
     WriteOut { size: u32, padding: u32 }
     StatfsOut {
         blocks: u64, bfree: u64, bavail: u64, files: u64, ffree: u64,
@@ -105,7 +112,8 @@ wire! {
     StatxIn { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32 }
     StatxTime { tv_sec: i64, tv_nsec: u32, reserved: i32 }
     Statx {
-        mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16,
+        mask: u32, blksize: u32, attributes: u64,
+        nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16,
         ino: u64, size: u64, blocks: u64, attributes_mask: u64,
         atime: StatxTime, btime: StatxTime, ctime: StatxTime, mtime: StatxTime,
         rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],

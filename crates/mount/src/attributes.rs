@@ -6,7 +6,7 @@ use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
 use crate::nodes;
-use crate::submounts::PORCH_NODE;
+use crate::submounts::HIDDEN_DIR_NODE;
 
 /// "Until invalidated", in seconds: the kernel cuts it to its own maximum.
 pub const FOREVER_SECS: u64 = i32::MAX as u64;
@@ -139,16 +139,16 @@ pub fn entry(
 }
 
 /// The directory of second names, which never changes.
-pub fn porch() -> abi::EntryOut {
+pub fn hidden_dir() -> abi::EntryOut {
     let attr = abi::Attr {
-        ino: PORCH_NODE,
+        ino: HIDDEN_DIR_NODE,
         mode: type_bits(Kind::Directory) | 0o700,
         nlink: 2,
         blksize: BLOCK_BYTES,
         ..Default::default()
     };
     abi::EntryOut {
-        nodeid: PORCH_NODE,
+        nodeid: HIDDEN_DIR_NODE,
         entry_valid: FOREVER_SECS,
         attr_valid: FOREVER_SECS,
         attr,
@@ -157,8 +157,8 @@ pub fn porch() -> abi::EntryOut {
 }
 
 /// Its status.
-pub fn porch_status() -> abi::AttrOut {
-    abi::AttrOut { attr_valid: FOREVER_SECS, attr: porch().attr, ..Default::default() }
+pub fn hidden_dir_status() -> abi::AttrOut {
+    abi::AttrOut { attr_valid: FOREVER_SECS, attr: hidden_dir().attr, ..Default::default() }
 }
 
 /// An absent name, to be cached.

@@ -26,14 +26,14 @@ use crate::listings::Listings;
 use crate::locks::MountLocks;
 use crate::nodes::{KernelNodes, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
-use crate::submounts::{Edges, PORCH_NODE};
+use crate::submounts::{Edges, HIDDEN_DIR_NODE};
 use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
 use crate::{attributes, errno, files, groups};
 
 /// From this size on a write's data stays in the buffer that it came in, and is not copied: the
 /// buffer is 1 MiB, and many small writes must not hold one each.
-const KEPT_BYTES_MIN: usize = 64 << 10;
+const UNCOPIED_BYTES_MIN: usize = 64 << 10;
 
 /// State that all requests of one mount share, or of one volume of a mount of many.
 pub struct Dispatch {
@@ -59,7 +59,7 @@ pub struct Dispatch {
     pub flat: Option<Arc<Flat>>,
     /// The volume is read-only, and the kernel does not refuse changes by itself.
     pub refuses_changes: bool,
-    /// What `@sys` means, in all mounts of this client.
+    /// The names for `@sys`, in all mounts of this client.
     pub sysnames: Arc<Sysnames>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
@@ -173,8 +173,8 @@ impl Task<'_> {
         match sent {
             Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => {
-                tracing::error!(%error, opcode = self.header.opcode, "kernel does not take the \
-                    reply");
+                tracing::error!(%error, opcode = self.header.opcode, "the kernel refuses a reply: \
+                    the request fails with EIO");
                 // Without a reply an application would wait for ever.
                 if error != Errno::IO {
                     let _ = self.requester.reply(self.header.unique, Err(Errno::IO));
@@ -187,14 +187,14 @@ impl Task<'_> {
     fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
         if let Some(edges) = &self.on.edges {
             match (&operation, self.header.nodeid) {
-                (Operation::Lookup { name }, PORCH_NODE) => {
-                    return self.lookup_in_porch(edges, name);
+                (Operation::Lookup { name }, HIDDEN_DIR_NODE) => {
+                    return self.lookup_in_hidden_dir(edges, name);
                 }
-                (Operation::Getattr(_), PORCH_NODE) => {
-                    let _ = self.value(&attributes::porch_status());
+                (Operation::Getattr(_), HIDDEN_DIR_NODE) => {
+                    let _ = self.value(&attributes::hidden_dir_status());
                     return Ok(());
                 }
-                (_, PORCH_NODE) => return Err(RequestRefusal(Errno::ACCESS)),
+                (_, HIDDEN_DIR_NODE) => return Err(RequestRefusal(Errno::ACCESS)),
                 (_, node) if edges.has(node) => {
                     edges.enter(&self.request(), node)?;
                     return Err(RequestRefusal(Errno::STALE));
@@ -291,7 +291,7 @@ fn is_change(operation: &Operation<'_>) -> bool {
 }
 
 impl Dispatch {
-    fn see_through(
+    fn run_request(
         &self,
         header: abi::InHeader,
         requester: &dyn Requester,
@@ -349,7 +349,7 @@ impl Dispatch {
         requester: &dyn Requester,
         run: impl FnOnce(&Task<'_>) -> Result<(), RequestRefusal>,
     ) {
-        if self.of(header.nodeid, |on| on.see_through(header, requester, run)).is_none() {
+        if self.of(header.nodeid, |on| on.run_request(header, requester, run)).is_none() {
             let _ = requester.reply(header.unique, Err(Errno::STALE));
         }
     }
@@ -373,7 +373,7 @@ impl Dispatch {
 }
 
 fn refuse_undecoded(bytes: &[u8], error: DecodeError, requester: &dyn Requester) {
-    tracing::error!(%error, "request of the kernel not understood");
+    tracing::error!(%error, "cannot decode a request of the kernel: it fails");
     let Ok(header) = KernelRequest::header(bytes) else { return };
     if !matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) {
         let errno = if matches!(error, DecodeError::Unknown(_)) { Errno::NOSYS } else { Errno::IO };
@@ -396,7 +396,7 @@ impl Handler for Dispatch {
             Err(error) => return refuse_undecoded(bytes, error, requester),
             Ok(request) if self.take_notice(&request) => return,
             Ok(KernelRequest { header, operation: Operation::Write { of, data } })
-                if data.len() >= KEPT_BYTES_MIN =>
+                if data.len() >= UNCOPIED_BYTES_MIN =>
             {
                 (header, of, data.len())
             }

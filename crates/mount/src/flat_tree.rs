@@ -141,7 +141,7 @@ impl Flat {
     }
 
     /// Lets the readdir helper list directories of volumes that are shown from now on.
-    pub fn goes_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
+    pub fn lists_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
         // Called once, when the mount exists.
         let _ = self.ahead.set((Arc::clone(forerunner), root));
     }
@@ -236,7 +236,7 @@ impl Flat {
                 return self.take_place(task, &visit, place).map(|()| visit);
             }
             if self.count() >= VOLUMES_MAX {
-                tracing::warn!("{VOLUMES_MAX} volumes are shown in one mount: no more");
+                tracing::warn!("refusing to show a volume: {VOLUMES_MAX} are shown in this mount");
                 return Err(Errno::MFILE);
             }
             match volumes.open(to) {
@@ -276,7 +276,7 @@ impl Flat {
         if !is_here && !nodes.is_empty() && old.is_some_and(|old| self.is_there(task, old)) {
             tracing::warn!(
                 volume = nodes.root().volume.0,
-                "the volume is shown elsewhere in this mount"
+                "cannot show a volume twice: it is at another mount point"
             );
             return Err(Errno::BUSY);
         }
@@ -304,7 +304,7 @@ impl Flat {
             Arc::new(Notifier::new(Arc::clone(&self.channel), Arc::clone(&nodes), self.agreement));
         notifier.try_passthrough();
         if let Some((forerunner, root)) = self.ahead.get() {
-            notifier.send_ahead(forerunner, *root);
+            notifier.list_ahead(forerunner, *root);
         }
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let dispatch = Arc::new(Dispatch {
@@ -394,7 +394,7 @@ impl Flat {
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn look_after(flat: &Arc<Flat>) -> std::io::Result<()> {
+pub fn sweep_periodically(flat: &Arc<Flat>) -> std::io::Result<()> {
     let (flat, idle): (Weak<Flat>, _) = (Arc::downgrade(flat), flat.plan.idle);
     std::thread::Builder::new().name("mount-flat".into()).spawn(move || {
         loop {

@@ -81,7 +81,9 @@ mod tests {
 
         #[test]
         fn so_is_any_body_of_any_operation(
-            code in 0u8..60, extensions in 0u8..4, body in vec(prop_oneof![any::<u8>(), Just(0), Just(1)], 0..200),
+            code in 0u8..60,
+            extensions in 0u8..4,
+            body in vec(prop_oneof![any::<u8>(), Just(0), Just(1)], 0..200),
         ) {
             request(&[&[code, extensions][..], &body].concat());
         }

@@ -26,7 +26,7 @@ use crate::signals::{self, SignalEffect};
 const EARLY_MAX: usize = 1024;
 
 /// The maximum delay before a request of a killed process is cancelled.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct State {
@@ -49,7 +49,7 @@ struct Running {
 
 impl Running {
     /// Cancels it, if the signals of its thread want that.
-    fn weigh(&self) {
+    fn cancel_if_due(&self) {
         let since = self.wanted.map(|at| at.elapsed()).unwrap_or_default();
         let given_up = self.waits
             || match signals::of_thread(self.thread) {
@@ -62,7 +62,7 @@ impl Running {
         }
     }
 
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         self.wanted.is_some() && !self.cancel.is_cancelled()
     }
 }
@@ -107,8 +107,8 @@ impl Interrupts {
 
     fn look(self: &Arc<Self>, state: &mut State, unique: u64) {
         let running = &state.running[&unique];
-        running.weigh();
-        if running.goes_on() && !state.watched {
+        running.cancel_if_due();
+        if running.continues() && !state.watched {
             let this = Arc::clone(self);
             let watch = std::thread::Builder::new()
                 .name("mount-signals".into())
@@ -124,10 +124,14 @@ impl Interrupts {
     /// Checks those that continued, until there are none.
     fn watch(&self) {
         loop {
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(RECHECK_INTERVAL);
             let mut state = self.0.lock();
-            state.running.values().filter(|running| running.goes_on()).for_each(Running::weigh);
-            state.watched = state.running.values().any(Running::goes_on);
+            state
+                .running
+                .values()
+                .filter(|running| running.continues())
+                .for_each(Running::cancel_if_due);
+            state.watched = state.running.values().any(Running::continues);
             if !state.watched {
                 return;
             }
@@ -171,7 +175,7 @@ mod tests {
     const GONE: u32 = u32::MAX;
 
     #[test]
-    fn who_only_has_a_handler_to_run_goes_on() {
+    fn a_thread_with_only_a_handler_to_run_continues() {
         let interrupts = Arc::new(Interrupts::default());
         let here = std::process::id();
         let (status, lock) =

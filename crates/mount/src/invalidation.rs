@@ -43,7 +43,7 @@ use crate::readdir_helper::{ListOrder, ReaddirHelper, Root};
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a break waits for the readdir helper to accept a page: a millisecond on an idle
 /// machine.
-const TAKING_IN: Duration = Duration::from_millis(200);
+const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
 /// Nodes in one request to the kernel to forget them.
 const PRUNED_MAX: usize = 512;
 /// How long a break waits for one name to end.
@@ -85,7 +85,7 @@ impl Notifier {
 
     /// Lets the readdir helper list directories before their names are looked up, if the kernel may
     /// cache names. The mount is `root`.
-    pub fn send_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
+    pub fn list_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
         if self.agreement.has_epochs() {
             *self.forerunner.lock() = Some((Arc::clone(forerunner), root));
         }
@@ -94,7 +94,7 @@ impl Notifier {
     /// Something is mounted below from now on: names end one by one, and listings bring none.
     pub fn has_below(&self) {
         self.below.store(true, Ordering::Release);
-        self.call_back();
+        self.stop_listing_ahead();
     }
 
     /// Whether listings may bring names that the kernel caches.
@@ -133,9 +133,9 @@ impl Notifier {
     }
 
     /// Records that a page of `dir` with names is about to be sent.
-    pub fn gives(&self, dir: Fid) {
+    pub fn sends_page(&self, dir: Fid) {
         if let Some((forerunner, root)) = self.forerunner() {
-            forerunner.gives(root, self.nodes.number(dir));
+            forerunner.sends_page(root, self.nodes.number(dir));
         }
     }
 
@@ -146,29 +146,29 @@ impl Notifier {
     /// Ends the names of `dir` that the helper got before the break. This does not wait for a
     /// helper that is slow to accept them (other requests look the same names up, and wait for the
     /// server), since the server may be waiting for us.
-    fn end_given(&self, dir: Fid) {
+    fn end_sent(&self, dir: Fid) {
         let Some((forerunner, root)) = self.forerunner() else { return };
         let node = self.nodes.number(dir);
-        match forerunner.taken_in(root, node, TAKING_IN) {
+        match forerunner.is_accepted(root, node, ACCEPT_PATIENCE) {
             None => {}
             Some(true) => self.names(),
             Some(false) => {
                 let (channel, agreement) = (Arc::clone(&self.channel), self.agreement);
                 let later = move || {
-                    while forerunner.taken_in(root, node, TIMEOUT) == Some(false) {}
+                    while forerunner.is_accepted(root, node, TIMEOUT) == Some(false) {}
                     end_names(&*channel, agreement);
                 };
                 if let Err(error) =
                     std::thread::Builder::new().name("mount-names".into()).spawn(later)
                 {
-                    tracing::error!(%error, "names of a listing may stay");
+                    tracing::error!(%error, "cannot end names of a listing: they may be stale");
                 }
             }
         }
     }
 
     /// Stops the readdir helper.
-    pub fn call_back(&self) {
+    pub fn stop_listing_ahead(&self) {
         let forerunner = self.forerunner.lock().take();
         drop(forerunner);
     }
@@ -231,7 +231,7 @@ impl Notifier {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(Errno::NOENT) => {
-                    return tracing::warn!(%fid, "kernel does not know an inode that it was given");
+                    return tracing::warn!(%fid, "the kernel does not know a replied inode");
                 }
                 result => return log(result, "inode"),
             }
@@ -274,7 +274,7 @@ fn log(result: Result<(), Errno>, what: &str) {
     match result {
         // An unmounted file system caches nothing.
         Ok(()) | Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {}
-        Err(error) => tracing::error!(%error, what, "kernel does not take a notification"),
+        Err(error) => tracing::error!(%error, what, "the kernel refuses a notification"),
     }
 }
 
@@ -292,7 +292,7 @@ impl KernelPort for Notifier {
         if self.nodes.knows(fid) {
             self.names();
             self.inode(fid);
-            self.end_given(fid);
+            self.end_sent(fid);
         }
     }
 
@@ -329,7 +329,7 @@ impl KernelPort for Notifier {
             Err(error) => {
                 // The next body would fail too.
                 if !self.refused.swap(true, Ordering::Relaxed) {
-                    tracing::info!(%error, "no passthrough: the kernel takes no backing file");
+                    tracing::info!(%error, "no passthrough: the kernel refuses a backing file");
                 }
                 None
             }
@@ -373,7 +373,7 @@ impl KernelPort for Notifier {
         for fid in self.nodes.all() {
             self.inode_from(fid, FIRST_PAGE, began);
             if fid.vnode.is_directory() {
-                self.end_given(fid);
+                self.end_sent(fid);
             }
         }
     }
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_that_is_on_its_way_into_the_kernel_is_invalidated_when_it_is_there() {
+    fn an_inode_on_its_way_into_the_kernel_is_invalidated_later() {
         let (kernel, _, notifier) = notifier(5, 45);
         notifier.inode_data(FILE);
         assert_eq!(*kernel.heard.lock(), [inode(4)]);

@@ -75,12 +75,12 @@ pub fn is_end(offset: u64) -> bool {
 /// Listings in progress, the oldest first.
 #[derive(Default)]
 pub struct Listings {
-    places: Mutex<Vec<Place>>,
+    entries: Mutex<Vec<Entry>>,
     begun: AtomicU64,
 }
 
 /// A reader, its listing, and since when a page of it is on its way.
-type Place = (ListingKey, Listing, Instant);
+type Entry = (ListingKey, Listing, Instant);
 
 impl Listings {
     /// A unique number for a new listing.
@@ -90,14 +90,14 @@ impl Listings {
 
     /// The listing that this reader continues.
     pub fn find(&self, reader: ListingKey) -> Option<Listing> {
-        self.places.lock().iter().find(|(who, ..)| *who == reader).map(|(_, listing, _)| *listing)
+        self.entries.lock().iter().find(|(key, ..)| *key == reader).map(|(_, listing, _)| *listing)
     }
 
     /// Adds a listing of this reader. Returns the handles that are no longer used.
     pub fn begin(&self, reader: ListingKey, listing: Listing) -> Vec<DirHandle> {
-        let mut listings = self.places.lock();
+        let mut listings = self.entries.lock();
         let mut gone: Vec<DirHandle> = listings
-            .extract_if(.., |(who, ..)| *who == reader)
+            .extract_if(.., |(key, ..)| *key == reader)
             .map(|(_, old, _)| old.handle)
             .collect();
         if listings.len() == LISTINGS_MAX {
@@ -109,9 +109,9 @@ impl Listings {
 
     /// Records the reader's request for its next page, after `breaks` breaks; whether there were
     /// any since the last page.
-    pub fn goes_on(&self, reader: ListingKey, breaks: u64) -> bool {
-        let mut listings = self.places.lock();
-        let mine = listings.iter_mut().find(|(who, ..)| *who == reader);
+    pub fn next_page(&self, reader: ListingKey, breaks: u64) -> bool {
+        let mut listings = self.entries.lock();
+        let mine = listings.iter_mut().find(|(key, ..)| *key == reader);
         mine.is_some_and(|(_, listing, asked)| {
             *asked = Instant::now();
             std::mem::replace(&mut listing.seen, breaks) != breaks
@@ -121,32 +121,32 @@ impl Listings {
     /// Whether a page that another reader of this directory requested before the last break may
     /// still be on its way.
     pub fn others_lag(&self, reader: ListingKey, breaks: u64) -> bool {
-        self.places.lock().iter().any(|(who, listing, asked)| {
-            who.0 == reader.0
-                && *who != reader
+        self.entries.lock().iter().any(|(key, listing, asked)| {
+            key.0 == reader.0
+                && *key != reader
                 && listing.seen != breaks
                 && asked.elapsed() < ARRIVAL
         })
     }
 
     /// Forbids caching of this reader's listing.
-    pub fn spoil(&self, reader: ListingKey) {
-        let mut listings = self.places.lock();
-        let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
+    pub fn forbid_caching(&self, reader: ListingKey) {
+        let mut listings = self.entries.lock();
+        let mine = listings.iter_mut().filter(|(key, ..)| *key == reader);
         mine.for_each(|(_, listing, _)| listing.since = None);
     }
 
     /// Records that this reader gets entries up to the one with this cookie.
-    pub fn comes_to(&self, reader: ListingKey, last: u64) {
-        let mut listings = self.places.lock();
-        let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
+    pub fn advance(&self, reader: ListingKey, last: u64) {
+        let mut listings = self.entries.lock();
+        let mine = listings.iter_mut().filter(|(key, ..)| *key == reader);
         mine.for_each(|(_, listing, _)| listing.last = last);
     }
 
     /// Removes this reader's listing. Returns the handle.
     pub fn end(&self, reader: ListingKey) -> Option<DirHandle> {
-        let mut listings = self.places.lock();
-        let at = listings.iter().position(|(who, ..)| *who == reader)?;
+        let mut listings = self.entries.lock();
+        let at = listings.iter().position(|(key, ..)| *key == reader)?;
         Some(listings.remove(at).1.handle)
     }
 }
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     fn breaks_between_two_pages_are_told_once() {
         let listings = Listings::default();
-        assert!(!listings.goes_on((1, 100), 8), "there is none");
+        assert!(!listings.next_page((1, 100), 8), "there is none");
         listings.begin((1, 100), listing(1));
         assert_eq!(
-            [7, 8, 8, 10].map(|breaks| listings.goes_on((1, 100), breaks)),
+            [7, 8, 8, 10].map(|breaks| listings.next_page((1, 100), breaks)),
             [false, true, false, true]
         );
         assert_eq!(listings.find((1, 100)).unwrap().since, Some(7));
@@ -180,7 +180,7 @@ mod tests {
         assert!(listings.others_lag((1, 101), 8));
         assert!(!listings.others_lag((2, 101), 8), "another directory");
         assert!(!listings.others_lag((1, 100), 8), "himself alone");
-        listings.goes_on((1, 100), 8);
+        listings.next_page((1, 100), 8);
         assert!(!listings.others_lag((1, 101), 8));
         listings.begin((1, 100), listing(3));
         listings.end((1, 100));
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(listings.begin((1, 101), listing(2)), [], "another thread");
         assert_eq!(listings.begin((1, 100), listing(3)), [DirHandle(1)], "rewound");
         assert_eq!(listings.find((1, 100)), Some(listing(3)));
-        listings.spoil((1, 100));
+        listings.forbid_caching((1, 100));
         assert_eq!(listings.find((1, 100)).unwrap().since, None);
         assert_eq!(listings.find((1, 101)), Some(listing(2)));
         assert_eq!(listings.end((1, 100)), Some(DirHandle(3)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_nobody_ends_make_room() {
+    fn unfinished_listings_make_room() {
         let listings = Listings::default();
         let gone: Vec<DirHandle> =
             (0..100).flat_map(|node| listings.begin((node, 1), listing(node))).collect();

@@ -178,7 +178,7 @@ impl Task<'_> {
             if let Err(error) =
                 self.venus().unlock(&self.request(), handle, owner, LockFamily::Posix, range)
             {
-                tracing::warn!(%error, %fid, "cannot let go of a closed file's locks");
+                tracing::warn!(%error, %fid, "cannot end a closed file's locks at the server");
             }
             self.on.locks.dropped(fid, owner);
         }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_locks_while_the_owners_locks_are_being_ended() {
+    fn no_lock_is_noted_while_the_owners_locks_end() {
         let locks = std::sync::Arc::new(MountLocks::default());
         locks.note(FID, LockOwner(1), OpenHandle(10));
         assert_eq!(locks.release(FID, OpenHandle(10)), [LockOwner(1)]);

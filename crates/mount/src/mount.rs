@@ -39,7 +39,7 @@ pub struct MountConfig {
     pub mountpoint: PathBuf,
     /// The volume whose root appears there.
     pub volume: Name,
-    /// What `mount` and `df` show as the source, such as `rialto:cell`.
+    /// The source that `mount` and `df` show, such as `rialto:cell`.
     pub source: String,
     /// Whether users other than the mounting one may use it, as mode bits allow.
     pub allow_other: bool,
@@ -202,7 +202,7 @@ impl Mount {
                 attached.as_raw_fd()
             )));
             if let Some(flat) = &mount.dispatch.flat {
-                flat_tree::look_after(flat).map_err(MountError::Threads)?;
+                flat_tree::sweep_periodically(flat).map_err(MountError::Threads)?;
             }
             Ok((mount, attached))
         };
@@ -219,7 +219,7 @@ impl Mount {
         // Before the mount exists, so that its first user finds the helper ready.
         let forerunner =
             config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
-        let forerunner = forerunner.and_then(|command| send_ahead(command)).map(Arc::new);
+        let forerunner = forerunner.and_then(|command| start_helper(command)).map(Arc::new);
         let plan = MountPlan::of(&config, volumes, forerunner.clone());
         let read_only = volume.is_read_only();
         // The kernel's read-only flag would apply to all volumes of the mount.
@@ -244,12 +244,12 @@ impl Mount {
         match served {
             Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
-                mount.goes_ahead(forerunner.as_ref(), || Root::at(&target.path));
+                mount.lists_ahead(forerunner.as_ref(), || Root::at(&target.path));
                 if let Some(edges) = &mount.dispatch.edges {
-                    submounts::look_after(edges).map_err(MountError::Threads)?;
+                    submounts::sweep_periodically(edges).map_err(MountError::Threads)?;
                 }
                 if let Some(flat) = &mount.dispatch.flat {
-                    flat_tree::look_after(flat).map_err(MountError::Threads)?;
+                    flat_tree::sweep_periodically(flat).map_err(MountError::Threads)?;
                 }
                 (mount.mountpoint, mount.forerunner) = (Some(target.path), forerunner);
                 Ok(mount)
@@ -273,8 +273,8 @@ impl Mount {
         }
         nodes.shows_root(true);
         mounting::part(detached.as_fd(), ROOT_NAME).unwrap_or_else(|error| {
-            tracing::info!(%error, "every path of who does not own the volume's root asks for its \
-                access list");
+            tracing::info!(%error, "cannot mount the root's second inode: each walk of a user \
+                other than the root's owner requests its access list");
             nodes.shows_root(false);
             detached
         })
@@ -309,11 +309,11 @@ impl Mount {
         )?;
         let attached = mount.shown(attached);
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
-        mount.goes_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
+        mount.lists_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
         Ok((mount, attached))
     }
 
-    fn goes_ahead(
+    fn lists_ahead(
         &self,
         forerunner: Option<&Arc<ReaddirHelper>>,
         root: impl FnOnce() -> Result<Root, Errno>,
@@ -321,10 +321,12 @@ impl Mount {
         let Some(forerunner) = forerunner else { return };
         match root() {
             Ok(root) => {
-                self.notifier.send_ahead(forerunner, root);
-                self.dispatch.flat.iter().for_each(|flat| flat.goes_ahead(forerunner, root));
+                self.notifier.list_ahead(forerunner, root);
+                self.dispatch.flat.iter().for_each(|flat| flat.lists_ahead(forerunner, root));
             }
-            Err(error) => tracing::warn!(%error, "nothing is listed ahead"),
+            Err(error) => {
+                tracing::warn!(%error, "the readdir helper is unusable: names are looked up")
+            }
         }
     }
 
@@ -348,7 +350,7 @@ impl Mount {
         tracing::info!(
             minor = agreement.minor,
             flags = format!("{:#x}", agreement.flags),
-            "agreed with the kernel"
+            "negotiated with the kernel"
         );
         let nodes = Arc::new(match below {
             Below::Shown(_) => KernelNodes::in_slot(root.fid, Slot::FIRST),
@@ -461,12 +463,12 @@ impl Mount {
         if let Some(forerunner) = &self.forerunner {
             forerunner.end();
         }
-        self.notifier.call_back();
+        self.notifier.stop_listing_ahead();
         self.dispatch
             .flat
             .iter()
             .flat_map(|flat| flat.dispatches())
-            .for_each(|volume| volume.notifier.call_back());
+            .for_each(|volume| volume.notifier.stop_listing_ahead());
         if self.served.is_over() {
             return Ok(());
         }
@@ -483,11 +485,11 @@ impl Drop for Mount {
     }
 }
 
-fn send_ahead(command: &[OsString]) -> Option<ReaddirHelper> {
+fn start_helper(command: &[OsString]) -> Option<ReaddirHelper> {
     let started = ReaddirHelper::start(command);
     started
         .inspect_err(
-            |error| tracing::warn!(%error, "no forerunner: every name is looked up by itself"),
+            |error| tracing::warn!(%error, "cannot start the readdir helper: names are looked up"),
         )
         .ok()
 }

@@ -87,7 +87,7 @@ pub(crate) fn handle_words(node: u64, generation: u64) -> [u32; 3] {
 pub struct MountTarget {
     /// An existing directory.
     pub path: PathBuf,
-    /// What `mount` shows as the source.
+    /// The source that `mount` shows.
     pub source: String,
     /// Whether users other than the mounting one may use it, as mode bits allow. Without root this
     /// needs `user_allow_other` in `/etc/fuse.conf`.
@@ -256,13 +256,13 @@ pub fn place_of(path: &Path, node: u64, generation: u64) -> Result<OwnedFd, Moun
         .map_err(refused)
 }
 
-/// The same by its second name: its number in the hidden directory `porch`.
+/// The same by its second name: its number in the hidden directory `dir`.
 ///
 /// # Errors
 /// The kernel's.
-pub fn place_in(path: &Path, porch: &str, node: u64) -> Result<OwnedFd, MountError> {
+pub fn place_in(path: &Path, dir: &str, node: u64) -> Result<OwnedFd, MountError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let path = path.join(porch).join(node.to_string());
+    let path = path.join(dir).join(node.to_string());
     rustix::fs::open(&path, flags, Mode::empty())
         .map_err(|error| MountError::Refused { path, error })
 }
@@ -333,8 +333,8 @@ fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
 pub fn unmount(path: &Path) -> std::io::Result<()> {
     match unmount_once(path, false) {
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            tracing::warn!(path = %path.display(), "still in use: unmounted lazily, it ends with \
-                its last user");
+            tracing::warn!(path = %path.display(), "in use: unmounted lazily; it ends with its \
+                last user");
             unmount_once(path, true)
         }
         result => result,
@@ -364,7 +364,7 @@ pub fn raise_read_ahead(path: &Path) {
     let knob =
         format!("/sys/class/bdi/{}:{}/read_ahead_kb", known.stx_dev_major, known.stx_dev_minor);
     if let Err(error) = std::fs::write(&knob, READ_AHEAD_KIB.to_string()) {
-        tracing::debug!(%error, knob, "read-ahead stays as it is");
+        tracing::debug!(%error, knob, "cannot raise the kernel's read-ahead: reads stay small");
     }
 }
 

@@ -119,7 +119,7 @@ struct Progress {
     /// The directories of the orders that are not completed, the current one first.
     open: VecDeque<(Root, u64)>,
     /// A page of the first one was answered with names, which the kernel may be accepting now.
-    given: bool,
+    page_sent: bool,
 }
 
 impl ReaddirHelper {
@@ -146,14 +146,14 @@ impl ReaddirHelper {
     pub fn end(&self) {
         let mut process = self.process.lock();
         if let Err(error) = process.kill().and_then(|()| process.wait()) {
-            tracing::warn!(%error, "the forerunner does not end");
+            tracing::warn!(%error, "cannot end the readdir helper");
         }
     }
 
     /// Whether it will be carried out; not if there are too many already. Never waits.
     pub fn order(&self, order: &ListOrder) -> bool {
         let mut progress = self.progress.lock();
-        self.hear(&mut progress);
+        self.read_reports(&mut progress);
         // Only as many as the socket has room for, so that they are written whole.
         let sent = progress.open.len() < OPEN_MAX
             && rustix::io::write(&self.socket, order.as_bytes()).is_ok();
@@ -164,22 +164,22 @@ impl ReaddirHelper {
     }
 
     /// Records that a page of this directory with names is about to be sent, perhaps to the helper.
-    pub fn gives(&self, root: Root, node: u64) {
+    pub fn sends_page(&self, root: Root, node: u64) {
         let mut progress = self.progress.lock();
-        self.hear(&mut progress);
-        progress.given |= progress.open.front() == Some(&(root, node));
+        self.read_reports(&mut progress);
+        progress.page_sent |= progress.open.front() == Some(&(root, node));
     }
 
     /// Waits until the kernel has accepted the page of this directory; returns whether there was
     /// one, and whether it has.
-    pub fn taken_in(&self, root: Root, node: u64, patience: Duration) -> Option<bool> {
+    pub fn is_accepted(&self, root: Root, node: u64, patience: Duration) -> Option<bool> {
         let end = Instant::now() + patience;
-        let is_given = || {
+        let is_sent = || {
             let mut progress = self.progress.lock();
-            self.hear(&mut progress);
-            progress.given && progress.open.front() == Some(&(root, node))
+            self.read_reports(&mut progress);
+            progress.page_sent && progress.open.front() == Some(&(root, node))
         };
-        if !is_given() {
+        if !is_sent() {
             return None;
         }
         loop {
@@ -191,14 +191,14 @@ impl ReaddirHelper {
                 &mut [PollFd::new(&self.socket, PollFlags::IN)],
                 Some(&left.min(POLL_INTERVAL)),
             );
-            if !is_given() {
+            if !is_sent() {
                 return Some(true);
             }
         }
     }
 
     /// Reads the helper's reports.
-    fn hear(&self, progress: &mut Progress) {
+    fn read_reports(&self, progress: &mut Progress) {
         if progress.open.is_empty() {
             return;
         }
@@ -208,7 +208,7 @@ impl ReaddirHelper {
             Ok(0) => *progress = Progress::default(),
             Ok(count) => {
                 progress.open.drain(..count.min(progress.open.len()));
-                progress.given = false;
+                progress.page_sent = false;
             }
             Err(_) => {}
         }

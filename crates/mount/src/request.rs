@@ -15,7 +15,7 @@ pub enum DecodeError {
     #[error("request is cut short")]
     Short,
     /// The header's length differs from the bytes read.
-    #[error("request says {says} bytes and has {has}")]
+    #[error("a request declares {says} bytes and has {has}")]
     Length {
         /// The length in the header.
         says: u32,
@@ -23,10 +23,10 @@ pub enum DecodeError {
         has: usize,
     },
     /// A name without its closing NUL.
-    #[error("name does not end")]
+    #[error("a name has no closing NUL")]
     Unterminated,
     /// An unknown operation.
-    #[error("no operation {0}")]
+    #[error("unknown operation {0}")]
     Unknown(u32),
 }
 

@@ -130,7 +130,7 @@ pub struct Rings<H> {
     config: WorkersConfig,
     device: Arc<OwnedFd>,
     /// Written when `returned` gets an entry.
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
     counts: Mutex<Counts>,
     over: Condvar,
 }
@@ -147,7 +147,9 @@ pub fn offers_uring() -> bool {
 /// them.
 pub fn available(device: &Arc<OwnedFd>) -> bool {
     Ring::new(Arc::clone(device), WORKER_RING)
-        .inspect_err(|error| tracing::info!(%error, "no io_uring here"))
+        .inspect_err(
+            |error| tracing::info!(%error, "io_uring is not available: requests use the device"),
+        )
         .is_ok()
 }
 
@@ -162,7 +164,7 @@ impl<H: Handler> Rings<H> {
         config: WorkersConfig,
         device: Arc<OwnedFd>,
     ) -> std::io::Result<Option<Arc<Self>>> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wakeup = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let queues = queues();
         let counts = Counts {
             waiters: vec![0; queues],
@@ -176,11 +178,11 @@ impl<H: Handler> Rings<H> {
             handler,
             config,
             device,
-            bell,
+            wakeup,
             counts: Mutex::new(counts),
             over: Condvar::new(),
         });
-        let (tell, told) = mpsc::channel();
+        let (tell, outcome) = mpsc::channel();
         let this = Arc::clone(&rings);
         thread::Builder::new().name("mount-keeper".into()).spawn(move || {
             match Keeper::new(&this, queues) {
@@ -193,7 +195,7 @@ impl<H: Handler> Rings<H> {
             }
             this.keeper_ended();
         })?;
-        let taken = told.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)??;
+        let taken = outcome.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)??;
         Ok(taken.then_some(rings))
     }
 
@@ -223,9 +225,9 @@ impl<H: Handler> Rings<H> {
     /// A thread for a request that the keeper has, which becomes a worker of its queue.
     fn spawn(self: &Arc<Self>, entry: RingEntry) -> Result<(), RingEntry> {
         let seat = Arc::new(Mutex::new(Some(entry)));
-        let (this, its_seat) = (Arc::clone(self), Arc::clone(&seat));
+        let (this, its_entry) = (Arc::clone(self), Arc::clone(&seat));
         let run = move || {
-            let entry = its_seat.lock().take();
+            let entry = its_entry.lock().take();
             if let Some(entry) = entry {
                 Worker::run(&this, entry);
             }
@@ -237,7 +239,7 @@ impl<H: Handler> Rings<H> {
         let Err(error) = thread::Builder::new().name("mount".into()).spawn(run) else {
             return Ok(());
         };
-        tracing::warn!(%error, "cannot start another worker of the mount");
+        tracing::warn!(%error, "cannot start another worker: requests may wait");
         self.counts.lock().workers -= 1;
         let entry = seat.lock().take();
         entry.map_or(Ok(()), Err)
@@ -273,7 +275,7 @@ impl<H: Handler> Rings<H> {
     }
 
     fn ring_bell(&self) {
-        if let Err(error) = rustix::io::write(&self.bell, &1u64.to_ne_bytes()) {
+        if let Err(error) = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes()) {
             tracing::error!(%error, "cannot wake the keeper");
         }
     }
@@ -324,7 +326,10 @@ impl<'a> Slot<'a> {
         if state.answered {
             return state.entry;
         }
-        tracing::error!(opcode = self.header.opcode, "a request was left without a reply");
+        tracing::error!(
+            opcode = self.header.opcode,
+            "a handler did not reply: the request fails with EIO"
+        );
         state.entry.map(|entry| refused(entry, Errno::IO))
     }
 }
@@ -368,7 +373,7 @@ impl<H: Handler> Worker<'_, H> {
         let ring = match Ring::new(Arc::clone(&of.device), WORKER_RING) {
             Ok(ring) => ring,
             Err(error) => {
-                tracing::error!(%error, "no ring for another worker of the mount");
+                tracing::error!(%error, "cannot make a ring for a worker: its request is refused");
                 return of.give_back(refused(first, Errno::NOMEM));
             }
         };
@@ -376,15 +381,15 @@ impl<H: Handler> Worker<'_, H> {
         let mut next = Some(first);
         while let Some(entry) = next {
             let queue = usize::from(entry.queue());
-            let done = worker.see_through(entry);
-            next = worker.go_on(queue, done);
+            let done = worker.run_request(entry);
+            next = worker.next_request(queue, done);
         }
     }
 
     /// Handles a request; returns its entry with the reply, unless that is committed already.
-    fn see_through(&mut self, entry: RingEntry) -> Option<RingEntry> {
+    fn run_request(&mut self, entry: RingEntry) -> Option<RingEntry> {
         let Ok(header) = read_request(&entry, &mut self.buffer) else {
-            tracing::error!("request of the kernel not understood");
+            tracing::error!("cannot decode a request of the kernel: it fails");
             return Some(refused(entry, Errno::IO));
         };
         let queue = usize::from(entry.queue());
@@ -403,7 +408,7 @@ impl<H: Handler> Worker<'_, H> {
 
     /// The next request: a parked one, or one that the kernel sends through an entry of `queue`;
     /// `None` if this worker must end.
-    fn go_on(&mut self, queue: usize, done: Option<RingEntry>) -> Option<RingEntry> {
+    fn next_request(&mut self, queue: usize, done: Option<RingEntry>) -> Option<RingEntry> {
         let mut counts = self.of.counts.lock();
         let Some(done) = done else {
             // Committed at once: the kernel has this ring's entry already, and nothing else may be
@@ -445,7 +450,7 @@ impl<H: Handler> Worker<'_, H> {
 
 fn log_return(errno: Errno) {
     if !matches!(errno, Errno::NOTCONN | Errno::CONNABORTED) {
-        tracing::error!(%errno, "kernel does not take an entry");
+        tracing::error!(%errno, "the kernel refuses a ring entry");
     }
 }
 
@@ -478,13 +483,13 @@ impl<'a, H: Handler> Keeper<'a, H> {
         }
         keeper.ring.submit()?;
         if let Some(errno) = keeper.look_for_returned() {
-            tracing::warn!(%errno, "the kernel does not take io_uring for the mount after all");
+            tracing::warn!(%errno, "the kernel refuses io_uring: requests use the device");
             return Ok(None);
         }
         for queue in 0..queues {
             keeper.add(queue, entries_of_each(queues) - 1)?;
         }
-        keeper.ring.watch(Arc::clone(&of.bell))?;
+        keeper.ring.watch(Arc::clone(&of.wakeup))?;
         keeper.ring.submit()?;
         Ok(Some(keeper))
     }
@@ -518,7 +523,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
             match self.ring.wait() {
                 Ok(RingEvent::Request(entry)) => self.place(entry),
                 Ok(RingEvent::Returned(_, errno)) => log_return(errno),
-                Ok(RingEvent::Readable) => self.hear_bell(),
+                Ok(RingEvent::Readable) => self.take_returned(),
                 Err(error) => {
                     return tracing::error!(%error, "the keeper cannot wait for the kernel");
                 }
@@ -553,8 +558,8 @@ impl<'a, H: Handler> Keeper<'a, H> {
 
     /// Commits the replies that workers left, and places parked requests as far as there is room
     /// again.
-    fn hear_bell(&mut self) {
-        let _ = rustix::io::read(&self.of.bell, &mut [0; 8]);
+    fn take_returned(&mut self) {
+        let _ = rustix::io::read(&self.of.wakeup, &mut [0; 8]);
         let returned =
             self.of.counts.lock().returned.as_mut().map(std::mem::take).unwrap_or_default();
         for entry in returned {
@@ -567,7 +572,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
             drop(counts);
             self.place(parked);
         }
-        if let Err(error) = self.ring.watch(Arc::clone(&self.of.bell)) {
+        if let Err(error) = self.ring.watch(Arc::clone(&self.of.wakeup)) {
             tracing::error!(%error, "the keeper cannot watch for replies");
         }
     }

@@ -89,7 +89,8 @@ mod tests {
 
     fn status(pending: u64, blocked: u64, ignored: u64, caught: u64) -> String {
         format!(
-            "Name:\tx\nSigQ:\t1/95\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            "Name:\tx\nSigQ:\t1/95\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\n\
+             SigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
             0
         )
     }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_the_size_of_the_volume_and_the_partition_bounds_it() {
+    fn statfs_shows_the_quota_bounded_by_the_partition() {
         let partition = VolumeStatus {
             used_bytes: 40 << 20,
             used_files: 10,

@@ -61,9 +61,9 @@ const ENDING: Duration = Duration::from_secs(1);
 const EDGES_MAX: usize = 512;
 
 /// The name of the hidden directory in the root.
-pub const PORCH: &str = ".rialto-porch";
+pub const HIDDEN_DIR: &str = ".rialto-porch";
 /// Its number; no vnode has it.
-pub const PORCH_NODE: u64 = u64::MAX - 1;
+pub const HIDDEN_DIR_NODE: u64 = u64::MAX - 1;
 
 /// Parameters that all mounts of one client share.
 #[derive(Clone)]
@@ -155,7 +155,7 @@ struct Retired {
     anchor: Option<OwnedFd>,
 }
 
-/// What is mounted upon it.
+/// The mount upon a mount point.
 struct Child {
     mount: Mount,
     anchor: OwnedFd,
@@ -222,11 +222,11 @@ impl Edges {
     /// It may still be in use, though `umount` succeeded: in a copy that the kernel had detached.
     fn retire_child(&self, fid: Fid, child: Child) {
         self.retired.lock().push(Retired { fid, mount: child.mount, anchor: Some(child.anchor) });
-        self.bury();
+        self.close_ended();
     }
 
     /// Closes volumes whose mounts have ended.
-    fn bury(&self) {
+    fn close_ended(&self) {
         let over: Vec<Retired> =
             self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
         for one in over {
@@ -302,7 +302,7 @@ impl Edges {
         fid: Fid,
     ) -> Result<Child, Errno> {
         if self.count() >= EDGES_MAX {
-            tracing::warn!(%fid, "{EDGES_MAX} volumes are mounted below one: no more");
+            tracing::warn!(%fid, "refusing to mount a volume: {EDGES_MAX} are mounted below one");
             return Err(Errno::MFILE);
         }
         let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
@@ -349,13 +349,13 @@ impl Edges {
             .filter(|one| one.mount.volume() == volume)
             .for_each(|one| one.anchor = None);
         loop {
-            self.bury();
+            self.close_ended();
             match volumes.open(to) {
                 Err(Error::Fault(Fault::Busy)) if Instant::now() < end => {
                     std::thread::sleep(ENDING / 100);
                 }
                 Err(Error::Fault(Fault::Busy)) => {
-                    tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
+                    tracing::warn!(%point, "the volume is at another mount point already");
                     return Err(Fault::Busy.into());
                 }
                 opened => return opened,
@@ -440,7 +440,7 @@ impl Edges {
 
     /// Unmounts what was not used since the last call. Returns whether anything is left.
     pub fn sweep(&self) -> bool {
-        self.let_go();
+        self.drop_unused();
         let mut left = false;
         for (node, point) in self.points() {
             let idle = {
@@ -464,13 +464,13 @@ impl Edges {
     }
 
     /// Those that were detached and not used since the last call end with their last user.
-    fn let_go(&self) {
+    fn drop_unused(&self) {
         self.retired
             .lock()
             .iter_mut()
             .filter(|one| !one.mount.sweep())
             .for_each(|one| one.anchor = None);
-        self.bury();
+        self.close_ended();
     }
 
     /// Unmounts what is mounted upon a mount point, so that the next walk resolves it anew.
@@ -542,7 +542,7 @@ fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
     let (done, through) = mpsc::channel();
     let attaching = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
         let place = mounting::place_of(&path, node, fid.unique.0)
-            .or_else(|_| mounting::place_in(&path, PORCH, node));
+            .or_else(|_| mounting::place_in(&path, HIDDEN_DIR, node));
         let attached = place.and_then(|place| mounting::attach(mount.as_fd(), place.as_fd()));
         if let Err(error) = attached {
             tracing::warn!(%error, "cannot attach a volume to its mount point");
@@ -555,7 +555,7 @@ fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
         Ok(_) => {
             let _ = through.recv_timeout(ATTACHING);
         }
-        Err(error) => tracing::error!(%error, "no thread to attach a volume with"),
+        Err(error) => tracing::error!(%error, "cannot start a thread to attach a volume"),
     }
 }
 
@@ -563,7 +563,7 @@ fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn look_after(edges: &Arc<Edges>) -> std::io::Result<()> {
+pub fn sweep_periodically(edges: &Arc<Edges>) -> std::io::Result<()> {
     let (edges, idle) = (Arc::downgrade(edges), edges.plan.idle);
     std::thread::Builder::new().name("mount-edges".into()).spawn(move || {
         loop {

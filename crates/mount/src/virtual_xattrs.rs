@@ -1,31 +1,33 @@
-//! Extended attributes that are not kept: what a mount says about volumes, and is told
-//! (`docs/spec/volumes.md`). `rialto fs` needs nothing else.
+//! Extended attributes that are not stored: by them a mount reports on volumes, and takes orders
+//! (`docs/spec/volumes.md`). `rialto fs` needs nothing else. All names begin with `rialto.`:
 //!
-//! | name | read | set | removed |
-//! |---|---|---|---|
-//! | `rialto.fid` | the file's volume, vnode and uniquifier | | |
-//! | `rialto.volume` | the number of the volume that the file is in | | |
-//! | `rialto.about` | JSON: the volume, its use, and where it is | | |
-//! | `rialto.cell` | the cell's name | | |
-//! | `rialto.servers` | JSON: the cell's servers, and which is asked first; `rialto.servers:check`: each is asked whether it is there | | |
-//! | `rialto.acl` | the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER RIGHTS` | its own; of a volume's root: lists decide from now on | it has that of its directory, or of the directory above; a root: mode bits decide |
-//! | `rialto.acl:SUM` | | the same where the list with this sum (`Acl::sum`, in hexadecimal) decides, otherwise ECANCELED | |
-//! | `rialto.acl:of` | the fid whose list that is, as `rialto.fid` | | |
-//! | `rialto.who:WHO` | the number of the user or group with this name, or the name of that with this number | | |
-//! | `rialto.rights` | what who asks may do, in letters | | |
-//! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
-//! | `rialto.cache` | JSON: the disk cache of this mount | | |
-//! | `rialto.sysname` | what `@sys` stands for (`sysname.rs`), with a space between each two | | |
-//! | `rialto.mount:NAME` | of a directory: what the mount point NAME in it says | makes it | removes it; what it leads to stays |
-//! | `rialto.move:NAME` | | moves the mount point NAME of a directory: `FID/NEW`, of the directory that it goes to | |
-//! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
-//! | `rialto.do:ORDER` | carries an order out, and says nothing (`cache_control.rs`) | | |
+//! - `fid`: the file's volume, vnode and uniquifier.
+//! - `volume`: the number of the file's volume.
+//! - `about`: JSON: the volume, its use, and its sites.
+//! - `cell`: the cell's name.
+//! - `servers`: JSON: the cell's servers, the preferred one first; `servers:check` contacts each.
+//! - `acl`: the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER
+//!   RIGHTS`. Set: the file's own list; on a volume's root lists decide from now on. Removed: it
+//!   inherits its directory's list; on a root, mode bits decide.
+//! - `acl:SUM`: set: as `acl` if the list with this sum (`Acl::sum`, in hexadecimal) decides,
+//!   otherwise ECANCELED.
+//! - `acl:of`: the fid of the directory that has this list, as `fid`.
+//! - `who:WHO`: the number of the user or group with this name, or the name for a number.
+//! - `rights`: the caller's rights, in letters.
+//! - `quota`: the limits of the volume in bytes and files; 0: no limit. The superuser may set it.
+//! - `cache`: JSON: the disk cache of this mount.
+//! - `sysname`: the names for `@sys` (`sysname.rs`), separated by spaces.
+//! - `mount:NAME`: of a directory: the target of its mount point NAME. Set: creates it. Removed:
+//!   removes it, but not the volume.
+//! - `move:NAME`: set to `FID/NEW`: moves the mount point NAME into the directory FID as NEW.
+//! - `find:TARGET`: JSON, as `about`, for the volume that a mount point with this target means.
+//! - `do:ORDER`: carries an order out, without a value (`cache_control.rs`).
 //!
-//! Those of access lists, `rialto.fid` and `rialto.who` are there under `system.rialto.` too. For
-//! those the kernel asks nobody's permission, and the server alone judges: who administers a file
-//! may have neither `r` nor `w` for it, which the kernel wants for every other attribute.
+//! Those of access lists, `fid` and `who` also exist under `system.rialto.`. For these the kernel
+//! checks no permission, only the server does: an administrator of a file may have neither `r` nor
+//! `w` for it, which the kernel requires for every other attribute.
 //!
-//! They are in no list of attributes: who copies a file's attributes must not copy these.
+//! No list of attributes has them: a program that copies a file's attributes must not copy these.
 
 use bytes::Bytes;
 use guard::Acl;
@@ -205,8 +207,9 @@ impl Task<'_> {
         };
         let shown = servers.iter().map(|server| {
             json!({
-                "server": server.info.id.to_string(), "host": server.info.name, "addresses": server.info.addresses,
-                "up": server.up, "rank": server.rank, "round_trip_us": server.round_trip.map(|time| time.as_micros() as u64),
+                "server": server.info.id.to_string(), "host": server.info.name,
+                "addresses": server.info.addresses, "up": server.up, "rank": server.rank,
+                "round_trip_us": server.round_trip.map(|time| time.as_micros() as u64),
             })
         });
         shown.collect()
@@ -332,7 +335,8 @@ fn shown(VolumeSummary { volume, partition, server }: &VolumeSummary) -> Value {
 
 fn site(server: &ServerInfo, partition: &str) -> Value {
     let id = server.id.to_string();
-    json!({ "server": id, "host": server.name, "addresses": server.addresses, "partition": partition })
+    let addresses = &server.addresses;
+    json!({ "server": id, "host": server.name, "addresses": addresses, "partition": partition })
 }
 
 #[cfg(test)]

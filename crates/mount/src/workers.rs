@@ -173,7 +173,7 @@ impl<H: Handler> Workers<H> {
         let result =
             like.another().map_err(std::io::Error::from).and_then(|channel| self.spawn(channel));
         if let Err(error) = &result {
-            tracing::warn!(%error, "cannot start another worker of the mount");
+            tracing::warn!(%error, "cannot start another worker: requests may wait");
         }
         result.is_ok()
     }
@@ -296,7 +296,7 @@ impl<H: Handler> Workers<H> {
                 this.waiter_ended();
             });
         if let Err(error) = started {
-            tracing::warn!(%error, "cannot start a thread for a lock");
+            tracing::warn!(%error, "cannot start a thread for a lock request: it is refused");
             self.handler.refuse(&request.lock(), &**channel);
             self.waiter_ended();
         }
@@ -475,7 +475,7 @@ mod tests {
         WorkersConfig { receiving: 2, threads_max: 4, backlog_max: 5, waiters_max: 3 };
 
     #[test]
-    fn somebody_receives_however_many_requests_block() {
+    fn a_worker_receives_however_many_requests_block() {
         let (kernel, gate, workers) = started(SMALL);
         // Three block in a thread each; the fourth thread still receives and parks the rest.
         kernel.send(BLOCKS, 8);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_that_come_one_by_one_are_taken_together_and_none_is_lost() {
+    fn single_forgets_are_batched_and_none_is_lost() {
         let one = WorkersConfig { receiving: 1, ..SMALL };
         let (kernel, gate, workers) = resting(one, Duration::from_millis(300));
         kernel.send(FORGETS, 1);
