@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_list_takes_no_more_and_keeps_what_it_has() {
+    fn a_full_list_takes_no_more_and_stays() {
         let mut acl = Acl::new();
         let mut count = 0;
         while acl.set(PrincipalId(count + 1), Rights::READ, count % 2 == 0) {

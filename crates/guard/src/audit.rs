@@ -373,10 +373,10 @@ mod tests {
             .map(|line| audit_hash(&line[..line.len() - 1]))
             .collect();
         assert_eq!(hashes.last(), Some(&head.hash));
-        let kept = |files: &[Vec<u8>], at: usize| {
+        let has_hash = |files: &[Vec<u8>], at: usize| {
             audit_missing(files.iter().map(Vec::as_slice), &hashes[at..=at]).is_empty()
         };
-        assert!((0..hashes.len()).all(|at| kept(&files, at)));
+        assert!((0..hashes.len()).all(|at| has_hash(&files, at)));
         for from in 1..hashes.len() {
             let (forged, head) = rewritten(&files, from);
             assert_eq!(
@@ -386,12 +386,12 @@ mod tests {
             );
             let changed = (from..hashes.len()).find(|at| at % 4 != 0).unwrap_or(hashes.len());
             for at in 0..hashes.len() {
-                assert_eq!(kept(&forged, at), at < changed, "from {from}, a head of line {at}");
+                assert_eq!(has_hash(&forged, at), at < changed, "from {from}, a head of line {at}");
             }
         }
         let cut = &files[..2];
         assert!(
-            kept(cut, 7) && !kept(cut, 8),
+            has_hash(cut, 7) && !has_hash(cut, 8),
             "lines that were taken away at the end with their head"
         );
         assert_eq!(

@@ -29,7 +29,7 @@ impl Cps {
         if !level.is_proved() {
             numbers.retain(|number| *number != PrincipalId::PROVED);
         }
-        // A trusted host may name any user, so its word makes no administrator.
+        // A trusted host may name any user, so it cannot make one an administrator.
         if level == AuthLevel::Host {
             numbers.retain(|number| *number != PrincipalId::ADMINISTRATORS);
         }
@@ -64,10 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_proved_nothing_is_anybody_and_nothing_else() {
-        let nobody = Cps::nobody();
-        assert!(nobody.has(PrincipalId::ANYBODY) && nobody.has(PrincipalId::ANONYMOUS));
-        assert!(!nobody.has(PrincipalId::PROVED) && !nobody.is_administrator());
+    fn an_anonymous_caller_is_only_in_anyuser() {
+        let anonymous = Cps::nobody();
+        assert!(anonymous.has(PrincipalId::ANYBODY) && anonymous.has(PrincipalId::ANONYMOUS));
+        assert!(!anonymous.has(PrincipalId::PROVED) && !anonymous.is_administrator());
         assert!(
             !Cps::new(PrincipalId(7), AuthLevel::Nobody, [PrincipalId::PROVED])
                 .has(PrincipalId::PROVED)

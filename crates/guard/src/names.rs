@@ -88,13 +88,13 @@ impl Network {
         match address {
             IpAddr::V4(ip) => {
                 let bits = bits.min(32);
-                let kept = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                Network { address: std::net::Ipv4Addr::from_bits(ip.to_bits() & kept).into(), bits }
+                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                Network { address: std::net::Ipv4Addr::from_bits(ip.to_bits() & mask).into(), bits }
             }
             IpAddr::V6(ip) => {
                 let bits = bits.min(128);
-                let kept = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-                Network { address: std::net::Ipv6Addr::from_bits(ip.to_bits() & kept).into(), bits }
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                Network { address: std::net::Ipv6Addr::from_bits(ip.to_bits() & mask).into(), bits }
             }
         }
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn m12_a_realm_and_its_group_are_told_by_the_name() {
+    fn m12_the_name_alone_identifies_a_realm_and_its_group() {
         assert_eq!(realm_group("joe"), None);
         assert_eq!(realm_group("joe/admin"), None);
         assert_eq!(realm_group("joe@example.org").as_deref(), Some("system:authuser@example.org"));

@@ -316,7 +316,7 @@ mod tests {
         /// Against the specification: a pattern matches a name if the name, or it without a copy's
         /// suffix, equals the pattern, or begins with the part before the star.
         #[test]
-        fn a_pattern_is_what_the_sentence_says(
+        fn a_pattern_matches_as_specified(
             pattern in "[ab.]{1,4}\\*?",
             name in "[ab.]{1,5}(\\.readonly|\\.backup|\\.releasing|)",
         ) {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_can_say_is_refused() {
+    fn inexpressible_rules_are_refused() {
         let rules = Rules::default();
         let edit = |call: &GuardCall| rules.edit(1, 5, PrincipalId::NONE, call);
         for whom in [

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_token_for_a_word_of_the_client() {
+    fn levels_that_tokens_cannot_have_are_malformed() {
         let (cell, client) = keys();
         for level in [AuthLevel::Nobody, AuthLevel::Named, AuthLevel::Server] {
             let bytes = Token { level, ..token(&client) }.sign(&cell);

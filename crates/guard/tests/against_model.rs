@@ -449,15 +449,15 @@ fn m12_foreign_users_are_not_authuser() {
     assert_eq!(foreign.numbers(), [realm, PrincipalId::ANYBODY, amy]);
     assert_eq!(own.numbers(), [PrincipalId::PROVED, PrincipalId::ANYBODY, joe]);
     // They are also in the groups of the realm's group.
-    let guests = made(&mut book, &root, PrincipalKind::Group, "guests");
-    let (_, edit) = perform(&book, &root, &PtsCall::Join { group: guests, member: realm }).unwrap();
+    let outer = made(&mut book, &root, PrincipalKind::Group, "outer");
+    let (_, edit) = perform(&book, &root, &PtsCall::Join { group: outer, member: realm }).unwrap();
     book.apply(&edit.unwrap().writes);
-    assert!(cps_of(&book, amy).has(guests) && !cps_of(&book, joe).has(guests));
+    assert!(cps_of(&book, amy).has(outer) && !cps_of(&book, joe).has(outer));
     // A group of another realm, a user with a similar name, and a principal that is no user.
     let like = made(&mut book, &root, PrincipalKind::Group, "system:authuser@org");
     let eve = made(&mut book, &root, PrincipalKind::User, "eve@org");
     assert!(cps_of(&book, eve).has(like) && !cps_of(&book, eve).has(realm));
-    assert!(!cps_of(&book, guests).has(PrincipalId::PROVED));
+    assert!(!cps_of(&book, outer).has(PrincipalId::PROVED));
     assert!(!cps_of(&book, PrincipalId(4711)).has(PrincipalId::PROVED), "no record");
 }
 
@@ -478,7 +478,7 @@ fn m12_a_realms_group_changes_all_its_users() {
         changed(PtsCall::Rename { id: other, name: named("system:authuser@z.org") }),
         Changed::Principals
     );
-    // Its quota is not that of its creator, and one user of the realm counts as one.
+    // A change of the realm's quota changes no groups; a new user of the realm only its own.
     assert_eq!(
         changed(new(PrincipalKind::User, named("amy@x.org"), None)),
         Changed::Principal(PrincipalId(2))

@@ -100,7 +100,7 @@ impl Task<'_> {
             return Status { mode: set_ids | all << 6 | all << 3 | all, ..status };
         }
         let owner = if status.uid == 0 {
-            // The kernel does not check the owner's own changes.
+            // The kernel does not check the superuser's permissions.
             if is_directory { 0o7 } else { status.mode >> 6 }
         } else {
             self.rights_of(status.uid, status.fid).map_or(0, |rights| bits(rights, &status, true))

@@ -159,7 +159,7 @@ mod tests {
     const RINGS: Wishes = Wishes { rings: true, shared: false, bounded: false };
 
     #[test]
-    fn takes_what_is_wanted_of_what_is_offered() {
+    fn accepts_the_wanted_flags_of_those_offered() {
         let of = abi::InitIn { major: 7, minor: 45, max_readahead: 131_072, flags: u32::MAX };
         let (out, agreed) = negotiate(of, u32::MAX, Wishes::default()).unwrap();
         assert_eq!(agreed.unwrap().flags, WANTED);

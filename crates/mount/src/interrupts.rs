@@ -48,7 +48,7 @@ struct Running {
 }
 
 impl Running {
-    /// Cancels it, if the signals of its thread want that.
+    /// Cancels it, if its thread's pending signals require that.
     fn cancel_if_due(&self) {
         let since = self.wanted.map(|at| at.elapsed()).unwrap_or_default();
         let given_up = self.waits
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_interrupts_what_waits_for_others_and_nothing_else() {
+    fn the_end_cancels_only_waits_for_other_applications() {
         let interrupts = Arc::new(Interrupts::default());
         let (lock, write) = (interrupts.running(2, GONE, true), interrupts.running(4, GONE, false));
         interrupts.end();

@@ -387,7 +387,7 @@ mod tests {
     /// A kernel that learns a node only after a few notifications, and records them.
     struct Kernel {
         unknown_for: Mutex<u32>,
-        heard: Mutex<Vec<(i32, Vec<u8>)>>,
+        received: Mutex<Vec<(i32, Vec<u8>)>>,
     }
 
     impl Requester for Kernel {
@@ -407,7 +407,9 @@ mod tests {
                 *unknown_for -= 1;
                 return Err(Errno::NOENT);
             }
-            self.heard.lock().push((code, parts.iter().flat_map(|part| part.to_vec()).collect()));
+            self.received
+                .lock()
+                .push((code, parts.iter().flat_map(|part| part.to_vec()).collect()));
             Ok(())
         }
 
@@ -421,7 +423,7 @@ mod tests {
 
     fn notifier(unknown_for: u32, minor: u32) -> (Arc<Kernel>, Arc<KernelNodes>, Notifier) {
         let kernel =
-            Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), heard: Mutex::default() });
+            Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), received: Mutex::default() });
         let nodes = Arc::new(KernelNodes::new(Fid::new(1, 1, 1)));
         nodes.remember(FILE, 1);
         nodes.remember(DIR, 1);
@@ -441,11 +443,11 @@ mod tests {
     fn an_inode_on_its_way_into_the_kernel_is_invalidated_later() {
         let (kernel, _, notifier) = notifier(5, 45);
         notifier.inode_data(FILE);
-        assert_eq!(*kernel.heard.lock(), [inode(4)]);
+        assert_eq!(*kernel.received.lock(), [inode(4)]);
     }
 
     #[test]
-    fn what_the_kernel_never_had_or_gave_back_is_not_waited_for() {
+    fn inodes_unknown_to_the_kernel_are_not_waited_for() {
         let (kernel, nodes, notifier) = notifier(u32::MAX, 45);
         notifier.inode_data(Fid::new(1, 400, 2));
         notifier.inode_data(Fid { unique: types::Uniquifier(3), ..FILE });
@@ -457,7 +459,7 @@ mod tests {
         notifier.inode_data(FILE);
         assert!(began.elapsed() < TIMEOUT / 2);
         assert_eq!(forgetting.join().unwrap(), Some(FILE));
-        assert_eq!(*kernel.heard.lock(), []);
+        assert_eq!(*kernel.received.lock(), []);
     }
 
     #[test]
@@ -478,19 +480,19 @@ mod tests {
         let (kernel, _, new) = notifier(0, 45);
         new.directory(DIR);
         new.directory(Fid::new(1, 77, 1));
-        assert_eq!(*kernel.heard.lock(), [(notify::INC_EPOCH, vec![]), inode(5)]);
+        assert_eq!(*kernel.received.lock(), [(notify::INC_EPOCH, vec![]), inode(5)]);
         let (kernel, _, old) = notifier(0, 43);
         old.directory(DIR);
-        assert_eq!(*kernel.heard.lock(), [inode(5)]);
+        assert_eq!(*kernel.received.lock(), [inode(5)]);
     }
 
     #[test]
     fn everything_is_names_and_all_inodes() {
         let (kernel, _, notifier) = notifier(0, 45);
         notifier.all();
-        let mut heard = kernel.heard.lock().clone();
-        assert_eq!(heard.remove(0), (notify::INC_EPOCH, vec![]));
-        heard.sort();
-        assert_eq!(heard, [inode(1), inode(4), inode(5)]);
+        let mut received = kernel.received.lock().clone();
+        assert_eq!(received.remove(0), (notify::INC_EPOCH, vec![]));
+        received.sort();
+        assert_eq!(received, [inode(1), inode(4), inode(5)]);
     }
 }

@@ -111,8 +111,8 @@ impl Listings {
     /// any since the last page.
     pub fn next_page(&self, reader: ListingKey, breaks: u64) -> bool {
         let mut listings = self.entries.lock();
-        let mine = listings.iter_mut().find(|(key, ..)| *key == reader);
-        mine.is_some_and(|(_, listing, asked)| {
+        let found = listings.iter_mut().find(|(key, ..)| *key == reader);
+        found.is_some_and(|(_, listing, asked)| {
             *asked = Instant::now();
             std::mem::replace(&mut listing.seen, breaks) != breaks
         })
@@ -132,15 +132,15 @@ impl Listings {
     /// Forbids caching of this reader's listing.
     pub fn forbid_caching(&self, reader: ListingKey) {
         let mut listings = self.entries.lock();
-        let mine = listings.iter_mut().filter(|(key, ..)| *key == reader);
-        mine.for_each(|(_, listing, _)| listing.since = None);
+        let found = listings.iter_mut().filter(|(key, ..)| *key == reader);
+        found.for_each(|(_, listing, _)| listing.since = None);
     }
 
     /// Records that this reader gets entries up to the one with this cookie.
     pub fn advance(&self, reader: ListingKey, last: u64) {
         let mut listings = self.entries.lock();
-        let mine = listings.iter_mut().filter(|(key, ..)| *key == reader);
-        mine.for_each(|(_, listing, _)| listing.last = last);
+        let found = listings.iter_mut().filter(|(key, ..)| *key == reader);
+        found.for_each(|(_, listing, _)| listing.last = last);
     }
 
     /// Removes this reader's listing. Returns the handle.
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn breaks_between_two_pages_are_told_once() {
+    fn breaks_between_two_pages_are_reported_once() {
         let listings = Listings::default();
         assert!(!listings.next_page((1, 100), 8), "there is none");
         listings.begin((1, 100), listing(1));
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_before_a_break_lags_until_he_asks_again() {
+    fn a_reader_lags_from_a_break_to_its_next_request() {
         let listings = Listings::default();
         listings.begin((1, 100), listing(1));
         listings.begin((1, 101), Listing { seen: 8, ..listing(2) });
         assert!(!listings.others_lag((1, 101), 7), "no break");
         assert!(listings.others_lag((1, 101), 8));
         assert!(!listings.others_lag((2, 101), 8), "another directory");
-        assert!(!listings.others_lag((1, 100), 8), "himself alone");
+        assert!(!listings.others_lag((1, 100), 8), "only itself");
         listings.next_page((1, 100), 8);
         assert!(!listings.others_lag((1, 101), 8));
         listings.begin((1, 100), listing(3));

@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_let_in_by_a_line_that_says_so() {
+    fn a_line_of_the_configuration_permits_users() {
         assert!(lets_users("# comment\nmount_max = 1000\n  user_allow_other   # for all\n"));
         for text in
             ["", "#user_allow_other\n", "user_allow_others\n", "mount_max = 9 user_allow_other\n"]

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_has_two_numbers_and_is_told_by_one() {
+    fn the_root_has_two_numbers_and_is_known_by_one() {
         let root = Fid::new(7, 1, 1);
         for nodes in [KernelNodes::new(root), KernelNodes::in_slot(root, Slot::FIRST)] {
             for (second, number) in [(false, 1), (true, SHOWN_ROOT), (false, 1)] {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_slot_belongs_to_the_newer_file_and_keeps_the_count() {
+    fn a_reused_slot_belongs_to_the_newer_file_with_the_count() {
         let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         nodes.remember(Fid::new(7, 4, 9), 1);
         nodes.remember(Fid::new(7, 4, 10), 1);

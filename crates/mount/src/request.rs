@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_operation_says_its_number() {
+    fn an_unknown_operation_is_reported_by_number() {
         assert_eq!(
             KernelRequest::decode(&request(999, b"")).unwrap_err(),
             DecodeError::Unknown(999)

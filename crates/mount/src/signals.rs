@@ -72,11 +72,11 @@ fn parse(status: &str) -> SignalEffect {
     if waiting & (1 << (KILL - 1)) != 0 {
         return SignalEffect::Die;
     }
-    let heard = waiting & !signals("SigBlk:") & !signals("SigIgn:");
+    let delivered = waiting & !signals("SigBlk:") & !signals("SigIgn:");
     let caught = signals("SigCgt:");
-    if heard & !caught & !HARMLESS != 0 {
+    if delivered & !caught & !HARMLESS != 0 {
         SignalEffect::Die
-    } else if heard & caught & ASKING != 0 {
+    } else if delivered & caught & ASKING != 0 {
         SignalEffect::End
     } else {
         SignalEffect::GoOn
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ends_a_process_gives_its_requests_up() {
+    fn only_signals_that_end_a_process_cancel_its_requests() {
         let alarm = 14;
         assert_eq!(parse(&status(one(KILL), 0, 0, 0)), SignalEffect::Die);
         assert_eq!(parse(&status(one(alarm), 0, 0, 0)), SignalEffect::Die, "its default is to end");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_signals_count_and_who_is_gone_is_given_up() {
+    fn shared_signals_count_and_a_gone_thread_is_dying() {
         assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\n"), SignalEffect::Die, "terminated");
         assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\nSigCgt:\t4000\n"), SignalEffect::End);
         assert_eq!(of_thread(0), SignalEffect::Die);

@@ -170,7 +170,7 @@ impl Child {
 }
 
 impl Edges {
-    /// For the mount that `notifier` tells.
+    /// For the mount whose kernel `notifier` notifies.
     pub fn new(
         venus: &Arc<Venus>,
         plan: MountPlan,

@@ -172,7 +172,7 @@ impl Task<'_> {
         })
     }
 
-    /// The target of the directory's entry of this name, if that is a mount point.
+    /// The directory's entry of this name, if that is a mount point.
     pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, RequestRefusal> {
         let LookupReply::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
             return Err(RequestRefusal(Errno::NODATA));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_a_word_and_what_stands_behind_its_colon() {
+    fn names_are_a_word_and_the_text_after_its_colon() {
         let refused = |name: &[u8]| Virtual::of(name).unwrap().err().map(|refusal| refusal.0);
         assert!(Virtual::of(b"user.rialto.fid").is_none());
         let rank = format!("rialto.do:rank:{:032x}:5", 7);

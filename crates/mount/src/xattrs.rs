@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ls_hears_once_that_there_are_neither_labels_nor_access_lists() {
+    fn labels_and_posix_acls_are_unsupported() {
         for name in
             [&b"security.selinux"[..], b"system.posix_acl_access", b"system.posix_acl_default"]
         {

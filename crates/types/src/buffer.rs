@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sizes_are_exact_and_not_kept() {
+    fn other_sizes_are_exact_and_not_reused() {
         assert_eq!(take(1000).capacity(), 1000);
         assert_eq!(&freeze(vec![1, 2, 3])[..], [1, 2, 3]);
     }

@@ -325,7 +325,7 @@ pub enum Call {
     /// that of its new file; 0: it makes none, or the server chooses. `call` satisfies
     /// [`Call::delegable`]. Answer: that of `call`.
     Delegated { at: Timestamp, slot: u64, call: Box<Call> },
-    /// Delegations that this session gives back, with all that they covered. Answer: `Done`.
+    /// Delegations that this session returns, with all their changes. Answer: `Done`.
     Return { fids: Vec<Fid> },
 
     /// Administration of volumes. Answers: see [`VolumeCall`].

@@ -38,7 +38,7 @@ pub struct Fid {
     pub volume: VolumeId,
     /// The slot in the volume.
     pub vnode: VnodeNo,
-    /// Tells this file from earlier users of the slot.
+    /// Distinguishes this file from earlier ones of the slot.
     pub unique: Uniquifier,
 }
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn the_printed_form_parses() {
         let fid = Fid::new(7, u64::MAX, 3);
         assert_eq!(fid.to_string().parse(), Ok(fid));
         for bad in

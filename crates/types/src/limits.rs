@@ -114,7 +114,7 @@ pub const NOBODY_PROMISES_MAX: usize = 1024;
 /// Locks and waiting lock requests of an anonymous session.
 pub const NOBODY_LOCKS_MAX: usize = 16;
 /// An anonymous session waits for a lock only while fewer requests than this wait for locks of the
-/// file: an unlock examines all that want the same bytes.
+/// file: an unlock examines all that wait for the same bytes.
 pub const NOBODY_LOCK_QUEUE_MAX: usize = 64;
 /// Files that an anonymous session holds open.
 pub const NOBODY_HOLDS_MAX: usize = 64;
@@ -126,11 +126,11 @@ pub const NOBODY_MEMORY_MIB: usize = 32;
 pub const PASSWORDS_WAITING_MAX: usize = 64;
 /// Of these, those of one host.
 pub const PASSWORDS_PER_HOST_MAX: usize = 8;
-/// Days that files of the audit log are kept.
+/// Days after which files of the audit log are removed.
 pub const AUDIT_DAYS: u64 = 400;
 /// MiB of the audit log: a year's at some 2.5 MiB a day. The oldest files go first.
 pub const AUDIT_MIB_MAX: u64 = 1024;
-/// MiB of a daemon's log before it goes on in a new file; one old file is kept beside it.
+/// MiB of a daemon's log before it continues in a new file; one old file stays.
 pub const LOG_MIB_MAX: u64 = 64;
 /// Sessions of users on a server: 16 times what a site of a thousand machines has.
 pub const SESSIONS_MAX: usize = 16_384;

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_be() {
+    fn invalid_targets_are_refused() {
         for (text, error) in [
             (&b""[..], MountPointError::NoMark),
             (b"home", MountPointError::NoMark),
@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_again(
+        fn the_printed_form_parses(
             read_write: bool,
             cell in proptest::option::of("[a-zA-Z0-9._-]{1,40}"),
             volume in "[^/:\\x00-\\x1f\\x7f]{1,60}",

@@ -77,7 +77,7 @@ impl AuthLevel {
         all.into_iter().find(|level| *level as u8 == value)
     }
 
-    /// Whether the server accepts the caller's word: the other end may name the user. Its uid 0, if
+    /// Whether the server accepts the user that the other end names. Its uid 0, if
     /// the listener accepted it, is the superuser of files.
     pub const fn is_trusted(self) -> bool {
         matches!(self, AuthLevel::Named | AuthLevel::Server | AuthLevel::Host)

@@ -195,7 +195,7 @@ pub enum PtsCall {
     /// The members of a group, or with `groups` (and of users) the groups that it is in, in the
     /// order of numbers, after `after`. Answer: `Names`.
     Membership { id: PrincipalId, groups: bool, after: PrincipalId, max: u32 },
-    /// The groups that it owns; [`PrincipalId::NONE`]: groups without owner. Answer: `Names`.
+    /// The principals that it owns; [`PrincipalId::NONE`]: those without owner. Answer: `Names`.
     Owned { owner: PrincipalId, after: PrincipalId, max: u32 },
     /// All, in the order of numbers. Answer: `Principals`.
     Entries { after: PrincipalId, max: u32 },

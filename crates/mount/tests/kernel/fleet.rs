@@ -74,7 +74,7 @@ impl Host {
         self.start();
     }
 
-    /// Ends it without a farewell, which other processes take for a crash.
+    /// Drops it, which looks like a crash to other processes.
     pub fn crash(&mut self) {
         drop(self.server.take());
     }

@@ -126,7 +126,7 @@ fn helper_process() {
 /// Signals that must come before the work is done.
 const SIGNALS: usize = 200;
 
-/// Opens files that are not cached here, and panics with any error; reports the rounds with signals.
+/// Opens files that are not cached here, and panics with any error; reports rounds with signals.
 fn work_through_signals(at: &Path) {
     let seen = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&seen)).unwrap();
