@@ -9,11 +9,11 @@
 //! - *Names* of a directory: never by name, because that takes the directory's lock, which a
 //!   request that waits for us may hold (two clients could block each other through it). Instead
 //!   the mount's epoch advances: every cached name of the mount is looked up again at its next use.
-//!   A kernel without epochs may not cache names in the first place. In a mount with others below
-//!   it (`submounts.rs`) one name is invalidated where that is enough, because an epoch detaches
-//!   them: that does take the directory's lock, so it happens in a separate thread, and this waits
-//!   for it no longer than [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount
-//!   listings bring no names.
+//!   A kernel without epochs may not cache names in the first place. An epoch detaches mounts below
+//!   (`submounts.rs`), so in a mount with such one name is invalidated where that is enough. That
+//!   does take the directory's lock, so a separate thread does it, and this waits for it no longer
+//!   than [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings bring no
+//!   names.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`,
 //!   through another worker.
 
@@ -167,7 +167,7 @@ impl Notifier {
         }
     }
 
-    /// Stops the readdir helper.
+    /// Ends the listing of directories before look-ups in this mount.
     pub fn stop_listing_ahead(&self) {
         let forerunner = self.forerunner.lock().take();
         drop(forerunner);
