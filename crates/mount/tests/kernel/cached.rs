@@ -61,7 +61,7 @@ fn whole(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn a_completed_write_elsewhere_is_seen_by_reads_and_maps() {
+fn pt6_a_completed_write_elsewhere_is_seen_by_reads_and_maps() {
     let Some(cell) = Cell::start() else { return };
     let (near, far) = (cell.mount(), cell.mount_far());
     let mut chance = Chance(1);

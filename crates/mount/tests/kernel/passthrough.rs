@@ -200,7 +200,7 @@ fn two_mounts_write_one_body_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_map_that_outlives_its_descriptor_writes_without_damage() {
+fn pt2_a_map_that_outlives_its_descriptor_does_no_damage() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
     let path = released(&client, "file", &pattern(2 * MIB, 8));

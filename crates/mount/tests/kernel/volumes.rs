@@ -249,7 +249,7 @@ fn a_mount_point_that_is_removed_elsewhere_is_gone_here() {
 }
 
 #[test]
-fn a_working_directory_survives_changes_above_its_volume() {
+fn cb7_a_working_directory_survives_changes_above_its_volume() {
     let Some((cell, client)) = tree() else { return };
     fs::write(client.at("vol/deep/file"), "").unwrap();
     let other = cell.mount();
