@@ -1,9 +1,9 @@
-//! A list of who may do what with a directory, or with a single file.
+//! Access lists: the rights of principals on a directory, or on a single file.
 //!
-//! Positive entries give, negative ones take, whatever their order: what somebody has is the union
-//! of what all of his numbers are given less the union of what any of them is denied. As stored: a
-//! version, the two counts, then number and rights of each entry, all little-endian, each part
-//! sorted by number, no number twice, no entry without rights. So one list has one form.
+//! Positive entries give, negative ones deny, whatever their order: a caller has the union of what
+//! its numbers are given less the union of what any of them is denied. As stored: a version, the
+//! two counts, then number and rights of each entry, all little-endian, each part sorted by number,
+//! no number twice, no entry without rights. So one list has one form.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 12;
 const ENTRY_BYTES: usize = 8;
 
-/// Who, and what.
+/// The rights of one principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
     /// A principal.
@@ -33,28 +33,28 @@ pub struct Acl {
     negative: Vec<AclEntry>,
 }
 
-/// Why bytes are no access list.
+/// The reason why bytes are no access list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an access list: {0}")]
 pub struct AclError(&'static str);
 
 impl Acl {
-    /// A list that gives nothing to anybody.
+    /// A list that gives no rights.
     pub const fn new() -> Self {
         Acl { positive: Vec::new(), negative: Vec::new() }
     }
 
-    /// What is given, sorted by number.
+    /// The entries that give, sorted by number.
     pub fn positive(&self) -> &[AclEntry] {
         &self.positive
     }
 
-    /// What is denied, likewise.
+    /// The entries that deny, likewise.
     pub fn negative(&self) -> &[AclEntry] {
         &self.negative
     }
 
-    /// Gives (or `negative`: denies) `who` exactly these rights; none takes the entry out. `false`:
+    /// Gives (or `negative`: denies) `who` exactly these rights; none removes the entry. `false`:
     /// there is no room for one more.
     #[must_use]
     pub fn set(&mut self, who: PrincipalId, rights: Rights, negative: bool) -> bool {
@@ -70,13 +70,13 @@ impl Acl {
         true
     }
 
-    /// Takes everything out that `keep` does not want.
+    /// Removes every entry that `keep` rejects.
     pub fn retain(&mut self, keep: impl Fn(PrincipalId) -> bool) {
         self.positive.retain(|entry| keep(entry.who));
         self.negative.retain(|entry| keep(entry.who));
     }
 
-    /// What this list gives somebody. What owners and administrators have beside it is not in here.
+    /// The rights that this list gives. Those of owners and administrators are not included.
     pub fn rights(&self, cps: &Cps) -> Rights {
         let union = |entries: &[AclEntry]| {
             let his = entries.iter().filter(|entry| cps.has(entry.who));
@@ -85,8 +85,8 @@ impl Acl {
         union(&self.positive).without(union(&self.negative))
     }
 
-    /// Reads what [`Acl`] is displayed as: a line for each entry, in any order,
-    /// `give NUMBER RIGHTS` or `deny NUMBER RIGHTS`.
+    /// Parses the text form of an [`Acl`]: a line for each entry, in any order, `give NUMBER
+    /// RIGHTS` or `deny NUMBER RIGHTS`.
     ///
     /// # Errors
     /// [`AclError`].
@@ -120,12 +120,12 @@ impl Acl {
         HEAD_BYTES + (self.positive.len() + self.negative.len()) * ENTRY_BYTES
     }
 
-    /// SHA-256 of it as stored: who changes a list says by this which one he saw.
+    /// SHA-256 of it as stored: a caller that changes a list sends the sum of the one it read.
     pub fn sum(&self) -> [u8; 32] {
         sha256(&self.encode())
     }
 
-    /// As stored.
+    /// The stored form.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_bytes());
         let counts = [&self.positive, &self.negative]
@@ -140,7 +140,7 @@ impl Acl {
         bytes
     }
 
-    /// Reads what [`Acl::encode`] wrote, and nothing else.
+    /// Parses exactly the output of [`Acl::encode`].
     ///
     /// # Errors
     /// [`AclError`].
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_list_takes_no_more_and_keeps_what_it_has() {
+    fn a_full_list_takes_no_more_and_stays() {
         let mut acl = Acl::new();
         let mut count = 0;
         while acl.set(PrincipalId(count + 1), Rights::READ, count % 2 == 0) {
@@ -231,7 +231,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_has_one_form(sets in prop::collection::vec((-5..5i32, 0..128u32, any::<bool>()), 0..40)) {
+        fn a_list_has_one_form(
+            sets in prop::collection::vec((-5..5i32, 0..128u32, any::<bool>()), 0..40),
+        ) {
             let mut acl = Acl::new();
             for (who, rights, negative) in sets {
                 prop_assert!(acl.set(PrincipalId(who), Rights(rights), negative));
@@ -240,7 +242,9 @@ mod tests {
         }
 
         #[test]
-        fn a_list_reads_as_it_is_shown(sets in prop::collection::vec((-5..5i32, 0..128u32, any::<bool>()), 0..40)) {
+        fn a_list_reads_as_it_is_shown(
+            sets in prop::collection::vec((-5..5i32, 0..128u32, any::<bool>()), 0..40),
+        ) {
             let mut acl = Acl::new();
             for (who, rights, negative) in sets {
                 prop_assert!(acl.set(PrincipalId(who), Rights(rights), negative));
@@ -249,7 +253,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_are_the_form(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn any_bytes_are_refused_or_are_the_form(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
             crate::fuzzing::acl(&bytes);
         }
 

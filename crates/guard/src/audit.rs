@@ -1,13 +1,12 @@
-//! The form of the audit log: lines of JSON, each of which has the hash of the one before it, in
-//! files that follow each other; and how it is checked. No I/O.
+//! The form of the audit log and its check: lines of JSON, each with the hash of the one before it,
+//! in consecutive files. No I/O.
 //!
-//! The first line of a file says which file it is and has the hash of the last line of the file
-//! before. Beside the files lies the *head*: which line was written last, and its hash, so that
-//! lines which are taken away at the end are missed. After a kill the head may be some lines
-//! behind, and the last line may be torn; the next life of the server begins a new file, whose
-//! first line says how many bytes of the torn one there are. Files are kept for a while; a line
-//! says up to which they are removed, before they are: what else is missing at the beginning was
-//! taken away.
+//! The first line of a file has the file's number and the hash of the last line of the file before.
+//! The *head*, a file beside them, has the position and hash of the last line written, so that
+//! lines removed at the end are missed. After a kill the head may be some lines behind, and the
+//! last line may be torn; the next server instance begins a new file, whose first line gives the
+//! length of the torn one in bytes. Old files are removed after a while; a line names the last of
+//! them before that happens: any other file missing at the beginning was removed by an intruder.
 
 use std::fmt::Write as _;
 
@@ -27,30 +26,30 @@ pub struct AuditEvent {
     /// The principal's number, if it is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub principal: Option<i32>,
-    /// What that is called, where it was looked up.
+    /// The principal's name, if it was looked up.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub name: Option<String>,
-    /// The uid that a connection said, or the kernel.
+    /// The uid that a connection or the kernel reported.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub uid: Option<u32>,
-    /// How it was shown who asks.
+    /// The caller's authentication level.
     pub level: String,
     /// The number of the token: 32 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub token: Option<String>,
-    /// From where; absent: from this machine.
+    /// The caller's address; absent: this machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<String>,
     /// The session; absent: none yet.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub session: Option<u64>,
-    /// What was asked.
+    /// The name of the call.
     pub request: String,
-    /// Of what.
+    /// The object of the call.
     pub about: String,
     /// `done`, or the refusal.
     pub result: String,
-    /// How many more like this there were that are not written down one by one.
+    /// Number of further events like this one that have no line of their own.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub more: u64,
 }
@@ -60,28 +59,28 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a line is beside its hash.
+/// The content of a line beside its hash.
 #[allow(clippy::large_enum_variant)] // nearly every line is an event
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditBody {
     /// The first line of a file.
     File {
-        /// Which one, from 1 on.
+        /// The file's number, from 1 on.
         number: u64,
         /// Bytes of a torn line at the end of the file before.
         torn: u64,
     },
-    /// Something happened.
+    /// An event.
     Event(AuditEvent),
-    /// So many events were not written down, because too many came at once.
+    /// Number of events dropped because too many came at once.
     Lost(u64),
-    /// The files up to this one were removed, because the log keeps only so much.
+    /// The log removed the files up to this one because of its size or age limit.
     Removed {
-        /// The number of the last.
+        /// The number of the last one.
         until: u64,
     },
-    /// The server ended in order.
+    /// The server shut down properly.
     End,
 }
 
@@ -90,18 +89,18 @@ pub enum AuditBody {
 pub struct AuditLine {
     /// The hash of the line before, in hexadecimal digits.
     pub before: String,
-    /// What it says.
+    /// The line's content.
     pub what: AuditBody,
 }
 
-/// The line that was written last.
+/// The position of the last line written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditHead {
     /// The number of its file.
     pub file: u64,
-    /// Which line of that, from 1 on.
+    /// The line in that file, from 1 on.
     pub line: u64,
-    /// Its hash.
+    /// The line's hash.
     pub hash: String,
 }
 
@@ -115,25 +114,24 @@ pub fn audit_hash(line: &[u8]) -> String {
 }
 
 impl AuditLine {
-    /// Its text, without a newline.
+    /// Its JSON, without a newline.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditCheck {
     /// Whole lines.
     pub lines: u64,
     /// Files with a torn line at their end.
     pub torn: u64,
-    /// Events that the log says are not in it.
+    /// Events that the log reports as dropped.
     pub lost: u64,
-    /// Lines behind the head: written in the moment before the server was killed, or added by
-    /// somebody.
+    /// Lines after the head: written just before the server was killed, or added by an intruder.
     pub behind: u64,
-    /// What is wrong, and where.
+    /// Each defect, with its place.
     pub wrong: Vec<String>,
 }
 
@@ -145,7 +143,7 @@ pub fn audit_check<'f>(
     let mut check = AuditCheck::default();
     let (mut before, mut last_file, mut torn) = (NO_HASH.to_owned(), 0, 0_u64);
     let (mut met, mut ended) = (head.is_none(), false);
-    // Of the files at the beginning the log itself says whether they were to go.
+    // For missing files at the beginning, the log itself says whether they were to be removed.
     let (mut missing, mut removed) = (0, 0);
     for (number, bytes) in files {
         let is_first = last_file == 0 && number > 1;
@@ -196,7 +194,7 @@ pub fn audit_check<'f>(
                     check.wrong.push(format!("{place}: is not as it was written"));
                 }
                 if ended {
-                    // Nothing follows an end but another life's file.
+                    // Only the file of another server instance may follow an end.
                     check.behind = 0;
                 }
             }
@@ -216,10 +214,10 @@ pub fn audit_check<'f>(
     check
 }
 
-/// Which of `hashes` no line of these files has. A hash that a line has proves, where
-/// [`audit_check`] finds nothing wrong before that line, that the line and all before it are what
-/// they were when the hash was written down elsewhere: the hash covers the line, which has the hash
-/// of the one before it, and so on.
+/// Returns those of `hashes` that no line of these files has. If [`audit_check`] finds nothing
+/// wrong before a line, a known hash of it proves that the line and all before it are unchanged
+/// since the hash was noted elsewhere: the hash covers the line, which has the hash of the one
+/// before it, and so on.
 pub fn audit_missing<'f, 'h>(
     files: impl IntoIterator<Item = &'f [u8]>,
     hashes: &'h [String],
@@ -239,8 +237,7 @@ pub fn audit_missing<'f, 'h>(
     missing
 }
 
-/// Whether an event is one of those that are looked for: each word is somewhere in what it is
-/// about.
+/// Whether an event matches a search: each word occurs somewhere in its object.
 pub fn audit_matches(
     event: &AuditEvent,
     who: Option<&str>,
@@ -306,17 +303,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_changed_byte_and_line_is_found(file in 0..3_usize, at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+        fn every_changed_byte_and_line_is_found(
+            file in 0..3_usize,
+            at in any::<prop::sample::Index>(),
+            bit in 0..8_u32,
+        ) {
             let (mut files, head) = log();
             let at = at.index(files[file].len());
             files[file][at] ^= 1 << bit;
-            prop_assert!(!checked(&files, &head).wrong.is_empty() );
+            prop_assert!(!checked(&files, &head).wrong.is_empty());
         }
 
         #[test]
-        fn every_line_that_goes_comes_or_moves_is_found(file in 0..3_usize, line in 0..4_usize, how in 0..3) {
+        fn every_line_that_goes_comes_or_moves_is_found(
+            file in 0..3_usize,
+            line in 0..4_usize,
+            how in 0..3,
+        ) {
             let (mut files, head) = log();
-            let mut lines: Vec<Vec<u8>> = files[file].split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let mut lines: Vec<Vec<u8>> = files[file]
+                .split_inclusive(|byte| *byte == b'\n')
+                .map(<[u8]>::to_vec)
+                .collect();
             match how {
                 0 => drop(lines.remove(line)),
                 1 => lines.insert(line, lines[line].clone()),
@@ -324,13 +332,13 @@ mod tests {
             }
             files[file] = lines.concat();
             let check = checked(&files, &head);
-            // A copy of the very last line stands behind the head, and does not follow.
+            // A copy of the last line stands after the head, and its hash does not match.
             prop_assert!(!check.wrong.is_empty(), "{:?}", check);
         }
     }
 
-    /// The whole log with other events, as whoever may write the directory can make it, with its
-    /// head.
+    /// The whole log with other events and a matching head, as an intruder who can write the
+    /// directory could forge it.
     fn rewritten(files: &[Vec<u8>], from: usize) -> (Vec<Vec<u8>>, AuditHead) {
         let (mut before, mut at, mut last) = (NO_HASH.to_owned(), 0, 0);
         let mut rewritten = Vec::new();
@@ -365,10 +373,10 @@ mod tests {
             .map(|line| audit_hash(&line[..line.len() - 1]))
             .collect();
         assert_eq!(hashes.last(), Some(&head.hash));
-        let kept = |files: &[Vec<u8>], at: usize| {
+        let has_hash = |files: &[Vec<u8>], at: usize| {
             audit_missing(files.iter().map(Vec::as_slice), &hashes[at..=at]).is_empty()
         };
-        assert!((0..hashes.len()).all(|at| kept(&files, at)));
+        assert!((0..hashes.len()).all(|at| has_hash(&files, at)));
         for from in 1..hashes.len() {
             let (forged, head) = rewritten(&files, from);
             assert_eq!(
@@ -378,12 +386,12 @@ mod tests {
             );
             let changed = (from..hashes.len()).find(|at| at % 4 != 0).unwrap_or(hashes.len());
             for at in 0..hashes.len() {
-                assert_eq!(kept(&forged, at), at < changed, "from {from}, a head of line {at}");
+                assert_eq!(has_hash(&forged, at), at < changed, "from {from}, a head of line {at}");
             }
         }
         let cut = &files[..2];
         assert!(
-            kept(cut, 7) && !kept(cut, 8),
+            has_hash(cut, 7) && !has_hash(cut, 8),
             "lines that were taken away at the end with their head"
         );
         assert_eq!(
@@ -412,7 +420,7 @@ mod tests {
         files[2].extend_from_slice(b"{\"bef");
         let check = checked(&files, &head);
         assert_eq!(check, AuditCheck { lines: 13, torn: 1, lost: 3, behind: 1, wrong: Vec::new() });
-        // The next life says so.
+        // The next server instance reports it.
         let what = AuditBody::File { number: 4, torn: 5 };
         let mut next = AuditLine { before: audit_hash(more.as_bytes()), what }.text();
         next.push('\n');

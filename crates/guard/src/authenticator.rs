@@ -1,7 +1,7 @@
-//! What the file service asks of the ways to show who one is.
+//! The interface between the file service and the ways of authentication.
 //!
-//! The trait is here so that `vice` knows neither passwords nor tickets: crate `login` has them,
-//! and `server` puts both together.
+//! The trait is here so that `vice` knows neither passwords nor tickets: crate `login` implements
+//! them, and `server` connects both.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,72 +11,72 @@ use types::{AuthLevel, PrincipalId, Secret, Time, Timestamp};
 
 use crate::{Public, Token, TokenError};
 
-/// Who a token is for.
+/// The content of a token to issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRequest {
-    /// Who.
+    /// The user's number.
     pub principal: PrincipalId,
-    /// What he is called.
+    /// The user's name.
     pub name: String,
-    /// How he showed it.
+    /// How the user proved its identity.
     pub level: AuthLevel,
-    /// The key of his client.
+    /// The key of the user's client.
     pub client: Public,
-    /// Tokens made before are void, in seconds since 1970: this one is not.
+    /// Tokens issued before are void, in seconds since 1970: this one is not.
     pub not_before: i64,
-    /// When what he showed ends by itself: a Kerberos ticket does.
+    /// When the proof itself ends: a Kerberos ticket does.
     pub ends: Option<i64>,
 }
 
-/// What became of an attempt.
+/// The result of a password attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tried {
     /// The password is right.
     pub right: bool,
-    /// It was the first wrong one after which attempts at this user from hosts that are strange to
-    /// him wait: somebody guesses.
+    /// It was the first wrong one after which attempts at this user from hosts unknown to it are
+    /// delayed: an attacker guesses.
     pub alarm: bool,
 }
 
-/// Who a ticket says somebody is.
+/// The identity that a ticket proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vouched {
     /// The user's name in the cell.
     pub name: String,
-    /// How long the ticket is good still.
+    /// How long the ticket is still valid.
     pub left: Duration,
     /// For the user's program.
     pub reply: Vec<u8>,
 }
 
-/// Looks at what users show, and makes tokens of it. Thread-safe.
+/// Checks users' proofs, and issues tokens for them. Thread-safe.
 pub trait Authenticator: fmt::Debug + Send + Sync {
-    /// Whether tokens that this key signed are believed now.
+    /// Whether this server accepts tokens signed by this key now.
     fn believes(&self, key: u32) -> bool;
 
     /// A new token; `None`: this server has no key to sign with.
     fn issue(&self, request: &TokenRequest, now: Timestamp) -> Option<Vec<u8>>;
 
-    /// A token of this cell that is good now, whoever has it.
+    /// Parses a token of this cell that is valid now; does not check that the client has its key.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     fn verify(&self, bytes: &[u8], now: Timestamp) -> Result<Token, TokenError>;
 
-    /// A newer token for one that is good still, bound to the same key; `None` as of `issue`.
+    /// A newer token for one that is still valid, bound to the same key; `None` as of `issue`.
     ///
     /// # Errors
-    /// `Expired`, where it is not to be renewed any more.
+    /// `Expired`, if it can no longer be renewed.
     fn renew(&self, token: &Token, now: Timestamp) -> Result<Option<Vec<u8>>, TokenError>;
 
-    /// What is kept of a password; `None`: it is too short or too long.
+    /// The hash to store for a password; `None`: it is too short or too long.
     fn keep(&self, password: &Secret) -> Option<String>;
 
-    /// Whether this is the password of which `kept` is kept, tried for the user of this name from
-    /// this host. `None`: the user has none, which takes as long to find out.
+    /// Whether this is the password whose hash is `kept`, tried for the user of this name from this
+    /// host. `None`: the user has none; the check takes as long nevertheless.
     ///
     /// # Errors
-    /// Why nothing was looked at, for people.
+    /// The reason why nothing was checked, for people.
     fn is_right(
         &self,
         now: Time,
@@ -85,13 +85,13 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
         password: &Secret,
     ) -> Result<Tried, String>;
 
-    /// Looks at a Kerberos ticket, which has to be bound to the client's key. `None`: the cell is
-    /// in no realm.
+    /// Checks a Kerberos ticket, which must be bound to the client's key. `None`: the cell is in no
+    /// realm.
     ///
     /// # Errors
-    /// Why nobody was shown to be anybody, for people.
+    /// The reason why the ticket is refused, for people.
     fn accept(&self, ticket: &[u8], client: &Public) -> Option<Result<Vouched, String>>;
 
-    /// Whether users that the cell does not know are made at their first login with a ticket.
+    /// Whether the first login with a ticket creates users that the cell does not know.
     fn makes_users(&self) -> bool;
 }

@@ -1,15 +1,15 @@
-//! Everything that somebody is.
+//! The current protection set of a caller.
 //!
-//! The database says what a principal is in ([`crate::subdomain`]): its groups, and the one of
-//! everybody who has shown a proof, which is another one for the users of each realm. The level of
-//! the proof decides here what of that counts.
+//! The database gives a principal's groups ([`crate::subdomain`]), with the one of all users who
+//! proved their identity, which differs for the users of each realm. The level of the proof decides
+//! here which of them count.
 
 use std::sync::Arc;
 
 use types::{AuthLevel, PrincipalId};
 
-/// A *current protection subdomain*: a principal, and every group that it is in, directly or
-/// through groups. Cheap to clone.
+/// A *current protection set*: a principal, and every group that it is in, directly or through
+/// groups. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cps {
     /// Sorted, each once.
@@ -17,8 +17,8 @@ pub struct Cps {
 }
 
 impl Cps {
-    /// Of a principal with all that the database says that it is in, in any order. The group of
-    /// everybody is added; what the level of the proof does not carry is taken out.
+    /// Builds the set from the groups that the database gives, in any order. The group of all
+    /// callers is added; groups that the authentication level does not carry are removed.
     pub fn new(
         principal: PrincipalId,
         level: AuthLevel,
@@ -29,7 +29,7 @@ impl Cps {
         if !level.is_proved() {
             numbers.retain(|number| *number != PrincipalId::PROVED);
         }
-        // A believed host may name whom it likes, so what it says makes no administrator.
+        // A trusted host may name any user, so it cannot make one an administrator.
         if level == AuthLevel::Host {
             numbers.retain(|number| *number != PrincipalId::ADMINISTRATORS);
         }
@@ -38,17 +38,17 @@ impl Cps {
         Cps { numbers: numbers.into() }
     }
 
-    /// Of who did not show who he is.
+    /// The set of an anonymous caller.
     pub fn nobody() -> Self {
         Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Nobody, [])
     }
 
-    /// Whether a number is among them.
+    /// Whether the set includes a number.
     pub fn has(&self, number: PrincipalId) -> bool {
         self.numbers.binary_search(&number).is_ok()
     }
 
-    /// Whether administrators are among them.
+    /// Whether the set includes administrators.
     pub fn is_administrator(&self) -> bool {
         self.has(PrincipalId::ADMINISTRATORS)
     }
@@ -64,10 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_proved_nothing_is_anybody_and_nothing_else() {
-        let nobody = Cps::nobody();
-        assert!(nobody.has(PrincipalId::ANYBODY) && nobody.has(PrincipalId::ANONYMOUS));
-        assert!(!nobody.has(PrincipalId::PROVED) && !nobody.is_administrator());
+    fn an_anonymous_caller_is_only_in_anyuser() {
+        let anonymous = Cps::nobody();
+        assert!(anonymous.has(PrincipalId::ANYBODY) && anonymous.has(PrincipalId::ANONYMOUS));
+        assert!(!anonymous.has(PrincipalId::PROVED) && !anonymous.is_administrator());
         assert!(
             !Cps::new(PrincipalId(7), AuthLevel::Nobody, [PrincipalId::PROVED])
                 .has(PrincipalId::PROVED)

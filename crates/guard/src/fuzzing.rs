@@ -1,4 +1,5 @@
-//! What the fuzz targets check, so that plain tests run it too (feature `fuzzing`).
+//! The properties that the fuzz targets check, so that plain tests run them too (feature
+//! `fuzzing`).
 
 use types::limits::PRINCIPAL_NAME_BYTES_MAX;
 use types::{VolumeKind, is_volume_name};
@@ -6,7 +7,7 @@ use types::{VolumeKind, is_volume_name};
 use crate::rules::{base_name, pattern_has};
 use crate::{Acl, Network, Rights, Token, check_group_name, check_user_name};
 
-/// Bytes that are taken as a list are the one form of it, and text that is reads as it is shown.
+/// Bytes that parse as a list are its one form, and its text form parses to the same list.
 pub fn acl(bytes: &[u8]) {
     if let Ok(list) = Acl::decode(bytes) {
         assert_eq!(list.encode(), bytes);
@@ -20,7 +21,7 @@ pub fn acl(bytes: &[u8]) {
     }
 }
 
-/// Bytes that are taken as a token are the one form of it.
+/// Bytes that parse as a token are its one form.
 pub fn token(bytes: &[u8]) {
     if let Ok((token, signature)) = Token::parse(bytes) {
         let again = token.with_signature(&signature);
@@ -28,9 +29,9 @@ pub fn token(bytes: &[u8]) {
     }
 }
 
-/// What people call users, groups, machines, rights and volumes: what is taken has one meaning, and
-/// cannot be taken for anything else. A line each: a name, a network or rights; of two lines one is
-/// a pattern, and the other the name of a volume.
+/// Names of users, groups, machines, rights and volumes: an accepted text has one meaning, and
+/// cannot be confused with another kind. Each line is a name, a network or rights; of two lines one
+/// is a pattern, and the other the name of a volume.
 pub fn names(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut lines = text.split('\n');
@@ -50,7 +51,7 @@ pub fn names(bytes: &[u8]) {
 fn name_of_somebody(name: &str) {
     let (user, group) = (check_user_name(name).is_ok(), check_group_name(name).is_ok());
     if user || group {
-        // Wherever a name may stand a number may, and lists have a line for each.
+        // A number may stand wherever a name may, and lists have a line for each.
         assert!(
             name.parse::<i32>().is_err() && (1..=PRINCIPAL_NAME_BYTES_MAX).contains(&name.len())
         );
@@ -69,7 +70,7 @@ fn name_of_somebody(name: &str) {
     }
 }
 
-/// A pattern that means a volume means its copies, and no volume that it does not name.
+/// A pattern that matches a volume matches its copies, and no volume that it does not name.
 fn pattern(pattern: &str, volume: &str) {
     let base = base_name(volume);
     assert!(volume.starts_with(base));
@@ -107,7 +108,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn random_bytes_are_no_names_or_good_ones(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn random_bytes_are_no_names_or_good_ones(
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
             super::names(&bytes);
         }
 

@@ -1,7 +1,7 @@
-//! Who may do what: access lists, who is in which groups, tokens, the table of requests. No I/O and
-//! no clock (`docs/spec/access.md`).
+//! Access decisions: access lists, group membership, tokens, the table of calls. No I/O and no
+//! clock (`docs/spec/access.md`).
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod acl;

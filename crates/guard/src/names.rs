@@ -1,4 +1,4 @@
-//! What users, groups and sets of hosts may be called.
+//! The permitted names of users, groups and host sets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use types::Fault;
 use types::limits::PRINCIPAL_NAME_BYTES_MAX;
 
-/// Before the colon of groups that the cell itself has; nobody is called so.
+/// Begins the names of groups that the cell itself has; no user has this name.
 const SYSTEM: &str = "system";
 
 /// The beginning of the names of groups that stand for the users of another realm.
@@ -25,8 +25,8 @@ pub(crate) fn is_realm_group(name: &str) -> bool {
     name.starts_with(REALM_GROUP)
 }
 
-/// Whether a user may be called so: `joe`, or `joe@example.org` of another cell or realm, which is
-/// written in small letters.
+/// Checks the name of a user: `joe`, or `joe@example.org` of another cell or realm, which is
+/// written in lower case.
 ///
 /// # Errors
 /// `Invalid`, `NameTooLong`.
@@ -36,14 +36,14 @@ pub fn check_user_name(name: &str) -> Result<(), Fault> {
     if sound && !name.contains(':') && name != SYSTEM { Ok(()) } else { Err(Fault::Invalid) }
 }
 
-/// Whether a realm is written so. Names that only the case of the realm tells apart would be taken
-/// for one user by administrators, and for two by the cell.
+/// Whether it is the canonical name of a realm. Administrators would take names that differ only in
+/// the realm's case for one user, and the cell for two.
 fn is_realm(text: &str) -> bool {
     !text.is_empty() && !text.contains('@') && text == text.to_lowercase()
 }
 
-/// Whether a group may be called so: `owner:name`, or `name`. The realm in `system:authuser@REALM`
-/// is written in small letters, as it is in the names of its users.
+/// Checks the name of a group: `owner:name`, or `name`. The realm in `system:authuser@REALM` is
+/// written in lower case, as it is in the names of its users.
 ///
 /// # Errors
 /// `Invalid`, `NameTooLong`.
@@ -57,7 +57,7 @@ pub fn check_group_name(name: &str) -> Result<(), Fault> {
     if sound && known { Ok(()) } else { Err(Fault::Invalid) }
 }
 
-/// A name must not be taken for a number, or for a line of a list.
+/// A name must differ from a number and from a line of a list.
 fn check_text(name: &str) -> Result<(), Fault> {
     if name.len() > PRINCIPAL_NAME_BYTES_MAX {
         return Err(Fault::NameTooLong);
@@ -74,7 +74,7 @@ pub(crate) fn prefix(name: &str) -> Option<&str> {
     name.split_once(':').map(|(prefix, _)| prefix)
 }
 
-/// The addresses that begin with the same bits.
+/// All addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
@@ -82,40 +82,40 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of so many bits that an address is in.
+    /// The network of `bits` bits that contains an address.
     pub fn of(address: IpAddr, bits: u8) -> Network {
         let address = address.to_canonical();
         match address {
             IpAddr::V4(ip) => {
                 let bits = bits.min(32);
-                let kept = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                Network { address: std::net::Ipv4Addr::from_bits(ip.to_bits() & kept).into(), bits }
+                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                Network { address: std::net::Ipv4Addr::from_bits(ip.to_bits() & mask).into(), bits }
             }
             IpAddr::V6(ip) => {
                 let bits = bits.min(128);
-                let kept = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-                Network { address: std::net::Ipv6Addr::from_bits(ip.to_bits() & kept).into(), bits }
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                Network { address: std::net::Ipv6Addr::from_bits(ip.to_bits() & mask).into(), bits }
             }
         }
     }
 
-    /// Every network that an address is in, the largest first.
+    /// Every network that contains an address, the largest first.
     pub fn around(address: IpAddr) -> impl Iterator<Item = Network> {
         let address = address.to_canonical();
         (0..=Network::bits_max(address)).map(move |bits| Network::of(address, bits))
     }
 
-    /// Whether the address is in it.
+    /// Whether the network contains the address.
     pub fn has(&self, address: IpAddr) -> bool {
         Network::of(address, self.bits) == *self
     }
 
-    /// Its first address.
+    /// The first address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many bits all its addresses have in common.
+    /// The number of bits that all addresses have in common.
     pub fn bits(&self) -> u8 {
         self.bits
     }
@@ -134,7 +134,7 @@ impl fmt::Display for Network {
 impl FromStr for Network {
     type Err = Fault;
 
-    /// An address, or an address with a prefix length behind which all bits are zero.
+    /// Accepts an address, or an address with a prefix length after which all bits are zero.
     fn from_str(text: &str) -> Result<Network, Fault> {
         let (address, bits) =
             text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
@@ -160,7 +160,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_network_is_what_it_is_shown_as(ip in any::<IpAddr>(), bits in 0..140_u8, text in "[0-9a-f:./]{0,24}") {
+        fn a_network_is_what_it_is_shown_as(
+            ip in any::<IpAddr>(),
+            bits in 0..140_u8,
+            text in "[0-9a-f:./]{0,24}",
+        ) {
             let network = Network::of(ip, bits);
             prop_assert_eq!(network.to_string().parse(), Ok(network));
             prop_assert!(Network::around(ip).any(|around| around == network));
@@ -173,9 +177,10 @@ mod tests {
         fn a_name_is_neither_a_number_nor_more_than_a_word(name in ".{0,70}") {
             for good in [check_user_name(&name), check_group_name(&name)] {
                 if good == Ok(()) {
-                    let odd = name.chars().any(|letter| letter.is_control() || letter.is_whitespace());
+                    let odd = |letter: char| letter.is_control() || letter.is_whitespace();
                     let number = name.parse::<i32>().is_ok();
-                    prop_assert!(!odd && !number && !name.is_empty() && name.len() <= PRINCIPAL_NAME_BYTES_MAX);
+                    prop_assert!(!name.chars().any(odd) && !number);
+                    prop_assert!(!name.is_empty() && name.len() <= PRINCIPAL_NAME_BYTES_MAX);
                 }
             }
         }
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn m12_a_realm_and_its_group_are_told_by_the_name() {
+    fn m12_the_name_alone_identifies_a_realm_and_its_group() {
         assert_eq!(realm_group("joe"), None);
         assert_eq!(realm_group("joe/admin"), None);
         assert_eq!(realm_group("joe@example.org").as_deref(), Some("system:authuser@example.org"));

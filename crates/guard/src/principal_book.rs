@@ -1,4 +1,4 @@
-//! Where the records of principals are: the database of the cell, or, for tests, memory.
+//! The store of principals' records: the cell database, or memory for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,18 +7,18 @@ use types::{Fault, Principal, PrincipalId, PrincipalKind, Privacy};
 
 use crate::names::{Network, realm_group};
 
-/// One thing leading to many.
+/// The kinds of links between principals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GroupLink {
     /// From a group to its members.
     Member,
-    /// From a member to the groups that it is in.
+    /// From a member to its groups.
     Group,
-    /// From an owner to what it owns; from [`PrincipalId::NONE`] to what nobody owns.
+    /// From an owner to what it owns; from [`PrincipalId::NONE`] to what has no owner.
     Owned,
 }
 
-/// The numbers that were given last.
+/// The numbers assigned last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Highest {
     /// The highest of a user.
@@ -28,7 +28,7 @@ pub struct Highest {
 }
 
 impl Default for Highest {
-    /// Of a cell where nobody was given any.
+    /// The values of a cell that has assigned none.
     fn default() -> Self {
         Highest { user: PrincipalId(0), group: PrincipalId::ADMINISTRATORS }
     }
@@ -36,13 +36,13 @@ impl Default for Highest {
 
 /// The records, as they are at one moment. Faults are those of the medium.
 pub trait Book {
-    /// Somebody's record.
+    /// A principal's record.
     ///
     /// # Errors
     /// Those of the medium, as for all.
     fn get(&self, id: PrincipalId) -> Result<Option<Principal>, Fault>;
 
-    /// Who is called so.
+    /// The principal with this name.
     ///
     /// # Errors
     /// As `get`.
@@ -54,7 +54,7 @@ pub trait Book {
     /// As `get`.
     fn with_uid(&self, uid: u32) -> Result<Option<PrincipalId>, Fault>;
 
-    /// Up to `max` of what `of` leads to, in the order of numbers, after `after`.
+    /// Up to `max` link targets of `of`, in the order of numbers, after `after`.
     ///
     /// # Errors
     /// As `get`.
@@ -72,7 +72,7 @@ pub trait Book {
     /// As `get`.
     fn entries(&self, after: PrincipalId, max: usize) -> Result<Vec<Principal>, Fault>;
 
-    /// The numbers that were given last.
+    /// The numbers assigned last.
     ///
     /// # Errors
     /// As `get`.
@@ -86,19 +86,19 @@ pub const FIRST: PrincipalId = PrincipalId(i32::MIN);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // a field is named for what it is
 pub enum Write {
-    /// A new record, or one in place of that with the same number.
+    /// Adds a record, or replaces the one with the same number.
     Put(Principal),
-    /// Nothing leads to it any more.
+    /// Removes a record that has no links any more.
     Remove(PrincipalId),
-    /// `member` is in `group`.
+    /// Makes `member` a member of `group`.
     Join { group: PrincipalId, member: PrincipalId },
-    /// It is not.
+    /// Ends that membership.
     Leave { group: PrincipalId, member: PrincipalId },
-    /// Numbers were given.
+    /// Records the numbers assigned last.
     Highest(Highest),
 }
 
-/// What every cell has from its beginning.
+/// The principals that every cell has from its beginning.
 pub fn system_principals() -> Vec<Principal> {
     let one = |id, name: &str, kind, privacy| Principal {
         id,
@@ -135,9 +135,9 @@ pub fn is_system(id: PrincipalId) -> bool {
     .contains(&id)
 }
 
-/// The group of everybody who has shown a proof, as far as this principal is in one:
-/// `system:authuser` for a user of this cell, `system:authuser@REALM` for a user of another realm,
-/// if administrators have made that. The name alone says so.
+/// The group of proved users that this principal is in: `system:authuser` for a user of this cell,
+/// `system:authuser@REALM` for a user of another realm, if administrators have made that. The name
+/// alone decides.
 fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<PrincipalId>, Fault> {
     let is_user =
         |one: &Principal| one.kind == PrincipalKind::User && one.id != PrincipalId::ANONYMOUS;
@@ -148,10 +148,10 @@ fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<Princi
     }
 }
 
-/// Every group that a principal is in who has shown a proof: directly, through groups, or by its
-/// realm ([`proved_group`]); and what the host brings: the sets that it is in, and their groups,
-/// but none that gives power over the cell, since an address proves little. In no order, each once,
-/// without the principal.
+/// Every group of a principal that proved its identity: directly, through groups, or by its realm
+/// ([`proved_group`]); and those that the host adds: its host sets, and their groups, except those
+/// that give power over the cell, since an address proves little. In no order, each once, without
+/// the principal.
 ///
 /// # Errors
 /// The book's.
@@ -179,8 +179,7 @@ pub fn subdomain(
     Ok(all.into_iter().collect())
 }
 
-/// Adds every group that `from` are in, and those are in. Circles end where they meet what was
-/// seen.
+/// Adds every group that `from` are in, and the groups of those. Cycles end at groups already seen.
 fn reach(
     book: &dyn Book,
     mut from: Vec<PrincipalId>,
@@ -197,19 +196,19 @@ fn reach(
 #[derive(Clone, Debug, Default)]
 pub struct MemBook {
     records: BTreeMap<PrincipalId, Principal>,
-    /// Member and group.
+    /// Pairs of member and group.
     memberships: BTreeSet<(PrincipalId, PrincipalId)>,
     highest: Highest,
 }
 
 impl MemBook {
-    /// Of a new cell.
+    /// The book of a new cell.
     pub fn new() -> Self {
         let records = system_principals().into_iter().map(|one| (one.id, one)).collect();
         MemBook { records, ..MemBook::default() }
     }
 
-    /// Makes a change.
+    /// Applies a change.
     pub fn apply(&mut self, writes: &[Write]) {
         for write in writes {
             match write {

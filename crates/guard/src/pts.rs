@@ -1,17 +1,16 @@
-//! What may be asked about users and groups, and what becomes of it.
+//! The calls about users and groups: who may make them, and what they change.
 //!
 //! Model. A record has an *owner*, who may change it: a user, or all members of a group.
 //! Administrators may change all. The five privacy flags of a record give others a part of that.
 //! The name of a group begins with its owner's name and a colon, unless an administrator gave it
-//! another; so a group that gets another owner, or whose owner gets another name, gets another name
-//! too, and what it owns with it.
+//! another; so a group is renamed when its owner changes or is renamed, and so is what it owns.
 //!
 //! The group `system:authuser@REALM` has the users of that realm as members, by their names; it has
-//! no others. It is there for a user of the realm to be made at all, and its quota says how many
-//! more may be.
+//! no others. A user of the realm can only be created while the group exists, and its quota is the
+//! number of users that may still be created.
 //!
-//! Nothing is written here: a call that is allowed gives the [`Edit`] that the database applies
-//! whole. Whoever asks holds the database's lock meanwhile.
+//! Nothing is written here: an accepted call returns the [`Edit`] that the database applies as a
+//! whole. The caller holds the database's lock meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -27,30 +26,30 @@ use crate::names::{
 };
 use crate::principal_book::{Book, FIRST, GroupLink, Highest, Write, is_system};
 
-/// Groups that a new user may make.
+/// Groups that a new user may create.
 const GROUP_QUOTA: u32 = 20;
-/// Users of a realm that may be made when its group is new. Source: OpenAFS `ptutils.c`.
+/// Users that may be created in a realm when its group is new. Source: OpenAFS `ptutils.c`.
 const REALM_QUOTA: u32 = 30;
-/// Any number of them.
+/// An unlimited quota.
 const NO_QUOTA: u32 = u32::MAX;
-/// Of names and links that one change may touch: it is one batch.
+/// Names and links that one change may touch: it is one batch.
 const EDIT_MAX: usize = 100_000;
 
-/// Who asks.
+/// The caller of a call about principals.
 #[derive(Clone, Debug)]
 pub struct PtsAsker {
-    /// Who.
+    /// The caller's own number.
     pub principal: PrincipalId,
-    /// What that is.
+    /// The current protection set: the caller with all its groups.
     pub cps: Cps,
 }
 
-/// A change that is allowed.
+/// The writes of an accepted call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// All or none of it.
+    /// Applied as one batch, all or none.
     pub writes: Vec<Write>,
-    /// Whose subdomains may be others afterwards.
+    /// The principals whose groups may differ afterwards.
     pub changed: Changed,
 }
 
@@ -59,7 +58,8 @@ impl PtsAsker {
         self.cps.is_administrator()
     }
 
-    /// In whose name: the superuser, who is nobody in the cell, is its administrators.
+    /// The principal that acts: for the superuser, which is no principal, it is the administrators'
+    /// group.
     fn me(&self) -> Result<PrincipalId, Fault> {
         match self.principal {
             PrincipalId::ANONYMOUS if self.is_administrator() => Ok(PrincipalId::ADMINISTRATORS),
@@ -68,7 +68,7 @@ impl PtsAsker {
         }
     }
 
-    /// Whether all of the record is his to change.
+    /// Whether the caller may change the whole record.
     fn controls(&self, record: &Principal) -> bool {
         let owner = record.owner;
         let owns = owner == self.principal && owner != PrincipalId::ANONYMOUS
@@ -88,7 +88,8 @@ impl PtsAsker {
         self.is_administrator() || self.cps.has(PrincipalId::VIEWERS)
     }
 
-    /// Whether a part of the record may be seen, which flags give to anybody, or to members.
+    /// Requires that a part of the record is visible, which flags grant to any caller, or to
+    /// members.
     fn need_sight(
         &self,
         record: &Principal,
@@ -110,8 +111,8 @@ impl PtsAsker {
 ///
 /// # Errors
 /// `NotPermitted`; `NoPrincipal`, also for a new user of a realm that has no group; `Exists` for
-/// names, numbers and uids that somebody has; `Invalid`; `QuotaExceeded` if the asker may make no
-/// more groups, or the realm have no more users; the book's.
+/// names, numbers and uids in use; `Invalid`; `QuotaExceeded` if the caller may create no more
+/// groups, or the realm no more users; the book's.
 pub fn perform(
     book: &dyn Book,
     asker: &PtsAsker,
@@ -197,9 +198,9 @@ fn change(
     }
 }
 
-/// A group that begins or ends to stand for the users of a realm changes what all of these are, and
-/// who may log in. So administrators alone make one, however its name came about, and everybody's
-/// groups are looked up anew.
+/// A change of the group that stands for a realm's users changes the groups of all of them, and who
+/// may log in. So only administrators make one, however the name came about, and the groups of all
+/// principals are looked up anew.
 fn about_realms(book: &dyn Book, asker: &PtsAsker, edit: Edit) -> Result<Edit, Fault> {
     for write in &edit.writes {
         let (id, after) = match write {
@@ -221,7 +222,7 @@ fn need(book: &dyn Book, id: PrincipalId) -> Result<Principal, Fault> {
     book.get(id)?.ok_or(Fault::NoPrincipal)
 }
 
-/// Whom `which` means.
+/// The number of the principal that `which` names.
 ///
 /// # Errors
 /// `NoPrincipal`, and the book's.
@@ -276,7 +277,7 @@ fn entries(book: &dyn Book, after: PrincipalId, max: u32) -> Result<Answer, Faul
     Ok(Answer::Principals { principals, end })
 }
 
-/// With the number of its members, or of the groups that it is in.
+/// Adds the number of its members, or of the groups that it is in.
 fn counted(book: &dyn Book, record: Principal) -> Result<(Principal, u32), Fault> {
     let link =
         if record.kind == PrincipalKind::Group { GroupLink::Member } else { GroupLink::Group };
@@ -284,7 +285,7 @@ fn counted(book: &dyn Book, record: Principal) -> Result<(Principal, u32), Fault
     Ok((record, u32::try_from(count).unwrap_or(u32::MAX)))
 }
 
-/// A number that was asked for, or the next.
+/// The requested number, or the next free one.
 fn number(
     book: &dyn Book,
     new: &NewPrincipal,
@@ -384,15 +385,14 @@ fn create(
     if highest != before {
         writes.push(Write::Highest(highest));
     }
-    // Who asks from these addresses is somebody else now.
+    // Callers from these addresses get other groups.
     let changed =
         if new.kind == PrincipalKind::Hosts { Changed::Principals } else { Changed::Principal(id) };
     Ok((record, Edit { writes, changed }))
 }
 
-/// The one that was asked for, or the user's number if that is free. Users of other realms have
-/// none of their own accord: the next number of the cell may be the uid of somebody on a believed
-/// host.
+/// The requested uid, or the user's number if that is free. Users of other realms have none by
+/// default: the next number of the cell may be a uid in use on a trusted host.
 fn first_uid(
     book: &dyn Book,
     new: &NewPrincipal,
@@ -428,14 +428,14 @@ fn first_owner(
     if mine || asker.is_administrator() { Ok(owner.id) } else { Err(Fault::NotPermitted) }
 }
 
-/// Whether somebody may own things: what everybody is may not, and machines may not.
+/// Requires a principal that may own things: groups of all users and host sets may not.
 fn need_owner(owner: &Principal) -> Result<(), Fault> {
     let nobody =
         [PrincipalId::ANYBODY, PrincipalId::PROVED, PrincipalId::ANONYMOUS].contains(&owner.id);
     if nobody || owner.kind == PrincipalKind::Hosts { Err(Fault::Invalid) } else { Ok(()) }
 }
 
-/// One group less that the asker may make.
+/// Takes one from the number of groups that the caller may create.
 fn charge(book: &dyn Book, asker: &PtsAsker, me: PrincipalId) -> Result<Option<Principal>, Fault> {
     if asker.is_administrator() {
         return Ok(None);
@@ -449,8 +449,8 @@ fn charge(book: &dyn Book, asker: &PtsAsker, me: PrincipalId) -> Result<Option<P
     Ok(Some(record))
 }
 
-/// The group of a new user's realm, with one user less that may be made; `None`: the user is one of
-/// this cell.
+/// The group of a new user's realm, with its quota reduced by one; `None`: the user is one of this
+/// cell.
 fn charge_realm(book: &dyn Book, user: &str) -> Result<Option<Principal>, Fault> {
     let Some(name) = realm_group(user) else { return Ok(None) };
     let mut group = find(book, &WhichPrincipal::Name(name))?;
@@ -460,13 +460,13 @@ fn charge_realm(book: &dyn Book, user: &str) -> Result<Option<Principal>, Fault>
     Ok(Some(group))
 }
 
-/// What the names of a principal's groups begin with.
+/// The begin of the names of a principal's groups.
 fn prefix_of(owner: &Principal) -> &str {
     prefix(&owner.name).unwrap_or(&owner.name)
 }
 
-/// A group's name begins with its owner's, or an administrator gave it. A group that owns itself,
-/// or that nobody owns, keeps what its name begins with.
+/// Requires that a group's name begins with its owner's, unless an administrator gives it. A group
+/// that owns itself, or has no owner, keeps the begin of its name.
 fn need_prefix(book: &dyn Book, asker: &PtsAsker, group: &Principal) -> Result<(), Fault> {
     if asker.is_administrator() {
         return Ok(());
@@ -518,7 +518,7 @@ fn delete(book: &dyn Book, asker: &PtsAsker, id: PrincipalId) -> Result<Edit, Fa
     })
 }
 
-/// Who made a group may make one more when it is gone.
+/// The creator of a deleted group may create one more.
 fn returned(quota: u32) -> u32 {
     if quota == NO_QUOTA { NO_QUOTA } else { (quota + 1).min(NO_QUOTA - 1) }
 }
@@ -556,8 +556,8 @@ fn rename(book: &dyn Book, asker: &PtsAsker, id: PrincipalId, name: &str) -> Res
     Ok(Edit { writes, changed: Changed::Principal(id) })
 }
 
-/// Puts a record whose name is another one, and everything whose name begins with what its began
-/// with because it owns it.
+/// Writes a record under its new name, and renames everything that it owns and whose name begins
+/// with its old one.
 fn put_renamed(
     book: &dyn Book,
     record: Principal,
@@ -647,11 +647,11 @@ fn set_fields(
         asker.need_administrator()?;
     }
     let is_user = record.kind == PrincipalKind::User && !is_system(id);
-    // A group's gid is what its members are in, to mode bits.
+    // Mode bits take a group's gid for the gid of its members.
     let has_gid = is_user || record.kind == PrincipalKind::Group && !is_system(id);
     let odd = !is_user && (uid.is_some() || tokens_after.is_some() || locked.is_some())
         || !has_gid && gid.is_some();
-    // From there on they are of users whose records have none.
+    // Numbers from there on belong to users whose records have none.
     let taken = |id: Option<u32>| id.is_some_and(|id| (OWN_IDS..u32::MAX).contains(&id));
     if odd || uid == Some(0) || taken(uid) || taken(gid) {
         return Err(Fault::Invalid);
@@ -671,7 +671,7 @@ fn set_fields(
     Ok(Edit { writes: vec![Write::Put(record)], changed: Changed::Principal(id) })
 }
 
-/// A group that has members, and somebody who may be one.
+/// A group that may have members, and a principal that may be one.
 fn pair(
     book: &dyn Book,
     group: PrincipalId,
@@ -706,7 +706,7 @@ fn join(
     if !(by_anybody || by_member || asker.controls(&group)) {
         return Err(Fault::NotPermitted);
     }
-    // Its members are told by their names.
+    // Names alone decide its members.
     if is_realm_group(&group.name) {
         return Err(Fault::Invalid);
     }
@@ -748,7 +748,7 @@ fn set_max(
     let mut highest = book.highest()?;
     highest.user = if user == PrincipalId::NONE { highest.user } else { user };
     highest.group = if group == PrincipalId::NONE { highest.group } else { group };
-    // Nobody is anything else by it.
+    // No principal's groups change.
     Ok(Edit {
         writes: vec![Write::Highest(highest)],
         changed: Changed::Principal(PrincipalId::NONE),

@@ -44,15 +44,15 @@ impl Rights {
     pub const ADMINISTER: Rights = Rights(64);
     /// All that mean something to the file system: `rlidwka`.
     pub const ALL: Rights = Rights(127);
-    /// Those with a letter.
+    /// The bits that have a letter.
     const KNOWN: Rights = Rights(0xff00_007f);
 
-    /// Whether all of `wanted` are in here.
+    /// Whether all of `wanted` are included.
     pub const fn has(self, wanted: Rights) -> bool {
         self.0 & wanted.0 == wanted.0
     }
 
-    /// Both together.
+    /// The union of both.
     #[must_use]
     pub const fn with(self, other: Rights) -> Rights {
         Rights(self.0 | other.0)
@@ -64,8 +64,8 @@ impl Rights {
         Rights(self.0 & !other.0)
     }
 
-    /// Those that the list of a single file decides: `r`, `w`, `k`, `a`, and what is for
-    /// applications. The others are a directory's to give.
+    /// The rights that the list of a single file decides: `r`, `w`, `k`, `a`, and those for
+    /// applications. Only a directory's list gives the others.
     #[must_use]
     pub const fn of_file(self) -> Rights {
         self.without(Rights::LOOKUP).without(Rights::INSERT).without(Rights::DELETE)
@@ -77,14 +77,14 @@ impl Rights {
     }
 }
 
-/// Why some text is no [`Rights`].
+/// The reason why a text is no [`Rights`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{letter}' is no right: rights are letters of rlidwka and A to H, or one of read, write, \
         all, none"
 )]
 pub struct RightsError {
-    /// The letter that means nothing.
+    /// The unknown letter.
     pub letter: char,
 }
 

@@ -1,8 +1,8 @@
-//! The cell's rules: whom fences stop, and what who administers. The lists themselves, their form
-//! on a server, and how they are changed; no I/O, no clock.
+//! The cell's rules, fences and mandates: the lists themselves, their form on a server, and how
+//! they are changed; no I/O, no clock.
 //!
-//! A volume is administered under its base name: with `home.*` go `home.joe.readonly`,
-//! `home.joe.backup`, its snapshots, and what a release makes on its way.
+//! A volume is administered under its base name: `home.*` includes `home.joe.readonly`,
+//! `home.joe.backup`, its snapshots, and the temporary volumes of a release.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use types::{ClientId, Fault, Fence, GuardCall, Mandate, PrincipalId, Realm, Serv
 use crate::names::Network;
 use crate::servers::ServerKeys;
 
-/// What volumes of one base name have behind it.
+/// Suffixes of the volumes of one base name.
 const ENDINGS: [&str; 5] = [".readonly", ".backup", ".releasing", ".moving", ".moving2"];
-/// Between a base name and what says which snapshot it is.
+/// Separates a base name from the label of a snapshot.
 const SNAPSHOT: &str = ".snapshot.";
 
-/// All of them.
+/// All rules of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// In the order of their numbers.
@@ -29,35 +29,35 @@ pub struct Rules {
     pub servers: ServerKeys,
 }
 
-/// A rule to keep.
+/// A rule to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Somebody is fenced off.
+    /// Refuses calls.
     Fence(Fence),
-    /// Somebody administers something.
+    /// Gives administration.
     Mandate(Mandate),
 }
 
-/// How rules are changed.
+/// A change of the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulesEdit {
-    /// Comes, in the place of the one with its number.
+    /// Added, or replaces the one with its number.
     pub put: Option<Rule>,
-    /// The numbers of fences that go.
+    /// The numbers of fences to remove.
     pub fences_gone: Vec<u64>,
-    /// The numbers of mandates that go.
+    /// The numbers of mandates to remove.
     pub mandates_gone: Vec<u64>,
-    /// Of the rule that the change is about.
+    /// The number of the rule that the change is about.
     pub number: u64,
 }
 
 impl Rules {
-    /// What a call changes, at a moment (seconds since 1970); a new rule gets the number `next`.
-    /// Fences that have ended go with any change. `by`: who asks.
+    /// The change that a call makes at a moment (seconds since 1970); a new rule gets the number
+    /// `next`. Any change also removes fences that have ended. `by`: the caller.
     ///
     /// # Errors
-    /// `Invalid` for what no rule can say; `NoSpace`: there are [`RULES_MAX`]; `NotFound`: nothing
-    /// has that number; `Unsupported`: a question, or a change of servers' keys.
+    /// `Invalid` for what no rule can express; `NoSpace`: there are [`RULES_MAX`]; `NotFound`: no
+    /// rule has that number; `Unsupported`: a question, or a change of servers' keys.
     pub fn edit(
         &self,
         next: u64,
@@ -74,7 +74,7 @@ impl Rules {
                 if why.len() > WHY_BYTES_MAX {
                     return Err(Fault::NameTooLong);
                 }
-                // Asked for again, because the answer was lost or for longer, it is the same fence.
+                // A repeated call, after a lost answer or to extend it, concerns the same fence.
                 let known = self.fences.iter().find(|fence| fence.whom == whom);
                 if known.is_none() && self.fences.len() - edit.fences_gone.len() >= RULES_MAX {
                     return Err(Fault::NoSpace);
@@ -120,7 +120,7 @@ impl Rules {
                 edit.number = *number;
                 edit.mandates_gone.push(*number);
             }
-            // Keys are in the records of servers.
+            // The records of servers have the keys.
             GuardCall::Fences { .. }
             | GuardCall::Mandates { .. }
             | GuardCall::WithdrawKeys { .. } => {
@@ -152,7 +152,7 @@ impl Rules {
     }
 }
 
-/// As it is kept. A session is its server's to know.
+/// The form to store. Only its server can resolve a session.
 fn checked(whom: Whom) -> Result<Whom, Fault> {
     match whom {
         Whom::User(id) if id == PrincipalId::NONE || id.is_group() => Err(Fault::Invalid),
@@ -179,20 +179,20 @@ fn check_realm(realm: &Realm) -> Result<(), Fault> {
     if good { Ok(()) } else { Err(Fault::Invalid) }
 }
 
-/// Who asks, as far as fences look.
+/// The attributes of a caller that fences compare.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspect {
-    /// Who that is in the cell; looked for only where [`Fences::ask_for_users`] says so.
+    /// The caller's principal; looked up only if [`Fences::ask_for_users`] says so.
     pub principal: Option<PrincipalId>,
-    /// From where; `None`: this machine.
+    /// The caller's host; `None`: this machine.
     pub host: Option<IpAddr>,
-    /// Which token; 0: none.
+    /// The token's number; 0: none.
     pub token: u128,
-    /// Through which client; looked for only where [`Fences::ask_for_clients`] says so.
+    /// The caller's client; looked up only if [`Fences::ask_for_clients`] says so.
     pub client: Option<ClientId>,
 }
 
-/// Fences as they are asked. Of each: until when, in seconds since 1970.
+/// Fences indexed for lookup. The value is when each ends, in seconds since 1970.
 #[derive(Clone, Debug, Default)]
 pub struct Fences {
     users: HashMap<PrincipalId, i64>,
@@ -202,7 +202,7 @@ pub struct Fences {
 }
 
 impl Fences {
-    /// Of a list.
+    /// Builds the index.
     pub fn new(list: &[Fence]) -> Fences {
         let mut fences = Fences::default();
         for fence in list {
@@ -220,7 +220,7 @@ impl Fences {
         fences
     }
 
-    /// There are none.
+    /// Whether there are no fences.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
             && self.hosts.is_empty()
@@ -228,17 +228,17 @@ impl Fences {
             && self.clients.is_empty()
     }
 
-    /// Whether it matters which principal asks.
+    /// Whether the caller's principal matters.
     pub fn ask_for_users(&self) -> bool {
         !self.users.is_empty()
     }
 
-    /// Whether it matters through which client.
+    /// Whether the caller's client matters.
     pub fn ask_for_clients(&self) -> bool {
         !self.clients.is_empty()
     }
 
-    /// Whether one stops this one at `now` (seconds since 1970).
+    /// Whether a fence refuses this caller at `now` (seconds since 1970).
     pub fn stop(&self, now: i64, suspect: &Suspect) -> bool {
         let holds = |until: Option<&i64>| until.is_some_and(|until| now < *until);
         let from = |host| Network::around(host).any(|network| holds(self.hosts.get(&network)));
@@ -258,8 +258,8 @@ pub fn base_name(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Whether a pattern of [`Realm::Volumes`] means a volume with this name, or the one whose copy it
-/// is.
+/// Whether a pattern of [`Realm::Volumes`] matches the name of a volume or of the one that it is a
+/// copy of.
 pub fn pattern_has(pattern: &str, name: &str) -> bool {
     let base = base_name(name);
     match pattern.strip_suffix('*') {
@@ -268,12 +268,12 @@ pub fn pattern_has(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a realm has a volume by its name.
+/// Whether a realm includes a volume of this name.
 pub fn realm_has_name(realm: &Realm, name: &str) -> bool {
     matches!(realm, Realm::Volumes(pattern) if pattern_has(pattern, name))
 }
 
-/// Whether a realm has a partition, or (`None`) all of a server.
+/// Whether a realm includes a partition, or (`None`) a whole server.
 pub fn realm_has_room(realm: &Realm, server: ServerId, partition: Option<&str>) -> bool {
     match realm {
         Realm::Volumes(_) => false,
@@ -313,10 +313,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the sentence: a name is meant if it, or it without what copies have behind it,
-        /// is the pattern, or begins with what stands before the star.
+        /// Against the specification: a pattern matches a name if the name, or it without a copy's
+        /// suffix, equals the pattern, or begins with the part before the star.
         #[test]
-        fn a_pattern_is_what_the_sentence_says(
+        fn a_pattern_matches_as_specified(
             pattern in "[ab.]{1,4}\\*?",
             name in "[ab.]{1,5}(\\.readonly|\\.backup|\\.releasing|)",
         ) {
@@ -327,7 +327,8 @@ mod tests {
                 }
             }
             let wanted = if pattern.ends_with('*') {
-                base.as_bytes().iter().zip(pattern.trim_end_matches('*').as_bytes()).all(|(a, b)| a == b)
+                let begin = pattern.trim_end_matches('*').as_bytes();
+                base.as_bytes().iter().zip(begin).all(|(a, b)| a == b)
                     && base.len() >= pattern.len() - 1
             } else {
                 base == pattern || name == pattern
@@ -344,9 +345,13 @@ mod tests {
             let (mut rules, mut now) = (Rules::default(), 1000);
             for (next, (what, who, seconds, pause)) in (1_u64..).zip(steps) {
                 now += pause;
-                let network = Whom::Hosts { address: [10, who, 0, 0].into(), prefix: 16 };
-                let whoms = [Whom::User(PrincipalId(who.into())), network, Whom::Token(who.into()), Whom::Client(ClientId(who.into()))];
-                let call = match whoms.get(usize::from(what)) {
+                let whoms = |who: u8| [
+                    Whom::User(PrincipalId(who.into())),
+                    Whom::Hosts { address: [10, who, 0, 0].into(), prefix: 16 },
+                    Whom::Token(who.into()),
+                    Whom::Client(ClientId(who.into())),
+                ];
+                let call = match whoms(who).get(usize::from(what)) {
                     Some(whom) => add(*whom, seconds),
                     None => match rules.fences.first() {
                         Some(fence) => GuardCall::RemoveFence { number: fence.number },
@@ -361,16 +366,18 @@ mod tests {
                         let there = |whom: Whom| rules.fences.iter().any(|fence| {
                             fence.whom == whom && (fence.until == 0 || at < fence.until)
                         });
-                        let nobody = Suspect { principal: None, host: None, token: 0, client: None };
-                        let user = Suspect { principal: Some(PrincipalId(who.into())), ..nobody };
-                        let host = Suspect { host: Some([10, who, 3, 4].into()), ..nobody };
-                        let token = Suspect { token: who.into(), ..nobody };
-                        let client = Suspect { client: Some(ClientId(who.into())), ..nobody };
-                        prop_assert!(!fences.stop(at, &nobody));
-                        prop_assert_eq!(fences.stop(at, &user), there(Whom::User(PrincipalId(who.into()))));
-                        prop_assert_eq!(fences.stop(at, &host), there(Whom::Hosts { address: [10, who, 0, 0].into(), prefix: 16 }));
-                        prop_assert_eq!(fences.stop(at, &token), there(Whom::Token(who.into())));
-                        prop_assert_eq!(fences.stop(at, &client), there(Whom::Client(ClientId(who.into()))));
+                        let none =
+                            Suspect { principal: None, host: None, token: 0, client: None };
+                        let suspects = [
+                            Suspect { principal: Some(PrincipalId(who.into())), ..none },
+                            Suspect { host: Some([10, who, 3, 4].into()), ..none },
+                            Suspect { token: who.into(), ..none },
+                            Suspect { client: Some(ClientId(who.into())), ..none },
+                        ];
+                        prop_assert!(!fences.stop(at, &none));
+                        for (suspect, whom) in suspects.iter().zip(whoms(who)) {
+                            prop_assert_eq!(fences.stop(at, suspect), there(whom));
+                        }
                     }
                 }
             }
@@ -378,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_can_say_is_refused() {
+    fn inexpressible_rules_are_refused() {
         let rules = Rules::default();
         let edit = |call: &GuardCall| rules.edit(1, 5, PrincipalId::NONE, call);
         for whom in [
@@ -421,7 +428,7 @@ mod tests {
         assert_eq!(edit(5), Err(Fault::NoSpace));
         // One has ended.
         assert_eq!(rules.after(&edit(10).unwrap()).fences.len(), RULES_MAX);
-        // The same one again, for another time, is the same.
+        // The same fence again, for another time, keeps its number.
         let again = rules.edit(next, 5, PrincipalId::NONE, &add(Whom::Token(1), 100)).unwrap();
         assert_eq!((again.number, rules.after(&again).fences.len()), (1, RULES_MAX));
     }

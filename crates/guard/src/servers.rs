@@ -1,45 +1,45 @@
 //! Servers of the cell, by the keys that its database lists, and how a new one enters its key.
 //!
-//! A server is the holder of a listed key. A host that shows a certificate of the cell's own
-//! authority for a server, whose key is not listed, may make one change: the record of a server
-//! that lists this key. It takes no record that lists keys of another server, moves no server to
-//! other addresses, and makes no new server that clients would find before it has heard the cell's
+//! A server is the holder of a listed key. A host with a certificate of the cell's own authority
+//! for a server, whose key is not listed, may make one change: write the record of a server that
+//! lists this key. It cannot take over a record that lists keys of another server, change a
+//! server's addresses, or create a server that clients would find before it has received the cell's
 //! rules.
 
 use std::collections::BTreeMap;
 
 use types::{Fault, KeyPrint, ServerId, ServerInfo};
 
-/// The keys that the cell's database lists, and whose they are.
+/// The keys that the cell database lists, each with its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerKeys(BTreeMap<KeyPrint, ServerId>);
 
 impl ServerKeys {
-    /// Of all servers' records.
+    /// Collects the keys of all servers' records.
     pub fn of<'s>(servers: impl IntoIterator<Item = &'s ServerInfo>) -> ServerKeys {
         let keys =
             servers.into_iter().flat_map(|server| server.keys.iter().map(|key| (*key, server.id)));
         ServerKeys(keys.collect())
     }
 
-    /// Which server has the key; `None`: it is not listed.
+    /// The server that has the key; `None`: it is not listed.
     pub fn server(&self, key: &KeyPrint) -> Option<ServerId> {
         self.0.get(key).copied()
     }
 
-    /// All of them.
+    /// Each key with its server, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (KeyPrint, ServerId)> {
         self.0.iter().map(|(key, server)| (*key, *server))
     }
 
-    /// There are none.
+    /// Whether no key is listed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Whether a host that shows the key `shown`, which is not listed, may write `record`, where the
-/// database has `known` under the same id.
+/// Whether a host with the unlisted key `shown` may write `record`, where the database has `known`
+/// under the same id.
 ///
 /// # Errors
 /// `NotPermitted`.

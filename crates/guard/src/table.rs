@@ -1,25 +1,24 @@
-//! The table: who may make which call. One row for every request of every service; the matches have
-//! no default arm, so a request without a row does not build.
+//! The rows of the call table with their arguments: which caller may make which call. The matches
+//! have no default arm, so a call without a row does not build.
 //!
-//! A row says what somebody has to be before anything else of the call is looked at. What a row
-//! leaves open (*file*, *record*) is decided where the file or the record is: by the access model
-//! of the volume, by owner and flags of the principal.
+//! A row says what a caller must be before anything else of the call is checked. Rows of *file* and
+//! *record* leave the decision to where the file or the record is: the access model of the volume,
+//! or owner and flags of the principal.
 
 use types::{Call, CallAccess, CellCall, Name, PartitionNo, VolumeCall, VolumeId};
 
-/// Who may make a call.
+/// The callers that may make a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Everybody.
+    /// Every caller.
     Anybody,
-    /// Everybody who showed who he is, however.
+    /// Every caller that proved its identity, at any level.
     Proved,
     /// The access model of the file's volume decides.
     File,
     /// Owner and flags of the user or group decide ([`crate::perform`]).
     Record,
-    /// An administrator, or who administers all of these places; of no place: who administers
-    /// anything.
+    /// An administrator, or one who administers all of these places; if empty: any place.
     Delegated(Vec<AdminScope>),
     /// An administrator.
     Administrator,
@@ -29,14 +28,14 @@ pub enum Row {
     Server,
 }
 
-/// What somebody may administer.
+/// A place that a principal may administer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminScope {
     /// A volume of this server, by its name, or the partition that it is on.
     Volume(VolumeId),
     /// A volume of the cell, by the name of its group.
     Group(VolumeId),
-    /// A volume that gets this name.
+    /// A volume that will have this name.
     Named(Name),
     /// A partition of this server; `None`: any.
     Partition(Option<PartitionNo>),
@@ -44,22 +43,22 @@ pub enum AdminScope {
     Server,
 }
 
-/// Whether somebody may.
+/// The standing of a caller, on which a row decides.
 pub struct AdminStanding<'a> {
-    /// He showed who he is.
+    /// The caller proved its identity.
     pub proved: bool,
     /// The superuser of a trusted connection, or a server by its certificate.
     pub server: bool,
-    /// A certificate of the cell's own authority for a server, whose key is not listed.
+    /// A certificate of the cell's own authority for a server whose key is not listed.
     pub enrolling: bool,
     /// In `system:administrators`.
     pub administrator: bool,
-    /// He administers a place; `None`: any place at all.
+    /// Whether the caller administers a place; `None`: any place at all.
     pub covers: &'a dyn Fn(Option<&AdminScope>) -> bool,
 }
 
 impl Row {
-    /// Whether who stands so may make the call, as far as the table says.
+    /// Whether a caller of this standing may make the call, as far as the table decides.
     pub fn allows(&self, standing: &AdminStanding<'_>) -> bool {
         let administrator = standing.administrator || standing.server;
         match self {
@@ -75,13 +74,13 @@ impl Row {
         }
     }
 
-    /// Whether nobody needs to look at who asks.
+    /// Whether the call needs no check of its caller.
     pub fn is_open(&self) -> bool {
         matches!(self, Row::Anybody | Row::File | Row::Record)
     }
 }
 
-/// The row of a call: the rule that the call table names, with what the arguments are about.
+/// The row of a call: the rule in the call table, with the arguments.
 pub fn row(call: &Call) -> Row {
     if call.is_on_behalf() {
         return Row::Server;
@@ -95,15 +94,15 @@ pub fn row(call: &Call) -> Row {
         CallAccess::Enrolment => Row::Enrolment,
         CallAccess::Server => Row::Server,
         CallAccess::Scopes => match call {
-            // How far a check is, any user may ask.
+            // Any user may read the progress of a check.
             Call::Scrub { start: false } => Row::Proved,
-            // Without known scopes administrators alone may make the call.
+            // Without known scopes only administrators may make the call.
             call => scopes(call).map_or(Row::Administrator, Row::Delegated),
         },
     }
 }
 
-/// What the caller must administer; `None`: the call has no scopes.
+/// The places that the caller must administer; `None`: the call has no scopes.
 fn scopes(call: &Call) -> Option<Vec<AdminScope>> {
     match call {
         Call::SetQuota { fid, .. } => Some(vec![AdminScope::Volume(fid.volume)]),
@@ -115,7 +114,7 @@ fn scopes(call: &Call) -> Option<Vec<AdminScope>> {
         Call::Cell(CellCall::RemoveGroup { read_write, .. }) => {
             Some(vec![AdminScope::Group(*read_write)])
         }
-        // Any scope at all.
+        // Any place suffices.
         Call::Cell(CellCall::TakeNumbers { .. }) => Some(Vec::new()),
         _ => None,
     }
@@ -126,12 +125,12 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => {
             return None;
         }
-        // The cell gives the number, so the cell may know whose it is.
+        // The cell assigns the number, so it may know the volume.
         VolumeCall::Create { id, partition, name, .. } => {
             let places = [AdminScope::Named(name.clone()), AdminScope::Partition(*partition)];
             id.map(AdminScope::Group).into_iter().chain(places).collect()
         }
-        // A stream is read without a look at anybody's rights to files.
+        // A stream is read without a check of rights to files.
         VolumeCall::Remove { id }
         | VolumeCall::SetFields { id, .. }
         | VolumeCall::Changes { id, .. }
@@ -146,7 +145,7 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         VolumeCall::Beside { id, partition, .. } => {
             vec![AdminScope::Volume(*id), AdminScope::Partition(Some(*partition))]
         }
-        // The owner of what comes is asked for when the other server has told its name.
+        // The owner of what comes is checked when the other server has sent its name.
         VolumeCall::Pull(pull) => vec![AdminScope::Server, AdminScope::Group(pull.tree)],
         VolumeCall::Tasks | VolumeCall::Incoming { .. } => vec![AdminScope::Server],
     };

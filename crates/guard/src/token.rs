@@ -1,15 +1,16 @@
-//! What says who somebody is: signed by the cell, bound to a key of the client, ending.
+//! A token: the cell's signed statement of a principal, bound to a key of the client, with an end.
 //!
 //! ```text
-//! token = version u8 | level u8 | cell length u8 | name length u8 | key u32 | principal i32 | number u128
-//!       | issued i64 | expires i64 | renewable until i64 | client key [32] | cell | name | signature [64]
+//! token = version u8 | level u8 | cell length u8 | name length u8 | key u32 | principal i32
+//!       | number u128 | issued i64 | expires i64 | renewable until i64 | client key [32]
+//!       | cell | name | signature [64]
 //! ```
 //! Little-endian; times in seconds since 1970. The signature (Ed25519, by the cell's signing key
-//! `key`) is over all before it. One token has one form: bytes that are taken as a token are those
-//! that [`Token::sign`] makes.
+//! `key`) covers all before it. One token has one form: bytes that parse as a token are those that
+//! [`Token::sign`] makes.
 //!
-//! A token alone opens nothing: who shows it proves ([`prove`]) that he has the client key, for one
-//! connection (its [`Binding`]). So what is overheard, copied or repeated is of no use elsewhere.
+//! A token alone opens nothing: the client proves ([`prove`]) for one connection (its [`Binding`])
+//! that it has the client key. So an overheard, copied or repeated token is of no use elsewhere.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
@@ -26,44 +27,44 @@ pub const SIGNATURE_BYTES: usize = 64;
 /// Of any token at most.
 pub const TOKEN_BYTES_MAX: usize =
     HEAD_BYTES + CELL_BYTES_MAX + PRINCIPAL_NAME_BYTES_MAX + SIGNATURE_BYTES;
-/// Clocks of servers may be so far apart: a token is good so much before it was issued, and is not
-/// so much longer.
+/// Permitted difference of servers' clocks: a token is valid this much before its issue, and no
+/// longer after its end.
 pub const SKEW_SECS: i64 = 60;
 const PROOF: &[u8] = b"rialto proof 1";
 
 /// A public key.
 pub type Public = [u8; PUBLIC_BYTES];
-/// What a signature is.
+/// The bytes of a signature.
 pub type Signature = [u8; SIGNATURE_BYTES];
-/// What stands for one connection, and for nothing else.
+/// Identifies one connection.
 pub type Binding = [u8; 32];
 
-/// Who somebody is, until when.
+/// The statement that a client presents: a principal, until a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The cell's name.
     pub cell: String,
-    /// The cell's key that signs it.
+    /// The number of the cell's key that signs it.
     pub key: u32,
-    /// Its own number.
+    /// The token's own number.
     pub number: u128,
-    /// Who.
+    /// The user's number.
     pub principal: PrincipalId,
-    /// What he was called.
+    /// The user's name at the time of issue.
     pub name: String,
-    /// How it was shown: password, Kerberos, or the kernel's word.
+    /// How the user proved its identity: password, Kerberos, or the kernel's report.
     pub level: AuthLevel,
-    /// When it was made: seconds since 1970.
+    /// When it was issued: seconds since 1970.
     pub issued: i64,
-    /// When it ends.
+    /// When it expires.
     pub expires: i64,
-    /// Until when a new one is given for it.
+    /// Until when it can be renewed.
     pub renewable: i64,
-    /// The client's key that it is bound to.
+    /// The client's key to which it is bound.
     pub client: Public,
 }
 
-/// Why a token is not taken.
+/// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Not a token, or not of this version.
@@ -78,15 +79,15 @@ pub enum TokenError {
     /// The signature is not the cell's.
     #[error("a forged token")]
     Forged,
-    /// Who shows it does not have its key, or had it for another connection.
+    /// The client does not have its key, or proved it for another connection.
     #[error("a token without proof")]
     Unproved,
-    /// Not any more, or not yet.
+    /// Expired, or not yet valid.
     #[error("an expired token")]
     Expired,
 }
 
-/// A key that signs: the cell's or a client's. Its secret half is never shown.
+/// A key that signs: the cell's or a client's. Its secret half never leaves it.
 pub struct Signer(Ed25519KeyPair);
 
 impl std::fmt::Debug for Signer {
@@ -96,12 +97,12 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// From its seed.
+    /// Builds the key from its seed.
     pub fn new(seed: &[u8; 32]) -> Signer {
         Signer(Ed25519KeyPair::from_seed_unchecked(seed).expect("any 32 bytes are a seed"))
     }
 
-    /// A new one, with its seed.
+    /// A new key, with its seed.
     pub fn random() -> (Zeroizing<[u8; 32]>, Signer) {
         let mut seed = Zeroizing::new([0; 32]);
         aws_lc_rs::rand::fill(&mut seed[..]).expect("the system has random numbers");
@@ -109,7 +110,7 @@ impl Signer {
         (seed, signer)
     }
 
-    /// The half that everybody may know.
+    /// The public half.
     pub fn public(&self) -> Public {
         self.0.public_key().as_ref().try_into().expect("an Ed25519 key has 32 bytes")
     }
@@ -124,8 +125,8 @@ fn is_signed(by: &Public, bytes: &[u8], signature: &[u8]) -> bool {
 }
 
 impl Token {
-    /// The token in its one form. The lengths of its names are those that cells and principals may
-    /// have.
+    /// The token in its one form. The lengths of its names are within the limits of cells and
+    /// principals.
     pub fn sign(&self, cell: &Signer) -> Vec<u8> {
         let signature = cell.sign(&self.body());
         self.with_signature(&signature)
@@ -155,7 +156,7 @@ impl Token {
         bytes
     }
 
-    /// What bytes say, whoever signed them; and the signature.
+    /// Parses a token without checking the signature, which it returns too.
     ///
     /// # Errors
     /// `Malformed`.
@@ -189,11 +190,11 @@ impl Token {
         Ok((token, *signature))
     }
 
-    /// A token of this cell, signed by one of its keys, that is good at `now`. It says nothing yet
-    /// of who shows it: [`Token::is_proved`].
+    /// Parses a token of this cell, signed by one of its keys, that is valid at `now`. Whether the
+    /// client has its key is checked by [`Token::is_proved`].
     ///
     /// # Errors
-    /// Why not. A forged token is never told of as expired, nor one of another cell as forged.
+    /// The reason. A forged token is never reported as expired, nor one of another cell as forged.
     pub fn verify(
         bytes: &[u8],
         cell: &str,
@@ -216,19 +217,19 @@ impl Token {
     }
 
     /// Whether the proof was made with the key that the token is bound to, for this connection.
-    /// `bytes`: the token as it came.
+    /// `bytes`: the token as received.
     pub fn is_proved(&self, bytes: &[u8], binding: &Binding, proof: &Signature) -> bool {
         is_signed(&self.client, &proved(bytes, binding), proof)
     }
 }
 
-/// Shows over the connection with this binding that who has the token has its key.
+/// Proves over the connection with this binding that the client has the token's key.
 pub fn prove(token: &[u8], binding: &Binding, client: &Signer) -> Signature {
     client.sign(&proved(token, binding))
 }
 
-/// What stands for a connection: the certificate that the server showed (none: zeros), and what the
-/// server made up when the client attached.
+/// The binding of a connection: the certificate that the server presented (none: zeros), and the
+/// server's random challenge when the client attached.
 pub fn binding(certificate: Option<&[u8; 32]>, challenge: &[u8; 32]) -> Binding {
     let both = [*certificate.unwrap_or(&[0; 32]), *challenge].concat();
     sha256(&both)
@@ -242,7 +243,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// The bytes at a place that every head has.
+/// The bytes at an offset within the head.
 fn part<const N: usize>(head: &[u8; HEAD_BYTES], at: usize) -> [u8; N] {
     let end = at + N;
     head[at..end].try_into().expect("the place is within the head")
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_token_for_a_word_of_the_client() {
+    fn levels_that_tokens_cannot_have_are_malformed() {
         let (cell, client) = keys();
         for level in [AuthLevel::Nobody, AuthLevel::Named, AuthLevel::Server] {
             let bytes = Token { level, ..token(&client) }.sign(&cell);
@@ -356,7 +357,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_refused_or_have_one_form(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_refused_or_have_one_form(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
             crate::fuzzing::token(&bytes);
         }
     }

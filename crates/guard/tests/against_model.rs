@@ -1,5 +1,5 @@
-//! Random calls about users and groups against the obvious: everything in lists, each rule a
-//! sentence; after each call the whole book.
+//! Random calls about users and groups against a simple model: lists, and a sentence for each rule;
+//! the whole book is compared after each call.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,17 +27,17 @@ struct One {
     quota: u32,
 }
 
-/// The obvious cell.
+/// The model of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     all: BTreeMap<i32, One>,
-    /// Group and member.
+    /// Pairs of group and member.
     pairs: BTreeSet<(i32, i32)>,
     user: i32,
     group: i32,
 }
 
-/// What the name of an owner's groups begins with.
+/// The begin of the names of an owner's groups.
 fn begin(name: &str) -> &str {
     name.split(':').next().unwrap()
 }
@@ -62,7 +62,7 @@ impl Model {
         Model { all, user: 0, group: ADMINISTRATORS, ..Model::default() }
     }
 
-    /// The groups that users are in by their names: one for those of the cell, one for those of
+    /// The groups that users are in by their names: one for those of the cell, and one for those of
     /// each realm that has one.
     fn by_name(&self) -> Vec<(i32, i32)> {
         let users = self.all.iter().filter(|(id, one)| !one.is_group && **id != ANONYMOUS);
@@ -105,8 +105,7 @@ impl Model {
         self.all.iter().find(|(_, one)| one.name == name).map(|(id, _)| *id)
     }
 
-    /// The call of `who`, where the superuser is `anonymous`. `None`: refused, and nothing is
-    /// changed.
+    /// Applies the call of `who`; the superuser is `anonymous`. `None`: refused, without a change.
     fn apply(&mut self, who: i32, call: &PtsCall) -> Option<()> {
         let before = self.clone();
         let done = self.change(who, call);
@@ -251,7 +250,7 @@ impl Model {
         Some(Privacy(there.privacy))
     }
 
-    /// Gives a name, and what it owns the new beginning of theirs. `None`: one of them is taken.
+    /// Renames a principal, and the begin of what it owns. `None`: a new name is in use.
     fn set_name(&mut self, id: i32, name: &str) -> Option<()> {
         let old = begin(&self.all[&id].name).to_owned();
         let new = begin(name).to_owned();
@@ -293,7 +292,8 @@ fn group_name() -> impl Strategy<Value = String> {
     let rest = prop::sample::select(vec!["a", "b", "authuser@x.org"]);
     prop_oneof![
         4 => (user_name(), rest).prop_map(|(begin, rest)| format!("{begin}:{rest}")),
-        1 => prop::sample::select(vec!["staff", "crew", "staff:a", "system:x"]).prop_map(str::to_owned),
+        1 => prop::sample::select(vec!["staff", "crew", "staff:a", "system:x"])
+            .prop_map(str::to_owned),
         2 => Just("system:authuser@x.org".to_owned()),
     ]
 }
@@ -318,10 +318,13 @@ fn call() -> impl Strategy<Value = PtsCall> {
         1 => id().prop_map(|id| PtsCall::Delete { id }),
         2 => (id(), any_name()).prop_map(|(id, name)| PtsCall::Rename { id, name }),
         2 => (id(), id()).prop_map(|(id, owner)| PtsCall::ChangeOwner { id, owner }),
-        1 => (id(), any::<u8>(), prop::option::weighted(0.3, 0..2_u32)).prop_map(|(id, bits, group_quota)| {
-            let privacy = Some(Privacy(bits));
-            PtsCall::SetFields { id, change: PrincipalChange { privacy, group_quota, ..PrincipalChange::default() } }
-        }),
+        1 => (id(), any::<u8>(), prop::option::weighted(0.3, 0..2_u32)).prop_map(
+            |(id, bits, group_quota)| {
+                let privacy = Some(Privacy(bits));
+                let change = PrincipalChange { privacy, group_quota, ..Default::default() };
+                PtsCall::SetFields { id, change }
+            },
+        ),
         6 => (id(), id()).prop_map(|(group, member)| PtsCall::Join { group, member }),
         2 => (id(), id()).prop_map(|(group, member)| PtsCall::Leave { group, member }),
     ]
@@ -371,7 +374,10 @@ fn check(book: &MemBook, model: &Model) {
 proptest! {
     #[test]
     fn users_and_groups_are_what_the_sentences_say(
-        calls in prop::collection::vec((prop_oneof![2 => Just(ANONYMOUS), 3 => 1..4_i32], call()), 1..80),
+        calls in prop::collection::vec(
+            (prop_oneof![2 => Just(ANONYMOUS), 3 => 1..4_i32], call()),
+            1..80,
+        ),
     ) {
         let (mut book, mut model) = (MemBook::new(), Model::new());
         for name in ["joe", "jim"] {
@@ -381,13 +387,14 @@ proptest! {
             model.apply(ANONYMOUS, &call).unwrap();
         }
         for (who, call) in &calls {
-            // Who is gone does not ask.
+            // A deleted principal makes no calls.
             if !model.all.contains_key(who) {
                 continue;
             }
             let wanted = model.apply(*who, call);
             let result = perform(&book, &asker(&book, *who), call);
-            prop_assert_eq!(result.is_ok(), wanted.is_some(), "{} asked {:?}: {:?}", who, call, result);
+            let accepted = result.is_ok();
+            prop_assert_eq!(accepted, wanted.is_some(), "{} asked {:?}: {:?}", who, call, result);
             if let Ok((answer, edit)) = result {
                 let fits = matches!(answer, Answer::Done | Answer::Principals { .. });
                 prop_assert!(fits);
@@ -398,7 +405,7 @@ proptest! {
     }
 }
 
-/// A group took the name that one of its own would get with it, and both were called so.
+/// A group took the name that one of its own would get with it, so two had the same name.
 #[test]
 fn no_name_is_given_twice_by_one_renaming() {
     let mut book = MemBook::new();
@@ -441,16 +448,16 @@ fn m12_foreign_users_are_not_authuser() {
     let (foreign, own) = (cps_of(&book, amy), cps_of(&book, joe));
     assert_eq!(foreign.numbers(), [realm, PrincipalId::ANYBODY, amy]);
     assert_eq!(own.numbers(), [PrincipalId::PROVED, PrincipalId::ANYBODY, joe]);
-    // The groups that the realm's group is in are theirs too.
-    let guests = made(&mut book, &root, PrincipalKind::Group, "guests");
-    let (_, edit) = perform(&book, &root, &PtsCall::Join { group: guests, member: realm }).unwrap();
+    // They are also in the groups of the realm's group.
+    let outer = made(&mut book, &root, PrincipalKind::Group, "outer");
+    let (_, edit) = perform(&book, &root, &PtsCall::Join { group: outer, member: realm }).unwrap();
     book.apply(&edit.unwrap().writes);
-    assert!(cps_of(&book, amy).has(guests) && !cps_of(&book, joe).has(guests));
-    // A group of another realm, a user who looks alike, and one who is not a user at all.
+    assert!(cps_of(&book, amy).has(outer) && !cps_of(&book, joe).has(outer));
+    // A group of another realm, a user with a similar name, and a principal that is no user.
     let like = made(&mut book, &root, PrincipalKind::Group, "system:authuser@org");
     let eve = made(&mut book, &root, PrincipalKind::User, "eve@org");
     assert!(cps_of(&book, eve).has(like) && !cps_of(&book, eve).has(realm));
-    assert!(!cps_of(&book, guests).has(PrincipalId::PROVED));
+    assert!(!cps_of(&book, outer).has(PrincipalId::PROVED));
     assert!(!cps_of(&book, PrincipalId(4711)).has(PrincipalId::PROVED), "no record");
 }
 
@@ -471,7 +478,7 @@ fn m12_a_realms_group_changes_all_its_users() {
         changed(PtsCall::Rename { id: other, name: named("system:authuser@z.org") }),
         Changed::Principals
     );
-    // Its quota is nobody's group, and a user of the realm is one user.
+    // A change of the realm's quota changes no groups; a new user of the realm only its own.
     assert_eq!(
         changed(new(PrincipalKind::User, named("amy@x.org"), None)),
         Changed::Principal(PrincipalId(2))
@@ -484,7 +491,7 @@ fn m12_a_realms_group_changes_all_its_users() {
     );
 }
 
-/// Everybody may give a group of their own away, and its name then begins with the new owner's.
+/// Any user may give away a group of its own, whose name then begins with the new owner's.
 #[test]
 fn m12_only_administrators_open_the_cell_to_a_realm() {
     let mut book = MemBook::new();

@@ -1,9 +1,9 @@
-//! What a request costs that is answered from the client's memory, over each transport: no server,
-//! no disk.
+//! The cost of a request that the client answers from memory, over each transport: no server, no
+//! disk.
 //!
 //! `cargo bench -p mount [-- SECONDS]`: alternates between the transports, and prints medians of
 //! requests a second, and context switches and microseconds of processor time a request (of this
-//! process: the one that asks and the mount). Needs root and `/dev/fuse`.
+//! process: the application and the mount). Needs root and `/dev/fuse`.
 
 #![allow(clippy::unwrap_used)] // A measurement ends where it fails.
 

@@ -1,50 +1,51 @@
 //! The kernel's side of FUSE as bytes: the layouts and numbers of ABI 7.45, and nothing else.
 //!
-//! The kernel and we run on one machine, so everything is in native byte order. Every struct has
-//! the kernel's size, held by the assertions at the foot. Fields that we never look at keep their
-//! place with a leading underscore or the kernel's name. Source: `linux/fuse.h` and the kernel's
-//! changelog of it, minor versions 38 to 45.
+//! The kernel and this process run on one machine, so everything is in native byte order. Every
+//! struct has the kernel's size, checked by the assertions at the foot. Unused fields have a
+//! leading underscore or the kernel's name. Source: `linux/fuse.h` and the kernel's changelog of
+//! it, minor versions 38 to 45.
 // A field is named as the kernel names it, and means what it means there.
 #![allow(missing_docs)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The major version that all of this belongs to.
+/// The major version of this file.
 pub const MAJOR: u32 = 7;
 /// The newest minor version that this file describes.
 pub const MINOR: u32 = 45;
-/// The oldest that is served: from here on the kernel tells when set-id bits must go. 7.33 is Linux
-/// 5.11.
+/// The oldest supported one: from here on the kernel reports when set-id bits must go. 7.33 is
+/// Linux 5.11.
 pub const MINOR_OLDEST: u32 = 33;
 /// The kernel can drop every cached name at once without a lock from here on.
 pub const MINOR_INC_EPOCH: u32 = 44;
-/// The kernel forgets nodes that nobody uses when it is asked to, from here on.
+/// The kernel forgets unused nodes on request from here on.
 pub const MINOR_PRUNE: u32 = 45;
-/// From here on (Linux 6.13) each change of a file has a time of its own, if somebody looked at the
-/// one before. 7.42 is Linux 6.14.
+/// From here on (Linux 6.13) each change of a file has a time of its own, if the one before was
+/// read. 7.42 is Linux 6.14.
 pub const MINOR_FINE_TIMES: u32 = 42;
 
 /// The node of the root directory.
 pub const ROOT_ID: u64 = 1;
-/// What the kernel wants a reading buffer to have beyond `max_write`.
+/// Room that the kernel requires in a read buffer beyond `max_write`.
 pub const HEADROOM_BYTES: usize = 4096;
 
 macro_rules! wire {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? })*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
         pub struct $name { $(pub $field: $type),* }
     )*};
 }
 
 wire! {
-    /// Before every request.
+    /// Begins every request.
     InHeader {
         len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32,
         total_extlen: u16, padding: u16,
     }
-    /// Before every reply; with `unique` 0 before a notification, whose code is in `error`.
+    /// Begins every reply; with `unique` 0 a notification, whose code is in `error`.
     OutHeader { len: u32, error: i32, unique: u64 }
 
     Attr {
@@ -62,8 +63,9 @@ wire! {
     BatchForgetIn { count: u32, dummy: u32 }
     GetattrIn { getattr_flags: u32, dummy: u32, fh: u64 }
     SetattrIn {
-        valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64, atime: u64, mtime: u64, ctime: u64,
-        atimensec: u32, mtimensec: u32, ctimensec: u32, mode: u32, unused4: u32, uid: u32, gid: u32, unused5: u32,
+        valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64,
+        atime: u64, mtime: u64, ctime: u64, atimensec: u32, mtimensec: u32, ctimensec: u32,
+        mode: u32, unused4: u32, uid: u32, gid: u32, unused5: u32,
     }
     MknodIn { mode: u32, rdev: u32, umask: u32, padding: u32 }
     MkdirIn { mode: u32, umask: u32 }
@@ -75,8 +77,13 @@ wire! {
     OpenOut { fh: u64, open_flags: u32, backing_id: i32 }
     ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
     FlushIn { fh: u64, unused: u32, padding: u32, lock_owner: u64 }
-    ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
-    WriteIn { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
+    ReadIn {
+        fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32,
+    }
+    WriteIn {
+        fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32,
+        padding: u32,
+    }
     WriteOut { size: u32, padding: u32 }
     StatfsOut {
         blocks: u64, bfree: u64, bavail: u64, files: u64, ffree: u64,
@@ -89,7 +96,7 @@ wire! {
     FileLock { start: u64, end: u64, kind: u32, pid: u32 }
     LkIn { fh: u64, owner: u64, lk: FileLock, lk_flags: u32, padding: u32 }
     LkOut { lk: FileLock }
-    /// What every kernel sends; newer ones go on with [`InitInMore`].
+    /// The part that every kernel sends; newer ones add [`InitInMore`].
     InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32 }
     InitInMore { flags2: u32, unused: [u32; 11] }
     InitOut {
@@ -105,24 +112,25 @@ wire! {
     StatxIn { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32 }
     StatxTime { tv_sec: i64, tv_nsec: u32, reserved: i32 }
     Statx {
-        mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16,
+        mask: u32, blksize: u32, attributes: u64,
+        nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16,
         ino: u64, size: u64, blocks: u64, attributes_mask: u64,
         atime: StatxTime, btime: StatxTime, ctime: StatxTime, mtime: StatxTime,
         rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
     }
     StatxOut { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx }
-    /// Before the name of an entry in a listing; the whole is padded to eight bytes.
+    /// Precedes the name of an entry in a listing; the whole is padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
     NotifyInvalInode { ino: u64, off: i64, len: i64 }
-    /// Before the bytes.
+    /// Precedes the bytes.
     NotifyStore { ino: u64, off: u64, size: u32, padding: u32 }
-    /// Before the numbers of the nodes.
+    /// Precedes the numbers of the nodes.
     NotifyPrune { count: u32, padding: u32, spare: u64 }
-    /// Before the name and its closing NUL.
+    /// Precedes the name and its closing NUL.
     NotifyInvalEntry { parent: u64, namelen: u32, flags: u32 }
 }
 
-/// What a request asks for: `InHeader::opcode`.
+/// The operation of a request: `InHeader::opcode`.
 pub mod opcode {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -175,7 +183,7 @@ pub mod opcode {
     pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// What a notification says: `OutHeader::error` with `unique` 0.
+/// The kind of a notification: `OutHeader::error` with `unique` 0.
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
@@ -184,7 +192,7 @@ pub mod notify {
     pub const PRUNE: i32 = 9;
 }
 
-/// What `INIT` negotiates; bits from 32 on travel in `flags2`.
+/// The flags of `INIT`; bits from 32 on travel in `flags2`.
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const POSIX_LOCKS: u64 = 1 << 1;
@@ -208,7 +216,7 @@ pub mod init {
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// Which fields of [`SetattrIn`] count.
+/// Bits for the fields of [`SetattrIn`] that count.
 pub mod fattr {
     pub const MODE: u32 = 1 << 0;
     pub const UID: u32 = 1 << 1;
@@ -222,7 +230,7 @@ pub mod fattr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// Bits that several requests have.
+/// Bits in several requests.
 pub mod flag {
     /// `WriteIn`: an unprivileged write.
     pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -230,11 +238,11 @@ pub mod flag {
     pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
     /// `LkIn`: a whole-file lock, not a byte range.
     pub const LK_FLOCK: u32 = 1 << 0;
-    /// `OpenOut`: reads and writes pass the page cache by.
+    /// `OpenOut`: reads and writes bypass the page cache.
     pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
-    /// `OpenOut`: cached pages stay good.
+    /// `OpenOut`: cached pages stay valid.
     pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
-    /// `OpenOut`: what is listed is kept.
+    /// `OpenOut`: the kernel caches listings.
     pub const FOPEN_CACHE_DIR: u32 = 1 << 3;
     /// `OpenOut`: the kernel reads and writes the file `backing_id` itself.
     pub const FOPEN_PASSTHROUGH: u32 = 1 << 7;
@@ -242,7 +250,7 @@ pub mod flag {
     pub const FOPEN_NOFLUSH: u32 = 1 << 5;
 }
 
-/// Which fields of a [`Statx`] count: the basic ones, and the time of birth.
+/// Bits for the fields of a [`Statx`] that count: the basic ones, and the time of birth.
 pub const STATX_BASIC_AND_BIRTH: u32 = 0x7ff | 0x800;
 
 const _: () = {

@@ -1,26 +1,25 @@
-//! What the kernel is told of who may do what, where access lists decide.
+//! The rights that the kernel enforces by itself, where access lists decide.
 //!
-//! A mount of one user, which the kernel keeps others out of, says that user's rights as
-//! everybody's mode bits. In a shared one:
+//! A mount of one user, which the kernel closes to others, shows that user's rights as mode bits
+//! for all. In a shared one:
 //!
-//! The kernel asks nobody when it answers from what it keeps, so it must know itself who may. It
+//! The kernel sends no request when it answers from its caches, so it must check rights itself. It
 //! knows mode bits and POSIX ACLs, and both are made here from the rights of users
 //! (`venus::Venus::rights`):
 //!
-//! - The owner is judged by the owner's bits: they are what the owner's rights give. Others have
+//! - The owner is checked by the owner's bits: they are what the owner's rights give. Others have
 //!   none.
-//! - Everybody else is judged by an ACL, which the kernel asks for (`system.posix_acl_access`)
-//!   where group bits say that there may be one, and keeps. It names each user whose rights are
-//!   known here, whoever asks among them, and gives nothing to everybody else.
-//! - Who is refused is not refused before the kernel has forgotten that ACL and asked for the
-//!   status and the ACL anew, in that user's name (`fuse_perm_getattr`): so nobody needs to be
-//!   known before he comes.
+//! - Every other user is checked by an ACL, which the kernel requests (`system.posix_acl_access`)
+//!   if group bits say that there may be one, and caches. It names each user whose rights are known
+//!   here, including the caller, and gives nothing to all others.
+//! - Before the kernel refuses a user, it forgets that ACL and requests the status and the ACL
+//!   anew, in that user's name (`fuse_perm_getattr`): so no user needs to be known in advance.
 //!
-//! `r` and `x` of a directory are `l`; `w` is any of `i`, `d`, `w` and `a`, and which of them it is
-//! is asked of the server by the change itself. `r`, `w` and `x` of a file are what its mode bits
-//! for the owner and the rights `r` and `w` both give. Where rights may have changed everything
-//! told here is taken back (`Notifier`, `rights`), before that is acknowledged. The superuser of
-//! the machine is asked for nothing by the kernel: it sees what the kernel keeps.
+//! `r` and `x` of a directory are `l`; `w` is any of `i`, `d`, `w` and `a`, and the server checks
+//! which of them at the change itself. `r`, `w` and `x` of a file are what its mode bits for the
+//! owner and the rights `r` and `w` both give. Where rights may have changed, all this is
+//! invalidated (`Notifier`, `rights`), before that is acknowledged. The kernel sends no request for
+//! the superuser of the machine, which sees all that the kernel caches.
 
 use guard::Rights;
 use rustix::io::Errno;
@@ -29,7 +28,7 @@ use venus::{RequestContext, Stamp, somebody};
 
 use crate::dispatch::{RequestRefusal, Task};
 
-/// What names of POSIX ACLs begin with.
+/// Begins the names of POSIX ACLs.
 pub(crate) const PREFIX: &[u8] = b"system.posix_acl_";
 const ACCESS: &[u8] = b"system.posix_acl_access";
 
@@ -37,13 +36,13 @@ const READ: u16 = 4;
 const WRITE: u16 = 2;
 const EXECUTE: u16 = 1;
 
-/// Users that an ACL names at most: the kernel takes it in one page.
+/// Users that an ACL names at most: the kernel reads it into one page.
 const USERS_MAX: usize = 500;
-/// Attempts to answer with what is still so. Then the caller is refused, and the kernel keeps
-/// nothing.
+/// Attempts to answer with rights that still hold. Then the caller is refused, and the kernel
+/// caches nothing.
 const ATTEMPTS: usize = 16;
 
-/// The bits that rights give. `mode`: of the file's owner.
+/// The mode bits for these rights. `mode`: of the file's owner.
 fn bits(rights: Rights, status: &Status, owns: bool) -> u16 {
     let bit = |granted: bool, bit| if granted { bit } else { 0 };
     if status.kind == Kind::Directory {
@@ -76,8 +75,8 @@ fn encode(owner: u16, mut users: Vec<(u32, u16)>) -> Vec<u8> {
 }
 
 impl Task<'_> {
-    /// The status with the mode that the kernel is to judge by. `found`: in which directory, by an
-    /// answer of which time.
+    /// The status with the mode that the kernel must check. `found`: the directory, and the time of
+    /// the answer.
     pub(crate) fn permitted(&self, mut status: Status, found: Option<(Fid, Stamp)>) -> Status {
         if !self.on.devices {
             status.device = 0;
@@ -101,17 +100,17 @@ impl Task<'_> {
             return Status { mode: set_ids | all << 6 | all << 3 | all, ..status };
         }
         let owner = if status.uid == 0 {
-            // The kernel does not ask what it may do.
+            // The kernel does not check the superuser's permissions.
             if is_directory { 0o7 } else { status.mode >> 6 }
         } else {
             self.rights_of(status.uid, status.fid).map_or(0, |rights| bits(rights, &status, true))
         };
-        // They say that there is an ACL.
+        // They tell the kernel that there is an ACL.
         let group = if is_directory { 0o7 } else { (status.mode >> 6) & 0o7 };
         Status { mode: set_ids | (owner & 0o7) << 6 | group << 3, ..status }
     }
 
-    /// Mode bits let the caller do that, where the kernel judges by other numbers than the cell.
+    /// Requires mode bits for the caller, if the kernel checks by other ids than the cell.
     pub(crate) fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), RequestRefusal> {
         if !self.on.volumes.tokens().is_some_and(|tokens| tokens.is_doubted()) {
             return Ok(());
@@ -119,7 +118,7 @@ impl Task<'_> {
         let request = self.request();
         let status = self.venus().getattr(&request, fid)?.status;
         let lets = || self.venus().lets(request.caller, &status, wanted);
-        // Nobody is refused for what was known of him a while ago.
+        // Ids may be outdated, so before a refusal they are looked up again.
         if lets() || self.venus().learn_ids(&request)? && lets() {
             Ok(())
         } else {
@@ -127,7 +126,7 @@ impl Task<'_> {
         }
     }
 
-    /// None: the service does not say.
+    /// `None`: the service does not answer.
     fn rights_of(&self, uid: u32, fid: Fid) -> Option<Rights> {
         let request = self.request();
         if uid == request.caller.uid {
@@ -138,8 +137,8 @@ impl Task<'_> {
         self.venus().rights(&request, fid).ok().map(|(rights, _)| rights)
     }
 
-    /// Answers with the ACL of a file or directory; that nobody asked for (of a volume that mode
-    /// bits decide in) and default ones are not there.
+    /// Answers with the ACL of a file or directory; an ACL that was not asked for (of a volume with
+    /// mode bits) and default ones do not exist.
     pub(crate) fn get_permits(&self, size: u32, name: &[u8]) -> Result<(), RequestRefusal> {
         let (fid, request) = (self.fid()?, self.request());
         for _ in 0..ATTEMPTS {

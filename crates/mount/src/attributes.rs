@@ -1,4 +1,4 @@
-//! Statuses as the kernel lays them out.
+//! Statuses in the kernel's layout.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
 use crate::nodes;
-use crate::submounts::PORCH_NODE;
+use crate::submounts::HIDDEN_DIR_NODE;
 
-/// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.
+/// "Until invalidated", in seconds: the kernel cuts it to its own maximum.
 pub const FOREVER_SECS: u64 = i32::MAX as u64;
-/// What programs should read and write at a time.
+/// The preferred size of reads and writes.
 const BLOCK_BYTES: u32 = 128 << 10;
-/// What programs should list at a time: as much as one message of the server's has.
+/// The preferred size of listings: as much as one message of the server's has.
 const LISTED_BYTES: u32 = 256 << 10;
 /// The unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
 
 const FILE_TYPE: u32 = 0o170_000;
 
-/// How long the kernel may keep something without asking again.
+/// How long the kernel may cache an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     secs: u64,
@@ -29,10 +29,10 @@ pub struct Validity {
 impl Validity {
     /// Not at all.
     pub const NONE: Validity = Validity { secs: 0, nanos: 0 };
-    /// Until told otherwise.
+    /// Until invalidated.
     pub const FOREVER: Validity = Validity { secs: FOREVER_SECS, nanos: 0 };
 
-    /// So long; `None`: until told otherwise.
+    /// This long; `None`: until invalidated.
     pub const fn of(time: Option<Duration>) -> Validity {
         match time {
             Some(time) => Validity { secs: time.as_secs(), nanos: time.subsec_nanos() },
@@ -40,7 +40,7 @@ impl Validity {
         }
     }
 
-    /// If it may be kept at all.
+    /// This validity if `may`, otherwise none.
     pub const fn only_if(self, may: bool) -> Validity {
         if may { self } else { Validity::NONE }
     }
@@ -49,7 +49,7 @@ impl Validity {
 const fn type_bits(kind: Kind) -> u32 {
     match kind {
         Kind::File => 0o100_000,
-        // What is not followed is shown as the directory that it leads to.
+        // A mount point that is not followed is shown as the directory that it leads to.
         Kind::Directory | Kind::MountPoint => 0o040_000,
         Kind::Symlink => 0o120_000,
         Kind::Fifo => 0o010_000,
@@ -64,7 +64,7 @@ pub const fn dirent_kind(kind: Kind) -> u32 {
     type_bits(kind) >> 12
 }
 
-/// What `mknod` is to make; `None` if it is no such thing.
+/// The kind that `mknod` is to make; `None` if there is no such kind.
 pub fn new_kind(mode: u32, rdev: u32) -> Option<NewKind> {
     let device = device_of_kernel(rdev);
     Some(match mode & FILE_TYPE {
@@ -108,7 +108,7 @@ fn attr(number: u64, status: &Status) -> abi::Attr {
         mtimensec: status.modified.nanos,
         ctimensec: status.changed.nanos,
         mode: type_bits(status.kind) | u32::from(status.mode),
-        // What a mount point leads to is a directory; its own status is asked for there.
+        // A mount point leads to a directory, whose own status is requested there.
         nlink: if status.kind == Kind::MountPoint { 2 } else { status.links },
         uid: status.uid,
         gid: status.gid,
@@ -118,14 +118,14 @@ fn attr(number: u64, status: &Status) -> abi::Attr {
     }
 }
 
-/// A found or made name. Each part is kept by the kernel only if it may be.
+/// A found or made name. The kernel may cache each part for its own time.
 pub fn entry(
     number: u64,
     status: &Status,
     of_name: Validity,
     of_status: Validity,
 ) -> abi::EntryOut {
-    // Whoever comes by a mount point must ask (`submounts.rs`).
+    // Each walk through a mount point must send a request (`submounts.rs`).
     let of_status = of_status.only_if(status.kind != Kind::MountPoint);
     abi::EntryOut {
         nodeid: number,
@@ -138,17 +138,17 @@ pub fn entry(
     }
 }
 
-/// The directory of second names, which is there for ever.
-pub fn porch() -> abi::EntryOut {
+/// The directory of second names, which never changes.
+pub fn hidden_dir() -> abi::EntryOut {
     let attr = abi::Attr {
-        ino: PORCH_NODE,
+        ino: HIDDEN_DIR_NODE,
         mode: type_bits(Kind::Directory) | 0o700,
         nlink: 2,
         blksize: BLOCK_BYTES,
         ..Default::default()
     };
     abi::EntryOut {
-        nodeid: PORCH_NODE,
+        nodeid: HIDDEN_DIR_NODE,
         entry_valid: FOREVER_SECS,
         attr_valid: FOREVER_SECS,
         attr,
@@ -157,11 +157,11 @@ pub fn porch() -> abi::EntryOut {
 }
 
 /// Its status.
-pub fn porch_status() -> abi::AttrOut {
-    abi::AttrOut { attr_valid: FOREVER_SECS, attr: porch().attr, ..Default::default() }
+pub fn hidden_dir_status() -> abi::AttrOut {
+    abi::AttrOut { attr_valid: FOREVER_SECS, attr: hidden_dir().attr, ..Default::default() }
 }
 
-/// That there is no such name, to be kept.
+/// An absent name, to be cached.
 pub fn no_entry(valid: Validity) -> abi::EntryOut {
     abi::EntryOut { entry_valid: valid.secs, entry_valid_nsec: valid.nanos, ..Default::default() }
 }

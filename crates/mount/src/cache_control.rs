@@ -1,15 +1,15 @@
-//! Orders to this client, not to a file system: what it shall forget. They are read
-//! (`rialto.do:ORDER`, see `virtual_xattrs.rs`) and not set, because nothing can be set where a
-//! volume is read-only. None of them changes anything that anybody can see.
+//! Orders to this client, not to a file system, to drop cached state. They are read
+//! (`rialto.do:ORDER`, see `virtual_xattrs.rs`) and not set, because a read-only volume refuses to
+//! set anything. None of them has an effect that applications can see.
 //!
 //! | order | |
 //! |---|---|
-//! | `flush` | what is cached of this file or directory is asked for again |
-//! | `flushvolume` | so is all of this volume |
-//! | `flushmount:NAME` | so is where the mount point NAME of this directory leads; `EBUSY` while somebody is in that volume |
-//! | `checkvolumes` | so is where all below here lead, those aside that somebody is in |
-//! | `rank:SERVER:NUMBER` | of several servers the one with the lowest rank is asked; root's |
-//! | `sysname:LIST` | what `@sys` stands for (`sysname.rs`), with a space between each two; root's |
+//! | `flush` | drops what is cached of this file or directory |
+//! | `flushvolume` | drops what is cached of this volume |
+//! | `flushmount:NAME` | drops the target of this directory's mount point NAME; `EBUSY` if in use |
+//! | `checkvolumes` | drops the targets of all mount points below that are not in use |
+//! | `rank:SERVER:NUMBER` | of several servers the lowest rank is preferred; root's |
+//! | `sysname:LIST` | the names for `@sys` (`sysname.rs`), separated by spaces; root's |
 
 use rustix::io::Errno;
 use types::{Fid, Name, ServerId};

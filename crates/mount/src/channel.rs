@@ -1,9 +1,9 @@
-//! The way requests come from the kernel and replies go back.
+//! The transport of requests from the kernel and of replies to it.
 //!
 //! A request must be answered where it came from: its [`Requester`]. A [`Channel`] is one end of
 //! the kernel's queue behind `/dev/fuse`: [`Device`], one descriptor each, cloned as often as there
-//! are readers. What comes by io_uring has requesters of its own (`rings`), and needs the device
-//! still for what the kernel sends no other way.
+//! are readers. Requests by io_uring have requesters of their own (`rings`), and still need the
+//! device for what the kernel sends no other way.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,12 +24,12 @@ pub enum Received {
     End,
 }
 
-/// Where a request came from.
+/// The origin of a request, which takes its reply.
 pub trait Requester: Send + Sync {
     /// Answers request `unique` with success and `parts`, or with an error and no parts.
     ///
     /// # Errors
-    /// `ENOENT` if nobody waits for it any more.
+    /// `ENOENT` if the request was cancelled meanwhile.
     fn reply(&self, unique: u64, result: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno>;
 }
 
@@ -39,27 +39,27 @@ pub trait Channel: Requester {
     /// [`buffer`].
     ///
     /// # Errors
-    /// What the kernel says when it is neither a request nor the end.
+    /// The kernel's error if it is neither a request nor the end.
     fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno>;
 
-    /// Tells the kernel something unasked.
+    /// Sends the kernel a notification.
     ///
     /// # Errors
     /// `ENOENT` if the kernel does not know the node.
     fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno>;
 
-    /// Gives the kernel a file to use in place of one of ours; its number.
+    /// Registers a file that the kernel uses in place of one of ours; returns its number.
     ///
     /// # Errors
-    /// What the kernel says, and `ENOSYS` where it knows no such thing.
+    /// The kernel's error; `ENOSYS` if it has no backing files.
     fn open_backing(&self, _file: BorrowedFd<'_>) -> Result<i32, Errno> {
         Err(Errno::NOSYS)
     }
 
-    /// Takes the number back; what is open with it stays so.
+    /// Removes the registration; open files keep using it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn close_backing(&self, _number: i32) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
@@ -67,14 +67,14 @@ pub trait Channel: Requester {
     /// One more end of the same queue.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// The kernel's refusal.
     fn another(&self) -> Result<Arc<dyn Channel>, Errno>;
 }
 
 /// Parts that a reply may have: a listing or a read is one, an entry with an open two.
 const PARTS_MAX: usize = 4;
 
-/// What a request needs at most.
+/// The size of the largest request.
 pub const BUFFER_BYTES: usize = abi::HEADROOM_BYTES + types::limits::PAYLOAD_BYTES_MAX;
 
 /// A buffer that every request fits in.
@@ -82,16 +82,16 @@ pub fn buffer() -> Vec<u8> {
     Vec::with_capacity(BUFFER_BYTES)
 }
 
-/// `/dev/fuse`, joined to a mount.
+/// `/dev/fuse`, attached to a mount.
 pub struct Device {
     fd: Arc<OwnedFd>,
 }
 
 impl Device {
-    /// Where the kernel offers it.
+    /// The device's path.
     pub const PATH: &str = "/dev/fuse";
 
-    /// Around a descriptor that is, or is about to be, joined to a mount.
+    /// Takes a descriptor that is, or is about to be, attached to a mount.
     pub fn new(fd: OwnedFd) -> Self {
         Device { fd: Arc::new(fd) }
     }
@@ -104,7 +104,7 @@ impl Device {
     /// A fresh descriptor.
     ///
     /// # Errors
-    /// `ENOENT` or `ENODEV` if the kernel has no FUSE, `EACCES` if it is not for us.
+    /// `ENOENT` or `ENODEV` if the kernel has no FUSE, `EACCES` if this process may not open it.
     pub fn open() -> Result<OwnedFd, Errno> {
         rustix::fs::open(Self::PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
     }
@@ -144,7 +144,7 @@ impl Channel for Device {
             match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(into)) {
                 Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::End),
                 Ok(_) => return Ok(Received::Request),
-                // A request that was taken back between our wake-up and the read; a signal.
+                // The request was cancelled between the wake-up and the read, or a signal came.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 Err(other) => return Err(other),
             }
@@ -163,8 +163,8 @@ impl Channel for Device {
         mem::fuse::close_backing(self.fd.as_fd(), number)
     }
 
-    /// A descriptor with a queue of its own. Where the device may not be opened (the helper opened
-    /// the first one for us), the queue is shared, which costs some contention and nothing else.
+    /// A descriptor with a queue of its own. If the device may not be opened (the helper opened the
+    /// first one for us), the queue is shared, which costs some contention and nothing else.
     fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
         let cloned = Self::open().and_then(|fresh| {
             mem::fuse::clone_device(fresh.as_fd(), self.fd.as_fd())?;

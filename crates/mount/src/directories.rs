@@ -1,8 +1,8 @@
 //! Listings.
 //!
 //! Offsets: 0 is before `.`, 1 before `..`, and from 2 on an offset is venus's cookie plus 2; but
-//! that behind the last entry is the listing's own (`listings.rs` says why). Those have bit 62, and
-//! the kernel's offsets are signed, so cookies must stay below 2^62 - 2.
+//! that after the last entry is the listing's own (see `listings.rs`). Those have bit 62, and the
+//! kernel's offsets are signed, so cookies must stay below 2^62 - 2.
 
 use std::io::IoSlice;
 
@@ -20,8 +20,8 @@ use crate::sysname;
 
 pub(crate) const OFFSET_OF_FIRST: u64 = 2;
 const COOKIE_MAX: u64 = (1 << 62) - 1 - OFFSET_OF_FIRST;
-/// What the kernel does with every directory once it opens them by itself.
-const KEPT: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
+/// The flags that the kernel assumes for every directory once it opens them by itself.
+const CACHED: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
 const DIRECTORY_KIND: u32 = attributes::dirent_kind(types::Kind::Directory);
 
 /// Bytes of one entry, padding included.
@@ -30,13 +30,13 @@ fn entry_bytes(name: &[u8], plus: bool) -> usize {
     (fixed + name.len()).next_multiple_of(8)
 }
 
-/// A listing as the kernel lays it out. With `plus` every entry has an [`abi::EntryOut`], whose
-/// `nodeid` 0 means: not told.
+/// A listing in the kernel's layout. With `plus` every entry has an [`abi::EntryOut`]; its `nodeid`
+/// 0 means: no status.
 struct Block {
     bytes: Vec<u8>,
     bytes_max: usize,
     plus: bool,
-    /// Where the last entry begins.
+    /// The start of the last entry.
     last: usize,
 }
 
@@ -56,7 +56,7 @@ impl Block {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
     }
 
-    /// The last entry, if there is one, has this offset behind it.
+    /// Sets the offset after the last entry, if there is one.
     fn end_at(&mut self, offset: u64) {
         let at = self.last + std::mem::offset_of!(abi::Dirent, off);
         if let Some(old) = self.bytes.get_mut(at..at + size_of::<u64>()) {
@@ -71,11 +71,11 @@ impl Task<'_> {
         if doubted {
             self.need_bits(self.fid()?, 4)?;
         } else if self.on.agreement.has_silent_opendir() {
-            // Heard once: from now on the kernel opens and closes directories by itself, and keeps
+            // Sent once: from now on the kernel opens and closes directories by itself, and caches
             // listings.
             return Err(RequestRefusal(Errno::NOSYS));
         }
-        let _ = self.value(&abi::OpenOut { fh: 0, open_flags: KEPT, backing_id: 0 });
+        let _ = self.value(&abi::OpenOut { fh: 0, open_flags: CACHED, backing_id: 0 });
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Task<'_> {
         let bytes_max = (of.size as usize).min(types::limits::PAYLOAD_BYTES_MAX);
         let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus, last: 0 };
         let Some(cookie) = self.cookie(of.offset) else {
-            // Of which promise it was nobody can tell any more.
+            // The promise that covered it is unknown by now.
             self.on.notifier.inode_data(self.fid()?);
             let _ = self.parts(&[]);
             return Ok(());
@@ -105,15 +105,15 @@ impl Task<'_> {
         if let Some(entry) = shown.iter().find(|entry| entry.cookie > COOKIE_MAX) {
             tracing::error!(
                 entry.cookie,
-                "cookie of a directory entry does not fit the kernel's offsets"
+                "a directory entry's cookie exceeds the kernel's offsets: listing fails"
             );
             return Err(RequestRefusal(Errno::IO));
         }
-        let given = if plus { self.remember_shown(shown) } else { Vec::new() };
+        let remembered = if plus { self.remember_shown(shown) } else { Vec::new() };
         let sent = self.venus().answering(listing.stamp, |still| {
             let names = still && listing.names_cacheable && self.on.notifier.lists_names();
             if names && let Ok(dir) = self.fid() {
-                self.on.notifier.gives(dir);
+                self.on.notifier.sends_page(dir);
             }
             for entry in shown {
                 push_entry(
@@ -129,13 +129,13 @@ impl Task<'_> {
             self.parts(&[IoSlice::new(&block.bytes)])
         });
         if sent.is_err() {
-            given.into_iter().for_each(|node| self.on.forget(node, 1));
+            remembered.into_iter().for_each(|node| self.on.forget(node, 1));
         }
         Ok(())
     }
 
-    /// A page of the listing under way, or of a new one; and the offset behind its last entry, if
-    /// this is the page.
+    /// A page of the listing in progress, or of a new one; and the offset after its last entry, if
+    /// this is the last page.
     fn page(
         &self,
         offset: u64,
@@ -150,7 +150,7 @@ impl Task<'_> {
             None => self.begin_listing(dir, reader, offset == 0)?,
         };
         if offset != 0
-            && self.on.listings.goes_on(reader, self.on.notifier.breaks())
+            && self.on.listings.next_page(reader, self.on.notifier.breaks())
             && self.on.notifier.lists_names()
         {
             self.on.notifier.end_names();
@@ -162,7 +162,7 @@ impl Task<'_> {
         }
         let may_stay = page.names_cacheable && under_way.since.is_some();
         if !may_stay {
-            self.on.listings.spoil(reader);
+            self.on.listings.forbid_caching(reader);
         }
         let breaks = self.on.notifier.breaks();
         let of_one_promise = may_stay
@@ -172,7 +172,7 @@ impl Task<'_> {
             self.on.notifier.inode_data(dir);
         }
         match page.entries.last() {
-            Some(last) => self.on.listings.comes_to(reader, last.cookie),
+            Some(last) => self.on.listings.advance(reader, last.cookie),
             None if page.end && offset >= OFFSET_OF_FIRST => {
                 let handle = self.on.listings.end(reader);
                 handle.into_iter().for_each(|handle| self.venus().releasedir(handle));
@@ -182,8 +182,8 @@ impl Task<'_> {
         Ok((page, under_way.end_offset()))
     }
 
-    /// Where a reader goes on; `None`: at the end of a listing that is forgotten, or that was
-    /// another reader's.
+    /// The cookie where a reader continues; `None`: at the end of a listing that is forgotten, or
+    /// that was another reader's.
     fn cookie(&self, offset: u64) -> Option<u64> {
         let known = self.on.listings.find((self.header.nodeid, self.header.pid));
         match known {
@@ -231,7 +231,8 @@ impl Task<'_> {
 
     /// The kernel counts one reference for every entry with a status.
     fn remember_shown(&self, shown: &[ListEntry]) -> Vec<u64> {
-        let with_status = shown.iter().filter(|entry| told(&self.on.nodes, entry).is_some());
+        let with_status =
+            shown.iter().filter(|entry| listed_status(&self.on.nodes, entry).is_some());
         with_status
             .map(|entry| {
                 self.on.nodes.remember(entry.fid, self.header.nodeid);
@@ -242,9 +243,8 @@ impl Task<'_> {
     }
 }
 
-/// The status that the kernel is given; not that of a mount point, which it looks up when somebody
-/// comes by.
-fn told<'a>(nodes: &KernelNodes, entry: &'a ListEntry) -> Option<&'a Status> {
+/// The status that the kernel gets; none for a mount point, which it looks up on each walk.
+fn listed_status<'a>(nodes: &KernelNodes, entry: &'a ListEntry) -> Option<&'a Status> {
     entry
         .status
         .as_ref()
@@ -258,9 +258,10 @@ fn push_entry(
     (names, still): (Validity, Validity),
 ) {
     let (name, number) = (entry.name.as_bytes(), nodes.number(entry.fid));
-    let kept = names.only_if(sysname::stem(name).is_none());
-    let status_kept = still.only_if(entry.cacheable);
-    let of = told(nodes, entry).map(|status| attributes::entry(number, status, kept, status_kept));
+    let name_validity = names.only_if(sysname::stem(name).is_none());
+    let status_validity = still.only_if(entry.cacheable);
+    let of = listed_status(nodes, entry)
+        .map(|status| attributes::entry(number, status, name_validity, status_validity));
     let kind = attributes::dirent_kind(entry.kind);
     let offset = entry.cookie + OFFSET_OF_FIRST;
     block.push(&of.unwrap_or_default(), number, offset, kind, name);

@@ -1,6 +1,6 @@
-//! From a request of the kernel to the operation of venus, and back with the reply.
+//! Maps each request of the kernel to the operation of venus, and the result to the reply.
 //!
-//! A [`Task`] is one request under way. Its operations (in `names`, `files`, `directories`,
+//! A [`Task`] is one request in progress. Its operations (in `names`, `files`, `directories`,
 //! `locks`, `status`, `xattrs`) reply themselves, or return a [`RequestRefusal`], which becomes the
 //! reply.
 
@@ -26,30 +26,30 @@ use crate::listings::Listings;
 use crate::locks::MountLocks;
 use crate::nodes::{KernelNodes, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
-use crate::submounts::{Edges, PORCH_NODE};
+use crate::submounts::{Edges, HIDDEN_DIR_NODE};
 use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
 use crate::{attributes, errno, files, groups};
 
-/// From this size on a write's data is kept in the buffer that it came in, not copied out: the
+/// From this size on a write's data stays in the buffer that it came in, and is not copied: the
 /// buffer is 1 MiB, and many small writes must not hold one each.
-const KEPT_BYTES_MIN: usize = 64 << 10;
+const UNCOPIED_BYTES_MIN: usize = 64 << 10;
 
-/// What all requests of one mount share, or of one volume of a mount of many.
+/// State that all requests of one mount share, or of one volume of a mount of many.
 pub struct Dispatch {
-    /// The file system.
+    /// The volume's cache manager.
     pub venus: Arc<Venus>,
-    /// What the kernel knows.
+    /// The nodes that the kernel knows.
     pub nodes: Arc<KernelNodes>,
-    /// What is under way.
+    /// The requests in progress.
     pub interrupts: Arc<Interrupts>,
-    /// Takes back what the kernel caches.
+    /// Invalidates the kernel's caches.
     pub notifier: Arc<Notifier>,
     /// Directories that are being listed.
     pub listings: Listings,
-    /// Who has byte-range locks.
+    /// The owners of byte-range locks.
     pub locks: MountLocks,
-    /// What the kernel can.
+    /// The kernel's abilities.
     pub agreement: Agreement,
     /// All volumes of this client.
     pub volumes: Arc<Volumes>,
@@ -59,15 +59,15 @@ pub struct Dispatch {
     pub flat: Option<Arc<Flat>>,
     /// The volume is read-only, and the kernel does not refuse changes by itself.
     pub refuses_changes: bool,
-    /// What `@sys` means, in all mounts of this client.
+    /// The names for `@sys`, in all mounts of this client.
     pub sysnames: Arc<Sysnames>,
-    /// Device nodes have their numbers.
+    /// Whether device nodes have their numbers.
     pub devices: bool,
-    /// Something was asked since [`Self::was_used`].
+    /// A request came since [`Self::was_used`].
     pub used: AtomicBool,
 }
 
-/// Why a request is not done, as the kernel hears it.
+/// The errno of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRefusal(pub Errno);
 
@@ -89,7 +89,7 @@ impl From<NameError> for RequestRefusal {
     }
 }
 
-/// One request under way.
+/// One request in progress.
 pub struct Task<'a> {
     pub(crate) on: &'a Dispatch,
     pub(crate) header: abi::InHeader,
@@ -147,12 +147,12 @@ impl Task<'_> {
         Ok(Name::new(bytes)?)
     }
 
-    /// Replies. A requester that is gone by now hears nothing, and that is no error of ours.
+    /// Replies. A request may be cancelled by now, so a failed reply is no error of ours.
     pub(crate) fn parts(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         self.log(self.requester.reply(self.header.unique, Ok(parts)))
     }
 
-    /// For how long the kernel may keep what it is answered now, if it may keep it.
+    /// How long the kernel may cache the present answer, if it may.
     pub(crate) fn validity(&self, may: bool) -> Validity {
         if may { Validity::of(self.venus().kernel_keeps_for()) } else { Validity::NONE }
     }
@@ -173,9 +173,9 @@ impl Task<'_> {
         match sent {
             Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => {
-                tracing::error!(%error, opcode = self.header.opcode, "kernel does not take the \
-                    reply");
-                // Whoever waits must not wait for ever.
+                tracing::error!(%error, opcode = self.header.opcode, "the kernel refuses a reply: \
+                    the request fails with EIO");
+                // Without a reply an application would wait for ever.
                 if error != Errno::IO {
                     let _ = self.requester.reply(self.header.unique, Err(Errno::IO));
                 }
@@ -187,14 +187,14 @@ impl Task<'_> {
     fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
         if let Some(edges) = &self.on.edges {
             match (&operation, self.header.nodeid) {
-                (Operation::Lookup { name }, PORCH_NODE) => {
-                    return self.lookup_in_porch(edges, name);
+                (Operation::Lookup { name }, HIDDEN_DIR_NODE) => {
+                    return self.lookup_in_hidden_dir(edges, name);
                 }
-                (Operation::Getattr(_), PORCH_NODE) => {
-                    let _ = self.value(&attributes::porch_status());
+                (Operation::Getattr(_), HIDDEN_DIR_NODE) => {
+                    let _ = self.value(&attributes::hidden_dir_status());
                     return Ok(());
                 }
-                (_, PORCH_NODE) => return Err(RequestRefusal(Errno::ACCESS)),
+                (_, HIDDEN_DIR_NODE) => return Err(RequestRefusal(Errno::ACCESS)),
                 (_, node) if edges.has(node) => {
                     edges.enter(&self.request(), node)?;
                     return Err(RequestRefusal(Errno::STALE));
@@ -262,7 +262,7 @@ impl Task<'_> {
                 Ok(())
             }
             Operation::Init { .. } => Err(RequestRefusal(Errno::IO)),
-            // Handled before there is a task, and never answered.
+            // Handled before a task exists, and never answered.
             Operation::Interrupt { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => {
                 Ok(())
             }
@@ -270,7 +270,7 @@ impl Task<'_> {
     }
 }
 
-/// Whether the kernel refuses it where a mount is read-only.
+/// Whether the kernel refuses it in a read-only mount.
 fn is_change(operation: &Operation<'_>) -> bool {
     match operation {
         Operation::Open(of) => files::writes(of.flags),
@@ -291,7 +291,7 @@ fn is_change(operation: &Operation<'_>) -> bool {
 }
 
 impl Dispatch {
-    fn see_through(
+    fn run_request(
         &self,
         header: abi::InHeader,
         requester: &dyn Requester,
@@ -316,7 +316,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether anything was asked since the last time.
+    /// Whether a request came since the last call.
     pub(crate) fn was_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
@@ -333,7 +333,7 @@ impl Dispatch {
         }
     }
 
-    /// With the dispatch of the volume that this node is of.
+    /// Runs with the dispatch of the node's volume.
     fn of<R>(&self, node: u64, run: impl FnOnce(&Dispatch) -> R) -> Option<R> {
         match &self.flat {
             Some(flat) if Slot::of(node) != Slot::FIRST => {
@@ -349,7 +349,7 @@ impl Dispatch {
         requester: &dyn Requester,
         run: impl FnOnce(&Task<'_>) -> Result<(), RequestRefusal>,
     ) {
-        if self.of(header.nodeid, |on| on.see_through(header, requester, run)).is_none() {
+        if self.of(header.nodeid, |on| on.run_request(header, requester, run)).is_none() {
             let _ = requester.reply(header.unique, Err(Errno::STALE));
         }
     }
@@ -373,7 +373,7 @@ impl Dispatch {
 }
 
 fn refuse_undecoded(bytes: &[u8], error: DecodeError, requester: &dyn Requester) {
-    tracing::error!(%error, "request of the kernel not understood");
+    tracing::error!(%error, "cannot decode a request of the kernel: it fails");
     let Ok(header) = KernelRequest::header(bytes) else { return };
     if !matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) {
         let errno = if matches!(error, DecodeError::Unknown(_)) { Errno::NOSYS } else { Errno::IO };
@@ -396,7 +396,7 @@ impl Handler for Dispatch {
             Err(error) => return refuse_undecoded(bytes, error, requester),
             Ok(request) if self.take_notice(&request) => return,
             Ok(KernelRequest { header, operation: Operation::Write { of, data } })
-                if data.len() >= KEPT_BYTES_MIN =>
+                if data.len() >= UNCOPIED_BYTES_MIN =>
             {
                 (header, of, data.len())
             }
@@ -404,8 +404,7 @@ impl Handler for Dispatch {
                 return self.run(header, requester, |task| task.run(operation));
             }
         };
-        // The data is the end of the request: what is written keeps the buffer, and nothing is
-        // copied.
+        // The data is the end of the request: the write takes the buffer, and nothing is copied.
         let whole = Bytes::from(std::mem::take(bytes));
         let data = whole.slice(whole.len() - length..);
         self.run(header, requester, |task| task.write(&of, data));

@@ -32,7 +32,7 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Medium => Errno::IO,
         Fault::Unsupported => Errno::OPNOTSUPP,
         Fault::Busy => Errno::BUSY,
-        // These are for the client's machinery: an application sees them only if that has failed.
+        // The client handles these itself: an application sees them only if that has failed.
         Fault::ChainAborted | Fault::GroupsNeeded | Fault::NoCredential | Fault::NotDelegated => {
             Errno::IO
         }
@@ -54,8 +54,7 @@ pub fn of(error: &Error) -> Errno {
         Error::Fault(fault) => of_fault(*fault),
         Error::Interrupted => Errno::INTR,
         Error::TimedOut => Errno::TIMEDOUT,
-        // Whether it happened is unknown, and the application must not take it for done or for
-        // refused.
+        // The outcome is unknown, and the application must not take it for done or for refused.
         Error::Lost | Error::Protocol | Error::LockLost => Errno::IO,
         Error::Closed(_) => Errno::NOTCONN,
         Error::NoCache(_) => Errno::IO,
@@ -63,7 +62,7 @@ pub fn of(error: &Error) -> Errno {
     }
 }
 
-/// The errno of a name that cannot be one.
+/// The errno of an invalid name.
 pub fn of_name(error: NameError) -> Errno {
     match error {
         NameError::TooLong => Errno::NAMETOOLONG,

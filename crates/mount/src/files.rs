@@ -19,7 +19,7 @@ mod open_flag {
     pub const EXCLUSIVE: u32 = 0o200;
     pub const TRUNCATE: u32 = 0o1000;
     pub const APPEND: u32 = 0o2000;
-    /// The kernel's own: it will be executed.
+    /// The kernel's own: the file will be executed.
     pub const EXECUTE: u32 = 0o40;
     /// Also a part of `O_SYNC`.
     pub const DATA_SYNC: u32 = 0o10000;
@@ -35,12 +35,12 @@ fn open_mode(flags: u32) -> OpenMode {
     }
 }
 
-/// Whether a file is opened to be changed.
+/// Whether the flags open a file for changes.
 pub(crate) fn writes(flags: u32) -> bool {
     open_mode(flags).write
 }
 
-/// What `fallocate` is to do; `None`: not offered.
+/// The mode of `fallocate`; `None`: not supported.
 fn allocate_mode(mode: u32) -> Option<AllocateMode> {
     const KEEP_SIZE: u32 = 0x01;
     const PUNCH_HOLE: u32 = 0x02;
@@ -57,11 +57,11 @@ fn allocate_mode(mode: u32) -> Option<AllocateMode> {
     })
 }
 
-/// Of a file that has none.
+/// The name of a file that has none.
 const NO_NAME: &[u8] = b"";
 
 impl Task<'_> {
-    /// A handle that cannot write, or whose closing venus need not hear of, has nothing to flush,
+    /// A handle that cannot write, or whose closing does not concern venus, has nothing to flush,
     /// so its closing needs no request, unless the file has byte-range locks: closing any
     /// descriptor of a file ends its process's locks on it.
     pub(crate) fn open_out(&self, fid: Fid, opened: &OpenReply, read_only: bool) -> abi::OpenOut {
@@ -69,8 +69,8 @@ impl Task<'_> {
         if opened.direct {
             open_flags |= flag::FOPEN_DIRECT_IO;
         }
-        // Pages that the kernel has are good until a break takes them back; with a body it uses
-        // none, and drops them.
+        // The kernel's pages are valid until a break invalidates them; with a body it uses none,
+        // and drops them.
         open_flags |=
             if opened.backing.is_some() { flag::FOPEN_PASSTHROUGH } else { flag::FOPEN_KEEP_CACHE };
         if (read_only || opened.quiet) && !self.on.locks.any(fid) {
@@ -90,7 +90,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// The kernel has judged by the numbers of this machine, which may mean nothing in the cell.
+    /// The kernel has checked by the ids of this machine, which may mean nothing in the cell.
     fn need_open(&self, fid: Fid, flags: u32) -> Result<(), RequestRefusal> {
         let wanted = match flags & open_flag::ACCESS_MODE {
             _ if flags & open_flag::EXECUTE != 0 => 1,
@@ -101,10 +101,10 @@ impl Task<'_> {
         self.need_bits(fid, wanted)
     }
 
-    /// The kernel asks this way when it knows of no such name, and whoever makes a file may open
-    /// it, so it checks no rights. A file that somebody else made meanwhile must not be opened like
-    /// this: told that what it knows is stale, the kernel looks again, and then opens and checks in
-    /// the usual way.
+    /// The kernel sends this when it knows of no such name, and the creator of a file may open it,
+    /// so it checks no rights. A file that another client created meanwhile must not be opened like
+    /// this: the reply says that the kernel's knowledge is stale, so it looks up again, and then
+    /// opens and checks in the usual way.
     pub(crate) fn create(&self, of: &abi::CreateIn, name: &[u8]) -> Result<(), RequestRefusal> {
         let dir = self.fid()?;
         let mode = attributes::permissions(of.mode);
@@ -148,7 +148,7 @@ impl Task<'_> {
             data,
             kill_privileges,
         )?;
-        // After a cached write the kernel asks for a sync by itself.
+        // After a cached write the kernel requests a sync by itself.
         if of.flags & open_flag::DATA_SYNC != 0 && self.venus().is_direct(OpenHandle(of.fh)) {
             self.venus().fsync(&self.request(), OpenHandle(of.fh))?;
         }

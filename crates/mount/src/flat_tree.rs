@@ -1,28 +1,27 @@
-//! All volumes in one mount, for who cannot have a mount for each (`submounts.rs`): users who are
-//! not root, and namespaces that mounts below do not come to.
+//! All volumes in one mount, if there cannot be a mount for each (`submounts.rs`): for users other
+//! than root, and namespaces that mounts below do not reach.
 //!
-//! Model. Every volume that somebody came by has a dispatch of its own, with its cache manager, and
-//! a [`Slot`]: the upper bits of all its nodes' numbers. The mount's handler is the first volume's
-//! dispatch; what concerns another slot is done by that one's, on the same channel.
+//! Model. Every volume in use has a dispatch of its own, with its cache manager, and a [`Slot`]:
+//! the upper bits of all its nodes' numbers. The mount's handler is the first volume's dispatch; it
+//! passes requests of another slot to that one's, on the same channel.
 //!
-//! - Looking a mount point up answers with the root of the volume that it leads to. The name is
-//!   kept as the directory above promises, the root's status as its own volume does. What leads
-//!   nowhere is answered as the mount point itself, of which nothing is kept: a *dead end*, which
-//!   says why when it is looked at.
-//! - Where a mount point leads is found out once, and kept until its volume is closed or somebody
-//!   wants it asked anew.
-//! - A volume has one place, as everywhere: a directory has one place in the kernel. It is free for
-//!   another when its mount point is gone, or the kernel has nothing of the volume.
-//! - A volume keeps its slot, so that numbers of files stay what they are. It is closed when nobody
-//!   asked anything of it for [`MountPlan::idle`] and the kernel has forgotten all its nodes; newer
-//!   kernels can be asked to forget what nobody uses.
-//! - What is read-only for the kernel is the mount, so changes of read-only volumes are refused
-//!   here.
-//! - Epochs (`invalidation.rs`) are the mount's: a break of a directory in one volume has the names
-//!   of all looked up again.
+//! - Looking a mount point up answers with the root of the volume that it leads to. The kernel
+//!   caches the name as the directory above promises, the root's status as its own volume does. A
+//!   mount point without a volume is answered as itself, and nothing of it is cached: a *dead end*,
+//!   which returns the error when it is read.
+//! - The target of a mount point is resolved once, and stored until its volume is closed or a
+//!   caller orders a new resolution.
+//! - A volume has one place: a directory has one place in the kernel. It is free for another when
+//!   its mount point is gone, or the kernel has no node of the volume.
+//! - A volume keeps its slot, so that the numbers of files do not change. It is closed when no
+//!   request for it came for [`MountPlan::idle`] and the kernel has forgotten all its nodes; newer
+//!   kernels can be asked to forget unused nodes.
+//! - The kernel's read-only flag is the mount's, so changes of read-only volumes are refused here.
+//! - Epochs (`invalidation.rs`) are the mount's: after a break of a directory in one volume the
+//!   names of all are looked up again.
 //!
-//! Only the first volume's dispatch holds nothing here: the others refer to this file's state and
-//! it to them, until the mount's end takes them apart.
+//! Only the first volume's dispatch holds nothing here: the others and this file's state refer to
+//! each other, until the mount's end separates them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,11 +44,11 @@ use crate::nodes::{KernelNodes, Slot};
 use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::submounts::MountPlan;
 
-/// How long who comes second waits for the first, who may be asking for the way to another cell.
+/// How long a second request waits for the first, which may be resolving another cell.
 const MAKING: Duration = Duration::from_secs(10);
-/// How long a volume may take to be closed that nobody uses any more.
+/// How long the closing of an unused volume may take.
 const ENDING: Duration = Duration::from_secs(1);
-/// Volumes of one mount. Each has two threads that sleep.
+/// Volumes of one mount. Each has two sleeping threads.
 const VOLUMES_MAX: usize = 2048;
 
 /// The volumes of one mount.
@@ -59,11 +58,11 @@ pub struct Flat {
     channel: Arc<dyn Channel>,
     agreement: Agreement,
     pub(crate) interrupts: Arc<Interrupts>,
-    /// Who lists ahead, in all of them.
+    /// The readdir helper of all volumes.
     ahead: OnceLock<(Arc<ReaddirHelper>, Root)>,
     rows: RwLock<HashMap<Slot, Arc<Row>>>,
     places: Mutex<Places>,
-    /// Nodes of mount points that lead nowhere.
+    /// Nodes of mount points without a volume.
     dead_ends: Mutex<HashSet<u64>>,
     any_dead_end: AtomicBool,
 }
@@ -71,11 +70,11 @@ pub struct Flat {
 /// A volume that is shown.
 struct Row {
     dispatch: Arc<Dispatch>,
-    /// Who is about to tell the kernel of it.
+    /// Requests that are about to send the kernel its root.
     visitors: AtomicUsize,
 }
 
-/// Somebody who comes by: the volume stays shown meanwhile.
+/// A request at this volume: the volume stays shown meanwhile.
 pub struct Visit(Arc<Row>);
 
 impl Visit {
@@ -92,25 +91,25 @@ impl Drop for Visit {
 
 #[derive(Default)]
 struct Places {
-    /// Volumes that have had a slot. Their cells' are kept, so that an address names one of them
-    /// for ever.
+    /// Volumes that have had a slot. The entry holds its cell's volumes, so that their address
+    /// stays unique.
     slots: Vec<(Arc<Volumes>, VolumeId)>,
     of: HashMap<Slot, Place>,
     points: HashMap<u64, Arc<Point>>,
 }
 
-/// Where a volume is.
+/// The place of a volume.
 #[derive(Clone)]
 struct Place {
-    /// Its mount point; none of the first.
+    /// Its mount point; `None` for the first.
     point: Option<(Slot, Fid)>,
-    /// The volumes on the way, its own last, in its cell.
+    /// The volumes on the path, its own last, in its cell.
     way: Vec<VolumeId>,
     /// All of them are read-only.
     read_only: bool,
 }
 
-/// A mount point that somebody came by, and where it leads.
+/// A mount point in use, and the volume that it leads to.
 struct Point {
     fid: Fid,
     leads: Mutex<Option<Slot>>,
@@ -141,13 +140,13 @@ impl Flat {
         })
     }
 
-    /// Has directories of volumes that are shown from now on listed ahead.
-    pub fn goes_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
-        // Said once, when the mount is there.
+    /// Lets the readdir helper list directories of volumes that are shown from now on.
+    pub fn lists_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
+        // Called once, when the mount exists.
         let _ = self.ahead.set((Arc::clone(forerunner), root));
     }
 
-    /// Who answers for this slot, which is not the first.
+    /// The dispatch of this slot, which is not the first.
     pub(crate) fn dispatch(&self, slot: Slot) -> Option<Arc<Dispatch>> {
         self.rows.read().get(&slot).map(|row| Arc::clone(&row.dispatch))
     }
@@ -174,7 +173,7 @@ impl Flat {
     /// The volume that the mount point `fid` of the task's volume leads to.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(crate) fn enter(self: &Arc<Self>, task: &Task<'_>, fid: Fid) -> Result<Visit, Errno> {
         let point = self.point(task.on.nodes.number(fid), fid);
         let mut leads = point.leads.try_lock_for(MAKING).ok_or(Errno::AGAIN)?;
@@ -221,7 +220,7 @@ impl Flat {
         self.show(task, &volumes, &to, place)
     }
 
-    /// Shows the volume there, if it is nowhere else. One that was closed a moment ago may be
+    /// Shows the volume there, if it has no other place. A volume closed a moment ago may be
     /// ending.
     fn show(
         self: &Arc<Self>,
@@ -237,7 +236,7 @@ impl Flat {
                 return self.take_place(task, &visit, place).map(|()| visit);
             }
             if self.count() >= VOLUMES_MAX {
-                tracing::warn!("{VOLUMES_MAX} volumes are shown in one mount: no more");
+                tracing::warn!("refusing to show a volume: {VOLUMES_MAX} are shown in this mount");
                 return Err(Errno::MFILE);
             }
             match volumes.open(to) {
@@ -269,7 +268,7 @@ impl Flat {
         Some(slot)
     }
 
-    /// The volume is shown; it is here from now on if it was, or if its place is free.
+    /// Whether the volume has this place: it had it, or the place is free and becomes its.
     fn take_place(&self, task: &Task<'_>, visit: &Visit, place: Place) -> Result<(), Errno> {
         let nodes = &visit.dispatch().nodes;
         let old = self.places.lock().of.get(&nodes.slot()).and_then(|old| old.point);
@@ -277,7 +276,7 @@ impl Flat {
         if !is_here && !nodes.is_empty() && old.is_some_and(|old| self.is_there(task, old)) {
             tracing::warn!(
                 volume = nodes.root().volume.0,
-                "the volume is shown elsewhere in this mount"
+                "cannot show a volume twice: it is at another mount point"
             );
             return Err(Errno::BUSY);
         }
@@ -285,7 +284,7 @@ impl Flat {
         Ok(())
     }
 
-    /// Whether this is a mount point still.
+    /// Whether this is still a mount point.
     fn is_there(&self, task: &Task<'_>, (slot, fid): (Slot, Fid)) -> bool {
         let shown = self.dispatch(slot).map(|dispatch| Arc::clone(&dispatch.venus));
         let venus = if slot == Slot::FIRST { Some(Arc::clone(&self.first)) } else { shown };
@@ -305,7 +304,7 @@ impl Flat {
             Arc::new(Notifier::new(Arc::clone(&self.channel), Arc::clone(&nodes), self.agreement));
         notifier.try_passthrough();
         if let Some((forerunner, root)) = self.ahead.get() {
-            notifier.send_ahead(forerunner, *root);
+            notifier.list_ahead(forerunner, *root);
         }
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let dispatch = Arc::new(Dispatch {
@@ -331,36 +330,36 @@ impl Flat {
         Ok(Visit(row))
     }
 
-    /// The kernel is given a mount point that leads nowhere.
+    /// Records a mount point without a volume that the kernel gets.
     pub(crate) fn is_dead_end(&self, node: u64) {
         self.dead_ends.lock().insert(node);
         self.any_dead_end.store(true, Ordering::Release);
     }
 
-    /// Whether the node is one.
+    /// Whether the node is a dead end.
     pub(crate) fn ends_at(&self, node: u64) -> bool {
         self.any_dead_end.load(Ordering::Acquire) && self.dead_ends.lock().contains(&node)
     }
 
-    /// The kernel gave a node back.
+    /// The kernel forgot a node.
     pub(crate) fn forget(&self, node: u64) {
         if self.any_dead_end.load(Ordering::Acquire) {
             self.dead_ends.lock().remove(&node);
         }
     }
 
-    /// Where this mount point leads is asked anew by who comes next.
+    /// The next walk resolves this mount point anew.
     pub(crate) fn leave(&self, node: u64) {
         self.places.lock().points.remove(&node);
     }
 
-    /// So is where all in this mount lead.
+    /// The next walks resolve all mount points of this mount anew.
     pub(crate) fn leave_all(&self) {
         self.places.lock().points.clear();
     }
 
-    /// Closes the volumes that nobody used since the last time, as far as the kernel has forgotten
-    /// them, and asks it to forget.
+    /// Closes the volumes that were not used since the last call, as far as the kernel has
+    /// forgotten them, and asks it to forget.
     fn sweep(&self) {
         let unused: Vec<Arc<Row>> =
             self.all().into_iter().filter(|row| !row.dispatch.was_used()).collect();
@@ -372,7 +371,7 @@ impl Flat {
         }
     }
 
-    /// Nobody can name any of its files, unless somebody is just being told of them.
+    /// The kernel has no node of it, unless a request is just sending one.
     fn close(&self, slot: Slot) {
         let mut rows = self.rows.write();
         let is_free = |row: &Arc<Row>| {
@@ -385,17 +384,17 @@ impl Flat {
         row.dispatch.volumes.close(row.dispatch.nodes.root().volume);
     }
 
-    /// The mount is gone, and every request was seen through.
+    /// The mount has ended, and every request is handled.
     pub fn end(&self) {
         self.rows.write().clear();
     }
 }
 
-/// Sweeps now and then, until the mount is gone.
+/// Sweeps now and then, until the mount has ended.
 ///
 /// # Errors
-/// If there is no thread to be had.
-pub fn look_after(flat: &Arc<Flat>) -> std::io::Result<()> {
+/// If no thread can be started.
+pub fn sweep_periodically(flat: &Arc<Flat>) -> std::io::Result<()> {
     let (flat, idle): (Weak<Flat>, _) = (Arc::downgrade(flat), flat.plan.idle);
     std::thread::Builder::new().name("mount-flat".into()).spawn(move || {
         loop {

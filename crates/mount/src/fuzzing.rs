@@ -1,5 +1,5 @@
-//! What the fuzz target checks of the kernel's requests, so that plain tests run it too (feature
-//! `fuzzing`).
+//! The properties of request decoding that the fuzz target checks, so that plain tests run it too
+//! (feature `fuzzing`).
 
 use zerocopy::IntoBytes;
 
@@ -25,7 +25,7 @@ pub fn request(bytes: &[u8]) {
     check(&[header.as_bytes(), body].concat());
 }
 
-/// What was taken lies in the bytes, names end before their NUL, and lengths are what was said.
+/// Decoded parts lie in the bytes, names end before their NUL, and lengths are the declared ones.
 fn check(bytes: &[u8]) {
     let Ok(request) = KernelRequest::decode(bytes) else { return };
     assert_eq!(request.header.len as usize, bytes.len());
@@ -81,7 +81,9 @@ mod tests {
 
         #[test]
         fn so_is_any_body_of_any_operation(
-            code in 0u8..60, extensions in 0u8..4, body in vec(prop_oneof![any::<u8>(), Just(0), Just(1)], 0..200),
+            code in 0u8..60,
+            extensions in 0u8..4,
+            body in vec(prop_oneof![any::<u8>(), Just(0), Just(1)], 0..200),
         ) {
             request(&[&[code, extensions][..], &body].concat());
         }

@@ -1,9 +1,9 @@
-//! The supplementary groups of whoever sent a request, which the kernel does not say.
+//! The supplementary groups of a request's process, which the kernel does not send.
 
 use types::limits::GROUPS_MAX;
 
-/// The groups of process `pid`, none if it is gone or hidden. It waits in its request meanwhile, so
-/// it cannot change them.
+/// The groups of process `pid`, none if it is gone or hidden. It waits for its request meanwhile,
+/// so it cannot change them.
 pub fn of_process(pid: u32) -> Box<[u32]> {
     // 0: the kernel itself, or a process of another pid namespace.
     if pid == 0 {

@@ -1,19 +1,19 @@
-//! What is agreed with the kernel before the first request.
+//! The negotiation with the kernel before the first request.
 
 use rustix::io::Errno;
 
 use crate::abi::{self, init};
 
-/// Wanted where the kernel offers it. Left out on purpose:
-/// - `WRITEBACK_CACHE`: writing behind is venus's, which knows when others must see the data;
-/// - `AUTO_INVAL_DATA`: only over a network ([`Wishes::bounded`]). Breaks tell when pages end, and
-///   `mtime` alone throws away what we just wrote;
+/// Requested if the kernel offers it. Left out on purpose:
+/// - `WRITEBACK_CACHE`: venus does write-back, since it knows when others must see the data;
+/// - `AUTO_INVAL_DATA`: only over a network ([`Wishes::bounded`]). Breaks end pages, and `mtime`
+///   alone drops what we just wrote;
 /// - `DONT_MASK`: the kernel applies the umask;
-/// - `POSIX_ACL`: only where several users share the mount ([`negotiate`]);
-/// - `ATOMIC_O_TRUNC`: the kernel would send the open before it looks whether the file is being
+/// - `POSIX_ACL`: only if several users share the mount ([`negotiate`]);
+/// - `ATOMIC_O_TRUNC`: the kernel would send the open before it checks whether the file is being
 ///   executed, and `open(O_RDONLY | O_TRUNC)` of a running program would empty it; without,
 ///   truncation is a request of its own;
-/// - `NO_OPEN_SUPPORT`: venus must know what is open when a last name goes.
+/// - `NO_OPEN_SUPPORT`: venus must know what is open when a file's last name is removed.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
     | init::FLOCK_LOCKS
@@ -32,56 +32,56 @@ const WANTED: u64 = init::ASYNC_READ
     | init::PASSTHROUGH
     | init::INIT_EXT;
 
-/// Without these the rest of this crate is wrong.
+/// This crate depends on these.
 const NEEDED: u64 = init::POSIX_LOCKS
     | init::FLOCK_LOCKS
     | init::EXPLICIT_INVAL_DATA
     | init::HANDLE_KILLPRIV_V2
     | init::SETXATTR_EXT;
 
-/// Requests that nobody waits for (read-ahead, above all) under way at once. The kernel's default
+/// Concurrent requests without a waiting application (read-ahead, above all). The kernel's default
 /// is 12.
 const BACKGROUND_MAX: u16 = 64;
 
-/// Bodies lie on file systems that are not stacked themselves. More would forbid to stack anything
-/// upon the mount.
+/// Body files are on file systems that are not stacked themselves. More would forbid to stack
+/// anything on the mount.
 const BACKING_DEPTH: u32 = 1;
 
 const PAGE_BYTES: usize = 4096;
 const PAGES_MAX: u16 = (types::limits::PAYLOAD_BYTES_MAX / PAGE_BYTES) as u16;
 
-/// What was agreed.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The kernel's minor version.
     pub minor: u32,
-    /// What both sides do; [`abi::init`].
+    /// The flags of both sides; [`abi::init`].
     pub flags: u64,
 }
 
 impl Agreement {
-    /// Whether the kernel can read and write bodies itself, and their times tell what it wrote.
+    /// Whether the kernel can read and write bodies itself, and their times show what it wrote.
     pub fn has_passthrough(&self) -> bool {
         self.flags & init::PASSTHROUGH != 0 && self.minor >= abi::MINOR_FINE_TIMES
     }
 
-    /// Whether [`abi::notify::INC_EPOCH`] is understood.
+    /// Whether the kernel supports [`abi::notify::INC_EPOCH`].
     pub fn has_epochs(&self) -> bool {
         self.minor >= abi::MINOR_INC_EPOCH
     }
 
-    /// Whether [`abi::notify::PRUNE`] is understood.
+    /// Whether the kernel supports [`abi::notify::PRUNE`].
     pub fn has_prune(&self) -> bool {
         self.minor >= abi::MINOR_PRUNE
     }
 
-    /// Whether the kernel may open directories without a word.
+    /// Whether the kernel may open directories without a request.
     pub fn has_silent_opendir(&self) -> bool {
         self.flags & init::NO_OPENDIR_SUPPORT != 0
     }
 
-    /// Whether several users share it, and the kernel asks who of them may what
-    /// (`access_cache.rs`). Otherwise the kernel keeps others out.
+    /// Whether several users share it, and the kernel requests their rights (`access_cache.rs`).
+    /// Otherwise the kernel excludes other users.
     pub fn is_shared(&self) -> bool {
         self.flags & init::POSIX_ACL != 0
     }
@@ -92,22 +92,22 @@ impl Agreement {
     }
 }
 
-/// What not every mount wants.
+/// Options that differ between mounts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wishes {
     /// To use io_uring.
     pub rings: bool,
-    /// Several users share it. Then the kernel is to ask for POSIX ACLs, also while mode bits
-    /// decide: lists may begin to at any time, and this cannot be agreed upon later.
+    /// Several users share it. Then the kernel must request POSIX ACLs, also while mode bits
+    /// decide: lists may be set at any time, and this cannot be negotiated later.
     pub shared: bool,
     /// The server is on another machine, so the kernel must not answer from its pages, nor from
-    /// those of a directory, when their status is older than it may be: it is to ask, and waits if
+    /// those of a directory, once their status has expired: it must send a request, and waits if
     /// this process is stopped.
     pub bounded: bool,
 }
 
-/// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with
-/// ours.
+/// Answers the kernel's offer. `Ok(None)`: it has a newer major version and will send `INIT` again
+/// with ours.
 ///
 /// # Errors
 /// `EPROTO` if it is too old, or lacks what a shared mount needs.
@@ -159,7 +159,7 @@ mod tests {
     const RINGS: Wishes = Wishes { rings: true, shared: false, bounded: false };
 
     #[test]
-    fn takes_what_is_wanted_of_what_is_offered() {
+    fn accepts_the_wanted_flags_of_those_offered() {
         let of = abi::InitIn { major: 7, minor: 45, max_readahead: 131_072, flags: u32::MAX };
         let (out, agreed) = negotiate(of, u32::MAX, Wishes::default()).unwrap();
         assert_eq!(agreed.unwrap().flags, WANTED);

@@ -1,17 +1,17 @@
-//! Which requests are under way, so that an interrupt finds its own.
+//! The requests in progress, so that an interrupt finds its own.
 //!
 //! The kernel queues an interrupt once the request is on its way to us, and any worker may read it:
 //! even before the one that read the request itself has noted it here. Such an early interrupt is
-//! remembered and fires as soon as its request is noted. One that comes late (its request is
-//! answered) is remembered too, in vain: request numbers never come again, so it is harmless, and
-//! only the newest few are kept.
+//! stored and applies as soon as its request is noted. One that comes late (its request is
+//! answered) is stored too, in vain: request numbers are never reused, so it is harmless, and only
+//! the newest few are stored.
 //!
-//! What is waited for other applications (a lock) is given up for any signal. Everything else only
-//! where [`crate::signals`] says so; as the kernel tells of a thread's first signal alone, a thread
-//! of ours looks at those again that went on, as long as there are any.
+//! A wait for other applications (a lock) is cancelled for any signal. Other requests are only if
+//! [`crate::signals`] says so; as the kernel reports only a thread's first signal, a thread of ours
+//! checks those that continued again, as long as there are any.
 //!
-//! When the connection ends (a forced unmount), nobody interrupts any more, and nobody is left who
-//! would let go of a lock: whatever waits for other applications is interrupted then.
+//! When the connection ends (a forced unmount), no more interrupts come, and no application is left
+//! to unlock: then every wait for other applications is cancelled.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,31 +25,31 @@ use crate::signals::{self, SignalEffect};
 /// More requests than this are never between their reading and their noting.
 const EARLY_MAX: usize = 1024;
 
-/// How long a process that is killed while its request goes on may have to wait for us to see it.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The maximum delay before a request of a killed process is cancelled.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct State {
     running: HashMap<u64, Running>,
     early: VecDeque<u64>,
     ended: bool,
-    /// A thread looks at those that went on.
+    /// A thread checks those that continued.
     watched: bool,
 }
 
 struct Running {
     cancel: Cancel,
-    /// For other applications.
+    /// It waits for other applications.
     waits: bool,
-    /// Who asks.
+    /// The requesting thread.
     thread: u32,
-    /// When the kernel wanted it back.
+    /// When the kernel asked to cancel it.
     wanted: Option<Instant>,
 }
 
 impl Running {
-    /// It is given up, if the signals of who asks want that.
-    fn weigh(&self) {
+    /// Cancels it, if its thread's pending signals require that.
+    fn cancel_if_due(&self) {
         let since = self.wanted.map(|at| at.elapsed()).unwrap_or_default();
         let given_up = self.waits
             || match signals::of_thread(self.thread) {
@@ -62,7 +62,7 @@ impl Running {
         }
     }
 
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         self.wanted.is_some() && !self.cancel.is_cancelled()
     }
 }
@@ -72,8 +72,8 @@ impl Running {
 pub struct Interrupts(Mutex<State>);
 
 impl Interrupts {
-    /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`. The
-    /// guard ends that.
+    /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`.
+    /// Dropping the guard ends that.
     pub fn running(self: &Arc<Self>, unique: u64, thread: u32, waits: bool) -> RunningGuard<'_> {
         let cancel = Cancel::new();
         let mut state = self.0.lock();
@@ -92,7 +92,7 @@ impl Interrupts {
         RunningGuard { of: self, unique, cancel }
     }
 
-    /// The kernel wants `unique` back.
+    /// The kernel asks to cancel `unique`.
     pub fn interrupt(self: &Arc<Self>, unique: u64) {
         let mut state = self.0.lock();
         if let Some(running) = state.running.get_mut(&unique) {
@@ -107,27 +107,31 @@ impl Interrupts {
 
     fn look(self: &Arc<Self>, state: &mut State, unique: u64) {
         let running = &state.running[&unique];
-        running.weigh();
-        if running.goes_on() && !state.watched {
+        running.cancel_if_due();
+        if running.continues() && !state.watched {
             let this = Arc::clone(self);
             let watch = std::thread::Builder::new()
                 .name("mount-signals".into())
                 .spawn(move || this.watch());
             state.watched = watch.is_ok();
             if !state.watched {
-                // Nobody would look again: better to give up too much.
+                // No thread would check again: it is better to cancel too much.
                 running.cancel.cancel();
             }
         }
     }
 
-    /// Looks at those that go on, until there are none.
+    /// Checks those that continued, until there are none.
     fn watch(&self) {
         loop {
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(RECHECK_INTERVAL);
             let mut state = self.0.lock();
-            state.running.values().filter(|running| running.goes_on()).for_each(Running::weigh);
-            state.watched = state.running.values().any(Running::goes_on);
+            state
+                .running
+                .values()
+                .filter(|running| running.continues())
+                .for_each(Running::cancel_if_due);
+            state.watched = state.running.values().any(Running::continues);
             if !state.watched {
                 return;
             }
@@ -149,11 +153,11 @@ impl Interrupts {
     }
 }
 
-/// A request under way, until it is dropped.
+/// A request in progress, until it is dropped.
 pub struct RunningGuard<'a> {
     of: &'a Interrupts,
     unique: u64,
-    /// Fires when the kernel wants the request back.
+    /// Set when the request must be cancelled.
     pub cancel: Cancel,
 }
 
@@ -171,7 +175,7 @@ mod tests {
     const GONE: u32 = u32::MAX;
 
     #[test]
-    fn who_only_has_a_handler_to_run_goes_on() {
+    fn a_thread_with_only_a_handler_to_run_continues() {
         let interrupts = Arc::new(Interrupts::default());
         let here = std::process::id();
         let (status, lock) =
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_interrupts_what_waits_for_others_and_nothing_else() {
+    fn the_end_cancels_only_waits_for_other_applications() {
         let interrupts = Arc::new(Interrupts::default());
         let (lock, write) = (interrupts.running(2, GONE, true), interrupts.running(4, GONE, false));
         interrupts.end();

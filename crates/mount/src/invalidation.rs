@@ -1,19 +1,19 @@
-//! Taking back what the kernel caches, when venus says so.
+//! Invalidation of the kernel's caches, as venus orders it.
 //!
-//! Model. What the kernel keeps of us ends in three ways.
-//! - *Attributes and pages* of an inode, of a directory what was listed: `INVAL_INODE`. The kernel
-//!   may not know the inode *yet*: a lookup's reply is on its way through the requester. So "no
-//!   such inode" counts only once our own count of its references is 0 too; until then the
-//!   notification is repeated. A reply that was sent before the notification and is taken in after
-//!   it is refused by the kernel itself (it compares attribute versions).
+//! Model. The kernel's caches end in three ways.
+//! - *Attributes and pages* of an inode, and a directory's listing: `INVAL_INODE`. The kernel may
+//!   not know the inode *yet*: a lookup's reply is on its way through the requester. So "no such
+//!   inode" counts only once our own count of its references is 0 too; until then the notification
+//!   is repeated. A reply that was sent before the notification and arrives after it is refused by
+//!   the kernel itself (it compares attribute versions).
 //! - *Names* of a directory: never by name, because that takes the directory's lock, which a
 //!   request that waits for us may hold (two clients could block each other through it). Instead
 //!   the mount's epoch advances: every cached name of the mount is looked up again at its next use.
-//!   A kernel without epochs is given no name to keep in the first place. A mount with others below
-//!   it (`submounts.rs`) is told of one name where that is enough, because an epoch detaches them:
-//!   that does take the directory's lock, so it happens in a thread of its own, which is not waited
-//!   for beyond [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings
-//!   bring no names.
+//!   A kernel without epochs may not cache names in the first place. An epoch detaches mounts below
+//!   (`submounts.rs`), so in a mount with such one name is invalidated where that is enough. That
+//!   does take the directory's lock, so a separate thread does it, and this waits for it no longer
+//!   than [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings bring no
+//!   names.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`,
 //!   through another worker.
 
@@ -37,39 +37,39 @@ use crate::init::Agreement;
 use crate::nodes::KernelNodes;
 use crate::readdir_helper::{ListOrder, ReaddirHelper, Root};
 
-/// How long an inode that the kernel was given may stay unknown to it. A requester takes
-/// microseconds to take a reply in, unless the machine is so loaded that it does not run; and it
-/// cannot use what it did not take in.
+/// How long an inode may stay unknown to the kernel after our reply. A requester takes microseconds
+/// to accept a reply, unless the machine is so loaded that it does not run; and it cannot use what
+/// it did not accept.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a break waits for the forerunner to take in a page that it was given: a millisecond, on
-/// a machine that is not busy.
-const TAKING_IN: Duration = Duration::from_millis(200);
-/// Nodes that the kernel is asked to forget at once.
+/// How long a break waits for the readdir helper to accept a page: a millisecond on an idle
+/// machine.
+const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
+/// Nodes in one request to the kernel to forget them.
 const PRUNED_MAX: usize = 512;
 /// How long a break waits for one name to end.
 const NAME_PATIENCE: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// Tells one mount's kernel.
+/// Notifies one mount's kernel.
 pub struct Notifier {
     channel: Arc<dyn Channel>,
     nodes: Arc<KernelNodes>,
     agreement: Agreement,
-    /// The kernel took no backing file.
+    /// The kernel refused a backing file.
     refused: AtomicBool,
-    /// Breaks of directories.
+    /// Counts breaks of directories.
     breaks: AtomicU64,
     forerunner: Mutex<Option<(Arc<ReaddirHelper>, Root)>>,
     /// Something is, or was, mounted below.
     below: AtomicBool,
-    /// The kernel has nothing of the mount any more.
+    /// The mount has ended, and the kernel's caches with it.
     over: AtomicBool,
-    /// To the thread that ends single names, once there is one.
+    /// To the thread that ends single names, once it runs.
     ending: Mutex<Option<mpsc::Sender<Ending>>>,
 }
 
-/// A name to end, and who waits for it.
+/// A name to end, and the waiting thread's channel.
 struct Ending {
     parent: u64,
     name: Name,
@@ -83,27 +83,27 @@ impl Notifier {
         Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, over, ending }
     }
 
-    /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep
-    /// names. The mount is `root`.
-    pub fn send_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
+    /// Lets the readdir helper list directories before their names are looked up, if the kernel may
+    /// cache names. The mount is `root`.
+    pub fn list_ahead(&self, forerunner: &Arc<ReaddirHelper>, root: Root) {
         if self.agreement.has_epochs() {
             *self.forerunner.lock() = Some((Arc::clone(forerunner), root));
         }
     }
 
-    /// Something is mounted below from now on: names end one by one, and none come with listings.
+    /// Something is mounted below from now on: names end one by one, and listings bring none.
     pub fn has_below(&self) {
         self.below.store(true, Ordering::Release);
-        self.call_back();
+        self.stop_listing_ahead();
     }
 
-    /// Whether listings may bring names that the kernel keeps.
+    /// Whether listings may bring names that the kernel caches.
     pub fn lists_names(&self) -> bool {
         self.agreement.has_epochs() && !self.below.load(Ordering::Acquire)
     }
 
-    /// A name that was changed here, past the kernel, ends: at once if that takes no lock,
-    /// otherwise when who changed it lets go of the directory.
+    /// Ends a name that was changed here without the kernel: at once if that takes no lock,
+    /// otherwise when the changing request unlocks the directory.
     pub fn name_changed(&self, dir: Fid, name: &Name) {
         if !self.below.load(Ordering::Acquire) {
             return self.names();
@@ -132,10 +132,10 @@ impl Notifier {
         sender.send(ending).map_err(|_| Errno::AGAIN)
     }
 
-    /// A page of `dir` is about to be answered with names.
-    pub fn gives(&self, dir: Fid) {
+    /// Records that a page of `dir` with names is about to be sent.
+    pub fn sends_page(&self, dir: Fid) {
         if let Some((forerunner, root)) = self.forerunner() {
-            forerunner.gives(root, self.nodes.number(dir));
+            forerunner.sends_page(root, self.nodes.number(dir));
         }
     }
 
@@ -143,37 +143,37 @@ impl Notifier {
         self.forerunner.lock().clone()
     }
 
-    /// Ends the names that the forerunner was given of `dir` before its break. Who is slow to take
-    /// them in (because others look the same names up, and wait for the server) is not waited for
-    /// here, since the server may be waiting for us.
-    fn end_given(&self, dir: Fid) {
+    /// Ends the names of `dir` that the helper got before the break. This does not wait for a
+    /// helper that is slow to accept them (other requests look the same names up, and wait for the
+    /// server), since the server may be waiting for us.
+    fn end_sent(&self, dir: Fid) {
         let Some((forerunner, root)) = self.forerunner() else { return };
         let node = self.nodes.number(dir);
-        match forerunner.taken_in(root, node, TAKING_IN) {
+        match forerunner.is_accepted(root, node, ACCEPT_PATIENCE) {
             None => {}
             Some(true) => self.names(),
             Some(false) => {
                 let (channel, agreement) = (Arc::clone(&self.channel), self.agreement);
                 let later = move || {
-                    while forerunner.taken_in(root, node, TIMEOUT) == Some(false) {}
+                    while forerunner.is_accepted(root, node, TIMEOUT) == Some(false) {}
                     end_names(&*channel, agreement);
                 };
                 if let Err(error) =
                     std::thread::Builder::new().name("mount-names".into()).spawn(later)
                 {
-                    tracing::error!(%error, "names of a listing may stay");
+                    tracing::error!(%error, "cannot end names of a listing: they may be stale");
                 }
             }
         }
     }
 
-    /// Nothing is listed ahead any more.
-    pub fn call_back(&self) {
+    /// Ends the listing of directories before look-ups in this mount.
+    pub fn stop_listing_ahead(&self) {
         let forerunner = self.forerunner.lock().take();
         drop(forerunner);
     }
 
-    /// Finds out whether we may give the kernel backing files.
+    /// Checks whether the kernel accepts backing files.
     pub fn try_passthrough(&self) {
         if self.agreement.has_passthrough()
             && let Ok(file) = rustix::fs::memfd_create("rialto", MemfdFlags::CLOEXEC)
@@ -183,14 +183,14 @@ impl Notifier {
         }
     }
 
-    /// Has the kernel forget what nobody uses. One that cannot forgets when it wants the room.
+    /// Asks the kernel to forget unused nodes. An older one forgets them when it needs memory.
     pub fn prune(&self) {
         if !self.agreement.has_prune() {
             return;
         }
         let mut numbers: Vec<u64> =
             self.nodes.all().into_iter().map(|fid| self.nodes.number(fid)).collect();
-        // What is below was mostly made later; a directory can go only after what is in it.
+        // Deeper nodes mostly have higher numbers; a directory can go only after its entries.
         numbers.sort_unstable_by(|one, other| other.cmp(one));
         for some in numbers.chunks(PRUNED_MAX) {
             let out = abi::NotifyPrune { count: some.len() as u32, ..Default::default() };
@@ -204,24 +204,23 @@ impl Notifier {
         }
     }
 
-    /// How many breaks of directories there were. One that is counted may still be on its way into
-    /// the kernel.
+    /// The number of directory breaks. One that is counted may still be on its way into the kernel.
     pub fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Acquire)
     }
 
-    /// The mount is gone: a file that the kernel does not know is none that it will know soon.
+    /// The mount has ended: an inode that the kernel does not know now will not become known.
     pub fn ended(&self) {
         self.over.store(true, Ordering::Release);
     }
 
-    /// Takes back its attributes and pages.
+    /// Invalidates its attributes and pages.
     fn inode(&self, fid: Fid) {
         self.inode_from(fid, FIRST_PAGE, Instant::now());
     }
 
-    /// Takes back its attributes, and its pages from this offset on; none of them below 0. It was
-    /// given to the kernel before `began`, if it was.
+    /// Invalidates its attributes, and its pages from this offset on; no pages if below 0. `began`:
+    /// after our last reply about it.
     fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
         let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
         let mut pause = FIRST_PAUSE;
@@ -232,7 +231,7 @@ impl Notifier {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(Errno::NOENT) => {
-                    return tracing::warn!(%fid, "kernel does not know an inode that it was given");
+                    return tracing::warn!(%fid, "the kernel does not know a replied inode");
                 }
                 result => return log(result, "inode"),
             }
@@ -244,7 +243,7 @@ impl Notifier {
         self.end_names();
     }
 
-    /// Ends every name that the kernel has taken in so far, though nothing broke now.
+    /// Ends every name that the kernel has cached so far, without a break.
     pub fn end_names(&self) {
         end_names(&*self.channel, self.agreement);
     }
@@ -267,7 +266,7 @@ fn end_name(channel: &dyn Channel, ending: &Ending) {
         Err(Errno::NOENT) => {}
         result => log(result, "name"),
     }
-    // Nobody listens any more if it took too long.
+    // The receiver is gone if this took too long.
     let _ = ending.done.send(());
 }
 
@@ -275,7 +274,7 @@ fn log(result: Result<(), Errno>, what: &str) {
     match result {
         // An unmounted file system caches nothing.
         Ok(()) | Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {}
-        Err(error) => tracing::error!(%error, what, "kernel does not take a notification"),
+        Err(error) => tracing::error!(%error, what, "the kernel refuses a notification"),
     }
 }
 
@@ -293,7 +292,7 @@ impl KernelPort for Notifier {
         if self.nodes.knows(fid) {
             self.names();
             self.inode(fid);
-            self.end_given(fid);
+            self.end_sent(fid);
         }
     }
 
@@ -328,9 +327,9 @@ impl KernelPort for Notifier {
         match self.channel.open_backing(body) {
             Ok(number) => Some(Backing(number)),
             Err(error) => {
-                // The next body fares no better.
+                // The next body would fail too.
                 if !self.refused.swap(true, Ordering::Relaxed) {
-                    tracing::info!(%error, "no passthrough: the kernel takes no backing file");
+                    tracing::info!(%error, "no passthrough: the kernel refuses a backing file");
                 }
                 None
             }
@@ -346,7 +345,7 @@ impl KernelPort for Notifier {
             return false;
         };
         let node = self.nodes.number(dir);
-        // The kernel gave the root its generation itself.
+        // The kernel itself set the root's generation.
         let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
         let offset = if cookie == 0 { 0 } else { cookie.saturating_add(OFFSET_OF_FIRST) };
         forerunner.order(&ListOrder { root, node, generation, offset })
@@ -355,7 +354,7 @@ impl KernelPort for Notifier {
     fn fill(&self, fid: Fid, data: &[u8]) -> bool {
         let Ok(size) = u32::try_from(data.len()) else { return false };
         let out = abi::NotifyStore { ino: self.nodes.number(fid), off: 0, size, padding: 0 };
-        // It may have no room, or have forgotten the file: then it asks for what it needs.
+        // It may lack memory, or have forgotten the file: then it requests the data later.
         self.channel
             .notify(notify::STORE, &[IoSlice::new(out.as_bytes()), IoSlice::new(data)])
             .is_ok()
@@ -374,7 +373,7 @@ impl KernelPort for Notifier {
         for fid in self.nodes.all() {
             self.inode_from(fid, FIRST_PAGE, began);
             if fid.vnode.is_directory() {
-                self.end_given(fid);
+                self.end_sent(fid);
             }
         }
     }
@@ -385,10 +384,10 @@ mod tests {
     use super::*;
     use crate::channel::{Received, Requester};
 
-    /// A kernel that knows one node only after a few notifications, and writes down what it hears.
+    /// A kernel that learns a node only after a few notifications, and records them.
     struct Kernel {
         unknown_for: Mutex<u32>,
-        heard: Mutex<Vec<(i32, Vec<u8>)>>,
+        received: Mutex<Vec<(i32, Vec<u8>)>>,
     }
 
     impl Requester for Kernel {
@@ -408,7 +407,9 @@ mod tests {
                 *unknown_for -= 1;
                 return Err(Errno::NOENT);
             }
-            self.heard.lock().push((code, parts.iter().flat_map(|part| part.to_vec()).collect()));
+            self.received
+                .lock()
+                .push((code, parts.iter().flat_map(|part| part.to_vec()).collect()));
             Ok(())
         }
 
@@ -422,7 +423,7 @@ mod tests {
 
     fn notifier(unknown_for: u32, minor: u32) -> (Arc<Kernel>, Arc<KernelNodes>, Notifier) {
         let kernel =
-            Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), heard: Mutex::default() });
+            Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), received: Mutex::default() });
         let nodes = Arc::new(KernelNodes::new(Fid::new(1, 1, 1)));
         nodes.remember(FILE, 1);
         nodes.remember(DIR, 1);
@@ -439,14 +440,14 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_that_is_on_its_way_into_the_kernel_is_invalidated_when_it_is_there() {
+    fn an_inode_on_its_way_into_the_kernel_is_invalidated_later() {
         let (kernel, _, notifier) = notifier(5, 45);
         notifier.inode_data(FILE);
-        assert_eq!(*kernel.heard.lock(), [inode(4)]);
+        assert_eq!(*kernel.received.lock(), [inode(4)]);
     }
 
     #[test]
-    fn what_the_kernel_never_had_or_gave_back_is_not_waited_for() {
+    fn inodes_unknown_to_the_kernel_are_not_waited_for() {
         let (kernel, nodes, notifier) = notifier(u32::MAX, 45);
         notifier.inode_data(Fid::new(1, 400, 2));
         notifier.inode_data(Fid { unique: types::Uniquifier(3), ..FILE });
@@ -458,7 +459,7 @@ mod tests {
         notifier.inode_data(FILE);
         assert!(began.elapsed() < TIMEOUT / 2);
         assert_eq!(forgetting.join().unwrap(), Some(FILE));
-        assert_eq!(*kernel.heard.lock(), []);
+        assert_eq!(*kernel.received.lock(), []);
     }
 
     #[test]
@@ -479,19 +480,19 @@ mod tests {
         let (kernel, _, new) = notifier(0, 45);
         new.directory(DIR);
         new.directory(Fid::new(1, 77, 1));
-        assert_eq!(*kernel.heard.lock(), [(notify::INC_EPOCH, vec![]), inode(5)]);
+        assert_eq!(*kernel.received.lock(), [(notify::INC_EPOCH, vec![]), inode(5)]);
         let (kernel, _, old) = notifier(0, 43);
         old.directory(DIR);
-        assert_eq!(*kernel.heard.lock(), [inode(5)]);
+        assert_eq!(*kernel.received.lock(), [inode(5)]);
     }
 
     #[test]
     fn everything_is_names_and_all_inodes() {
         let (kernel, _, notifier) = notifier(0, 45);
         notifier.all();
-        let mut heard = kernel.heard.lock().clone();
-        assert_eq!(heard.remove(0), (notify::INC_EPOCH, vec![]));
-        heard.sort();
-        assert_eq!(heard, [inode(1), inode(4), inode(5)]);
+        let mut received = kernel.received.lock().clone();
+        assert_eq!(received.remove(0), (notify::INC_EPOCH, vec![]));
+        received.sort();
+        assert_eq!(received, [inode(1), inode(4), inode(5)]);
     }
 }

@@ -1,12 +1,12 @@
 //! FUSE: the kernel's requests to venus, venus's invalidations to the kernel, and the only errno
 //! table.
 //!
-//! A request's way: [`channel`] (a `read` of `/dev/fuse`) and `workers` (whose thread), or `rings`
-//! (io_uring), `request` (bytes to an [`abi`] struct that is checked), `dispatch` (which operation
-//! of venus), one of `names`, `files`, `directories`, `status`, `locks` and `xattrs`, and back
-//! through the channel. `notify` goes the other way.
+//! A request passes [`channel`] (a `read` of `/dev/fuse`) and `workers` (its thread), or `rings`
+//! (io_uring), `request` (bytes to a checked [`abi`] struct), `dispatch` (the operation of venus),
+//! one of `names`, `files`, `directories`, `status`, `locks` and `xattrs`, and returns through the
+//! channel. `invalidation` works in the other direction.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod abi;

@@ -1,29 +1,30 @@
-//! Listings under way, and what the kernel may keep of them.
+//! Listings in progress, and which of their pages the kernel may cache.
 //!
-//! The kernel opens and closes directories without a word (`NO_OPENDIR_SUPPORT`), and keeps what it
-//! was listed to its end, to list it again without asking. It drops that when it changes the
-//! directory itself, and when it is told to. So a listing lives here from its first page to the
-//! empty one that ends it, found again by who reads it; those that nobody ends make room for
+//! The kernel opens and closes directories without a request (`NO_OPENDIR_SUPPORT`), and caches a
+//! complete listing, to list it again without a request. It drops it when it changes the directory
+//! itself, and when it is notified. So an entry here lasts from the first page of a listing to the
+//! empty one that ends it, and is found by its reader; listings that never end make room for
 //! others.
 //!
-//! What the kernel keeps must come from one promise. A break tells it to drop the directory's
+//! All that the kernel caches must come from one promise. A break makes it drop the directory's
 //! pages, but a page may be on its way from the requester into the cache just then, and would stay
-//! there as the beginning of what is kept. The reader's next request shows that it arrived: so a
+//! there as the beginning of what is cached. The reader's next request shows that it arrived: so a
 //! later page of a listing that saw a break (or was answered without a promise once) has the pages
-//! dropped again, and what is kept then has no beginning, which the kernel notices. Until then
-//! nobody else may complete what that beginning began. The kernel joins what several readers bring
-//! where the offsets fit, so:
+//! dropped again, and what is cached then has no beginning, which the kernel notices. Until then no
+//! other reader may complete what that beginning began. The kernel joins the pages of several
+//! readers where the offsets fit, so:
 //! - the last entry of each listing has an offset of its own ([`Listing::end_offset`]), which fits
-//!   nobody else's end: a directory of one page is completed by whose page is kept, or by nobody;
+//!   no other listing's end: a directory of one page is completed by the reader whose page is
+//!   cached, or by none;
 //! - while another reader of the directory may have a page from before a break on its way, no later
-//!   page leaves anything in the cache. That page arrived before who went on from it could ask for
-//!   the end. Who never asks again (`ls | head`) is waited for as long as a thread may be kept from
-//!   running.
+//!   page leaves anything in the cache. That page arrived before a reader that continued from it
+//!   could ask for the end. For a reader that never asks again (`ls | head`) this waits as long as
+//!   a thread may be descheduled.
 //!
-//! The *names* of a page are one break behind in the same way: the kernel takes them in under the
-//! epoch that it finds then, not under that of its question. So where there was a break since the
-//! page before, names are ended once more. What is left is the last page of who stops before the
-//! end, and the moment until the reader goes on.
+//! The *names* of a page are one break behind in the same way: the kernel adds them under the epoch
+//! at that moment, not under that of its request. So after a break since the page before, names are
+//! ended once more. Uncovered remain the last page of a reader that stops before the end, and the
+//! moment until a reader continues.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -31,73 +32,72 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use venus::DirHandle;
 
-/// More than programs list at once. Who loses a place lists on with a new one, only without what
-/// was fetched ahead.
+/// More than programs list at once. A reader that loses its entry continues with a new one, only
+/// without prefetched pages.
 const LISTINGS_MAX: usize = 64;
 
-/// Longer than a reply is on its way into the kernel's cache, on a machine that has much to do.
+/// Longer than a reply takes into the kernel's cache on a loaded machine.
 const ARRIVAL: Duration = Duration::from_secs(5);
 
-/// Who lists what: the directory's node, and the thread.
+/// The reader of a listing: the directory's node, and the thread.
 pub type ListingKey = (u64, u32);
 
-/// One listing.
+/// A listing in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Venus's name for it.
+    /// Venus's handle of it.
     pub handle: DirHandle,
-    /// How many breaks of directories there had been before its first page; `None`: the kernel is
-    /// to keep nothing of it.
+    /// The number of directory breaks before its first page; `None`: the kernel must not cache it.
     pub since: Option<u64>,
-    /// How many there had been when it was last asked for a page.
+    /// The number of breaks when its last page was requested.
     pub seen: u64,
-    /// Tells its end from that of all others.
+    /// Distinguishes its end from that of all others.
     pub serial: u64,
     /// Venus's cookie of the last entry that was fetched for it.
     pub last: u64,
 }
 
-/// Set in the offset behind the last entry of a listing; cookies do not have it.
+/// Set in the offset after the last entry of a listing; cookies do not have it.
 const END: u64 = 1 << 62;
 
 impl Listing {
-    /// The offset behind the last entry.
+    /// The offset after the last entry.
     pub fn end_offset(&self) -> u64 {
         END | self.serial
     }
 }
 
-/// Whether an offset is that behind the last entry of some listing.
+/// Whether an offset is that after the last entry of some listing.
 pub fn is_end(offset: u64) -> bool {
     offset & END != 0
 }
 
-/// All of them, the oldest first.
+/// Listings in progress, the oldest first.
 #[derive(Default)]
 pub struct Listings {
-    places: Mutex<Vec<Place>>,
+    entries: Mutex<Vec<Entry>>,
     begun: AtomicU64,
 }
 
-/// Who has which listing, and since when a page of it is on its way.
-type Place = (ListingKey, Listing, Instant);
+/// A reader, its listing, and since when a page of it is on its way.
+type Entry = (ListingKey, Listing, Instant);
 
 impl Listings {
-    /// A number for a new listing, which no other has.
+    /// A unique number for a new listing.
     pub fn serial(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::Relaxed) & (END - 1)
     }
 
-    /// The listing that this reader goes on with.
+    /// The listing that this reader continues.
     pub fn find(&self, reader: ListingKey) -> Option<Listing> {
-        self.places.lock().iter().find(|(who, ..)| *who == reader).map(|(_, listing, _)| *listing)
+        self.entries.lock().iter().find(|(key, ..)| *key == reader).map(|(_, listing, _)| *listing)
     }
 
-    /// This reader begins. Returns the handles that are no more used.
+    /// Adds a listing of this reader. Returns the handles that are no longer used.
     pub fn begin(&self, reader: ListingKey, listing: Listing) -> Vec<DirHandle> {
-        let mut listings = self.places.lock();
+        let mut listings = self.entries.lock();
         let mut gone: Vec<DirHandle> = listings
-            .extract_if(.., |(who, ..)| *who == reader)
+            .extract_if(.., |(key, ..)| *key == reader)
             .map(|(_, old, _)| old.handle)
             .collect();
         if listings.len() == LISTINGS_MAX {
@@ -107,46 +107,46 @@ impl Listings {
         gone
     }
 
-    /// This reader asks for its next page, after so many breaks; whether there were any since the
-    /// last.
-    pub fn goes_on(&self, reader: ListingKey, breaks: u64) -> bool {
-        let mut listings = self.places.lock();
-        let mine = listings.iter_mut().find(|(who, ..)| *who == reader);
-        mine.is_some_and(|(_, listing, asked)| {
+    /// Records the reader's request for its next page, after `breaks` breaks; whether there were
+    /// any since the last page.
+    pub fn next_page(&self, reader: ListingKey, breaks: u64) -> bool {
+        let mut listings = self.entries.lock();
+        let found = listings.iter_mut().find(|(key, ..)| *key == reader);
+        found.is_some_and(|(_, listing, asked)| {
             *asked = Instant::now();
             std::mem::replace(&mut listing.seen, breaks) != breaks
         })
     }
 
-    /// Whether a page that another reader of this directory asked for before the last break may
+    /// Whether a page that another reader of this directory requested before the last break may
     /// still be on its way.
     pub fn others_lag(&self, reader: ListingKey, breaks: u64) -> bool {
-        self.places.lock().iter().any(|(who, listing, asked)| {
-            who.0 == reader.0
-                && *who != reader
+        self.entries.lock().iter().any(|(key, listing, asked)| {
+            key.0 == reader.0
+                && *key != reader
                 && listing.seen != breaks
                 && asked.elapsed() < ARRIVAL
         })
     }
 
-    /// The kernel is to keep nothing of this reader's listing.
-    pub fn spoil(&self, reader: ListingKey) {
-        let mut listings = self.places.lock();
-        let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
-        mine.for_each(|(_, listing, _)| listing.since = None);
+    /// Forbids caching of this reader's listing.
+    pub fn forbid_caching(&self, reader: ListingKey) {
+        let mut listings = self.entries.lock();
+        let found = listings.iter_mut().filter(|(key, ..)| *key == reader);
+        found.for_each(|(_, listing, _)| listing.since = None);
     }
 
-    /// This reader is shown entries up to that with this cookie.
-    pub fn comes_to(&self, reader: ListingKey, last: u64) {
-        let mut listings = self.places.lock();
-        let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
-        mine.for_each(|(_, listing, _)| listing.last = last);
+    /// Records that this reader gets entries up to the one with this cookie.
+    pub fn advance(&self, reader: ListingKey, last: u64) {
+        let mut listings = self.entries.lock();
+        let found = listings.iter_mut().filter(|(key, ..)| *key == reader);
+        found.for_each(|(_, listing, _)| listing.last = last);
     }
 
-    /// This reader is through. Returns the handle.
+    /// Removes this reader's listing. Returns the handle.
     pub fn end(&self, reader: ListingKey) -> Option<DirHandle> {
-        let mut listings = self.places.lock();
-        let at = listings.iter().position(|(who, ..)| *who == reader)?;
+        let mut listings = self.entries.lock();
+        let at = listings.iter().position(|(key, ..)| *key == reader)?;
         Some(listings.remove(at).1.handle)
     }
 }
@@ -160,27 +160,27 @@ mod tests {
     }
 
     #[test]
-    fn breaks_between_two_pages_are_told_once() {
+    fn breaks_between_two_pages_are_reported_once() {
         let listings = Listings::default();
-        assert!(!listings.goes_on((1, 100), 8), "there is none");
+        assert!(!listings.next_page((1, 100), 8), "there is none");
         listings.begin((1, 100), listing(1));
         assert_eq!(
-            [7, 8, 8, 10].map(|breaks| listings.goes_on((1, 100), breaks)),
+            [7, 8, 8, 10].map(|breaks| listings.next_page((1, 100), breaks)),
             [false, true, false, true]
         );
         assert_eq!(listings.find((1, 100)).unwrap().since, Some(7));
     }
 
     #[test]
-    fn who_asked_before_a_break_lags_until_he_asks_again() {
+    fn a_reader_lags_from_a_break_to_its_next_request() {
         let listings = Listings::default();
         listings.begin((1, 100), listing(1));
         listings.begin((1, 101), Listing { seen: 8, ..listing(2) });
         assert!(!listings.others_lag((1, 101), 7), "no break");
         assert!(listings.others_lag((1, 101), 8));
         assert!(!listings.others_lag((2, 101), 8), "another directory");
-        assert!(!listings.others_lag((1, 100), 8), "himself alone");
-        listings.goes_on((1, 100), 8);
+        assert!(!listings.others_lag((1, 100), 8), "only itself");
+        listings.next_page((1, 100), 8);
         assert!(!listings.others_lag((1, 101), 8));
         listings.begin((1, 100), listing(3));
         listings.end((1, 100));
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(listings.begin((1, 101), listing(2)), [], "another thread");
         assert_eq!(listings.begin((1, 100), listing(3)), [DirHandle(1)], "rewound");
         assert_eq!(listings.find((1, 100)), Some(listing(3)));
-        listings.spoil((1, 100));
+        listings.forbid_caching((1, 100));
         assert_eq!(listings.find((1, 100)).unwrap().since, None);
         assert_eq!(listings.find((1, 101)), Some(listing(2)));
         assert_eq!(listings.end((1, 100)), Some(DirHandle(3)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_nobody_ends_make_room() {
+    fn unfinished_listings_make_room() {
         let listings = Listings::default();
         let gone: Vec<DirHandle> =
             (0..100).flat_map(|node| listings.begin((node, 1), listing(node))).collect();

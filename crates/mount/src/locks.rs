@@ -8,10 +8,10 @@
 //! - A byte-range lock of an open file (`F_OFD_SETLK`) ends with its `RELEASE`, which does not say
 //!   so; and a handle that was opened with `FOPEN_NOFLUSH` has no `FLUSH`.
 //!
-//! So each owner's handles are noted here when a byte-range lock is asked for through them. A
-//! `RELEASE` ends the locks of the owners that have asked through that handle and through no other.
-//! It comes late (the kernel does not wait for it): an owner may lock anew through another handle
-//! meanwhile, so *noting* a handle and *ending* an owner's locks exclude each other.
+//! So each owner's handles are noted here when a byte-range lock is requested through them. A
+//! `RELEASE` ends the locks of the owners that used that handle and no other. It comes late (the
+//! kernel does not wait for it): an owner may lock anew through another handle meanwhile, so
+//! *noting* a handle and *ending* an owner's locks exclude each other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ use crate::dispatch::{RequestRefusal, Task};
 const F_RDLCK: u32 = 0;
 const F_WRLCK: u32 = 1;
 const F_UNLCK: u32 = 2;
-/// How the kernel says "past every end of file".
+/// The kernel's value for "past every end of file".
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ struct Owner {
     ending: bool,
 }
 
-/// Who may have byte-range locks, through which handles.
+/// The owners that may have byte-range locks, and their handles.
 #[derive(Default)]
 pub struct MountLocks {
     files: Mutex<HashMap<Fid, HashMap<LockOwner, Owner>>>,
@@ -50,7 +50,7 @@ impl MountLocks {
         self.files.lock().contains_key(&fid)
     }
 
-    /// A lock is about to be asked for.
+    /// Notes that a lock is about to be requested.
     pub fn note(&self, fid: Fid, owner: LockOwner, handle: OpenHandle) {
         let mut files = self.files.lock();
         while files
@@ -171,14 +171,14 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Ends what ends with the handle.
+    /// Ends the locks that end with the handle.
     pub(crate) fn release_locks(&self, fid: Fid, handle: OpenHandle) {
         for owner in self.on.locks.release(fid, handle) {
             let range = ByteRange::ALL;
             if let Err(error) =
                 self.venus().unlock(&self.request(), handle, owner, LockFamily::Posix, range)
             {
-                tracing::warn!(%error, %fid, "cannot let go of a closed file's locks");
+                tracing::warn!(%error, %fid, "cannot end a closed file's locks at the server");
             }
             self.on.locks.dropped(fid, owner);
         }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_locks_while_the_owners_locks_are_being_ended() {
+    fn no_lock_is_noted_while_the_owners_locks_end() {
         let locks = std::sync::Arc::new(MountLocks::default());
         locks.note(FID, LockOwner(1), OpenHandle(10));
         assert_eq!(locks.release(FID, OpenHandle(10)), [LockOwner(1)]);

@@ -1,16 +1,18 @@
-//! Who logs in through the mount: a user tells it who he is in the cell, by attributes of any
-//! directory of the tree, and the mount keeps his token (`docs/spec/access.md`).
+//! Logins through the mount: a user authenticates by attributes `system.rialto.NAME` of any
+//! directory of the tree, and the mount stores the user's token (`docs/spec/access.md`).
 //!
-//! | name | read | set |
-//! |---|---|---|
-//! | `system.rialto.login` | | JSON: `{"user": NAME, "password": TEXT}`, or `{"attest": true}`: by what the connection says |
-//! | `system.rialto.kerberos` | JSON: `{"client": HEX}`, a key for which a ticket is to be shown; after that was done `{"reply": HEX}` as well | a line of JSON, `{"cache": NAME, "service": NAME}`, and behind it the request as it is |
-//! | `system.rialto.logout` | | anything: the token is forgotten |
-//! | `system.rialto.tokens` | JSON: the token of who asks, or `null` | |
-//! | `system.rialto.passwd` | | JSON: `{"user": NAME, "old": TEXT, "new": TEXT}`; `old` is left out by administrators; `"keep_tokens": true` lets older tokens be |
+//! - `login`: set to JSON, `{"user": NAME, "password": TEXT}`, or `{"attest": true}` for the
+//!   identity that the connection gives.
+//! - `kerberos`: read as JSON, `{"client": HEX}`, the key that a ticket must be bound to; after a
+//!   login with one `{"reply": HEX}` as well. Set to a line of JSON, `{"cache": NAME, "service":
+//!   NAME}`, followed by the request in binary.
+//! - `logout`: set to anything: the token is forgotten.
+//! - `tokens`: read as JSON: the caller's token, or `null`.
+//! - `passwd`: set to JSON, `{"user": NAME, "old": TEXT, "new": TEXT}`; administrators omit `old`;
+//!   with `"keep_tokens": true` older tokens stay valid.
 //!
-//! Linux asks nobody's permission for setting attributes of `system.`, so a user needs no right to
-//! the directory. What is set is no longer than a message and gone from memory when it was used.
+//! Linux checks no permission for setting attributes of `system.`, so a user needs no right to the
+//! directory. A value is no longer than a message, and is erased from memory after its use.
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ use zeroize::Zeroize;
 
 use crate::dispatch::{RequestRefusal, Task};
 
-/// One of them.
+/// One of these attributes.
 #[derive(Clone, Copy)]
 pub(crate) enum PendingLogin {
     In,
@@ -67,7 +69,8 @@ impl Task<'_> {
         }
         let shown = tokens.of(uid).map(|token| {
             json!({
-                "cell": token.cell, "user": token.name, "id": token.principal.0, "level": format!("{:?}", token.level).to_lowercase(),
+                "cell": token.cell, "user": token.name, "id": token.principal.0,
+                "level": format!("{:?}", token.level).to_lowercase(),
                 "issued": token.issued, "expires": token.expires, "renewable": token.renewable,
             })
         });
@@ -97,20 +100,20 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// A new password ends all tokens of its user, this mount's too. A user who changes his own
+    /// A new password ends all tokens of its user, this mount's too. A user that changes its own
     /// gets another one at once, by the new password, and stays logged in here.
-    fn set_password(&self, said: &mut Value) -> Result<(), RequestRefusal> {
+    fn set_password(&self, fields: &mut Value) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
-        let name = text(said, "user")?;
-        let has_old = said.get("old").is_some();
-        let old = has_old.then(|| text(said, "old")).transpose()?.map(secret);
-        let new = secret(text(said, "new")?);
-        let keep_tokens = said["keep_tokens"] == true;
+        let name = text(fields, "user")?;
+        let has_old = fields.get("old").is_some();
+        let old = has_old.then(|| text(fields, "old")).transpose()?.map(secret);
+        let new = secret(text(fields, "new")?);
+        let keep_tokens = fields["keep_tokens"] == true;
         let uid = self.request().caller.uid;
         let held = volumes.tokens().and_then(|tokens| tokens.of(uid));
         let stays = !keep_tokens && held.is_some_and(|token| token.name == name);
         if stays {
-            // What is written and not sent yet is sent while the token is good.
+            // Unsent writes are sent while the token is valid.
             volumes.send_written(&self.request())?;
         }
         let call = AuthCall::SetPassword { name: name.clone(), old, new: new.clone(), keep_tokens };
@@ -118,7 +121,7 @@ impl Task<'_> {
         if stays {
             let signer = Arc::new(Signer::random().1);
             let call = AuthCall::Password { name, password: new, client: signer.public() };
-            // The password is another one already: to fail now would say that it is not.
+            // The password has changed already: an error now would deny that.
             if let Err(RequestRefusal(error)) = self.get_token(call, signer) {
                 tracing::warn!(
                     uid,
@@ -130,22 +133,22 @@ impl Task<'_> {
         Ok(())
     }
 
-    fn log_in(&self, said: &mut Value) -> Result<(), RequestRefusal> {
+    fn log_in(&self, fields: &mut Value) -> Result<(), RequestRefusal> {
         let signer = Arc::new(Signer::random().1);
         let client = signer.public();
-        let call = if said["attest"] == true {
+        let call = if fields["attest"] == true {
             AuthCall::Attest { client }
         } else {
             AuthCall::Password {
-                name: text(said, "user")?,
-                password: secret(text(said, "password")?),
+                name: text(fields, "user")?,
+                password: secret(text(fields, "password")?),
                 client,
             }
         };
         self.get_token(call, signer)
     }
 
-    /// Asks for a token that is bound to the key `signer`, and keeps it.
+    /// Requests a token that is bound to the key `signer`, and stores it.
     fn get_token(&self, call: AuthCall, signer: Arc<Signer>) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
@@ -156,16 +159,15 @@ impl Task<'_> {
         if !tokens.put(self.request().caller.uid, &token, signer) {
             return Err(RequestRefusal(Errno::PROTO));
         }
-        // Without an answer the user is nobody to mode bits, which the server judges anyway.
+        // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
         if let Err(error) = self.venus().learn_ids(&self.request()) {
-            tracing::warn!(%error, "who has logged in is not known");
+            tracing::warn!(%error, "cannot look up the new user: mode bits treat it as unknown");
         }
         volumes.forget_rights();
         Ok(())
     }
 
-    /// The answer to who shows who he is. A token that has ended would be in his way, and is
-    /// forgotten.
+    /// The answer to a login. A token that has expired would prevent it, and is forgotten.
     fn shown(&self, call: AuthCall) -> Result<Answer, RequestRefusal> {
         let request = self.request();
         let answer = match self.venus().auth(&request, call.clone()) {
@@ -180,13 +182,13 @@ impl Task<'_> {
         Ok(answer?)
     }
 
-    /// What a user's program says of his ticket, and the ticket.
+    /// The text of a user's program about its ticket, and the ticket.
     fn show_ticket(&self, value: &[u8]) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let end = value.iter().position(|byte| *byte == b'\n').ok_or(Errno::INVAL)?;
-        let (said, request) = value.split_at(end);
-        let mut said = parsed(said)?;
+        let (fields, request) = value.split_at(end);
+        let mut fields = parsed(fields)?;
         let request = request.strip_prefix(b"\n").unwrap_or_default().to_vec();
         if request.len() > KERBEROS_BYTES_MAX {
             return Err(RequestRefusal(Errno::MSGSIZE));
@@ -197,17 +199,17 @@ impl Task<'_> {
         let Answer::Ticket { token, reply } = self.shown(call)? else {
             return Err(RequestRefusal(Errno::PROTO));
         };
-        let (cache, service) = (text(&mut said, "cache")?, text(&mut said, "service")?);
-        let (place, name_space) = (text(&mut said, "place").ok(), name_space_of(self.header.pid));
+        let (cache, service) = (text(&mut fields, "cache")?, text(&mut fields, "service")?);
+        let (place, name_space) = (text(&mut fields, "place").ok(), name_space_of(self.header.pid));
         volumes.send_written(&self.request())?;
         let source =
             TicketSource { uid: caller.uid, gid: caller.gid, cache, service, place, name_space };
         if !tokens.put_from(source, &token, signer, reply) {
             return Err(RequestRefusal(Errno::PROTO));
         }
-        // Without an answer the user is nobody to mode bits, which the server judges anyway.
+        // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
         if let Err(error) = self.venus().learn_ids(&self.request()) {
-            tracing::warn!(%error, "who has logged in is not known");
+            tracing::warn!(%error, "cannot look up the new user: mode bits treat it as unknown");
         }
         volumes.forget_rights();
         Ok(())
@@ -221,12 +223,13 @@ fn name_space_of(process: u32) -> Option<u64> {
     number(&process.to_string()).filter(|theirs| number("self") != Some(*theirs))
 }
 
-/// As text.
+/// In hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Asks the cell for newer tokens for those that end soon. Now and then, in a thread that may wait.
+/// Requests newer tokens for those that expire soon. Called now and then, in a thread that may
+/// wait.
 pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
     let Some(tokens) = volumes.tokens() else { return };
     for (uid, token, signer) in tokens.to_renew(now) {
@@ -237,17 +240,17 @@ pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
             Ok(Answer::Token(newer)) if tokens.put(uid, &newer, signer) => {
                 tracing::info!(uid, "token renewed");
             }
-            Ok(_) => tracing::warn!(uid, "the answer to a renewal is no token"),
-            Err(error) => tracing::warn!(uid, %error, "a token is not renewed"),
+            Ok(_) => tracing::warn!(uid, "the server answered a token renewal without a token"),
+            Err(error) => tracing::warn!(uid, %error, "cannot renew a token: it will expire"),
         }
     }
     if tokens.is_doubted() {
-        look_again(volumes, &tokens.users());
+        recheck(volumes, &tokens.users());
     }
 }
 
-/// Whose groups are others now, what the kernel keeps is judged anew.
-fn look_again(volumes: &Volumes, users: &[u32]) {
+/// Invalidates what the kernel caches for users whose groups have changed.
+fn recheck(volumes: &Volumes, users: &[u32]) {
     let caller = |uid: &u32| Caller {
         uid: *uid,
         gid: *uid,
@@ -267,9 +270,9 @@ fn parsed(value: &[u8]) -> Result<Value, RequestRefusal> {
     Ok(serde_json::from_slice(value).map_err(|_| Errno::INVAL)?)
 }
 
-/// Taken out, so that it is nowhere twice.
-fn text(said: &mut Value, name: &str) -> Result<String, RequestRefusal> {
-    match said.get_mut(name).map(Value::take) {
+/// Taken out, so that no second copy remains.
+fn text(fields: &mut Value, name: &str) -> Result<String, RequestRefusal> {
+    match fields.get_mut(name).map(Value::take) {
         Some(Value::String(text)) => Ok(text),
         _ => Err(RequestRefusal(Errno::INVAL)),
     }

@@ -28,39 +28,39 @@ use crate::rings::{self, Rings};
 use crate::submounts::{self, Edges, MountLocation, MountPlan};
 use crate::workers::{Handler, Workers, WorkersConfig};
 
-/// How long forgets, and interrupts behind them, may wait where nothing else comes through the
-/// device: some hundred removals.
+/// Delay of forgets, and of interrupts behind them, if nothing else comes through the device: some
+/// hundred removals.
 const FORGETS_REST: Duration = Duration::from_millis(5);
 
-/// What is to be mounted, and where.
+/// The volume to mount, where, and how.
 #[derive(Clone, Debug)]
 pub struct MountConfig {
     /// An existing directory.
     pub mountpoint: PathBuf,
     /// The volume whose root appears there.
     pub volume: Name,
-    /// What `mount` and `df` show as the source, such as `rialto:cell`.
+    /// The source that `mount` and `df` show, such as `rialto:cell`.
     pub source: String,
-    /// Others than the one who mounts may use it, as mode bits allow.
+    /// Whether users other than the mounting one may use it, as mode bits allow.
     pub allow_other: bool,
-    /// Its threads.
+    /// Numbers of threads.
     pub workers: WorkersConfig,
-    /// How requests come.
+    /// The transport of requests.
     pub transport: KernelTransport,
     /// The command, as a program and its arguments, that runs [`crate::readdir_helper::run`]; only
     /// root's mounts can use one.
     pub forerunner: Option<Vec<OsString>>,
-    /// Volumes below mount points are shown in this one mount. Otherwise each is mounted as a file
-    /// system of its own, which only root's mounts can do.
+    /// Whether volumes below mount points are shown in this one mount. Otherwise each is mounted as
+    /// a file system of its own, which needs root.
     pub flat: bool,
-    /// How long a volume stays mounted below its mount point that nobody uses.
+    /// How long an unused volume stays mounted below its mount point.
     pub idle: Duration,
 }
 
-/// As long as people think between two commands, and some coffees.
+/// Longer than most pauses between two commands.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// How requests come from the kernel.
+/// The transport of requests from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelTransport {
     /// By io_uring if the kernel offers it, otherwise through the device.
@@ -68,13 +68,13 @@ pub enum KernelTransport {
     Auto,
     /// Through `/dev/fuse`.
     Device,
-    /// By io_uring, and not at all if the kernel does not offer it.
+    /// By io_uring; the mount fails if the kernel does not offer it.
     Uring,
 }
 
 impl MountConfig {
-    /// With as many threads as this machine's cores want, and open to others if root mounts it, or
-    /// who administers this machine lets users do that.
+    /// A configuration with threads for this machine's cores, open to other users if root mounts
+    /// it, or if the administrator of this machine lets users do that.
     pub fn new(mountpoint: impl Into<PathBuf>, volume: Name, source: impl Into<String>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         MountConfig {
@@ -93,25 +93,25 @@ impl MountConfig {
 
 /// A mounted volume. Dropping it unmounts.
 pub struct Mount {
-    /// None of a mount below another, which goes with that, or when `umount` says so.
+    /// `None` for a mount below another, which ends with that, or by `umount`.
     mountpoint: Option<PathBuf>,
-    /// Of the first one, which ends it.
+    /// Set in the first mount, which ends it.
     forerunner: Option<Arc<ReaddirHelper>>,
     notifier: Arc<Notifier>,
     dispatch: Arc<Dispatch>,
     served: Served<Dispatch>,
 }
 
-/// What becomes of volumes below; both with the volumes on the way to the first and whether all of
+/// How volumes below are shown; both with the volumes on the path to the first and whether all of
 /// them are read-only.
 enum Below {
-    /// Each is mounted by itself.
+    /// Each has its own mount.
     Mounted(MountLocation, (Vec<VolumeId>, bool)),
     /// They are shown in this mount.
     Shown((Vec<VolumeId>, bool)),
 }
 
-/// Who serves a mount.
+/// The threads that serve a mount.
 pub(crate) struct Served<H> {
     workers: Arc<Workers<H>>,
     rings: Option<Arc<Rings<H>>>,
@@ -121,7 +121,7 @@ impl<H: Handler> Served<H> {
     /// Starts the threads, on rings if that is agreed.
     ///
     /// # Errors
-    /// `Threads`; `NoUring` if rings are wanted and cannot be had.
+    /// `Threads`; `NoUring` if rings are required and not available.
     pub(crate) fn start(
         handler: Arc<H>,
         mut config: WorkersConfig,
@@ -139,7 +139,7 @@ impl<H: Handler> Served<H> {
         }
         let mut rest = Duration::ZERO;
         if rings.is_some() {
-            // What still comes through the device never blocks.
+            // The requests that still come through the device never block.
             config.receiving = 1;
             rest = FORGETS_REST;
         }
@@ -171,10 +171,10 @@ impl Mount {
         Self::first(config, volumes, &volume, venus).inspect_err(|_| volumes.close(volume.id()))
     }
 
-    /// The tree once more, attached nowhere: a mount of its own for a session, whose kernel state
-    /// nobody else sees. Whoever is given it may attach it in his own name space, and there lift
-    /// what keeps device nodes from being opened: so all volumes are shown in it, and none of their
-    /// device nodes. It ends with its last user.
+    /// The tree once more, attached nowhere: a separate mount for a session, whose kernel state no
+    /// other user sees. Its owner may attach it in a name space of its own, and there lift the
+    /// restriction on device nodes: so all volumes are shown in it, without their device nodes. It
+    /// ends with its last user.
     ///
     /// # Errors
     /// See [`MountError`].
@@ -202,7 +202,7 @@ impl Mount {
                 attached.as_raw_fd()
             )));
             if let Some(flat) = &mount.dispatch.flat {
-                flat_tree::look_after(flat).map_err(MountError::Threads)?;
+                flat_tree::sweep_periodically(flat).map_err(MountError::Threads)?;
             }
             Ok((mount, attached))
         };
@@ -216,13 +216,13 @@ impl Mount {
         venus: Arc<Venus>,
     ) -> Result<Mount, MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
-        // Before the mount is there, so that it is ready for who uses the mount at once.
+        // Before the mount exists, so that its first user finds the helper ready.
         let forerunner =
             config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
-        let forerunner = forerunner.and_then(|command| send_ahead(command)).map(Arc::new);
+        let forerunner = forerunner.and_then(|command| start_helper(command)).map(Arc::new);
         let plan = MountPlan::of(&config, volumes, forerunner.clone());
         let read_only = volume.is_read_only();
-        // The kernel's refusal of changes would be one for all volumes of the mount.
+        // The kernel's read-only flag would apply to all volumes of the mount.
         let target = MountTarget {
             path: config.mountpoint,
             source: config.source,
@@ -244,12 +244,12 @@ impl Mount {
         match served {
             Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
-                mount.goes_ahead(forerunner.as_ref(), || Root::at(&target.path));
+                mount.lists_ahead(forerunner.as_ref(), || Root::at(&target.path));
                 if let Some(edges) = &mount.dispatch.edges {
-                    submounts::look_after(edges).map_err(MountError::Threads)?;
+                    submounts::sweep_periodically(edges).map_err(MountError::Threads)?;
                 }
                 if let Some(flat) = &mount.dispatch.flat {
-                    flat_tree::look_after(flat).map_err(MountError::Threads)?;
+                    flat_tree::sweep_periodically(flat).map_err(MountError::Threads)?;
                 }
                 (mount.mountpoint, mount.forerunner) = (Some(target.path), forerunner);
                 Ok(mount)
@@ -264,8 +264,8 @@ impl Mount {
         }
     }
 
-    /// What is to be attached of a mount that we made: it begins at the root's second number where
-    /// the kernel asks for ACLs (`nodes.rs`).
+    /// The directory of our own mount to attach: the root's second number if the kernel requests
+    /// ACLs (`nodes.rs`).
     fn shown(&self, detached: OwnedFd) -> OwnedFd {
         let nodes = &self.dispatch.nodes;
         if !self.dispatch.agreement.is_shared() {
@@ -273,8 +273,8 @@ impl Mount {
         }
         nodes.shows_root(true);
         mounting::part(detached.as_fd(), ROOT_NAME).unwrap_or_else(|error| {
-            tracing::info!(%error, "every path of who does not own the volume's root asks for its \
-                access list");
+            tracing::info!(%error, "cannot mount the root's second inode: each walk of a user \
+                other than the root's owner requests its access list");
             nodes.shows_root(false);
             detached
         })
@@ -309,11 +309,11 @@ impl Mount {
         )?;
         let attached = mount.shown(attached);
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
-        mount.goes_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
+        mount.lists_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
         Ok((mount, attached))
     }
 
-    fn goes_ahead(
+    fn lists_ahead(
         &self,
         forerunner: Option<&Arc<ReaddirHelper>>,
         root: impl FnOnce() -> Result<Root, Errno>,
@@ -321,10 +321,12 @@ impl Mount {
         let Some(forerunner) = forerunner else { return };
         match root() {
             Ok(root) => {
-                self.notifier.send_ahead(forerunner, root);
-                self.dispatch.flat.iter().for_each(|flat| flat.goes_ahead(forerunner, root));
+                self.notifier.list_ahead(forerunner, root);
+                self.dispatch.flat.iter().for_each(|flat| flat.lists_ahead(forerunner, root));
             }
-            Err(error) => tracing::warn!(%error, "nothing is listed ahead"),
+            Err(error) => {
+                tracing::warn!(%error, "the readdir helper is unusable: names are looked up")
+            }
         }
     }
 
@@ -348,7 +350,7 @@ impl Mount {
         tracing::info!(
             minor = agreement.minor,
             flags = format!("{:#x}", agreement.flags),
-            "agreed with the kernel"
+            "negotiated with the kernel"
         );
         let nodes = Arc::new(match below {
             Below::Shown(_) => KernelNodes::in_slot(root.fid, Slot::FIRST),
@@ -408,19 +410,19 @@ impl Mount {
         self.dispatch.nodes.root().volume
     }
 
-    /// Whether nobody can use it any more.
+    /// Whether the mount has ended for all users.
     pub(crate) fn is_over(&self) -> bool {
         self.served.is_over()
     }
 
-    /// Takes away idle mounts below; whether there are any, or anything was asked since the last
+    /// Unmounts idle mounts below; returns whether there are any, or a request came since the last
     /// time.
     pub(crate) fn sweep(&self) -> bool {
         let below = self.dispatch.edges.as_ref().is_some_and(|edges| edges.sweep());
         self.dispatch.was_used() || below
     }
 
-    /// Takes away what is mounted below and in use by nobody.
+    /// Unmounts what is mounted below and not in use.
     pub(crate) fn leave_below(&self) {
         self.dispatch.edges.iter().for_each(|edges| edges.leave_all());
     }
@@ -431,17 +433,17 @@ impl Mount {
         mounted + self.dispatch.flat.as_ref().map_or(0, |flat| flat.count())
     }
 
-    /// How requests come: never [`KernelTransport::Auto`].
+    /// The transport in use: never [`KernelTransport::Auto`].
     pub fn transport(&self) -> KernelTransport {
         if self.served.rings.is_some() { KernelTransport::Uring } else { KernelTransport::Device }
     }
 
-    /// Where it is.
+    /// The path of the mount.
     pub fn mountpoint(&self) -> &Path {
         self.mountpoint.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Waits until it is unmounted and every request is seen through.
+    /// Waits until it is unmounted and every request is handled.
     pub fn wait(&self) {
         self.served.wait();
         if let Some(edges) = &self.dispatch.edges {
@@ -452,25 +454,25 @@ impl Mount {
         }
     }
 
-    /// Unmounts, and waits for the end if nobody uses it. While it is in use it leaves its place
-    /// and serves its users until the last is gone: [`Self::wait`] for that.
+    /// Unmounts, and waits for the end if it is not in use. Otherwise it leaves its path and serves
+    /// its users until the last is gone: [`Self::wait`] waits for that.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's.
     pub fn unmount(&self) -> std::io::Result<()> {
         if let Some(forerunner) = &self.forerunner {
             forerunner.end();
         }
-        self.notifier.call_back();
+        self.notifier.stop_listing_ahead();
         self.dispatch
             .flat
             .iter()
             .flat_map(|flat| flat.dispatches())
-            .for_each(|volume| volume.notifier.call_back());
+            .for_each(|volume| volume.notifier.stop_listing_ahead());
         if self.served.is_over() {
             return Ok(());
         }
-        // What is mounted below goes along.
+        // Mounts below end with it.
         self.mountpoint.as_deref().map_or(Ok(()), mounting::unmount)
     }
 }
@@ -483,11 +485,11 @@ impl Drop for Mount {
     }
 }
 
-fn send_ahead(command: &[OsString]) -> Option<ReaddirHelper> {
+fn start_helper(command: &[OsString]) -> Option<ReaddirHelper> {
     let started = ReaddirHelper::start(command);
     started
         .inspect_err(
-            |error| tracing::warn!(%error, "no forerunner: every name is looked up by itself"),
+            |error| tracing::warn!(%error, "cannot start the readdir helper: names are looked up"),
         )
         .ok()
 }

@@ -1,8 +1,7 @@
-//! Making and unmaking the mount itself.
+//! Mounting and unmounting.
 //!
-//! As root we make it ourselves, attached nowhere at first. Otherwise with `fusermount3`, the
-//! set-uid helper that every FUSE system has: it opens and mounts for us, and passes the descriptor
-//! back over a socket.
+//! Root mounts itself, attached nowhere at first. Other users need `fusermount3`, the set-uid
+//! helper of every FUSE system: it opens and mounts, and passes the descriptor back over a socket.
 
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -24,9 +23,9 @@ use rustix::net::{
 
 use crate::channel::Device;
 
-/// What `mount` and `df` show as the file system's type, after the kernel's `fuse.`.
+/// The file system's type in `mount` and `df`, after the kernel's `fuse.`.
 const SUBTYPE: &str = "rialto";
-/// What whoever administers this machine lets users do with `fusermount3`.
+/// Where the administrator of this machine permits options of `fusermount3`.
 const CONFIGURATION: &str = "/etc/fuse.conf";
 /// A FUSE handle: the node's number in two words, and its generation. Source: the kernel's
 /// `FILEID_INO64_GEN`.
@@ -35,7 +34,7 @@ pub(crate) const HANDLE_KIND: i32 = 0x81;
 /// MiB.
 const READ_AHEAD_KIB: usize = types::limits::PAYLOAD_BYTES_MAX >> 10;
 
-/// Why there is no mount.
+/// The reason why there is no mount.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// No `/dev/fuse` that can be opened.
@@ -47,9 +46,9 @@ pub enum MountError {
     /// `mount(2)` refused.
     #[error("cannot mount on {path}: {error}", path = .path.display())]
     Refused {
-        /// Where.
+        /// The path of the mount.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error.
         error: Errno,
     },
     /// Without root, the helper is needed.
@@ -61,10 +60,10 @@ pub enum MountError {
     /// The helper refused.
     #[error("fusermount3: {0}")]
     Helper(String),
-    /// The kernel's FUSE is too old, or speaks otherwise.
+    /// The kernel's FUSE is too old, or incompatible.
     #[error("kernel and Rialto do not agree on a FUSE version: {0}")]
     Negotiation(Errno),
-    /// It was asked for, and is not to be had.
+    /// io_uring was required, and is not available.
     #[error(
         "the kernel does not offer FUSE over io_uring; as root: echo 1 > \
             /sys/module/fuse/parameters/enable_uring"
@@ -83,17 +82,17 @@ pub(crate) fn handle_words(node: u64, generation: u64) -> [u32; 3] {
     [(node >> 32) as u32, node as u32, generation as u32]
 }
 
-/// What is mounted where.
+/// The parameters of a mount.
 #[derive(Clone, Debug)]
 pub struct MountTarget {
     /// An existing directory.
     pub path: PathBuf,
-    /// What `mount` shows as the source.
+    /// The source that `mount` shows.
     pub source: String,
-    /// Others than the one who mounts may use it, as mode bits allow. Without root this needs
-    /// `user_allow_other` in `/etc/fuse.conf`.
+    /// Whether users other than the mounting one may use it, as mode bits allow. Without root this
+    /// needs `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// The kernel refuses changes by itself (EROFS), and says `ro`.
+    /// The kernel refuses changes by itself (EROFS), and shows `ro`.
     pub read_only: bool,
 }
 
@@ -101,13 +100,13 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a mount of ours may be open to others: root's, or where `/etc/fuse.conf` says
+/// Whether a mount of ours may be open to others: root's, or if `/etc/fuse.conf` has
 /// `user_allow_other`.
 pub fn may_allow_others() -> bool {
     is_root() || std::fs::read_to_string(CONFIGURATION).is_ok_and(|text| lets_users(&text))
 }
 
-/// As `fusermount3` reads it: a line for each word, `#` begins a comment.
+/// Parses it as `fusermount3` does: a line for each word, `#` begins a comment.
 fn lets_users(text: &str) -> bool {
     text.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
 }
@@ -159,8 +158,7 @@ fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errn
         fsconfig_set_flag(&context, "ro")?;
     }
     fsconfig_create(&context)?;
-    // Whoever runs the server must not hand out set-uid programs and devices to its clients'
-    // machines.
+    // A server must not be able to give set-uid programs and devices to its clients' machines.
     let mut how = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     how.set(MountAttrFlags::MOUNT_ATTR_RDONLY, target.read_only);
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, how)
@@ -169,7 +167,7 @@ fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errn
 /// One more mount of the same file system, attached nowhere.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub fn copy(mount: BorrowedFd<'_>) -> Result<OwnedFd, MountError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -177,10 +175,10 @@ pub fn copy(mount: BorrowedFd<'_>) -> Result<OwnedFd, MountError> {
     open_tree(mount, "", flags).map_err(MountError::Device)
 }
 
-/// Attaches a detached mount to a directory. Waits for who holds the directory's lock.
+/// Attaches a detached mount to a directory. Waits for the directory's lock.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub fn attach(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> Result<(), MountError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, "", place, "", flags).map_err(MountError::Device)
@@ -189,7 +187,7 @@ pub fn attach(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> Result<(), MountE
 /// Attaches a detached mount to the directory at `path`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub fn attach_at(mount: BorrowedFd<'_>, path: &Path) -> Result<(), MountError> {
     let refused = |error| MountError::Refused { path: path.to_owned(), error };
     let place =
@@ -201,7 +199,7 @@ pub fn attach_at(mount: BorrowedFd<'_>, path: &Path) -> Result<(), MountError> {
 /// A mount, attached nowhere, of the directory `name` of a mount that is attached nowhere.
 ///
 /// # Errors
-/// What the kernel says: before Linux 6.15 it does not do that.
+/// The kernel's: before Linux 6.15 it does not support that.
 pub fn part(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, MountError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place =
@@ -209,7 +207,7 @@ pub fn part(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, MountError> {
     copy(place.as_fd())
 }
 
-/// Which mount it is: the kernel's number, which others get when it is gone, and the device number
+/// Identifies a mount: the kernel's number, which is reused when it is gone, and the device number
 /// of its file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountNumber {
@@ -220,7 +218,7 @@ pub struct MountNumber {
 /// The kernel's numbers of a mount, as in `mountinfo`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub fn number_of(mount: BorrowedFd<'_>) -> Result<MountNumber, MountError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found =
@@ -244,35 +242,35 @@ fn is_line_of(line: &[u8], of: &MountNumber) -> bool {
         && fields.nth(1) == Some(of.device.as_bytes())
 }
 
-/// A directory of the mount that is at `path`, by its node: itself, not what is mounted upon it. Of
-/// the mount's root the status may be asked for, which whoever came by asked for a moment ago.
+/// A directory of the mount at `path`, by its node: itself, not what is mounted upon it. For the
+/// mount's root this may send a GETATTR, which the caller's walk sent a moment ago too.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub fn place_of(path: &Path, node: u64, generation: u64) -> Result<OwnedFd, MountError> {
     let refused = |error| MountError::Refused { path: path.to_owned(), error };
-    // A descriptor that is a place only is not taken for this.
+    // A descriptor opened with `O_PATH` is not accepted for this.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty()).map_err(refused)?;
     mem::handle::open_place(root.as_fd(), HANDLE_KIND, handle_words(node, generation))
         .map_err(refused)
 }
 
-/// The same by a name of its own: its number in the directory `porch`.
+/// The same by its second name: its number in the hidden directory `dir`.
 ///
 /// # Errors
-/// What the kernel says.
-pub fn place_in(path: &Path, porch: &str, node: u64) -> Result<OwnedFd, MountError> {
+/// The kernel's.
+pub fn place_in(path: &Path, dir: &str, node: u64) -> Result<OwnedFd, MountError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let path = path.join(porch).join(node.to_string());
+    let path = path.join(dir).join(node.to_string());
     rustix::fs::open(&path, flags, Mode::empty())
         .map_err(|error| MountError::Refused { path, error })
 }
 
-/// Where it is in the tree.
+/// Its path in the tree.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub fn path_of(place: BorrowedFd<'_>) -> Result<PathBuf, MountError> {
     let link = PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd()));
     std::fs::read_link(&link).map_err(MountError::Threads)
@@ -327,16 +325,16 @@ fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// Unmounts; while it is in use, lazily: the place is free at once, and the file system ends with
+/// Unmounts; while it is in use, lazily: the path is free at once, and the file system ends with
 /// its last user.
 ///
 /// # Errors
-/// What the kernel or the helper says.
+/// The kernel's or the helper's.
 pub fn unmount(path: &Path) -> std::io::Result<()> {
     match unmount_once(path, false) {
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            tracing::warn!(path = %path.display(), "still in use: unmounted lazily, it ends with \
-                its last user");
+            tracing::warn!(path = %path.display(), "in use: unmounted lazily; it ends with its \
+                last user");
             unmount_once(path, true)
         }
         result => result,
@@ -358,15 +356,15 @@ fn unmount_once(path: &Path, lazy: bool) -> std::io::Result<()> {
 }
 
 /// Lets the kernel read ahead as far as one request goes. Needs root; without, reads are smaller,
-/// and nothing is wrong.
+/// but correct.
 pub fn raise_read_ahead(path: &Path) {
-    // Asks the kernel for what it knows by itself, so this makes no request.
+    // Asks the kernel for what it has cached, so this sends no request.
     let known = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     let Ok(known) = known else { return };
     let knob =
         format!("/sys/class/bdi/{}:{}/read_ahead_kb", known.stx_dev_major, known.stx_dev_minor);
     if let Err(error) = std::fs::write(&knob, READ_AHEAD_KIB.to_string()) {
-        tracing::debug!(%error, knob, "read-ahead stays as it is");
+        tracing::debug!(%error, knob, "cannot raise the kernel's read-ahead: reads stay small");
     }
 }
 
@@ -375,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_let_in_by_a_line_that_says_so() {
+    fn a_line_of_the_configuration_permits_users() {
         assert!(lets_users("# comment\nmount_max = 1000\n  user_allow_other   # for all\n"));
         for text in
             ["", "#user_allow_other\n", "user_allow_others\n", "mount_max = 9 user_allow_other\n"]

@@ -1,4 +1,4 @@
-//! Operations on names: finding, making, moving and taking them away.
+//! Operations on names: look-up, creation, rename, removal.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::attributes::Validity;
 use crate::dispatch::{RequestRefusal, Task};
 use crate::flat_tree::Flat;
 use crate::nodes::{ROOT_NAME, SHOWN_ROOT};
-use crate::submounts::{Edges, PORCH, PORCH_NODE};
+use crate::submounts::{Edges, HIDDEN_DIR, HIDDEN_DIR_NODE};
 use crate::{abi, attributes, sysname};
 
 /// Flags of `renameat2`.
@@ -21,10 +21,10 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
 impl Task<'_> {
-    /// Replies with the entry of this name, and what was opened with it, that the kernel counts one
-    /// reference for.
+    /// Replies with the entry of this name, and the file opened with it; the kernel counts one
+    /// reference.
     pub(crate) fn entry(&self, name: &[u8], entry: &EntryReply, opened: Option<&OpenReply>) {
-        let (parent, kept) = (self.header.nodeid, sysname::stem(name).is_none());
+        let (parent, may_cache) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
         if !self.on.nodes.has_room(fid) {
             self.take_back(fid, opened);
@@ -36,7 +36,7 @@ impl Task<'_> {
             && let Some(edges) = &self.on.edges
         {
             edges.remember(number, fid);
-            // What leads nowhere says so when it is looked at.
+            // A mount point without a volume reports the error when its status is read.
             let _ = edges.enter(&self.request(), number);
         }
         let dir = self.on.nodes.fid(parent);
@@ -46,7 +46,7 @@ impl Task<'_> {
                 number,
                 &status,
                 self.validity(
-                    still && kept && entry.name_cacheable && self.on.agreement.has_epochs(),
+                    still && may_cache && entry.name_cacheable && self.on.agreement.has_epochs(),
                 ),
                 self.validity(still && entry.cacheable),
             );
@@ -64,7 +64,7 @@ impl Task<'_> {
         }
     }
 
-    /// The kernel does not get what was found and opened for it.
+    /// Undoes the look-up and the open, which the kernel does not get.
     fn take_back(&self, fid: Fid, opened: Option<&OpenReply>) {
         self.venus().forget(fid, 1);
         if let Some(opened) = opened {
@@ -73,8 +73,8 @@ impl Task<'_> {
     }
 
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<(), RequestRefusal> {
-        if name == PORCH.as_bytes() && self.is_porch_keeper() {
-            let _ = self.value(&attributes::porch());
+        if name == HIDDEN_DIR.as_bytes() && self.sees_hidden_dir() {
+            let _ = self.value(&attributes::hidden_dir());
             return Ok(());
         }
         if name == ROOT_NAME.as_bytes()
@@ -123,8 +123,8 @@ impl Task<'_> {
             Err(errno) => {
                 tracing::debug!(%fid, %errno, "a mount point leads nowhere");
                 flat.is_dead_end(self.on.nodes.number(fid));
-                let unkept = EntryReply { name_cacheable: false, ..*point };
-                return self.entry(name, &unkept, None);
+                let uncached = EntryReply { name_cacheable: false, ..*point };
+                return self.entry(name, &uncached, None);
             }
         };
         // The look-up counted a reference that the kernel does not get.
@@ -137,12 +137,12 @@ impl Task<'_> {
         }
     }
 
-    /// The name is kept as this volume promises, and the root's status as its own does.
+    /// The kernel caches the name as this volume promises, and the root's status as its own does.
     fn entry_of(
         &self,
         below: &Task<'_>,
         point: &EntryReply,
-        kept: bool,
+        may_cache: bool,
     ) -> Result<(), RequestRefusal> {
         let (nodes, venus) = (&below.on.nodes, below.venus());
         let found = venus.getattr(&below.request(), nodes.root())?;
@@ -150,7 +150,7 @@ impl Task<'_> {
         venus.remember(nodes.root());
         nodes.remember(nodes.root(), self.header.nodeid);
         let number = nodes.number(nodes.root());
-        let named = kept && point.name_cacheable && self.on.agreement.has_epochs();
+        let named = may_cache && point.name_cacheable && self.on.agreement.has_epochs();
         let sent = self.venus().answering(point.stamp, |name_still| {
             venus.answering(found.stamp, |still| {
                 self.value(&attributes::entry(
@@ -167,7 +167,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// What a name means.
+    /// Looks a name up.
     fn find(&self, dir: Fid, name: &[u8]) -> Result<LookupReply, RequestRefusal> {
         for meant in sysname::stem(name).into_iter().flat_map(|stem| self.on.sysnames.meant(stem)) {
             if let found @ LookupReply::Entry(_) =
@@ -179,21 +179,25 @@ impl Task<'_> {
         Ok(self.venus().lookup(&self.request(), dir, &self.name(name)?)?)
     }
 
-    /// Whether it is the root that is looked in, by ourselves or somebody who could be, in a mount
-    /// that has a porch.
-    fn is_porch_keeper(&self) -> bool {
+    /// Whether the directory is the root of a mount with a hidden directory, and the caller is this
+    /// process or as privileged.
+    fn sees_hidden_dir(&self) -> bool {
         self.header.nodeid == self.on.nodes.root_number()
             && self.header.uid == 0
             && self.on.edges.is_some()
     }
 
-    /// A mount point by its number.
-    pub(crate) fn lookup_in_porch(&self, edges: &Edges, name: &[u8]) -> Result<(), RequestRefusal> {
+    /// Looks a mount point up by its number.
+    pub(crate) fn lookup_in_hidden_dir(
+        &self,
+        edges: &Edges,
+        name: &[u8],
+    ) -> Result<(), RequestRefusal> {
         let number = std::str::from_utf8(name).ok().and_then(|text| text.parse().ok());
         let fid = number.and_then(|node| edges.point(node)).ok_or(Errno::NOENT)?;
         let found = self.venus().getattr(&self.request(), fid)?;
         self.venus().remember(fid);
-        self.on.nodes.remember(fid, PORCH_NODE);
+        self.on.nodes.remember(fid, HIDDEN_DIR_NODE);
         let number = self.on.nodes.number(fid);
         if self
             .value(&attributes::entry(number, &found.status, Validity::NONE, Validity::NONE))

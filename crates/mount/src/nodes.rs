@@ -1,25 +1,24 @@
-//! What the kernel's node numbers mean, and how often it was given each.
+//! The kernel's node numbers: which file each means, and how many references the kernel has.
 //!
-//! A node's number is its vnode's; the root is 1 in both worlds. Where one mount shows many volumes
-//! (`flat_tree.rs`) the upper bits say which of them is meant: its [`Slot`], which is 0 for the
-//! first. The kernel counts how often it was given a node and takes that back with forgets. A slot
-//! may be used again while the kernel still knows the earlier file by the same number: the newer
-//! file then takes the number over, together with what is left of the count (the kernel's forgets
-//! name only the number), and the generation in the reply tells the kernel that the earlier one is
-//! dead.
+//! A node's number is its vnode's; the root is 1 in both. In a mount of many volumes
+//! (`flat_tree.rs`) the upper bits give the volume: its [`Slot`], which is 0 for the first. The
+//! kernel counts its references to a node and returns them with forgets. A slot may be reused while
+//! the kernel still knows the earlier file by the same number: the newer file then takes the number
+//! over, together with the rest of the count (the kernel's forgets name only the number), and the
+//! generation in the reply tells the kernel that the earlier one is gone.
 //!
 //! The root may have a second number, [`SHOWN_ROOT`]. The kernel makes the inode of node 1 before
-//! anything is agreed upon, and so takes it for one whose POSIX ACL is never to be kept
-//! (`ACL_DONT_CACHE`, which is for ever since Linux 6.18.42): whoever is not its owner would have
-//! us asked for that ACL with every path through it. So where the kernel asks for ACLs a mount
-//! begins at the directory [`ROOT_NAME`] of node 1, if we make the mount ourselves: the same
-//! directory by an inode that is made later. Nobody but us is ever in node 1 then.
+//! `INIT`, and so takes it for one whose POSIX ACL must never be cached (`ACL_DONT_CACHE`, which is
+//! permanent since Linux 6.18.42): it would then request that ACL for every path through it of a
+//! user other than the owner. So if the kernel requests ACLs, a mount that we make begins at the
+//! directory [`ROOT_NAME`] of node 1: the same directory by an inode that is made later. Only this
+//! process uses node 1 then.
 //!
-//! There is one for each inode that the kernel has, which may be millions, and no budget can take
-//! one away that the kernel may still name. So a node is two words in a row of neighbours, files or
-//! directories whose numbers follow each other, as those have that were made together: walking a
-//! tree fills rows, which take half of what a map from numbers would. What only directories need
-//! lies elsewhere.
+//! There is one node for each inode that the kernel has, which may be millions, and no budget can
+//! drop one that the kernel may still name. So a node is two words in a row of neighbours, files or
+//! directories with consecutive numbers, as those have that were made together: walking a tree
+//! fills rows, which take half of what a map from numbers would. Data that only directories need is
+//! stored elsewhere.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,18 +28,18 @@ use types::{Fid, Uniquifier, VnodeNo};
 
 use crate::abi;
 
-/// One lock each; a request takes one of them for some nanoseconds.
+/// Each has a lock, which a request holds for some nanoseconds.
 const SHARDS: usize = 16;
-/// Nodes of a row: one alone in it takes no more than the kernel's own inode by far.
+/// Nodes of a row: a row with one node takes far less than the kernel's own inode.
 const ROW: usize = 8;
 
 /// The second number of the root: the last one of the first slot, which no vnode has.
 pub const SHOWN_ROOT: u64 = (1 << Slot::SHIFT) - 1;
-/// Where it is found in node 1, and what the table of mounts (`mountinfo`) shows as the part of the
-/// file system that is mounted.
+/// The name of that directory in node 1; the table of mounts (`mountinfo`) shows it as the mounted
+/// part of the file system.
 pub const ROOT_NAME: &str = "tree";
 
-/// What programs see as the number of this node's file.
+/// The inode number that programs see for this node.
 pub const fn ino(number: u64) -> u64 {
     if number == SHOWN_ROOT { abi::ROOT_ID } else { number }
 }
@@ -48,52 +47,51 @@ pub const fn ino(number: u64) -> u64 {
 #[derive(Clone, Copy)]
 struct Node {
     unique: Uniquifier,
-    /// 0: the kernel does not have it.
+    /// 0: the kernel has no reference.
     lookups: u64,
 }
 
 const NONE: Node = Node { unique: Uniquifier(0), lookups: 0 };
 
-/// Where a node is: its row, and its place there. Directories have odd numbers and files even ones,
-/// so each have rows of their own.
+/// A node's row and its index there. Directories have odd numbers and files even ones, so each have
+/// rows of their own.
 fn place(number: u64) -> (u64, usize) {
     let (pair, parity) = (number / 2, number % 2);
     (pair / ROW as u64 * 2 + parity, pair as usize % ROW)
 }
 
-/// The number of the node at such a place.
+/// The inverse of [`place`].
 fn number_at(row: u64, at: usize) -> u64 {
     (row / 2 * ROW as u64 + at as u64) * 2 + row % 2
 }
 
-/// By either number.
+/// True for both numbers.
 const fn is_root(number: u64) -> bool {
     ino(number) == abi::ROOT_ID
 }
 
-/// Which volume of a mount a number belongs to.
+/// The volume of a mount that a number belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot(u16);
 
 impl Slot {
-    /// That of the volume whose root is the mount's.
+    /// The slot of the volume whose root is the mount's.
     pub const FIRST: Slot = Slot(0);
-    /// Where the slot begins in a number. No volume has so many files that its vnodes came there.
+    /// The position of the slot in a number. No volume has enough files for vnodes to reach it.
     const SHIFT: u32 = 48;
 
-    /// The one after the first that is given out as number `count`, from 0 on; none if there are no
-    /// more.
+    /// The slot of volume number `count` after the first, from 0 on; `None` if there are no more.
     pub fn new(count: usize) -> Option<Slot> {
-        // The last one would give a root the number of the porch.
+        // The last slot would give a root the number of the hidden directory.
         u16::try_from(count + 1).ok().filter(|slot| *slot < u16::MAX).map(Slot)
     }
 
-    /// Whose number it is.
+    /// The slot of a number.
     pub fn of(number: u64) -> Slot {
         Slot((number >> Self::SHIFT) as u16)
     }
 
-    /// Added to its vnodes.
+    /// Added to the slot's vnodes.
     fn base(self) -> u64 {
         u64::from(self.0) << Self::SHIFT
     }
@@ -103,16 +101,16 @@ impl Slot {
 #[derive(Default)]
 struct Shard {
     rows: HashMap<u64, Box<[Node; ROW]>>,
-    /// Of a directory: the node that it was last seen in, for listings to show as `..`.
+    /// Of a directory: the node in which it was last seen, for `..` in listings.
     parents: HashMap<u64, u64>,
 }
 
 /// The nodes that the kernel may name.
 pub struct KernelNodes {
     root: Fid,
-    /// By which of its two numbers the kernel is told of it.
+    /// The number by which the kernel knows the root.
     root_number: AtomicU64,
-    /// None: all numbers of the mount are this volume's.
+    /// `None`: all numbers of the mount are this volume's.
     slot: Option<Slot>,
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -125,7 +123,7 @@ impl Shard {
 }
 
 impl KernelNodes {
-    /// With nothing but the root, which is never forgotten.
+    /// Has only the root, which is never forgotten.
     pub fn new(root: Fid) -> Self {
         KernelNodes {
             root,
@@ -135,22 +133,22 @@ impl KernelNodes {
         }
     }
 
-    /// Of one of many volumes of a mount. The roots of all but the first are nodes as others are.
+    /// For one of many volumes of a mount. The roots of all but the first are ordinary nodes.
     pub fn in_slot(root: Fid, slot: Slot) -> Self {
         KernelNodes { slot: Some(slot), ..Self::new(root) }
     }
 
-    /// Which of the mount's volumes it is.
+    /// The volume's slot in the mount.
     pub fn slot(&self) -> Slot {
         self.slot.unwrap_or_default()
     }
 
-    /// Whether the number is of this volume.
+    /// Whether the number belongs to this volume.
     pub fn has_number(&self, number: u64) -> bool {
         self.slot.is_none_or(|slot| slot == Slot::of(number))
     }
 
-    /// Whether the file can have a number.
+    /// Whether the file's vnode fits into a number.
     pub fn has_room(&self, fid: Fid) -> bool {
         self.slot.is_none() || Slot::of(fid.vnode.0) == Slot::FIRST
     }
@@ -160,7 +158,7 @@ impl KernelNodes {
         self.root
     }
 
-    /// The mount begins at the root's second number, or does not.
+    /// Sets whether the mount begins at the root's second number.
     pub fn shows_root(&self, as_second: bool) {
         self.root_number
             .store(if as_second { SHOWN_ROOT } else { abi::ROOT_ID }, Ordering::Release);
@@ -198,7 +196,7 @@ impl KernelNodes {
         }
     }
 
-    /// The kernel is about to be given `fid`, found in `parent`.
+    /// Counts a reference that the kernel is about to get to `fid`, found in `parent`.
     pub fn remember(&self, fid: Fid, parent: u64) {
         let number = self.number(fid);
         debug_assert_eq!(fid.volume, self.root.volume, "a mount shows one volume");
@@ -215,7 +213,7 @@ impl KernelNodes {
         }
     }
 
-    /// The kernel gave `count` back. Returns the file if the kernel had it.
+    /// Subtracts `count` references. Returns the file if the kernel had it.
     pub fn forget(&self, node: u64, count: u64) -> Option<Fid> {
         let mut shard = self.shard(node).lock();
         let (row, at) = place(node);
@@ -232,17 +230,17 @@ impl KernelNodes {
         Some(self.fid_of(node, &found))
     }
 
-    /// Whether the kernel has, or is about to have, this very file.
+    /// Whether the kernel has, or is about to have, this file.
     pub fn knows(&self, fid: Fid) -> bool {
         self.fid(self.number(fid)) == Some(fid)
     }
 
-    /// Whether the kernel has none but the root of the mount.
+    /// Whether the kernel has no node but the root of the mount.
     pub fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().rows.is_empty())
     }
 
-    /// What `..` is in the directory.
+    /// The parent of the directory, for `..`.
     pub fn parent(&self, node: u64) -> u64 {
         self.shard(node).lock().parents.get(&node).copied().unwrap_or_else(|| self.root_number())
     }
@@ -284,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_has_two_numbers_and_is_told_by_one() {
+    fn the_root_has_two_numbers_and_is_known_by_one() {
         let root = Fid::new(7, 1, 1);
         for nodes in [KernelNodes::new(root), KernelNodes::in_slot(root, Slot::FIRST)] {
             for (second, number) in [(false, 1), (true, SHOWN_ROOT), (false, 1)] {
@@ -344,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_slot_belongs_to_the_newer_file_and_keeps_the_count() {
+    fn a_reused_slot_belongs_to_the_newer_file_with_the_count() {
         let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         nodes.remember(Fid::new(7, 4, 9), 1);
         nodes.remember(Fid::new(7, 4, 10), 1);

@@ -1,9 +1,9 @@
 //! A mount without a file system behind it: a tree in memory that answers through the same channel
 //! and workers.
 //!
-//! A measure, not a product. What a scenario costs on it is what the kernel, the channel and the
-//! workers cost; the rest of a real mount's time is spent below. It promises the kernel everything
-//! for ever, and knows neither locks, extended attributes, hard links nor special files. One lock
+//! For measurements only. The time of a scenario on it is the cost of the kernel, the channel and
+//! the workers; the rest of a real mount's time is spent below. Its promises to the kernel never
+//! end, and it has neither locks, extended attributes, hard links nor special files. One lock
 //! guards the whole tree.
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +31,7 @@ const SYMLINK: u32 = 0o120_000;
 const PERMISSIONS: u32 = 0o7777;
 const BLOCK_BYTES: u32 = 128 << 10;
 const SECTOR_BYTES: u64 = 512;
-/// Listings count from here; 1 and 2 are `.` and `..`.
+/// Cookies of listings start here; 1 and 2 are `.` and `..`.
 const COOKIE_FIRST: u64 = 3;
 
 struct Node {
@@ -43,10 +43,10 @@ struct Node {
     data: Vec<u8>,
     /// A directory's entries: the node, and the cookie under which it is listed.
     names: HashMap<Vec<u8>, (u64, u64)>,
-    /// The same in the order of listings.
+    /// The same entries in the order of listings.
     listed: BTreeMap<u64, (Vec<u8>, u64)>,
     parent: u64,
-    /// Without a name, a node goes with the kernel's last reference.
+    /// A node without a name is dropped with the kernel's last reference.
     named: bool,
     lookups: u64,
 }
@@ -140,10 +140,10 @@ fn now() -> (u64, u32) {
     (since.as_secs(), since.subsec_nanos())
 }
 
-/// What is answered.
+/// The answer to a request.
 enum Answer {
     Bytes(Vec<u8>),
-    /// Some bytes of a node, copied by the kernel out of its place.
+    /// Some bytes of a node, which the kernel copies from where they are.
     Part {
         node: u64,
         offset: usize,
@@ -178,7 +178,7 @@ impl State {
         Ok(bytes(&abi::AttrOut { attr_valid: FOREVER_SECS, attr, ..Default::default() }))
     }
 
-    /// An absent name is an entry without a node: the kernel remembers that too.
+    /// An absent name is an entry without a node, which the kernel caches too.
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<Answer, Errno> {
         let found = self.node(dir)?.names.get(name).map(|(number, _)| *number);
         let absent = || abi::EntryOut { entry_valid: FOREVER_SECS, ..Default::default() };
@@ -311,7 +311,7 @@ impl State {
         let dots = [(1, b".".to_vec(), dir, false), (2, b"..".to_vec(), parent, false)];
         let rest = node.listed.range(of.offset.saturating_add(1)..);
         let rest = rest.map(|(cookie, (name, number))| (*cookie, name.clone(), *number, true));
-        // No entry is shorter than this, so no more than so many fit.
+        // No entry is shorter than this, so at most so many fit.
         let most = of.size as usize / size_of::<abi::Dirent>();
         let entries: Vec<_> =
             dots.into_iter().filter(|dot| dot.0 > of.offset).chain(rest.take(most)).collect();
@@ -427,7 +427,7 @@ impl Handler for Nothing {
             }
             _ => {}
         }
-        // A requester that is gone by now hears nothing.
+        // The request may be cancelled by now, so a failed reply is no error.
         let _ = match state.run(&request) {
             Ok(Answer::Bytes(bytes)) => {
                 drop(state);

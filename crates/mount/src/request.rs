@@ -1,46 +1,45 @@
-//! A request of the kernel, checked once: afterwards every field is there and every name ends.
+//! Decodes a request of the kernel once: afterwards every field is present and every name ends.
 //!
-//! The kernel is trusted not to attack, but a wrong guess about its layouts must end in a refused
-//! request, never in a panic or a wild read; so decoding is bounded by the bytes at hand and holds
-//! no length that it did not check.
+//! The kernel is trusted not to attack, but a wrong assumption about its layouts must end in a
+//! refused request, never in a panic or a wild read; so decoding is bounded by the bytes at hand
+//! and uses no unchecked length.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::abi::{self, opcode};
 
-/// Why bytes are not a request.
+/// The reason why bytes are not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Fewer bytes than the operation has.
+    /// Fewer bytes than the operation needs.
     #[error("request is cut short")]
     Short,
-    /// The header's length is not what was read.
-    #[error("request says {says} bytes and has {has}")]
+    /// The header's length differs from the bytes read.
+    #[error("a request declares {says} bytes and has {has}")]
     Length {
-        /// In the header.
+        /// The length in the header.
         says: u32,
-        /// Read.
+        /// The number of bytes read.
         has: usize,
     },
     /// A name without its closing NUL.
-    #[error("name does not end")]
+    #[error("a name has no closing NUL")]
     Unterminated,
-    /// An operation that is not known here.
-    #[error("no operation {0}")]
+    /// An unknown operation.
+    #[error("unknown operation {0}")]
     Unknown(u32),
 }
 
-/// One request: who asks (in the header) and for what.
+/// One request: the caller (in the header) and the operation.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelRequest<'a> {
     /// The kernel's number, node, and caller.
     pub header: abi::InHeader,
-    /// What is asked.
+    /// The operation with its arguments.
     pub operation: Operation<'a>,
 }
 
-/// What a request asks for; the node it is about is in the header. Names have no NUL and may be
-/// empty.
+/// The operation of a request; its node is in the header. Names have no NUL and may be empty.
 // Named and documented like the kernel's operations.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +141,7 @@ pub enum Operation<'a> {
 }
 
 impl<'a> KernelRequest<'a> {
-    /// The header alone, so that even a request that cannot be understood is answered.
+    /// The header alone, so that even an unknown request is answered.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -220,7 +219,7 @@ impl<'a> Operation<'a> {
         })
     }
 
-    /// The operations on something open, and on the whole file system.
+    /// Decodes the operations on something open, and on the whole file system.
     fn decode_on_open(code: u32, mut body: Body<'a>) -> Result<Self, DecodeError> {
         Ok(match code {
             opcode::OPEN => Operation::Open(body.take()?),
@@ -292,7 +291,7 @@ pub fn forgets(bytes: &[u8]) -> impl Iterator<Item = abi::ForgetOne> {
         .filter_map(|chunk| abi::ForgetOne::read_from_bytes(chunk).ok())
 }
 
-/// What is left of a request.
+/// The undecoded rest of a request.
 struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_operation_says_its_number() {
+    fn an_unknown_operation_is_reported_by_number() {
         assert_eq!(
             KernelRequest::decode(&request(999, b"")).unwrap_err(),
             DecodeError::Unknown(999)

@@ -1,33 +1,33 @@
 //! Requests through io_uring: one queue a processor in the kernel, and a ring for every thread.
 //!
-//! Model. An [`RingEntry`] is room for one request and its reply; as many requests of a queue are
-//! under way as it has entries, and the kernel prefers the one that it was given last. Committing a
-//! reply gives its entry back to the kernel through the ring of whoever commits, whatever ring it
-//! came from. That is all that the design needs:
+//! Model. A [`RingEntry`] is room for one request and its reply; as many requests of a queue are in
+//! progress as it has entries, and the kernel prefers the entry that it got last. Committing a
+//! reply returns its entry to the kernel through the ring of the committing thread, whatever ring
+//! it came from. The design needs nothing else:
 //!
-//! - A *worker* has a ring of its own and one entry. It waits for a request, answers it on the
-//!   spot, and commits and waits again in one system call. While it is busy (perhaps blocked on the
-//!   server) the kernel has nothing of it, so no request can be stuck behind it.
-//! - The *keeper* is one thread with all other entries. The kernel turns to them only when no
-//!   worker of the queue is free. The keeper never blocks: it starts a worker with the request,
-//!   whose entry becomes that worker's for good; with [`WorkersConfig::threads_max`] busy it parks
-//!   the request for whoever is done first.
+//! - A *worker* has a ring of its own and one entry. It waits for a request, answers it at once,
+//!   and commits and waits again in one system call. While it is busy (perhaps blocked on the
+//!   server) the kernel has no entry of it, so no request can be stuck behind it.
+//! - The *keeper* is one thread with all other entries. The kernel uses them only when no worker of
+//!   the queue is free. The keeper never blocks: it starts a worker with the request, whose entry
+//!   becomes that worker's for good; with [`WorkersConfig::threads_max`] busy it parks the request
+//!   for the first worker that is done.
 //! - A worker that is done stays. While its queue has [`IDLE_MAX`] idle ones, one of them ends each
-//!   [`RETIRE_EVERY`]: it hands its entry, reply inside, to the keeper. A thread must not end while
-//!   the kernel has an entry of its ring. Not more often: the entry that the keeper then gives back
-//!   is the one that the kernel prefers for the next request, which costs a new thread.
+//!   [`RETIRE_EVERY`]: it hands its entry, with the reply, to the keeper. A thread must not end
+//!   while the kernel has an entry of its ring. Not more often: the entry that the keeper then
+//!   returns is the one that the kernel prefers for the next request, which costs a new thread.
 //! - A lock waiter is a worker that is not counted among them while it waits. The kernel looks for
 //!   requests that found no entry only when one is committed; entries that are added later do not
 //!   help them. So there are enough from the start, and the waiters of a queue may have three
-//!   quarters of its: among the rest something is always committed in the end.
+//!   quarters of its entries: among the rest something is always committed in the end.
 //!
 //! A reply is committed when its worker waits for the next request, a few instructions after it was
-//! given. What changes elsewhere in between is told to the kernel *before* that reply. The kernel
-//! refuses what is stale in such a reply by itself (it compares attribute versions and epochs from
-//! before it asked), but for two operations: these commit at once.
+//! written. The kernel gets notifications of changes in between *before* that reply. It refuses
+//! stale data in such a reply by itself (it compares attribute versions and epochs from before its
+//! request), but for two operations: these commit at once.
 //!
-//! Forgets, interrupts, and our notifications go through `/dev/fuse` as ever. So does everything if
-//! the kernel does not take the entries.
+//! Forgets, interrupts and our notifications go through `/dev/fuse`. So does everything if the
+//! kernel does not accept the entries.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -52,16 +52,16 @@ use crate::workers::{Handler, Urgency, WorkersConfig};
 const ENTRIES: usize = 2048;
 const ENTRIES_MIN: usize = 128;
 const ENTRIES_MAX: usize = 1024;
-/// Idle workers of a queue that stay. Bursts (read-ahead, several programs) come again.
+/// Idle workers of a queue that stay. Bursts (read-ahead, several programs) recur.
 const IDLE_MAX: usize = 4;
 /// How often a worker of a queue with more of them ends.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
 /// A worker's ring has one entry under way, and its commit.
 const WORKER_RING: u32 = 2;
-/// What the keeper hands over at once. More goes in several turns.
+/// Entries that the keeper commits at once; more take several system calls.
 const KEEPER_RING: u32 = 64;
 
-/// Processors that the kernel has a queue for: all that could ever be there.
+/// Processors that the kernel has a queue for: all possible ones.
 fn queues() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     count(possible.trim()).unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
@@ -78,7 +78,7 @@ const fn entries_of_each(queues: usize) -> usize {
     }
 }
 
-/// How many numbers there are in a list such as `0-3,8`.
+/// The number of numbers in a list such as `0-3,8`.
 fn count(list: &str) -> Option<usize> {
     list.split(',').try_fold(0, |sum, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -96,9 +96,9 @@ struct Counts {
     idle: Vec<usize>,
     /// When a worker of each queue ended because there were enough.
     retired: Vec<Option<Instant>>,
-    /// Requests that no thread is there for.
+    /// Requests without a thread.
     parked: VecDeque<RingEntry>,
-    /// Replies for the keeper to commit; nowhere to go once it has ended.
+    /// Replies for the keeper to commit; `None` once it has ended.
     returned: Option<Vec<RingEntry>>,
     keeper: bool,
 }
@@ -108,7 +108,7 @@ impl Counts {
         self.workers - self.idle.iter().sum::<usize>()
     }
 
-    /// Whether a worker of this queue is one too many, now.
+    /// Whether this queue has a worker too many, now.
     fn retires(&mut self, queue: usize) -> bool {
         if self.idle[queue] < IDLE_MAX
             || self.retired[queue].is_some_and(|at| at.elapsed() < RETIRE_EVERY)
@@ -129,13 +129,13 @@ pub struct Rings<H> {
     handler: Arc<H>,
     config: WorkersConfig,
     device: Arc<OwnedFd>,
-    /// Rung when something is in `returned`.
-    bell: Arc<OwnedFd>,
+    /// Written when `returned` gets an entry.
+    wakeup: Arc<OwnedFd>,
     counts: Mutex<Counts>,
     over: Condvar,
 }
 
-/// Where root turns FUSE over io_uring on for mounts that are made from then on.
+/// Root enables FUSE over io_uring here, for later mounts.
 pub const URING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Whether this kernel offers FUSE over io_uring to new mounts.
@@ -143,17 +143,19 @@ pub fn offers_uring() -> bool {
     std::fs::read_to_string(URING_SWITCH).is_ok_and(|switch| switch.trim() == "Y")
 }
 
-/// Whether rings can be had here at all: to be known before the kernel is told that we want to use
+/// Whether rings are possible here at all: must be known before `INIT` promises the kernel to use
 /// them.
 pub fn available(device: &Arc<OwnedFd>) -> bool {
     Ring::new(Arc::clone(device), WORKER_RING)
-        .inspect_err(|error| tracing::info!(%error, "no io_uring here"))
+        .inspect_err(
+            |error| tracing::info!(%error, "io_uring is not available: requests use the device"),
+        )
         .is_ok()
 }
 
 impl<H: Handler> Rings<H> {
-    /// Hands the kernel entries for all its queues, from when on requests come by them. `Ok(None)`:
-    /// it does not take them, and requests go on coming through the device.
+    /// Gives the kernel entries for all its queues; from then on requests come by them. `Ok(None)`:
+    /// it does not accept them, and requests still come through the device.
     ///
     /// # Errors
     /// If threads or rings cannot be had. The kernel then waits for rings: the mount is of no use.
@@ -162,7 +164,7 @@ impl<H: Handler> Rings<H> {
         config: WorkersConfig,
         device: Arc<OwnedFd>,
     ) -> std::io::Result<Option<Arc<Self>>> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wakeup = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let queues = queues();
         let counts = Counts {
             waiters: vec![0; queues],
@@ -176,11 +178,11 @@ impl<H: Handler> Rings<H> {
             handler,
             config,
             device,
-            bell,
+            wakeup,
             counts: Mutex::new(counts),
             over: Condvar::new(),
         });
-        let (tell, told) = mpsc::channel();
+        let (tell, outcome) = mpsc::channel();
         let this = Arc::clone(&rings);
         thread::Builder::new().name("mount-keeper".into()).spawn(move || {
             match Keeper::new(&this, queues) {
@@ -193,11 +195,11 @@ impl<H: Handler> Rings<H> {
             }
             this.keeper_ended();
         })?;
-        let taken = told.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)??;
+        let taken = outcome.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)??;
         Ok(taken.then_some(rings))
     }
 
-    /// Waits until the connection is over and every request is seen through.
+    /// Waits until the connection has ended and every request is handled.
     pub fn wait(&self) {
         let mut counts = self.counts.lock();
         while !counts.is_over() {
@@ -205,7 +207,7 @@ impl<H: Handler> Rings<H> {
         }
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether [`Self::wait`] would return at once.
     pub fn is_over(&self) -> bool {
         self.counts.lock().is_over()
     }
@@ -214,7 +216,7 @@ impl<H: Handler> Rings<H> {
         self.handler.ended();
         let mut counts = self.counts.lock();
         counts.keeper = false;
-        // The kernel has ended what these wait for.
+        // The kernel has cancelled what these wait for.
         counts.returned = None;
         counts.parked.clear();
         self.over.notify_all();
@@ -223,9 +225,9 @@ impl<H: Handler> Rings<H> {
     /// A thread for a request that the keeper has, which becomes a worker of its queue.
     fn spawn(self: &Arc<Self>, entry: RingEntry) -> Result<(), RingEntry> {
         let seat = Arc::new(Mutex::new(Some(entry)));
-        let (this, its_seat) = (Arc::clone(self), Arc::clone(&seat));
+        let (this, its_entry) = (Arc::clone(self), Arc::clone(&seat));
         let run = move || {
-            let entry = its_seat.lock().take();
+            let entry = its_entry.lock().take();
             if let Some(entry) = entry {
                 Worker::run(&this, entry);
             }
@@ -237,14 +239,14 @@ impl<H: Handler> Rings<H> {
         let Err(error) = thread::Builder::new().name("mount".into()).spawn(run) else {
             return Ok(());
         };
-        tracing::warn!(%error, "cannot start another worker of the mount");
+        tracing::warn!(%error, "cannot start another worker: requests may wait");
         self.counts.lock().workers -= 1;
         let entry = seat.lock().take();
         entry.map_or(Ok(()), Err)
     }
 
-    /// A worker is about to wait for other applications: it does not count as one meanwhile. Says
-    /// no if too many do.
+    /// A worker is about to wait for other applications: it does not count as one meanwhile.
+    /// Returns false if too many do.
     fn start_waiting(&self, queue: usize) -> bool {
         let mut counts = self.counts.lock();
         let waiters_max = self.config.waiters_max.min(entries_of_each(counts.idle.len()) / 4 * 3);
@@ -262,7 +264,7 @@ impl<H: Handler> Rings<H> {
         counts.workers += 1;
     }
 
-    /// Lets the keeper commit.
+    /// Hands an entry with its reply to the keeper.
     fn give_back(&self, mut entry: RingEntry) {
         entry.release_unused_memory();
         let mut counts = self.counts.lock();
@@ -273,7 +275,7 @@ impl<H: Handler> Rings<H> {
     }
 
     fn ring_bell(&self) {
-        if let Err(error) = rustix::io::write(&self.bell, &1u64.to_ne_bytes()) {
+        if let Err(error) = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes()) {
             tracing::error!(%error, "cannot wake the keeper");
         }
     }
@@ -311,20 +313,23 @@ impl<'a> Slot<'a> {
         Slot { header, state: Mutex::new(SlotState { entry: Some(entry), answered: false, ring }) }
     }
 
-    /// The two replies whose attributes the kernel takes in without looking whether they were
+    /// The two replies whose attributes the kernel accepts without checking whether they were
     /// invalidated meanwhile.
     fn is_urgent(&self) -> bool {
         matches!(self.header.opcode, opcode::SETATTR | opcode::LINK)
     }
 
-    /// The entry with the reply in it, if it is not committed yet. Whoever waits must not wait for
-    /// ever.
+    /// The entry with the reply in it, if it is not committed yet. Without a reply an application
+    /// would wait for ever.
     fn finish(self) -> Option<RingEntry> {
         let state = self.state.into_inner();
         if state.answered {
             return state.entry;
         }
-        tracing::error!(opcode = self.header.opcode, "a request was left without a reply");
+        tracing::error!(
+            opcode = self.header.opcode,
+            "a handler did not reply: the request fails with EIO"
+        );
         state.entry.map(|entry| refused(entry, Errno::IO))
     }
 }
@@ -368,7 +373,7 @@ impl<H: Handler> Worker<'_, H> {
         let ring = match Ring::new(Arc::clone(&of.device), WORKER_RING) {
             Ok(ring) => ring,
             Err(error) => {
-                tracing::error!(%error, "no ring for another worker of the mount");
+                tracing::error!(%error, "cannot make a ring for a worker: its request is refused");
                 return of.give_back(refused(first, Errno::NOMEM));
             }
         };
@@ -376,15 +381,15 @@ impl<H: Handler> Worker<'_, H> {
         let mut next = Some(first);
         while let Some(entry) = next {
             let queue = usize::from(entry.queue());
-            let done = worker.see_through(entry);
-            next = worker.go_on(queue, done);
+            let done = worker.run_request(entry);
+            next = worker.next_request(queue, done);
         }
     }
 
     /// Handles a request; returns its entry with the reply, unless that is committed already.
-    fn see_through(&mut self, entry: RingEntry) -> Option<RingEntry> {
+    fn run_request(&mut self, entry: RingEntry) -> Option<RingEntry> {
         let Ok(header) = read_request(&entry, &mut self.buffer) else {
-            tracing::error!("request of the kernel not understood");
+            tracing::error!("cannot decode a request of the kernel: it fails");
             return Some(refused(entry, Errno::IO));
         };
         let queue = usize::from(entry.queue());
@@ -401,13 +406,13 @@ impl<H: Handler> Worker<'_, H> {
         slot.finish()
     }
 
-    /// The next request: a parked one, or what the kernel sends through an entry of `queue`; none
-    /// if this worker is to end.
-    fn go_on(&mut self, queue: usize, done: Option<RingEntry>) -> Option<RingEntry> {
+    /// The next request: a parked one, or one that the kernel sends through an entry of `queue`;
+    /// `None` if this worker must end.
+    fn next_request(&mut self, queue: usize, done: Option<RingEntry>) -> Option<RingEntry> {
         let mut counts = self.of.counts.lock();
         let Some(done) = done else {
             // Committed at once: the kernel has this ring's entry already, and nothing else may be
-            // begun.
+            // submitted.
             counts.idle[queue] += 1;
             let parked = !counts.parked.is_empty();
             drop(counts);
@@ -445,11 +450,11 @@ impl<H: Handler> Worker<'_, H> {
 
 fn log_return(errno: Errno) {
     if !matches!(errno, Errno::NOTCONN | Errno::CONNABORTED) {
-        tracing::error!(%errno, "kernel does not take an entry");
+        tracing::error!(%errno, "the kernel refuses a ring entry");
     }
 }
 
-/// An entry with an error for a reply, whatever was asked.
+/// An entry with an error as the reply to any request.
 fn refused(mut entry: RingEntry, errno: Errno) -> RingEntry {
     let unique =
         abi::InHeader::read_from_prefix(entry.header()).map_or(0, |(header, _)| header.unique);
@@ -463,12 +468,12 @@ fn refused(mut entry: RingEntry, errno: Errno) -> RingEntry {
 struct Keeper<'a, H> {
     of: &'a Arc<Rings<H>>,
     ring: Ring,
-    /// Requests that came while there was no time for them.
+    /// Requests that came before the keeper could place them.
     early: Vec<RingEntry>,
 }
 
 impl<'a, H: Handler> Keeper<'a, H> {
-    /// One that the kernel has taken all queues from; `None` if it does not take them.
+    /// A keeper whose queues the kernel has all accepted; `None` if it does not.
     fn new(of: &'a Arc<Rings<H>>, queues: usize) -> std::io::Result<Option<Self>> {
         let ring = Ring::new(Arc::clone(&of.device), KEEPER_RING)?;
         let mut keeper = Keeper { of, ring, early: Vec::new() };
@@ -478,18 +483,18 @@ impl<'a, H: Handler> Keeper<'a, H> {
         }
         keeper.ring.submit()?;
         if let Some(errno) = keeper.look_for_returned() {
-            tracing::warn!(%errno, "the kernel does not take io_uring for the mount after all");
+            tracing::warn!(%errno, "the kernel refuses io_uring: requests use the device");
             return Ok(None);
         }
         for queue in 0..queues {
             keeper.add(queue, entries_of_each(queues) - 1)?;
         }
-        keeper.ring.watch(Arc::clone(&of.bell))?;
+        keeper.ring.watch(Arc::clone(&of.wakeup))?;
         keeper.ring.submit()?;
         Ok(Some(keeper))
     }
 
-    /// Hands the kernel entries of a queue.
+    /// Gives the kernel entries of a queue.
     fn add(&mut self, queue: usize, more: usize) -> std::io::Result<()> {
         for _ in 0..more {
             let entry = RingEntry::new(queue as u16, types::limits::PAYLOAD_BYTES_MAX)?;
@@ -509,7 +514,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
         None
     }
 
-    /// Until the connection is over.
+    /// Runs until the connection ends.
     fn keep(mut self) {
         for entry in std::mem::take(&mut self.early) {
             self.place(entry);
@@ -518,7 +523,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
             match self.ring.wait() {
                 Ok(RingEvent::Request(entry)) => self.place(entry),
                 Ok(RingEvent::Returned(_, errno)) => log_return(errno),
-                Ok(RingEvent::Readable) => self.hear_bell(),
+                Ok(RingEvent::Readable) => self.take_returned(),
                 Err(error) => {
                     return tracing::error!(%error, "the keeper cannot wait for the kernel");
                 }
@@ -538,7 +543,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
         let Err(entry) = self.of.spawn(entry) else { return };
         let mut counts = self.of.counts.lock();
         if counts.busy() > 0 {
-            // Whoever is done first takes it.
+            // The first worker that is done takes it.
             return counts.parked.push_back(entry);
         }
         drop(counts);
@@ -551,9 +556,10 @@ impl<'a, H: Handler> Keeper<'a, H> {
         }
     }
 
-    /// Commits what workers left, and places parked requests as far as there is room again.
-    fn hear_bell(&mut self) {
-        let _ = rustix::io::read(&self.of.bell, &mut [0; 8]);
+    /// Commits the replies that workers left, and places parked requests as far as there is room
+    /// again.
+    fn take_returned(&mut self) {
+        let _ = rustix::io::read(&self.of.wakeup, &mut [0; 8]);
         let returned =
             self.of.counts.lock().returned.as_mut().map(std::mem::take).unwrap_or_default();
         for entry in returned {
@@ -566,7 +572,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
             drop(counts);
             self.place(parked);
         }
-        if let Err(error) = self.ring.watch(Arc::clone(&self.of.bell)) {
+        if let Err(error) = self.ring.watch(Arc::clone(&self.of.wakeup)) {
             tracing::error!(%error, "the keeper cannot watch for replies");
         }
     }

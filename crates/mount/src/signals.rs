@@ -1,26 +1,26 @@
-//! Why the kernel wants a request back: what signals wait for the thread that asked.
+//! The pending signals of a thread, for which the kernel cancels its request.
 //!
-//! An INTERRUPT says that some signal waits, not which one. Programs expect `EINTR` of locks that
+//! An INTERRUPT reports some pending signal, not which one. Programs expect `EINTR` of locks that
 //! they wait for, and of nothing else on a local file system: a timer or the end of a child must
-//! not fail a `stat`. So other requests are given up for signals that end the process; and after a
-//! while ([`TIMEOUT`]) for those by which somebody asks it to end (Ctrl-C), where it handles them
-//! itself. The kernel tells of the first signal alone, so whoever is not given up is looked at
-//! again ([`crate::interrupts`]).
+//! not fail a `stat`. So other requests are cancelled only for signals that end the process; and,
+//! after [`TIMEOUT`], for those that ask it to end (Ctrl-C), if it handles them itself. The kernel
+//! reports only the first signal, so a thread whose request continues is checked again
+//! ([`crate::interrupts`]).
 
 use std::time::Duration;
 
-/// How long a request goes on although somebody wants the process to end, which handles that
-/// itself.
+/// How long a request continues after a signal that asks the process to end, if the process handles
+/// it itself.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the signals of a thread mean for its request.
+/// The effect of a thread's signals on its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalEffect {
     /// It is about to die.
     Die,
-    /// Somebody wants its process to end, and it has a handler for that.
+    /// It was asked to end, and has a handler for that.
     End,
-    /// No more than to run a handler.
+    /// At most a handler runs.
     GoOn,
 }
 
@@ -38,9 +38,9 @@ const TTOU: u32 = 22;
 const URG: u32 = 23;
 const WINCH: u32 = 28;
 
-/// Those that end nobody by themselves.
+/// Signals that end no process by default.
 const HARMLESS: u64 = set(&[CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH]);
-/// Those by which somebody asks a process to end.
+/// Signals that ask a process to end.
 const ASKING: u64 = set(&[HUP, INT, QUIT, TERM]);
 
 const fn set(signals: &[u32]) -> u64 {
@@ -52,8 +52,8 @@ const fn set(signals: &[u32]) -> u64 {
     all
 }
 
-/// What thread `tid` waits for. One that is gone or hidden counts as dying, as nobody can tell that
-/// it is not.
+/// The effect of the pending signals of thread `tid`. A thread that is gone or hidden counts as
+/// dying, since its state is unknown.
 pub fn of_thread(tid: u32) -> SignalEffect {
     // 0: the kernel itself, or a process of another pid namespace.
     if tid == 0 {
@@ -72,11 +72,11 @@ fn parse(status: &str) -> SignalEffect {
     if waiting & (1 << (KILL - 1)) != 0 {
         return SignalEffect::Die;
     }
-    let heard = waiting & !signals("SigBlk:") & !signals("SigIgn:");
+    let delivered = waiting & !signals("SigBlk:") & !signals("SigIgn:");
     let caught = signals("SigCgt:");
-    if heard & !caught & !HARMLESS != 0 {
+    if delivered & !caught & !HARMLESS != 0 {
         SignalEffect::Die
-    } else if heard & caught & ASKING != 0 {
+    } else if delivered & caught & ASKING != 0 {
         SignalEffect::End
     } else {
         SignalEffect::GoOn
@@ -89,7 +89,8 @@ mod tests {
 
     fn status(pending: u64, blocked: u64, ignored: u64, caught: u64) -> String {
         format!(
-            "Name:\tx\nSigQ:\t1/95\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            "Name:\tx\nSigQ:\t1/95\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\n\
+             SigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
             0
         )
     }
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ends_a_process_gives_its_requests_up() {
+    fn only_signals_that_end_a_process_cancel_its_requests() {
         let alarm = 14;
         assert_eq!(parse(&status(one(KILL), 0, 0, 0)), SignalEffect::Die);
         assert_eq!(parse(&status(one(alarm), 0, 0, 0)), SignalEffect::Die, "its default is to end");
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_signals_count_and_who_is_gone_is_given_up() {
+    fn shared_signals_count_and_a_gone_thread_is_dying() {
         assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\n"), SignalEffect::Die, "terminated");
         assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\nSigCgt:\t4000\n"), SignalEffect::End);
         assert_eq!(of_thread(0), SignalEffect::Die);

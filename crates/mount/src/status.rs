@@ -6,9 +6,9 @@ use crate::abi::{self, fattr};
 use crate::attributes;
 use crate::dispatch::{RequestRefusal, Task};
 
-/// The unit in which the volume's size is told.
+/// The unit of the reported volume size.
 const BLOCK_BYTES: u64 = 4096;
-/// What is told as free files where there is no quota: the store has no limit.
+/// The reported free files without a quota: the store has no limit.
 const FILES_FREE: u64 = 1 << 40;
 
 fn change(of: &abi::SetattrIn) -> StatusChange {
@@ -31,8 +31,8 @@ fn change(of: &abi::SetattrIn) -> StatusChange {
     }
 }
 
-/// The volume as its users see it: what it uses, and the room that its quota and the partition
-/// leave. What others use of the partition is not shown as used here.
+/// The volume as its users see it: its use, and the room that its quota and the partition leave.
+/// The partition's other use is not counted.
 fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
     let in_quota =
         |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_the_size_of_the_volume_and_the_partition_bounds_it() {
+    fn statfs_shows_the_quota_bounded_by_the_partition() {
         let partition = VolumeStatus {
             used_bytes: 40 << 20,
             used_files: 10,

@@ -1,31 +1,30 @@
 //! Mount points in a mount: every volume is a file system of its own, mounted below its mount point
-//! when somebody comes by (`docs/spec/volumes.md`).
+//! when a walk reaches it (`docs/spec/volumes.md`).
 //!
-//! Model. A mount point is a directory in the kernel, and nothing about it may be kept until
-//! something is mounted upon it. So whoever comes by looks its name up (LOOKUP), and that request
-//! makes the mount: a FUSE mount of its own, with a cache manager of its own, which is attached to
-//! the directory before the answer goes out. The kernel goes on from the answer into the mount, and
-//! tools see its device number at their first look.
+//! Model. A mount point is a directory in the kernel, and nothing about it may be cached until
+//! something is mounted upon it. So each walk looks its name up (LOOKUP), and that request makes
+//! the mount: a FUSE mount with its own cache manager, which is attached to the directory before
+//! the reply. The kernel continues from the reply into the mount, and tools see its device number
+//! at their first access.
 //!
-//! - To attach something to a directory the kernel must have its name already, and who looks a name
-//!   up for the first time makes it only with the answer. So every mount point has a second name,
-//!   which only we look up: its number in the *porch*, a directory that no listing shows. A
-//!   directory has one place in the kernel: with the answer the kernel moves it, and what is
-//!   mounted upon it, from the porch to where it was looked up.
-//! - Attaching takes locks that may be held by requests that wait for us. So it happens in a thread
-//!   of its own and is not waited for beyond [`ATTACHING`]. The directory's status may not be kept
-//!   either: who gets there all the same asks for it (GETATTR), which attaches too, and is answered
-//!   `ESTALE`, at which the kernel repeats the walk once.
+//! - To attach something to a directory the kernel must have its name already, but a first look-up
+//!   makes the name only with the reply. So every mount point has a second name, which only this
+//!   process looks up: its number in the *hidden directory*, which no listing shows. A directory
+//!   has one place in the kernel: with the reply the kernel moves it, and what is mounted upon it,
+//!   from the hidden directory to where it was looked up.
+//! - Attaching takes locks that requests which wait for us may hold. So it happens in a separate
+//!   thread, and a request waits for it no longer than [`ATTACHING`]. The directory's status may
+//!   not be cached either: a walk that gets there unattached requests it (GETATTR), which attaches
+//!   too, and is answered `ESTALE`, at which the kernel repeats the walk once.
 //! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and
-//!   may forget the directory too. Whoever was in it stays; when the next comes by, it is attached
-//!   again. For that every mount has an *anchor*, which is attached nowhere: a mount of the same
-//!   file system, of which copies are attached.
+//!   may forget the directory too. Its users stay in it; the next walk attaches it again. For that
+//!   every mount has an *anchor*, which is attached nowhere: a mount of the same file system, of
+//!   which copies are attached.
 //! - Two file systems of one volume in one client would each cache what is changed through the
-//!   other. So a volume has one, and one place. When its mount has ended, the cache manager hands
-//!   over what it has and ends too; until then the volume is not mounted anew.
-//! - A mount that was not asked anything for [`MountPlan::idle`], and that nobody is in, is taken
-//!   away by `umount` in a process of its own: a thread of ours that walked to it could not be
-//!   killed.
+//!   other. So a volume has one, and one place. When its mount has ended, the cache manager sends
+//!   its changes and ends too; until then the volume is not mounted anew.
+//! - A mount without requests for [`MountPlan::idle`], and not in use, is unmounted by `umount` in
+//!   a separate process: a thread of ours that walked to it could not be killed.
 //! - A volume is not mounted below itself: walks through it would have no end.
 
 use std::collections::HashMap;
@@ -52,24 +51,24 @@ use crate::readdir_helper::ReaddirHelper;
 use crate::sysname::Sysnames;
 use crate::workers::WorkersConfig;
 
-/// Attaching takes microseconds unless who asks holds the directory's lock.
+/// Attaching takes microseconds unless the requester holds the directory's lock.
 const ATTACHING: Duration = Duration::from_millis(200);
-/// How long who comes second waits for the first.
+/// How long a second request waits for the first.
 const MAKING: Duration = Duration::from_secs(10);
-/// How long a mount may take to end that nobody uses any more.
+/// How long the end of an unused mount may take.
 const ENDING: Duration = Duration::from_secs(1);
 /// Mounts below one mount. Each has threads and a queue in the kernel.
 const EDGES_MAX: usize = 512;
 
-/// The name of the porch in the root.
-pub const PORCH: &str = ".rialto-porch";
+/// The name of the hidden directory in the root.
+pub const HIDDEN_DIR: &str = ".rialto-porch";
 /// Its number; no vnode has it.
-pub const PORCH_NODE: u64 = u64::MAX - 1;
+pub const HIDDEN_DIR_NODE: u64 = u64::MAX - 1;
 
-/// What all mounts of one client have in common.
+/// Parameters that all mounts of one client share.
 #[derive(Clone)]
 pub struct MountPlan {
-    /// What the first mount shows as its source.
+    /// The source that the first mount shows.
     pub source: String,
     /// As in [`crate::MountConfig`].
     pub allow_other: bool,
@@ -77,20 +76,20 @@ pub struct MountPlan {
     pub workers: WorkersConfig,
     /// As in [`crate::MountConfig`].
     pub transport: KernelTransport,
-    /// How long a mount is kept that nobody uses.
+    /// How long an unused mount stays.
     pub idle: Duration,
-    /// Lists directories ahead, for all of them.
+    /// The readdir helper of all mounts.
     pub forerunner: Option<Arc<ReaddirHelper>>,
-    /// What `@sys` means.
+    /// The meaning of `@sys`.
     pub sysnames: Arc<Sysnames>,
-    /// Device nodes have their numbers.
+    /// Whether device nodes have their numbers.
     pub devices: bool,
     /// The volumes that are mounted, or can be.
     pub volumes: Arc<Volumes>,
 }
 
 impl MountPlan {
-    /// As a mount's configuration has it.
+    /// Takes the parameters from a mount's configuration.
     pub fn of(
         config: &MountConfig,
         volumes: &Arc<Volumes>,
@@ -110,7 +109,7 @@ impl MountPlan {
     }
 }
 
-/// Where a mount is.
+/// The place of a mount.
 pub enum MountLocation {
     /// The first one.
     Path(PathBuf),
@@ -118,17 +117,17 @@ pub enum MountLocation {
     Below(Weak<Edges>, u64),
 }
 
-/// The mount points of one mount that the kernel was given.
+/// The mount points of one mount that the kernel knows.
 pub struct Edges {
     pub(crate) venus: Arc<Venus>,
     pub(crate) plan: MountPlan,
     place: MountLocation,
-    /// The volumes on the way here, this mount's own last.
+    /// The volumes on the path, this mount's own last.
     way: Vec<VolumeId>,
     /// All of them are read-only.
     read_only: bool,
     notifier: Arc<Notifier>,
-    /// There is a point.
+    /// There is at least one point.
     any: AtomicBool,
     points: Mutex<HashMap<u64, Arc<Point>>>,
     /// Detached, and perhaps still in use.
@@ -152,15 +151,15 @@ struct State {
 struct Retired {
     fid: Fid,
     mount: Mount,
-    /// Without it, it ends with its last user.
+    /// `None`: it ends with its last user.
     anchor: Option<OwnedFd>,
 }
 
-/// What is mounted upon it.
+/// The mount upon a mount point.
 struct Child {
     mount: Mount,
     anchor: OwnedFd,
-    /// The copy that was attached last; none yet.
+    /// The copy that was attached last; `None`: none yet.
     number: Option<MountNumber>,
 }
 
@@ -171,7 +170,7 @@ impl Child {
 }
 
 impl Edges {
-    /// For the mount that `notifier` tells.
+    /// For the mount whose kernel `notifier` notifies.
     pub fn new(
         venus: &Arc<Venus>,
         plan: MountPlan,
@@ -192,20 +191,20 @@ impl Edges {
         })
     }
 
-    /// The kernel is about to be given this mount point.
+    /// Records a mount point that the kernel is about to get.
     pub fn remember(&self, number: u64, fid: Fid) {
         let new = || Arc::new(Point { fid, state: Mutex::default(), changed: Condvar::new() });
         let mut points = self.points.lock();
         let point = points.entry(number).or_insert_with(new);
         if point.fid != fid {
-            // The slot is used anew; the kernel detached what was there with the name.
+            // The slot is reused; the kernel detached the mount with the name.
             let gone = std::mem::replace(point, new());
             self.retire(&gone);
         }
         self.any.store(true, Ordering::Release);
     }
 
-    /// The kernel gave it back: perhaps only to look its name up again.
+    /// The kernel forgot it: perhaps only to look its name up again.
     pub fn forget(&self, node: u64) {
         if self.any.load(Ordering::Acquire)
             && let Some(point) = self.points.lock().remove(&node)
@@ -220,15 +219,14 @@ impl Edges {
         }
     }
 
-    /// Somebody may be in it still, though `umount` took it away: in a copy that the kernel had
-    /// detached.
+    /// It may still be in use, though `umount` succeeded: in a copy that the kernel had detached.
     fn retire_child(&self, fid: Fid, child: Child) {
         self.retired.lock().push(Retired { fid, mount: child.mount, anchor: Some(child.anchor) });
-        self.bury();
+        self.close_ended();
     }
 
-    /// Volumes whose mounts have ended are closed.
-    fn bury(&self) {
+    /// Closes volumes whose mounts have ended.
+    fn close_ended(&self) {
         let over: Vec<Retired> =
             self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
         for one in over {
@@ -248,7 +246,7 @@ impl Edges {
         anchor.map(|anchor| Child { mount, anchor, number: None })
     }
 
-    /// Whether all volumes on the way here are read-only, so that mount points prefer such.
+    /// Whether all volumes on the path are read-only, so that mount points prefer such.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -258,15 +256,15 @@ impl Edges {
         self.any.load(Ordering::Acquire) && self.points.lock().contains_key(&node)
     }
 
-    /// The mount point of this number, for who looks it up in the porch.
+    /// The mount point of this number, for a look-up in the hidden directory.
     pub fn point(&self, node: u64) -> Option<Fid> {
         self.points.lock().get(&node).map(|point| point.fid)
     }
 
-    /// Somebody comes by: it is mounted afterwards, or is about to be.
+    /// Mounts the volume of this mount point, or has another request do so.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason why it cannot be mounted.
     pub fn enter(self: &Arc<Self>, request: &RequestContext<'_>, node: u64) -> Result<(), Errno> {
         let Some(point) = self.points.lock().get(&node).cloned() else { return Err(Errno::STALE) };
         let mut state = point.state.lock();
@@ -304,17 +302,17 @@ impl Edges {
         fid: Fid,
     ) -> Result<Child, Errno> {
         if self.count() >= EDGES_MAX {
-            tracing::warn!(%fid, "{EDGES_MAX} volumes are mounted below one: no more");
+            tracing::warn!(%fid, "refusing to mount a volume: {EDGES_MAX} are mounted below one");
             return Err(Errno::MFILE);
         }
         let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
         let volumes = self.plan.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
         let abroad = !Arc::ptr_eq(&volumes, &self.plan.volumes);
-        // Source: AFS. What is released is what a cell shows to others.
+        // Source: AFS. A cell shows others its released volumes.
         let to = volumes
             .follow(request, &point, self.read_only || abroad)
             .map_err(|error| errno::of(&error))?;
-        // The numbers of another cell's volumes are others; a way back finds the volumes open.
+        // The numbers of another cell's volumes are unrelated; a path back finds the volumes open.
         if !abroad && self.way.contains(&to.id()) {
             return Err(Errno::LOOP);
         }
@@ -335,8 +333,8 @@ impl Edges {
         self.attach_to(mounted?, node, fid)
     }
 
-    /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago
-    /// may be ending.
+    /// A cache manager for the volume, if no mount shows it. One unmounted a moment ago may be
+    /// ending.
     fn open(
         &self,
         volumes: &Volumes,
@@ -351,13 +349,13 @@ impl Edges {
             .filter(|one| one.mount.volume() == volume)
             .for_each(|one| one.anchor = None);
         loop {
-            self.bury();
+            self.close_ended();
             match volumes.open(to) {
                 Err(Error::Fault(Fault::Busy)) if Instant::now() < end => {
                     std::thread::sleep(ENDING / 100);
                 }
                 Err(Error::Fault(Fault::Busy)) => {
-                    tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
+                    tracing::warn!(%point, "the volume is at another mount point already");
                     return Err(Fault::Busy.into());
                 }
                 opened => return opened,
@@ -365,7 +363,7 @@ impl Edges {
         }
     }
 
-    /// It is new, or the kernel detached it and somebody is still in it.
+    /// It is new, or the kernel detached it while in use.
     fn attach_to(&self, mut child: Child, node: u64, fid: Fid) -> Result<Child, Errno> {
         match self.attach_copy(&child.anchor, node, fid) {
             Ok(number) => {
@@ -373,7 +371,7 @@ impl Edges {
                 Ok(child)
             }
             Err(error) => {
-                // The way there is changing. Whoever asks walks again, and finds it.
+                // The path is changing. The caller walks again, and finds it.
                 tracing::warn!(%error, %fid, "cannot attach a volume");
                 self.retire_child(fid, child);
                 Err(Errno::STALE)
@@ -381,7 +379,7 @@ impl Edges {
         }
     }
 
-    /// Attaches a copy of the anchor; its number.
+    /// Attaches a copy of the anchor; returns its number.
     fn attach_copy(
         &self,
         anchor: &OwnedFd,
@@ -394,7 +392,7 @@ impl Edges {
         Ok(number)
     }
 
-    /// Attached nowhere yet.
+    /// Mounts the volume, attached nowhere yet.
     fn mount(
         self: &Arc<Self>,
         (node, fid): (u64, Fid),
@@ -418,7 +416,7 @@ impl Edges {
         mounting::place_of(&self.path()?, node, fid.unique.0)
     }
 
-    /// Where this mount is now.
+    /// The present path of this mount.
     fn path(&self) -> Result<PathBuf, mounting::MountError> {
         match &self.place {
             MountLocation::Path(path) => Ok(path.clone()),
@@ -435,21 +433,21 @@ impl Edges {
         self.points.lock().iter().map(|(node, point)| (*node, Arc::clone(point))).collect()
     }
 
-    /// Volumes that are mounted here.
+    /// The number of volumes mounted here.
     pub fn count(&self) -> usize {
         self.points().iter().filter(|(_, point)| point.state.lock().child.is_some()).count()
     }
 
-    /// Takes away what was not used since the last time. Returns whether anything is left.
+    /// Unmounts what was not used since the last call. Returns whether anything is left.
     pub fn sweep(&self) -> bool {
-        self.let_go();
+        self.drop_unused();
         let mut left = false;
         for (node, point) in self.points() {
             let idle = {
                 let mut state = point.state.lock();
                 let Some(child) = &state.child else { continue };
                 if !child.is_there() {
-                    // It ended, was taken away, or detached long ago.
+                    // It ended, was unmounted, or was detached long ago.
                     let gone = state.child.take();
                     drop(state);
                     gone.into_iter().for_each(|child| self.retire_child(point.fid, child));
@@ -465,21 +463,20 @@ impl Edges {
         left
     }
 
-    /// Those that were detached and not used since the last time end with their last user.
-    fn let_go(&self) {
+    /// Those that were detached and not used since the last call end with their last user.
+    fn drop_unused(&self) {
         self.retired
             .lock()
             .iter_mut()
             .filter(|one| !one.mount.sweep())
             .for_each(|one| one.anchor = None);
-        self.bury();
+        self.close_ended();
     }
 
-    /// Takes away what is mounted upon a mount point, so that who comes next asks anew where it
-    /// leads.
+    /// Unmounts what is mounted upon a mount point, so that the next walk resolves it anew.
     ///
     /// # Errors
-    /// `BUSY` while somebody is in it.
+    /// `BUSY` while it is in use.
     pub fn leave(&self, node: u64) -> Result<(), Errno> {
         let Some(point) = self.points.lock().get(&node).cloned() else { return Ok(()) };
         match &point.state.lock().child {
@@ -493,7 +490,7 @@ impl Edges {
         Ok(())
     }
 
-    /// [`Self::leave`], wherever nobody is.
+    /// [`Self::leave`], for each that is not in use.
     pub fn leave_all(&self) {
         for (node, point) in self.points() {
             if self.leave(node).is_err() {
@@ -502,7 +499,7 @@ impl Edges {
         }
     }
 
-    /// Whether it is gone: if nobody is in it.
+    /// Unmounts it if it is not in use; whether it is gone.
     fn take_away(&self, node: u64, fid: Fid) -> bool {
         let place = self.place_of(node, fid).and_then(|place| mounting::path_of(place.as_fd()));
         let Ok(path) = place else { return false };
@@ -526,7 +523,7 @@ impl Edges {
         }
     }
 
-    /// The mount is gone: waits until the last user of each below is gone.
+    /// The mount has ended: waits until the last user of each below is gone.
     pub fn wait(&self) {
         self.points().into_iter().for_each(|(_, point)| self.retire(&point));
         let retired = std::mem::take(&mut *self.retired.lock());
@@ -540,30 +537,33 @@ fn refused(error: &mounting::MountError, fid: Fid) -> Errno {
     Errno::IO
 }
 
-/// In a thread of its own; see the head of the file.
+/// Runs in a separate thread; see the head of the file.
 fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
     let (done, through) = mpsc::channel();
     let attaching = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
         let place = mounting::place_of(&path, node, fid.unique.0)
-            .or_else(|_| mounting::place_in(&path, PORCH, node));
+            .or_else(|_| mounting::place_in(&path, HIDDEN_DIR, node));
         let attached = place.and_then(|place| mounting::attach(mount.as_fd(), place.as_fd()));
         if let Err(error) = attached {
             tracing::warn!(%error, "cannot attach a volume to its mount point");
         }
         drop(mount);
-        // Nobody listens any more if it took too long.
+        // The receiver is gone if this took too long.
         let _ = done.send(());
     });
     match attaching {
         Ok(_) => {
             let _ = through.recv_timeout(ATTACHING);
         }
-        Err(error) => tracing::error!(%error, "no thread to attach a volume with"),
+        Err(error) => tracing::error!(%error, "cannot start a thread to attach a volume"),
     }
 }
 
-/// Sweeps now and then, until the first mount is gone.
-pub fn look_after(edges: &Arc<Edges>) -> std::io::Result<()> {
+/// Sweeps now and then, until the first mount has ended.
+///
+/// # Errors
+/// If no thread can be started.
+pub fn sweep_periodically(edges: &Arc<Edges>) -> std::io::Result<()> {
     let (edges, idle) = (Arc::downgrade(edges), edges.plan.idle);
     std::thread::Builder::new().name("mount-edges".into()).spawn(move || {
         loop {

@@ -1,14 +1,14 @@
-//! `@sys`: one name in the tree for what differs from one kind of machine to the next.
+//! `@sys`: one name in the tree for files that differ between kinds of machines.
 //!
 //! A name that is `@sys`, or ends so, is looked up with each name of the mount's list in place of
-//! these four bytes, and the first that is there is meant. Where none is, the name means itself, as
-//! any other does. Only looking up does this: who makes something under such a name has looked
-//! before and found none, so it gets that very name. Links' targets need nothing more, because the
-//! kernel looks up each of their components.
+//! these four bytes, and means the first that exists. If none does, the name means itself. Only
+//! look-ups do this: a program that creates such a name has looked it up before without success, so
+//! it gets the literal name. Links' targets need nothing more, because the kernel looks up each of
+//! their components.
 //!
-//! The kernel keeps no such name, neither found nor absent, so a new list counts from the next look
-//! on, and so does an entry that is made or removed meanwhile. What was found it keeps as under any
-//! other name.
+//! The kernel caches no such name, neither found nor absent, so a new list applies from the next
+//! look-up on, and so does an entry that is created or removed meanwhile. The file found is cached
+//! as under any other name.
 //!
 //! Source: AFS.
 
@@ -21,7 +21,7 @@ const MARK: &[u8] = b"@sys";
 /// Names of a list. Source: AFS.
 pub const SYSNAMES_MAX: usize = 16;
 
-/// What stands before the `@sys` at the end; nothing if there is none.
+/// The part before the `@sys` at the end; `None` if there is none.
 pub fn stem(name: &[u8]) -> Option<&[u8]> {
     name.strip_suffix(MARK)
 }
@@ -29,12 +29,13 @@ pub fn stem(name: &[u8]) -> Option<&[u8]> {
 /// The list of a mount.
 pub struct Sysnames(RwLock<Arc<[Name]>>);
 
-/// Why a list is not taken.
+/// The reason why a list is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadList;
 
 impl Default for Sysnames {
-    /// What OpenAFS calls this machine, the same without the kernel's version, and every Linux.
+    /// OpenAFS's name for this machine, the same without the kernel's version, and one for every
+    /// Linux.
     fn default() -> Self {
         let machine = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -56,7 +57,7 @@ impl Sysnames {
         Arc::clone(&self.0.read())
     }
 
-    /// Takes a list of names with a space between each two.
+    /// Parses a list of names with a space between each two.
     ///
     /// # Errors
     /// If there is none, too many, or one that cannot be a name, or is an `@sys` itself.
@@ -74,7 +75,7 @@ impl Sysnames {
     /// The names that such a name may stand for, in order.
     pub fn meant<'a>(&self, stem: &'a [u8]) -> impl Iterator<Item = Name> + use<'a> {
         let list = self.get();
-        // What gets too long is the name of nothing.
+        // A name that becomes too long matches nothing.
         (0..list.len()).filter_map(move |at| Name::new(&[stem, list[at].as_bytes()].concat()).ok())
     }
 }

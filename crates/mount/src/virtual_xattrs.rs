@@ -1,31 +1,33 @@
-//! Extended attributes that are not kept: what a mount says about volumes, and is told
-//! (`docs/spec/volumes.md`). `rialto fs` needs nothing else.
+//! Extended attributes that are not stored: by them a mount reports on volumes, and takes orders
+//! (`docs/spec/volumes.md`). `rialto fs` needs nothing else. All names begin with `rialto.`:
 //!
-//! | name | read | set | removed |
-//! |---|---|---|---|
-//! | `rialto.fid` | the file's volume, vnode and uniquifier | | |
-//! | `rialto.volume` | the number of the volume that the file is in | | |
-//! | `rialto.about` | JSON: the volume, its use, and where it is | | |
-//! | `rialto.cell` | the cell's name | | |
-//! | `rialto.servers` | JSON: the cell's servers, and which is asked first; `rialto.servers:check`: each is asked whether it is there | | |
-//! | `rialto.acl` | the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER RIGHTS` | its own; of a volume's root: lists decide from now on | it has that of its directory, or of the directory above; a root: mode bits decide |
-//! | `rialto.acl:SUM` | | the same where the list with this sum (`Acl::sum`, in hexadecimal) decides, otherwise ECANCELED | |
-//! | `rialto.acl:of` | the fid whose list that is, as `rialto.fid` | | |
-//! | `rialto.who:WHO` | the number of the user or group with this name, or the name of that with this number | | |
-//! | `rialto.rights` | what who asks may do, in letters | | |
-//! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
-//! | `rialto.cache` | JSON: the disk cache of this mount | | |
-//! | `rialto.sysname` | what `@sys` stands for (`sysname.rs`), with a space between each two | | |
-//! | `rialto.mount:NAME` | of a directory: what the mount point NAME in it says | makes it | removes it; what it leads to stays |
-//! | `rialto.move:NAME` | | moves the mount point NAME of a directory: `FID/NEW`, of the directory that it goes to | |
-//! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
-//! | `rialto.do:ORDER` | carries an order out, and says nothing (`cache_control.rs`) | | |
+//! - `fid`: the file's volume, vnode and uniquifier.
+//! - `volume`: the number of the file's volume.
+//! - `about`: JSON: the volume, its use, and its sites.
+//! - `cell`: the cell's name.
+//! - `servers`: JSON: the cell's servers, the preferred one first; `servers:check` contacts each.
+//! - `acl`: the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER
+//!   RIGHTS`. Set: the file's own list; on a volume's root lists decide from now on. Removed: it
+//!   inherits its directory's list; on a root, mode bits decide.
+//! - `acl:SUM`: set: as `acl` if the list with this sum (`Acl::sum`, in hexadecimal) decides,
+//!   otherwise ECANCELED.
+//! - `acl:of`: the fid of the directory that has this list, as `fid`.
+//! - `who:WHO`: the number of the user or group with this name, or the name for a number.
+//! - `rights`: the caller's rights, in letters.
+//! - `quota`: the limits of the volume in bytes and files; 0: no limit. The superuser may set it.
+//! - `cache`: JSON: the disk cache of this mount.
+//! - `sysname`: the names for `@sys` (`sysname.rs`), separated by spaces.
+//! - `mount:NAME`: of a directory: the target of its mount point NAME. Set: creates it. Removed:
+//!   removes it, but not the volume.
+//! - `move:NAME`: set to `FID/NEW`: moves the mount point NAME into the directory FID as NEW.
+//! - `find:TARGET`: JSON, as `about`, for the volume that a mount point with this target means.
+//! - `do:ORDER`: carries an order out, without a value (`cache_control.rs`).
 //!
-//! Those of access lists, `rialto.fid` and `rialto.who` are there under `system.rialto.` too. For
-//! those the kernel asks nobody's permission, and the server alone judges: who administers a file
-//! may have neither `r` nor `w` for it, which the kernel wants for every other attribute.
+//! Those of access lists, `fid` and `who` also exist under `system.rialto.`. For these the kernel
+//! checks no permission, only the server does: an administrator of a file may have neither `r` nor
+//! `w` for it, which the kernel requires for every other attribute.
 //!
-//! They are in no list of attributes: who copies a file's attributes must not copy these.
+//! No list of attributes has them: a program that copies a file's attributes must not copy these.
 
 use bytes::Bytes;
 use guard::Acl;
@@ -41,21 +43,21 @@ use crate::cache_control::CacheOrder;
 use crate::dispatch::{RequestRefusal, Task};
 
 const PREFIX: &[u8] = b"rialto.";
-/// Where the kernel asks nobody's permission.
+/// The kernel checks no permission for these names.
 const OPEN_PREFIX: &[u8] = b"system.rialto.";
 
-/// One of them.
+/// One of these attributes.
 pub(crate) enum Virtual {
     Fid,
     Volume,
     About,
     Cell,
-    /// Whether each is asked.
+    /// Whether each server is contacted.
     Servers(bool),
     Acl,
-    /// Whose list decides.
+    /// The file whose list decides.
     AclOf,
-    /// The list, instead of the one with this sum.
+    /// Replaces the list only if it has this sum.
     AclInstead([u8; 32]),
     Rights,
     Who(String),
@@ -69,10 +71,10 @@ pub(crate) enum Virtual {
 }
 
 impl Virtual {
-    /// None: it is an attribute that is kept.
+    /// `None`: it is a stored attribute.
     ///
     /// # Errors
-    /// `ENODATA` if there is no such name, or what is wrong with what stands behind its colon.
+    /// `ENODATA` if there is no such name, or the error in the text after its colon.
     pub fn of(name: &[u8]) -> Option<Result<Virtual, RequestRefusal>> {
         let door = name.strip_prefix(OPEN_PREFIX).filter(|rest| {
             let word = rest.split(|byte| *byte == b':').next().unwrap_or_default();
@@ -170,7 +172,7 @@ impl Task<'_> {
         })
     }
 
-    /// What the directory has under this name, if that is a mount point.
+    /// The directory's entry of this name, if that is a mount point.
     pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, RequestRefusal> {
         let LookupReply::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
             return Err(RequestRefusal(Errno::NODATA));
@@ -184,7 +186,7 @@ impl Task<'_> {
         }
     }
 
-    /// With the other servers that the volume could be asked for at, behind the one that it is.
+    /// Adds the volume's other sites after the one in use.
     fn with_all_sites(&self, volumes: &Volumes, about: &VolumeSummary) -> Value {
         let mut value = shown(about);
         let places =
@@ -205,14 +207,15 @@ impl Task<'_> {
         };
         let shown = servers.iter().map(|server| {
             json!({
-                "server": server.info.id.to_string(), "host": server.info.name, "addresses": server.info.addresses,
-                "up": server.up, "rank": server.rank, "round_trip_us": server.round_trip.map(|time| time.as_micros() as u64),
+                "server": server.info.id.to_string(), "host": server.info.name,
+                "addresses": server.info.addresses, "up": server.up, "rank": server.rank,
+                "round_trip_us": server.round_trip.map(|time| time.as_micros() as u64),
             })
         });
         shown.collect()
     }
 
-    /// It is no secret, so nobody's token is asked for: it may have ended.
+    /// The name is no secret, so it needs no user's token, which may have expired.
     pub(crate) fn cell(&self) -> Result<String, RequestRefusal> {
         let report = self.venus().report(&RequestContext::of(&Caller::ROOT))?;
         let report: Value = serde_json::from_str(&report).map_err(|_| Errno::PROTO)?;
@@ -238,7 +241,7 @@ impl Task<'_> {
             Virtual::Acl => self.venus().set_acl(&request, fid, Some(&list(value)?), None)?,
             Virtual::AclInstead(seen) => {
                 match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
-                    // The kernel makes EOPNOTSUPP of EAGAIN.
+                    // The kernel turns EAGAIN into EOPNOTSUPP.
                     Err(Error::Fault(Fault::Conflict)) => {
                         return Err(RequestRefusal(Errno::CANCELED));
                     }
@@ -255,7 +258,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// `FID/NAME`. The directory must be one that the kernel has: whoever names it came by.
+    /// `FID/NAME`. The kernel must know the directory, since the caller walked to it.
     fn destination(&self, value: &[u8]) -> Result<(Fid, Name), RequestRefusal> {
         let slash = value.iter().position(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
         let dir =
@@ -332,7 +335,8 @@ fn shown(VolumeSummary { volume, partition, server }: &VolumeSummary) -> Value {
 
 fn site(server: &ServerInfo, partition: &str) -> Value {
     let id = server.id.to_string();
-    json!({ "server": id, "host": server.name, "addresses": server.addresses, "partition": partition })
+    let addresses = &server.addresses;
+    json!({ "server": id, "host": server.name, "addresses": addresses, "partition": partition })
 }
 
 #[cfg(test)]
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_a_word_and_what_stands_behind_its_colon() {
+    fn names_are_a_word_and_the_text_after_its_colon() {
         let refused = |name: &[u8]| Virtual::of(name).unwrap().err().map(|refusal| refusal.0);
         assert!(Virtual::of(b"user.rialto.fid").is_none());
         let rank = format!("rialto.do:rank:{:032x}:5", 7);

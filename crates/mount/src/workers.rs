@@ -1,18 +1,19 @@
-//! The threads that take requests and see them through.
+//! The threads that receive requests and handle them.
 //!
-//! Model. Each worker has its own channel and is in one of two places: *receiving* (waiting for the
+//! Model. Each worker has its own channel and is in one of two states: *receiving* (waiting for the
 //! kernel) or *busy* (with a request, which may block on the server for as long as a restart
-//! takes). The rule: while the mount lives, somebody receives. Otherwise nobody would hear that a
-//! blocked request is interrupted, nor serve the write-back that an invalidation waits for.
+//! takes). The rule: while the mount lives, at least one worker receives. Otherwise no thread would
+//! receive the interrupt of a blocked request, nor serve the write-back that an invalidation waits
+//! for.
 //!
 //! - A worker that received an *urgent* request (an interrupt: it never blocks) handles it and
-//!   receives on.
-//! - Forgets never block either, and nobody waits for them. The kernel wakes a worker for each that
-//!   it has to say, and says all that it has when a worker comes. Where requests come otherwise
-//!   (`rings`) a worker that was told to forget *rests* before it receives on: the kernel then
-//!   finds nobody to wake, which costs it and us more than the forgetting, and says many at once
-//!   later. An interrupt may wait that long.
-//! - A worker that received anything else goes busy. If it was the last one receiving, it starts
+//!   receives again.
+//! - Forgets never block either, and nothing waits for them. The kernel wakes a worker for each
+//!   forget, and sends all pending ones when a worker reads. If other requests come by `rings`, a
+//!   worker that received forgets *rests* before it receives again: the kernel then finds no thread
+//!   to wake, which costs more than the forgetting, and sends many at once later. An interrupt may
+//!   wait that long.
+//! - A worker that received anything else becomes busy. If it was the last one receiving, it starts
 //!   another worker first; if there are [`WorkersConfig::threads_max`] already, it stays and puts
 //!   the request into the backlog instead.
 //! - A worker that is done takes from the backlog, otherwise receives, unless enough are receiving:
@@ -30,15 +31,15 @@ use rustix::io::Errno;
 
 use crate::channel::{self, Channel, Received, Requester};
 
-/// What is done with requests.
+/// Handles requests.
 pub trait Handler: Send + Sync + 'static {
-    /// How a request is to be run. Looks at its header only.
+    /// How a request is to be run. Reads only its header.
     fn urgency(&self, request: &[u8]) -> Urgency;
-    /// Sees it through, its reply included. May take the buffer's contents; leaves any vector.
+    /// Handles it, including its reply. May take the buffer's contents; leaves any vector.
     fn handle(&self, request: &mut Vec<u8>, requester: &dyn Requester);
-    /// No more requests come, and nobody waits for a reply any more. May be said more than once.
+    /// No more requests come, and no reply is awaited any more. May be called more than once.
     fn ended(&self);
-    /// Refuses it because there is no room to wait.
+    /// Refuses a request because there is no thread for it to wait in.
     fn refuse(&self, request: &[u8], requester: &dyn Requester);
 }
 
@@ -47,7 +48,7 @@ pub trait Handler: Send + Sync + 'static {
 pub enum Urgency {
     /// Never blocks.
     Urgent,
-    /// Never blocks, and nobody waits for it.
+    /// Never blocks, and has no reply.
     Forgets,
     /// May wait for the server.
     Normal,
@@ -55,21 +56,21 @@ pub enum Urgency {
     Waits,
 }
 
-/// How many threads.
+/// Numbers of threads and of parked requests.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkersConfig {
-    /// Kept receiving.
+    /// Threads that stay receiving.
     pub receiving: usize,
-    /// All, without lock waiters.
+    /// All threads, without lock waiters.
     pub threads_max: usize,
-    /// Requests beyond the threads; past it the kernel's own queue holds them.
+    /// Requests beyond the threads; further ones stay in the kernel's own queue.
     pub backlog_max: usize,
-    /// Lock waiters.
+    /// Threads of lock waiters.
     pub waiters_max: usize,
 }
 
 impl WorkersConfig {
-    /// One receiver a core and one to spare, up to 64 busy.
+    /// One receiver a core and one more, up to 64 busy.
     pub fn for_cores(cores: usize) -> Self {
         WorkersConfig {
             receiving: cores.clamp(1, 16) + 1,
@@ -87,9 +88,9 @@ struct Parked {
 
 #[derive(Default)]
 struct Counts {
-    /// Alive, without lock waiters.
+    /// Live threads, without lock waiters.
     workers: usize,
-    /// Of them, those waiting for the kernel.
+    /// Those of them that wait for the kernel.
     receiving: usize,
     waiters: usize,
     backlog: VecDeque<Parked>,
@@ -99,19 +100,19 @@ struct Counts {
 pub struct Workers<H> {
     handler: Arc<H>,
     config: WorkersConfig,
-    /// How long a worker rests after forgets.
+    /// Pause of a worker after forgets.
     rest: Duration,
     counts: Mutex<Counts>,
-    /// A place in the backlog, or an end.
+    /// Signals room in the backlog, or an end.
     changed: Condvar,
-    /// Everybody ended. Apart from `changed`: a thread waits here as long as the mount lives, and
-    /// must not be woken by requests.
+    /// Signals that all threads ended. Apart from `changed`: a thread waits here as long as the
+    /// mount lives, and requests must not wake it.
     over: Condvar,
 }
 
 impl<H: Handler> Workers<H> {
     /// Starts receiving through `first` and through other ends of it. After forgets a worker
-    /// receives nothing for as long as `rest`.
+    /// receives nothing for `rest`.
     ///
     /// # Errors
     /// If not even one thread can be started.
@@ -136,7 +137,7 @@ impl<H: Handler> Workers<H> {
         Ok(workers)
     }
 
-    /// Waits until the channel is over and every request is seen through.
+    /// Waits until the channel has ended and every request is handled.
     pub fn wait(&self) {
         let mut counts = self.counts.lock();
         while counts.workers > 0 || counts.waiters > 0 {
@@ -144,7 +145,7 @@ impl<H: Handler> Workers<H> {
         }
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether [`Self::wait`] would return at once.
     pub fn is_over(&self) -> bool {
         let counts = self.counts.lock();
         counts.workers == 0 && counts.waiters == 0
@@ -167,12 +168,12 @@ impl<H: Handler> Workers<H> {
         started.map(drop)
     }
 
-    /// As [`Self::spawn`]; says whether it worked: going on with fewer is better than not at all.
+    /// As [`Self::spawn`]; returns whether it worked: continuing with fewer is better than failing.
     fn spawn_another(self: &Arc<Self>, like: &dyn Channel) -> bool {
         let result =
             like.another().map_err(std::io::Error::from).and_then(|channel| self.spawn(channel));
         if let Err(error) = &result {
-            tracing::warn!(%error, "cannot start another worker of the mount");
+            tracing::warn!(%error, "cannot start another worker: requests may wait");
         }
         result.is_ok()
     }
@@ -225,13 +226,13 @@ impl<H: Handler> Workers<H> {
         }
     }
 
-    /// Leaves the receivers with somebody left, and says yes; otherwise parks the request.
+    /// Leaves the receivers, if another one remains, and returns true; otherwise parks the request.
     fn become_busy(self: &Arc<Self>, channel: &Arc<dyn Channel>, buffer: &mut Vec<u8>) -> bool {
         let mut counts = self.counts.lock();
         let mut can_start = true;
         loop {
             if counts.receiving > 1 || counts.workers == 1 && !can_start {
-                // The second: nobody else lives who could take it from the backlog.
+                // The second: no other thread is left that could take it from the backlog.
                 counts.receiving -= 1;
                 return true;
             }
@@ -251,7 +252,7 @@ impl<H: Handler> Workers<H> {
         }
     }
 
-    /// Sees the backlog through, then joins the receivers; says no if there are enough, and the
+    /// Handles the backlog, then joins the receivers; returns false if there are enough, and the
     /// worker then ends.
     fn become_receiving(&self) -> bool {
         let mut counts = self.counts.lock();
@@ -282,7 +283,7 @@ impl<H: Handler> Workers<H> {
         if full {
             return self.handler.refuse(&request, &**channel);
         }
-        // The request is small and its buffer is not.
+        // The request is small, but its buffer is not.
         request.shrink_to_fit();
         let request = Arc::new(Mutex::new(request));
         let (this, its_request, its_channel) =
@@ -295,7 +296,7 @@ impl<H: Handler> Workers<H> {
                 this.waiter_ended();
             });
         if let Err(error) = started {
-            tracing::warn!(%error, "cannot start a thread for a lock");
+            tracing::warn!(%error, "cannot start a thread for a lock request: it is refused");
             self.handler.refuse(&request.lock(), &**channel);
             self.waiter_ended();
         }
@@ -308,7 +309,7 @@ impl<H: Handler> Workers<H> {
     }
 }
 
-/// A lock waiter calls down through venus and the client; they keep no large arrays on the stack.
+/// A lock waiter calls down through venus and the client, which have no large arrays on the stack.
 const WAITER_STACK_BYTES: usize = 512 << 10;
 
 #[cfg(test)]
@@ -318,8 +319,8 @@ mod tests {
 
     use super::*;
 
-    /// A kernel that sends what it is told to. A request is one byte: what is to be done with it.
-    /// Forgets that follow each other are one request.
+    /// A kernel that sends what the test orders. A request is one byte: the kind of handling.
+    /// Consecutive forgets are one request.
     #[derive(Clone, Default)]
     struct Kernel(Arc<(Mutex<Queue>, Condvar)>);
 
@@ -474,9 +475,9 @@ mod tests {
         WorkersConfig { receiving: 2, threads_max: 4, backlog_max: 5, waiters_max: 3 };
 
     #[test]
-    fn somebody_receives_however_many_requests_block() {
+    fn a_worker_receives_however_many_requests_block() {
         let (kernel, gate, workers) = started(SMALL);
-        // Three block in a thread each, the fourth thread keeps receiving and parks the rest.
+        // Three block in a thread each; the fourth thread still receives and parks the rest.
         kernel.send(BLOCKS, 8);
         gate.wait_for("all but one thread are busy", |seen| seen.blocking == 3);
         kernel.send(URGENT, 10);
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_that_come_one_by_one_are_taken_together_and_none_is_lost() {
+    fn single_forgets_are_batched_and_none_is_lost() {
         let one = WorkersConfig { receiving: 1, ..SMALL };
         let (kernel, gate, workers) = resting(one, Duration::from_millis(300));
         kernel.send(FORGETS, 1);

@@ -17,12 +17,12 @@ use crate::virtual_xattrs::Virtual;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 
-/// A label of SELinux. A kernel with SELinux answers for it itself; otherwise `ls -l` asks for the
-/// label of every entry, each with a request, unless it hears once that this file system has none.
+/// A label of SELinux. A kernel with SELinux answers for it itself; otherwise `ls -l` requests the
+/// label of every entry, unless one reply says that this file system has none.
 const LABEL: &[u8] = b"security.selinux";
 
-/// Whether it is a door to something that volumes do not have: an access list (`system.`) or a
-/// label. Said for reading and setting alike, so that nobody stores what nobody can read.
+/// Whether it names something that volumes do not have: an access list (`system.`) or a label. The
+/// same for reading and setting, so that no value is stored that cannot be read.
 fn is_unsupported(name: &[u8]) -> bool {
     name.starts_with(b"system.") || name == LABEL
 }
@@ -105,7 +105,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// With `size` 0 only the length is asked for.
+    /// With `size` 0 only the length is requested.
     pub(crate) fn sized(&self, size: u32, value: &[u8]) -> Result<(), RequestRefusal> {
         if size == 0 {
             let _ = self.value(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ls_hears_once_that_there_are_neither_labels_nor_access_lists() {
+    fn labels_and_posix_acls_are_unsupported() {
         for name in
             [&b"security.selinux"[..], b"system.posix_acl_access", b"system.posix_acl_default"]
         {

@@ -1,7 +1,7 @@
-//! The same tests as `kernel`, in mounts that show all volumes (`flat_tree.rs`). What the tests
-//! call the root of a mount is the root of a volume below its first.
+//! The same tests as `kernel`, in mounts that show all volumes (`flat_tree.rs`). The tests' root of
+//! a mount is the root of a volume below its first.
 //!
-//! Needs root and `/dev/fuse`; says so and passes without them.
+//! Needs root and `/dev/fuse`; reports and passes without them.
 
 #![allow(clippy::unwrap_used)] // All of it is tests.
 

@@ -1,6 +1,6 @@
 //! The same tests as `kernel`, with requests that come by io_uring.
 //!
-//! Needs root, `/dev/fuse`, and a kernel that offers it; says so and passes without them.
+//! Needs root, `/dev/fuse`, and a kernel that offers it; reports and passes without them.
 
 #![allow(clippy::unwrap_used)] // All of it is tests.
 

@@ -1,4 +1,4 @@
-//! What the file service answers.
+//! The answers of the file service.
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -13,34 +13,35 @@ use crate::{
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Its name.
+    /// The entry's name in its directory.
     pub name: Name,
-    /// What it names.
+    /// The file that it names.
     pub fid: Fid,
-    /// What that is.
+    /// The kind of that file.
     pub kind: Kind,
-    /// Where to go on behind this entry. Stable while the directory changes; never 0.
+    /// The cookie from which a listing continues after this entry. Stable while the directory
+    /// changes; never 0.
     pub cookie: u64,
-    /// With `plus`: the status, promised. Not given for what is delegated to another session.
+    /// With `plus`: the status, promised. Absent if another session has a delegation on it.
     pub status: Option<Status>,
-    /// With the status, in a directory that is delegated to the asker: nobody else was promised it,
-    /// so the delegation covers it.
+    /// With the status, in a directory that is delegated to the asking session: no other session
+    /// has a promise on it, so the delegation covers it.
     pub sole: bool,
-    /// With the status of a symbolic link: where it leads, if that has at most
+    /// With the status of a symbolic link: its target, if it has at most
     /// [`crate::limits::TARGET_LISTED_BYTES_MAX`] bytes.
     pub target: Option<Bytes>,
 }
 
-/// What `statfs` shows, and quota.
+/// The values of `statfs`, and quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStatus {
     /// Quota in bytes; 0: none.
     pub quota_bytes: u64,
     /// Quota in files; 0: none.
     pub quota_files: u64,
-    /// Bytes of bodies in use, kept exactly.
+    /// Bytes of bodies in use, counted exactly.
     pub used_bytes: u64,
-    /// Files, directories and links in use, kept exactly.
+    /// Files, directories and links in use, counted exactly.
     pub used_files: u64,
     /// Bytes of the partition's file system.
     pub partition_bytes: u64,
@@ -48,25 +49,25 @@ pub struct VolumeStatus {
     pub partition_free_bytes: u64,
 }
 
-/// What a [`crate::Call`] returns when it is not refused. Where a directory changed, `dir` is its
-/// new status, so that a client that did the change itself can go on with its cache (see
-/// `data_version`).
+/// The result of a [`crate::Call`] that is not refused. If a directory changed, `dir` is its new
+/// status, so that a client that made the change itself can keep its cache (see `data_version`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 // The common answers carry one or two statuses; a box around them would cost an allocation a call.
 #[allow(clippy::large_enum_variant)]
 pub enum Answer {
-    /// Nothing to say.
+    /// No content.
     Done,
     /// A file's status.
     Status(Status),
     /// A found entry; `dir_version` is the directory's data version at that moment. `sole` as in
     /// [`DirEntry`].
     Entry { status: Status, dir_version: u64, sole: bool },
-    /// Entries; `dir_version` as above, `end`: no more behind the last.
+    /// Entries; `dir_version` as above, `end`: there are no more.
     Entries { entries: Vec<DirEntry>, end: bool, dir_version: u64 },
-    /// What was made (or found, with `Unchecked` or the same exclusive verifier: then `existed`).
+    /// The file made (or found, with `Unchecked` or the same exclusive verifier: then `existed`).
     Made { status: Status, dir: Status, existed: bool },
-    /// What lost its name, as it is now (`links` 0: it is gone, or held), and the directory.
+    /// The file that lost its name, as it is now (`links` 0: it is gone, or held), and the
+    /// directory.
     Removed { status: Status, dir: Status },
     /// The moved file, the other one of an exchange or the replaced one (`links` 0: gone or held),
     /// and both directories.
@@ -77,21 +78,21 @@ pub enum Answer {
     Xattr(Bytes),
     /// Attribute names.
     XattrNames(Vec<Bytes>),
-    /// An access list as stored, and whose it is: the directory's own, or that of the nearest one
-    /// above that has one.
+    /// An access list as stored, and the directory that has it: this one, or the nearest one above
+    /// that has its own list.
     Acl { of: Fid, list: Bytes },
-    /// Rights (bits as in access lists), and the directory of whose list they are: all files in it
-    /// for which nothing else is said have them too.
+    /// Rights (bits as in access lists), and the directory whose list gives them: all files in it
+    /// without a list of their own have them too.
     Rights { of: Fid, rights: u32 },
     /// The volume.
     Volume(VolumeStatus),
     /// Bytes of a file, and the status that they belong to.
     Data { data: Bytes, end: bool, status: Status },
-    /// The same, as they lie packed: all chunks that the read meets.
+    /// The same, packed: all chunks that the read overlaps.
     Packed { run: PackedRun, end: bool, status: Status },
-    /// What was written where, and the status after. `previous_version`: the data version just
-    /// before, so that a writer knows whether anyone wrote between. *Unstable* unless asked
-    /// otherwise: keep the data until a commit with this verifier.
+    /// The range written, and the status after. `previous_version`: the data version just before,
+    /// by which the writer learns whether another write came between. *Unstable* unless asked
+    /// otherwise: the client must keep the data until a COMMIT with this verifier.
     Written {
         count: u32,
         offset: u64,
@@ -101,63 +102,64 @@ pub enum Answer {
     },
     /// An offset.
     Offset(u64),
-    /// Everything up to here is on disk.
+    /// All earlier changes are on disk.
     Committed { verifier: BootVerifier },
-    /// The descriptor travels beside the message; the status that it belongs to.
+    /// The descriptor travels beside the message; the status belongs to it.
     Body { status: Status },
-    /// A blank body's number; its descriptor travels beside the message.
+    /// A preallocated body's number; its descriptor travels beside the message.
     Blank(u64),
     /// Checksums of `sums.len()` blocks from the one asked for; `version` is the data version they
     /// belong to.
     Sums { version: u64, sums: Vec<u32> },
-    /// The directory is delegated to the asker, with these slots for new files in its volume.
+    /// The directory is delegated to the asking session, with these slots for new files in its
+    /// volume.
     Delegation { status: Status, slots: VnodeSlots },
-    /// The lock in the way, if any.
+    /// The conflicting lock, if any.
     LockTest(Option<LockConflict>),
     /// JSON.
     Report(String),
-    /// Volumes; `end`: no more behind the last.
+    /// Volumes; `end`: there are no more.
     Volumes { volumes: Vec<VolumeInfo>, end: bool },
     /// A part of a stream.
     Part(Bytes),
-    /// Where a stream goes on.
+    /// The position from which a stream continues.
     Cursor(StreamCursor),
     /// Tasks of a server.
     Tasks(Vec<TaskInfo>),
-    /// What comes in. `base`: the epoch, numbered as where it comes from, that the volume asked for
-    /// is a copy of, which nobody changed since; 0: none.
+    /// Incoming trees. `base`: the epoch, in the source's numbering, that the volume in question is
+    /// an unchanged copy of; 0: none.
     Incoming { trees: Vec<IncomingTree>, base: u64 },
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
-    /// Groups of volumes; `end`: no more behind the last.
+    /// Groups of volumes; `end`: there are no more.
     Groups { groups: Vec<Revised<VolumeGroup>>, end: bool },
     /// Servers of the cell.
     Servers(Vec<Revised<ServerInfo>>),
-    /// The cell's database is at this revision now.
+    /// The cell database is at this revision now.
     Revision(Revision),
     /// A number for a volume.
     Number(VolumeId),
-    /// What was changed up to the revision `at` and fits; `None`: it is forgotten, so everything
-    /// may have changed.
+    /// The changes up to the revision `at` that fit; `None`: they are forgotten, so everything may
+    /// have changed.
     Changes { at: Revision, changes: Option<Vec<(Revision, Changed)>> },
-    /// Users and groups, each with how many members it has, or groups it is in; `end`: no more
-    /// behind the last.
+    /// Users and groups, each with the number of its members or of the groups that it is in; `end`:
+    /// there are no more.
     Principals { principals: Vec<(Principal, u32)>, end: bool },
     /// Numbers and names.
     Names { names: Vec<(PrincipalId, String)>, end: bool },
-    /// What a principal is beside itself, as of a revision.
+    /// The groups and host sets of a principal, as of a revision.
     Subdomain { at: Revision, groups: Vec<PrincipalId> },
-    /// Fences; `end`: no more behind the last.
+    /// Fences; `end`: there are no more.
     Fences { fences: Vec<Fence>, end: bool },
-    /// Who administers what.
+    /// Mandates: which principal administers which part; `end`: there are no more.
     Mandates { mandates: Vec<Mandate>, end: bool },
-    /// The rule with this number is in force, or is so no more, at every server of the cell but
-    /// those that did not say so.
+    /// The rule with this number is in force, or no more in force, at every server of the cell but
+    /// those in `missing`, which did not confirm it.
     Enforced { number: u64, missing: Vec<ServerId> },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
     Token(Secret),
-    /// The same for a Kerberos ticket, with what shows the user's program that it was the cell that
-    /// took it.
+    /// The same for a Kerberos ticket, with the proof for the user's program that the cell accepted
+    /// it.
     Ticket { token: Secret, reply: Bytes },
 }
 

@@ -1,4 +1,4 @@
-//! How somebody shows who he is, and what he gets for it: a token (`docs/spec/access.md`).
+//! How a caller proves its identity, and the token that it gets (`docs/spec/access.md`).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use zeroize::Zeroize;
 
 use crate::PrincipalId;
 
-/// Bytes that nobody may read in a log. Gone from memory when dropped.
+/// Bytes that must never appear in a log. Erased from memory when dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Takes them over.
+    /// Takes ownership, so that the drop erases them.
     pub const fn new(bytes: Vec<u8>) -> Secret {
         Secret(bytes)
     }
 
-    /// What they are.
+    /// The bytes.
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }
@@ -41,59 +41,59 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whom a server of the cell speaks for.
+/// The caller for whom a server of the cell makes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behalf {
-    /// Who asked it; [`PrincipalId::ANONYMOUS`]: nobody that it knows.
+    /// The caller's principal; [`PrincipalId::ANONYMOUS`]: an anonymous caller.
     pub principal: PrincipalId,
-    /// From where.
+    /// The caller's host; `None`: the asking server's own machine.
     pub host: Option<IpAddr>,
 }
 
-/// How somebody shows who he is. A client key is the public half of one that the client made for
-/// this (Ed25519); the token is bound to it.
+/// How a caller proves its identity. A client key is the public half of one that the client made
+/// for this (Ed25519); the token is bound to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthCall {
-    /// With a password. Answer: `Token`; `AccessDenied`, whatever was wrong; `Busy`: too many
-    /// attempts, try later.
+    /// With a password. Answer: `Token`; `AccessDenied` for any error; `Busy`: too many attempts,
+    /// try later.
     Password {
-        /// Of the user.
+        /// The user's.
         name: String,
         /// 1 to [`crate::limits::PASSWORD_BYTES_MAX`] bytes.
         password: Secret,
         /// The client's key.
         client: [u8; 32],
     },
-    /// With a Kerberos ticket. Answer: `Ticket`; `AccessDenied` if it is not good for this client,
-    /// `NoPrincipal` if the cell knows no such user, `Unsupported` where the server has no keytab.
+    /// With a Kerberos ticket. Answer: `Ticket`; `AccessDenied` if it is not valid for this client,
+    /// `NoPrincipal` if the cell has no such user, `Unsupported` if the server has no keytab.
     Kerberos {
         /// A GSS-API token, at most [`crate::limits::KERBEROS_BYTES_MAX`] bytes.
         request: Secret,
         /// The client's key, to which the request is bound.
         client: [u8; 32],
     },
-    /// By who the connection says that he is: for a token to take elsewhere. Answer: `Token`;
-    /// `NoPrincipal` if he is none.
+    /// By the identity that the connection gives the caller; the token is for use elsewhere.
+    /// Answer: `Token`; `NoPrincipal` if the caller is no principal.
     Attest {
         /// The client's key.
         client: [u8; 32],
     },
-    /// A newer token in place of the one that the caller shows. Answer: `Token`; `TokenExpired` if
-    /// it is not to be renewed any more.
+    /// A newer token in place of the caller's. Answer: `Token`; `TokenExpired` if it can no longer
+    /// be renewed.
     Renew {
-        /// That one.
+        /// The token to renew.
         token: Secret,
     },
     /// Another password. Answer: `Done`; `AccessDenied` if the old one is wrong; `Invalid` if the
-    /// new one cannot be one.
+    /// new one is not acceptable.
     SetPassword {
-        /// Whose.
+        /// The user whose password changes.
         name: String,
         /// `None`: an administrator needs none.
         old: Option<Secret>,
         /// [`crate::limits::PASSWORD_BYTES_MIN`] bytes at least.
         new: Secret,
-        /// Tokens that were made before stay good. Otherwise the new password ends all of them.
+        /// Tokens issued before stay valid. Otherwise the new password ends all of them.
         keep_tokens: bool,
     },
 }

@@ -1,37 +1,36 @@
-//! Memory for the largest payloads, used again. An allocator gives a mebibyte back to the kernel
-//! when it is freed, and the next one is zeroed page by page at a fault each: more work than the
-//! copy that it is needed for.
+//! Reused memory for the largest payloads. An allocator returns a freed mebibyte to the kernel, and
+//! the next one is zeroed page by page, with a fault each: more work than the copy itself.
 
 use bytes::Bytes;
 use std::sync::Mutex;
 
 use crate::limits::PAYLOAD_BYTES_MAX;
 
-/// Buffers kept, each of [`PAYLOAD_BYTES_MAX`], with what was in them.
-const KEPT_MAX: usize = 16;
+/// Free buffers, each of [`PAYLOAD_BYTES_MAX`], not cleared.
+const FREE_MAX: usize = 16;
 
-static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static FREE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty buffer with room for `length` bytes: exactly so much, unless it is larger than a
+/// An empty buffer with room for `length` bytes: exactly that much, unless it is larger than a
 /// payload.
 pub fn take(length: usize) -> Vec<u8> {
-    let kept = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
-    let mut buffer = kept.unwrap_or_else(|| Vec::with_capacity(length));
+    let free = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
+    let mut buffer = free.unwrap_or_else(|| Vec::with_capacity(length));
     buffer.clear();
     buffer
 }
 
-/// A buffer of `length` bytes with anything in them: whoever takes it writes all of them. So large
+/// A buffer of `length` bytes with arbitrary content: the caller must write all of them. So large
 /// ones need not be zeroed each time.
 pub fn take_written(length: usize) -> Vec<u8> {
-    let kept = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
-    let mut buffer = kept.unwrap_or_default();
+    let free = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
+    let mut buffer = free.unwrap_or_default();
     buffer.reserve_exact(length.saturating_sub(buffer.len()));
     buffer.resize(length, 0);
     buffer
 }
 
-/// The buffer's bytes; its memory comes back when the last part of them is dropped.
+/// The buffer's bytes; its memory is reused when the last part of them is dropped.
 pub fn freeze(buffer: Vec<u8>) -> Bytes {
     if buffer.capacity() == PAYLOAD_BYTES_MAX {
         Bytes::from_owner(Owner(buffer))
@@ -58,16 +57,16 @@ impl AsRef<[u8]> for Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.0);
-        let mut kept = lock();
-        if kept.len() < KEPT_MAX {
-            kept.push(buffer);
+        let mut free = lock();
+        if free.len() < FREE_MAX {
+            free.push(buffer);
         }
     }
 }
 
 fn lock() -> std::sync::MutexGuard<'static, Vec<Vec<u8>>> {
-    // A list of empty buffers is whole at every moment.
-    KEPT.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    // A list of empty buffers is valid at every moment.
+    FREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -84,16 +83,16 @@ mod tests {
         drop(whole);
         assert_eq!(&part[..], [7; 4]);
         drop(part);
-        let kept: Vec<Vec<u8>> = (0..=KEPT_MAX).map(|_| take(PAYLOAD_BYTES_MAX)).collect();
-        assert!(kept.iter().any(|buffer| buffer.as_ptr() == address && buffer.is_empty()));
-        kept.into_iter().for_each(|buffer| drop(freeze(buffer)));
+        let free: Vec<Vec<u8>> = (0..=FREE_MAX).map(|_| take(PAYLOAD_BYTES_MAX)).collect();
+        assert!(free.iter().any(|buffer| buffer.as_ptr() == address && buffer.is_empty()));
+        free.into_iter().for_each(|buffer| drop(freeze(buffer)));
         let written = take_written(PAYLOAD_BYTES_MAX);
         assert_eq!((written.len(), written.capacity()), (PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX));
         assert_eq!(take_written(10), [0; 10]);
     }
 
     #[test]
-    fn other_sizes_are_exact_and_not_kept() {
+    fn other_sizes_are_exact_and_not_reused() {
         assert_eq!(take(1000).capacity(), 1000);
         assert_eq!(&freeze(vec![1, 2, 3])[..], [1, 2, 3]);
     }

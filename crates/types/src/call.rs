@@ -1,5 +1,4 @@
-//! What can be asked of the file service. One vocabulary for every door, for `vice`, and for the
-//! reference model.
+//! The calls of the file service, which all protocols, `vice` and the reference model share.
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -11,7 +10,7 @@ use crate::{
     LockOwner, MountPoint, MountPointError, Name, PrincipalId, PtsCall, Timestamp, VolumeCall,
 };
 
-/// What `Make` makes.
+/// The kinds of file that `Make` makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewKind {
     /// An empty file.
@@ -29,12 +28,12 @@ pub enum NewKind {
     CharDevice(u64),
     /// A block device: `major << 32 | minor`.
     BlockDevice(u64),
-    /// A mount point with this target (what [`crate::MountPoint::parse`] takes).
+    /// A mount point with this target (a text that [`crate::MountPoint::parse`] accepts).
     MountPoint(Bytes),
 }
 
 impl NewKind {
-    /// What the new file is.
+    /// The kind of the new file.
     pub const fn kind(&self) -> Kind {
         match self {
             NewKind::File => Kind::File,
@@ -48,7 +47,7 @@ impl NewKind {
         }
     }
 
-    /// Where it leads, if it is of a kind that [has a target](Kind::has_target).
+    /// The target, if it is of a kind that [has one](Kind::has_target).
     pub const fn target(&self) -> Option<&Bytes> {
         match self {
             NewKind::Symlink(target) | NewKind::MountPoint(target) => Some(target),
@@ -56,7 +55,7 @@ impl NewKind {
         }
     }
 
-    /// Refuses targets that cannot be.
+    /// Refuses impossible targets.
     ///
     /// # Errors
     /// `NameTooLong`, `Invalid`.
@@ -74,23 +73,23 @@ impl NewKind {
     }
 }
 
-/// What `Make` does if the entry exists. Source: NFSv3 `createhow3`.
+/// The action of `Make` if the entry exists. Source: NFSv3 `createhow3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
     /// An existing plain file is the answer (files only).
     Unchecked,
     /// Refuse with `Exists`.
     Guarded,
-    /// Refuse with `Exists` unless the file was made with this very verifier: survives a client
+    /// Refuse with `Exists` unless the file was made with the same verifier: works for a client
     /// that lost the reply and its session.
     Exclusive(u64),
 }
 
-/// What `Rename` does about an existing target.
+/// The action of `Rename` on an existing target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RenameMode {
-    /// It goes away.
+    /// Remove it.
     Replace = 1,
     /// Refuse with `Exists`.
     NoReplace = 2,
@@ -101,7 +100,7 @@ pub enum RenameMode {
     MountPoint = 4,
 }
 
-/// What `Remove` may take away. Wire values.
+/// The kinds of entry that `Remove` may remove. Wire values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RemoveWhat {
@@ -109,20 +108,20 @@ pub enum RemoveWhat {
     File = 0,
     /// An empty directory.
     Directory = 1,
-    /// A mount point: who asks knows that it is none of the other two.
+    /// A mount point, known to the caller as such.
     MountPoint = 2,
 }
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The server's clock: anyone who may write may do this.
+    /// The server's clock: any caller that may write may set it.
     Now,
-    /// A given time: the owner may do this.
+    /// A given time: only the owner may set it.
     To(Timestamp),
 }
 
-/// What `SetStatus` changes; `None` stays.
+/// The fields that `SetStatus` changes; `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusChange {
     /// Permission, set-id and sticky bits.
@@ -140,15 +139,15 @@ pub struct StatusChange {
     /// Clear set-user-id, and set-group-id where the group may execute, as a change by an
     /// unprivileged writer does.
     pub kill_privileges: bool,
-    /// The caller holds the file open for writing, so its mode is not asked again for `size` where
-    /// the caller's host is believed; elsewhere as for `Write`.
+    /// The caller has the file open for writing, so a trusted host's caller needs no write
+    /// permission for `size`; other callers as for `Write`.
     pub through_handle: bool,
-    /// This session has the file open for users other than its owner: what the mode allowed them
-    /// goes on (`vice/open_rights.rs`).
+    /// This session has the file open for users other than its owner: they keep what the mode
+    /// allowed them (`vice/open_rights.rs`).
     pub hold: bool,
 }
 
-/// What `Allocate` does to its range. Source: Linux `fallocate`.
+/// The action of `Allocate` on its range. Source: Linux `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AllocateMode {
@@ -164,7 +163,7 @@ pub enum AllocateMode {
     ZeroKeepSize = 5,
 }
 
-/// What a kernel will do with a body that it is given.
+/// The use that a kernel will make of a lent body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Lending {
@@ -172,11 +171,11 @@ pub enum Lending {
     Read = 1,
     /// Write into it too, if there is ample room.
     Write = 2,
-    /// The same, however little room there is: it has the body for reading already.
+    /// The same, however little room there is: the kernel has it for reading already.
     Join = 3,
 }
 
-/// What `Seek` looks for.
+/// The target of `Seek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SeekWhat {
@@ -186,7 +185,7 @@ pub enum SeekWhat {
     Hole = 2,
 }
 
-/// What `XattrSet` does about an existing attribute.
+/// The action of `XattrSet` on an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum XattrMode {
@@ -208,8 +207,8 @@ pub enum Call {
     Root { volume: Name },
     /// One entry. Also promises the directory, for a refusal with `NotFound` too. Answer: `Entry`.
     Lookup { dir: Fid, name: Name },
-    /// Entries from `cookie` on (0: the first), in cookie order, without `.` and `..`. A directory
-    /// that changes meanwhile shows each entry that stays exactly once. `plus`: with status and
+    /// Entries from `cookie` on (0: the first), in cookie order, without `.` and `..`. While the
+    /// directory changes, each entry that stays is listed exactly once. `plus`: with status and
     /// promise. Answer: `Entries`.
     ReadDir { dir: Fid, cookie: u64, bytes_max: u32, plus: bool },
     /// A new file, directory, link or node. Answer: `Made`.
@@ -218,8 +217,8 @@ pub enum Call {
     MakeUnnamed { dir: Fid, mode: u16 },
     /// One more name for a file that is no directory. Answer: `Made`.
     Link { fid: Fid, dir: Fid, name: Name },
-    /// Takes a name away. A mount point is refused with `Busy` unless it is what is to be removed.
-    /// `hold`: this session has the file open; keep it although its last name goes. Answer:
+    /// Removes a name. A mount point is refused with `Busy` unless `what` is a mount point. `hold`:
+    /// this session has the file open; the server keeps it although its last name goes. Answer:
     /// `Removed`.
     Remove { dir: Fid, name: Name, what: RemoveWhat, hold: bool },
     /// Answer: `Renamed`. `hold` as in `Remove`, for the file that is replaced.
@@ -243,12 +242,13 @@ pub enum Call {
     VolumeStatus { fid: Fid },
     /// The access list that decides for this file or directory. Answer: `Acl`.
     GetAcl { fid: Fid },
-    /// Its own list, as stored; `None`: it has that of its directory, or of the directory above,
-    /// from now on. The first list of a volume's root makes lists decide in the volume, and without
-    /// one mode bits do; that is the administrators' to change. `instead_of`: only if the list that
-    /// decides now has this sum (SHA-256 of it as stored), otherwise `Conflict`. Answer: `Done`.
+    /// Its own list, as stored; `None`: it inherits the list of its directory, or of the directory
+    /// above, from now on. The first list of a volume's root makes lists decide in the volume;
+    /// without one mode bits decide; only administrators may change that. `instead_of`: only if the
+    /// list that decides now has this sum (SHA-256 of it as stored), otherwise `Conflict`. Answer:
+    /// `Done`.
     SetAcl { fid: Fid, list: Option<Bytes>, instead_of: Option<[u8; 32]> },
-    /// What the caller may do with this file or directory. Promises [`Fid::rights`] of the volume.
+    /// The caller's rights to this file or directory. Promises [`Fid::rights`] of the volume.
     /// Answer: `Rights`.
     Rights { fid: Fid },
     /// In bytes and files; 0 means no limit. Superuser only. Answer: `Volume`.
@@ -257,10 +257,11 @@ pub enum Call {
     /// Up to `length` bytes (at most [`crate::limits::PAYLOAD_BYTES_MAX`]); fewer only at the end.
     /// Answer: `Data`.
     Read { fid: Fid, offset: u64, length: u32 },
-    /// The same, from who can unpack. Answer: `Packed` where that is shorter, otherwise `Data`.
+    /// The same, for a client that can unpack. Answer: `Packed` if that is shorter, otherwise
+    /// `Data`.
     ReadPacked { fid: Fid, offset: u64, length: u32 },
     /// `offset: None` appends: the server chooses the offset. `kill_privileges` as in
-    /// [`StatusChange`]. Of a caller whose host is believed mode bits are not asked: its kernel did
+    /// [`StatusChange`]. For a trusted host's caller mode bits are not checked: its kernel did that
     /// at the open. Answer: `Written`.
     Write { fid: Fid, offset: Option<u64>, data: Bytes, stable: bool, kill_privileges: bool },
     /// Answer: `Written`, with `count` 0.
@@ -276,25 +277,25 @@ pub enum Call {
     /// inline bodies and other connections. Answer: `Body`.
     OpenBody { fid: Fid },
     /// As `OpenBody`, for the caller's kernel. The body stays in this file for ever. If the kernel
-    /// writes into it, then from now on until `SettleBody` gives it back; a body that is in no file
-    /// is moved into one. Refused with `Busy` where room is scarce. Answer: `Body`.
+    /// may write, the loan lasts until `SettleBody` returns it; a body that is in no file is moved
+    /// into one. Refused with `Busy` if room is scarce. Answer: `Body`.
     LendBody { fid: Fid, how: Lending },
-    /// What kernels wrote into a lent body is in the records afterwards. `back`: this session's
-    /// kernel does not write any more. Answer: `Status`.
+    /// Records what kernels wrote into a lent body. `back`: this session's kernel writes no more.
+    /// Answer: `Status`.
     SettleBody { fid: Fid, back: bool },
-    /// An empty file on the partition of this file's volume, for the caller's kernel to write a new
-    /// file's body into (docs/spec/passthrough.md). It belongs to the session. Refused with `Busy`
-    /// where room is scarce, or the session has enough. Answer: `Blank`.
+    /// A preallocated body on the partition of this file's volume: the caller's kernel writes a new
+    /// file's body into it (docs/spec/passthrough.md). It belongs to the session. Refused with
+    /// `Busy` if room is scarce, or the session has enough. Answer: `Blank`.
     LendBlank { fid: Fid },
-    /// The body of the file is from now on this blank of the session, with what it holds, and lent
-    /// to the session. Answer: `Status`.
+    /// The file's body is from now on this preallocated body of the session, with its content, and
+    /// lent to the session. Answer: `Status`.
     AdoptBody { fid: Fid, blank: u64 },
     /// Checksums (crc32c) of the body's blocks from block `first` on; none of a lent body. Answer:
     /// `Sums`.
     ReadSums { fid: Fid, first: u64, count: u32 },
 
-    /// `wait`: the answer comes when the lock is had. `reclaim`: held before the server restarted.
-    /// Answer: `Done`.
+    /// `wait`: the answer comes when the lock is granted. `reclaim`: held before the server
+    /// restarted. Answer: `Done`.
     Lock {
         fid: Fid,
         owner: LockOwner,
@@ -312,7 +313,7 @@ pub enum Call {
 
     /// This session has these files open (after a server restart or a new session). Answer: `Done`.
     Hold { fids: Vec<Fid> },
-    /// This session has these files open no longer. Answer: `Done`.
+    /// This session has closed these files. Answer: `Done`.
     Unhold { fids: Vec<Fid> },
     /// After a server restart: all locks and holds of this session are claimed. Answer: `Done`.
     ReclaimDone,
@@ -321,31 +322,31 @@ pub enum Call {
     /// Answer: `Delegation`.
     Delegate { fid: Fid },
     /// A change that this session answered itself, at the time `at`, under a delegation. `slot`:
-    /// which its new file has; 0: it makes none, or leaves the choice to the server. Inside is a
-    /// call that [`Call::delegable`] says yes to. Answer: that of `call`.
+    /// that of its new file; 0: it makes none, or the server chooses. `call` satisfies
+    /// [`Call::delegable`]. Answer: that of `call`.
     Delegated { at: Timestamp, slot: u64, call: Box<Call> },
-    /// Delegations that this session gives back, with all that they covered. Answer: `Done`.
+    /// Delegations that this session returns, with all their changes. Answer: `Done`.
     Return { fids: Vec<Fid> },
 
     /// Administration of volumes. Answers: see [`VolumeCall`].
     Volume(VolumeCall),
-    /// The cell's database. Answers: see [`CellCall`].
+    /// The cell database. Answers: see [`CellCall`].
     Cell(CellCall),
-    /// Users and groups. `on_behalf`: of whom a server asks that has no database. Answers: see
+    /// Users and groups. `on_behalf`: the caller of a server without database. Answers: see
     /// [`PtsCall`].
     Pts { on_behalf: Option<PrincipalId>, call: Box<PtsCall> },
 
-    /// Who somebody is. `behalf`: of whom a server asks that has no database. Answers: see
+    /// Authentication. `behalf`: the caller of a server without database. Answers: see
     /// [`AuthCall`].
     Auth { behalf: Option<Behalf>, call: Box<AuthCall> },
 
-    /// Fences, and who administers what. `behalf`: of whom a server asks that has no database;
-    /// [`PrincipalId::NONE`]: of its superuser. Answers: see [`GuardCall`].
+    /// Fences and mandates of administration. `behalf`: the caller of a server without database;
+    /// [`PrincipalId::NONE`]: its superuser. Answers: see [`GuardCall`].
     Guard { behalf: Option<PrincipalId>, call: Box<GuardCall> },
 
-    /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
+    /// The server's state, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
-    /// Check every checksum of the partition in the background (`start`), or ask how far it is.
-    /// Answer: `Report` (JSON).
+    /// Verifies every checksum of the partition in the background (`start`), or reports the
+    /// progress. Answer: `Report` (JSON).
     Scrub { start: bool },
 }

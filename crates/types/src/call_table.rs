@@ -1,5 +1,5 @@
-//! The call table: one row for each call of the service, which says everything about it that does
-//! not depend on its arguments.
+//! The call table: one row for each call of the service, with everything about it that does not
+//! depend on its arguments.
 //!
 //! Model: a call is of one [`Procedure`]; its row is [`Procedure::traits`]. The wire numbers, the
 //! kind of answer, exactly-once, retry, blocking, delegation, access and the names in counters and
@@ -12,18 +12,18 @@ use crate::{
     Answer, AuthCall, Call, CellCall, Fid, GuardCall, Lending, PtsCall, VolumeCall, VolumeId,
 };
 
-/// What a successful call leaves behind.
+/// The state that a successful call leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEffect {
     /// Nothing; it reads files or their status, and may be executed again at any time.
     Look,
-    /// Nothing; it reads something else, or makes stable what was done.
+    /// Nothing; it reads something else, or makes earlier changes stable.
     Ask,
     /// Something that the session or the server process has: a lock, a hold, a loan, a delegation.
     Session,
     /// A change on a partition, with its reply record: exactly once.
     File,
-    /// A change of a record of the cell database. A repetition is found by the record's revision.
+    /// A change of a record of the cell database. The record's revision reveals a repetition.
     Record,
 }
 
@@ -39,29 +39,29 @@ impl CallEffect {
     }
 }
 
-/// For what the thread that executes a call may have to wait.
+/// The thing for which the thread that executes a call may have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallBlocking {
-    /// For nothing that takes long.
+    /// Nothing that takes long.
     Never,
-    /// For the disk, if the body is not in the page cache or much of it is asked for.
+    /// The disk, if the body is not in the page cache or a large part of it is read.
     Body,
-    /// For the disk, as the arguments say.
+    /// The disk, depending on the arguments.
     Arguments,
-    /// For the disk.
+    /// The disk.
     Disk,
-    /// For the cell database, which may be at another server.
+    /// The cell database, which may be at another server.
     Database,
-    /// For the disk and the cell database.
+    /// The disk and the cell database.
     Both,
-    /// For a change that is yet to come.
+    /// A future change.
     Notice,
 }
 
-/// Which rule decides whether a caller may make a call.
+/// The rule that decides whether a caller may make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallAccess {
-    /// None: the call shows nothing that is closed, or only concerns the caller's session.
+    /// None: the call reveals nothing protected, or only concerns the caller's session.
     Anybody,
     /// The file's: mode bits or access list.
     File,
@@ -82,21 +82,21 @@ pub enum CallAccess {
 /// The row of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTraits {
-    /// In counters, traces and the audit log.
+    /// Used in counters, traces and the audit log.
     pub name: &'static str,
     /// The one kind of answer that belongs to it; [`Procedure::ReadPacked`] has two.
     pub answer: AnswerKind,
-    /// What it leaves behind.
+    /// The state that it leaves behind.
     pub effect: CallEffect,
-    /// For what its thread may wait.
+    /// The thing for which its thread may wait.
     pub blocking: CallBlocking,
-    /// Which rule decides whether a caller may make it.
+    /// The rule that decides whether a caller may make it.
     pub access: CallAccess,
     /// Whether it may travel inside [`Call::Delegated`].
     pub delegable: bool,
 }
 
-/// A word of a row that is there.
+/// Whether a row has the optional word.
 const fn word(word: &str) -> bool {
     !word.is_empty()
 }
@@ -112,10 +112,10 @@ macro_rules! calls {
         pub enum Procedure { $($variant = $value,)* }
 
         impl Procedure {
-            /// Every kind.
+            /// Every kind, in the order of the table.
             pub const ALL: &'static [Procedure] = &[$(Procedure::$variant,)*];
 
-            /// The one with the given wire value.
+            /// The kind with the given wire value.
             pub const fn from_wire(value: u16) -> Option<Self> {
                 match value {
                     $($value => Some(Procedure::$variant),)*
@@ -123,7 +123,7 @@ macro_rules! calls {
                 }
             }
 
-            /// Its place in [`Procedure::ALL`].
+            /// The kind's index in [`Procedure::ALL`].
             pub const fn index(self) -> usize {
                 /// The same kinds, numbered from 0.
                 #[allow(dead_code, reason = "only their numbers are used")]
@@ -133,7 +133,7 @@ macro_rules! calls {
                 }
             }
 
-            /// Its row.
+            /// The kind's row in the table.
             pub const fn traits(self) -> CallTraits {
                 match self {
                     $(Procedure::$variant => CallTraits {
@@ -272,7 +272,7 @@ macro_rules! wire_numbers {
             /// Every value.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            /// The one with the given wire value.
+            /// The value with the given wire value.
             pub const fn from_wire(value: u16) -> Option<Self> {
                 match value {
                     $($value => Some($name::$variant),)*
@@ -383,7 +383,7 @@ impl AnswerKind {
         }
     }
 
-    /// Whether such an answer says what [`Fid::CURRENT`] means next, as [`Answer::current`] does.
+    /// Whether such an answer sets [`Fid::CURRENT`] for the next call, as [`Answer::current`] does.
     pub const fn has_current(self) -> bool {
         match self {
             AnswerKind::Status
@@ -436,16 +436,16 @@ impl AnswerKind {
 /// How many bytes of file data or of lists a call moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallData {
-    /// The call brings so many.
+    /// Bytes that the call carries.
     pub brings: usize,
-    /// The answer may bring so many.
+    /// Bytes that the answer may carry.
     pub wants: usize,
-    /// They travel behind the message, as payload, and not in it.
+    /// They travel after the message, as payload, and not in it.
     pub is_payload: bool,
 }
 
 impl CallData {
-    /// Whichever way they go.
+    /// The sum of both directions.
     pub const fn bytes(self) -> usize {
         self.brings + self.wants
     }
@@ -510,7 +510,7 @@ macro_rules! files {
 }
 
 impl Call {
-    /// Its kind; of a delegated call that of the call inside.
+    /// The call's row key; of a delegated call that of the call inside.
     pub fn procedure(&self) -> Procedure {
         match self {
             Call::Root { .. } => Procedure::Root,
@@ -577,7 +577,7 @@ impl Call {
     }
 
     /// Whether the call leaves nothing behind, neither in files and records nor in the session: a
-    /// caller may give it up without knowing whether it was executed.
+    /// caller may abandon it without knowing whether it was executed.
     pub fn leaves_nothing(&self) -> bool {
         match self {
             Call::LendBody { how: Lending::Read, .. } | Call::Scrub { start: false } => true,
@@ -605,12 +605,12 @@ impl Call {
         files!(self, files)
     }
 
-    /// The same, to change them.
+    /// As [`Call::files`], by mutable reference.
     pub fn files_mut(&mut self) -> [Option<&mut Fid>; 2] {
         files!(self, files_mut)
     }
 
-    /// Every fid that the call names, those of lists too.
+    /// Every fid that the call names, also in lists.
     pub fn fids_mut(&mut self) -> Vec<&mut Fid> {
         match self {
             Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => {
@@ -627,7 +627,7 @@ impl Call {
         first.filter(|_| self.changes()).map(|fid| fid.volume)
     }
 
-    /// The bytes that it moves.
+    /// The bytes that the call and its answer move.
     pub fn data(&self) -> CallData {
         let payload = |brings, wants| CallData { brings, wants, is_payload: true };
         let inline = |brings, wants| CallData { brings, wants, is_payload: false };

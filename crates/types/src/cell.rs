@@ -1,5 +1,5 @@
-//! What a whole cell knows: where volumes are, which servers there are; and what can be asked of
-//! its database (`docs/spec/volumes.md`).
+//! The cell's records: sites of volumes, and servers; and the calls to the cell database
+//! (`docs/spec/volumes.md`).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -9,21 +9,21 @@ use std::str::FromStr;
 
 use crate::{KeyPrint, Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
 
-/// The number of a change of the cell's database; records carry that of their last one. 0: before
-/// all changes, and what a record has that is not there.
+/// The number of a change of the cell database; each record has that of its last change. 0: before
+/// all changes, and the revision of a record that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
 /// A record, and the revision of its last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revised<T> {
-    /// What it says.
+    /// The content.
     pub record: T,
-    /// Given back by who changes it.
+    /// A client that changes the record sends this back.
     pub revision: Revision,
 }
 
-/// A server for ever, whatever its addresses: 128 random bits, written as 32 hexadecimal digits.
+/// Identifies a server for ever, whatever its addresses: 128 random bits, as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServerId(pub u128);
 
@@ -39,7 +39,7 @@ impl fmt::Debug for ServerId {
     }
 }
 
-/// Why some text is no [`ServerId`].
+/// The reason why a text is no [`ServerId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no server's id (32 hexadecimal digits, small letters)")]
 pub struct ServerIdError(String);
@@ -57,25 +57,25 @@ impl FromStr for ServerId {
 /// A server of the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Which one.
+    /// Identifies the server.
     pub id: ServerId,
     /// For people: a host's name, at most [`crate::limits::SERVER_NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// Where it listens, the best first; at most [`crate::limits::ADDRESSES_MAX`]. None: only for
-    /// its own machine.
+    /// The addresses on which it listens, the best first; at most [`crate::limits::ADDRESSES_MAX`].
+    /// None: it serves only its own machine.
     pub addresses: Vec<SocketAddr>,
-    /// The keys by which it shows that it is a server of the cell, whatever authority made a
-    /// certificate for them; at most [`crate::limits::SERVER_KEYS_MAX`]. None: it is no server.
+    /// The keys by which it proves that it is a server of the cell, whatever authority certified
+    /// them; at most [`crate::limits::SERVER_KEYS_MAX`]. None: it is no server.
     pub keys: Vec<KeyPrint>,
 }
 
-/// What a site has.
+/// The volume that a site has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum SiteKind {
-    /// The volume that is written.
+    /// The read-write volume.
     ReadWrite = 1,
-    /// What was released.
+    /// The released volume.
     ReadOnly = 2,
 }
 
@@ -86,7 +86,7 @@ impl SiteKind {
     }
 }
 
-/// Where a volume is, or shall be.
+/// A place where a volume is, or shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The server.
@@ -94,46 +94,45 @@ pub struct Site {
     /// Its partition, as the server names it; at most [`crate::limits::PARTITION_NAME_BYTES_MAX`]
     /// bytes.
     pub partition: String,
-    /// What it has.
+    /// The volume that it has.
     pub kind: SiteKind,
     /// Read-only: the epoch of the release that it has; 0: none yet.
     pub epoch: u64,
 }
 
-/// Who is at work on a group, so that others keep away. Not bound to the life of a session: an
-/// operation that was cut off is found by it.
+/// Marks a group on which an operation works, so that other operations stay away. Not bound to a
+/// session: an interrupted operation is found by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// What is done: `release`, `move`, ... At most [`crate::limits::BUSY_BYTES_MAX`] bytes.
+    /// The operation: `release`, `move`, ... At most [`crate::limits::BUSY_BYTES_MAX`] bytes.
     pub operation: String,
-    /// By whom, for people. As long.
+    /// The operator, for people. As long.
     pub by: String,
     /// Seconds since 1970.
     pub since_secs: i64,
 }
 
-/// The volumes of one tree that have a place in the cell. Snapshots are known to their server
-/// alone.
+/// The volumes of one tree that the cell database lists. Only their server knows snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeGroup {
     /// The base name, without `.readonly` or `.backup`.
     pub name: Name,
-    /// The number of the volume that is written; also where there is none (any more).
+    /// The number of the read-write volume; set even if there is none (any more).
     pub read_write: VolumeId,
-    /// The number of what was released, the same at all its sites.
+    /// The number of the released volume, the same at all its sites.
     pub read_only: Option<VolumeId>,
-    /// The number of yesterday's.
+    /// The number of the backup volume.
     pub backup: Option<VolumeId>,
     /// At most one of them is the read-write one; at most [`crate::limits::SITES_MAX`].
     pub sites: Vec<Site>,
-    /// The epoch that was released last; 0: never. A site with another one lags.
+    /// The epoch released last; 0: never. A site with another one lags.
     pub released_epoch: u64,
-    /// Who is at work on it.
+    /// The operation that works on it.
     pub busy: Option<Busy>,
 }
 
 impl VolumeGroup {
-    /// A volume at one site, not released.
+    /// A group with one site, not released.
     pub fn new(name: Name, read_write: VolumeId, site: Site) -> Self {
         VolumeGroup {
             name,
@@ -151,12 +150,12 @@ impl VolumeGroup {
         [Some(self.read_write), self.read_only, self.backup].into_iter().flatten()
     }
 
-    /// Where it is written.
+    /// The site of the read-write volume.
     pub fn read_write_site(&self) -> Option<&Site> {
         self.sites.iter().find(|site| site.kind == SiteKind::ReadWrite)
     }
 
-    /// The read-only sites that have the last release: the only ones that readers are sent to.
+    /// The read-only sites that have the last release: clients read only from these.
     pub fn readable_sites(&self) -> impl Iterator<Item = &Site> {
         let epoch = self.released_epoch;
         self.sites.iter().filter(move |site| {
@@ -165,25 +164,25 @@ impl VolumeGroup {
     }
 }
 
-/// What a change of the database was about.
+/// The subject of a change of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// The group of this read-write volume was made, changed or removed.
     Group(VolumeId),
-    /// A server was.
+    /// This server was.
     Server(ServerId),
-    /// What this principal is, or is in: so of everybody who is it, or is in it.
+    /// This principal or its groups changed: concerns every principal that is it, or is in it.
     Principal(PrincipalId),
-    /// What everybody is, for ought that anybody knows.
+    /// Any principal may have changed: the change does not say which.
     Principals,
-    /// Fences, or who administers what.
+    /// Fences or mandates.
     Rules,
 }
 
-/// What is asked of the cell's database, which one server of the cell has. Changes are the
-/// superuser's; a change says which revision of the record it was made from (0: there was none),
-/// and is refused with `Conflict` if that is not the last. A change that is repeated because its
-/// answer was lost is refused so too: who reads then finds what it wrote.
+/// The calls to the cell database, which one server of the cell has. Changes are the superuser's. A
+/// change carries the revision of the record that it was made from (0: there was none), and is
+/// refused with `Conflict` if that is not the last one. So is a change that is repeated because its
+/// answer was lost: the client reads the record then and finds its own change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellCall {
     /// The group that has this base name, or this number as one of its own. Answer: `Groups`, with
@@ -196,28 +195,28 @@ pub enum CellCall {
     PutGroup { group: Box<VolumeGroup>, expected: Revision },
     /// Answer: `Revision`.
     RemoveGroup { read_write: VolumeId, expected: Revision },
-    /// So many numbers for volumes, which follow each other, are above `above` (what who asks has
-    /// seen), and which nobody had or will have. Answer: `Number`, the first.
+    /// Reserves `count` consecutive numbers for volumes, above `above` (the highest that the caller
+    /// knows), never used before or again. Answer: `Number`, the first.
     TakeNumbers { above: VolumeId, count: u32 },
     /// Answer: `Servers`.
     Servers,
-    /// `NotPermitted` if a key of it was withdrawn; `NoSpace`: there are
+    /// `NotPermitted` if one of its keys was withdrawn; `NoSpace`: there are
     /// [`crate::limits::SERVERS_MAX`]. Answer: `Revision`.
     PutServer { server: ServerInfo, expected: Revision },
-    /// Its keys are withdrawn. Answer: `Revision`.
+    /// Withdraws its keys. Answer: `Revision`.
     RemoveServer { id: ServerId, expected: Revision },
-    /// What was changed after a revision, the oldest first, at most `max`. Answer: `Changes`.
+    /// The changes after a revision, the oldest first, at most `max`. Answer: `Changes`.
     Changes { since: Revision, max: u32 },
-    /// Who is asked: the server itself, whether it has a database or not. Answer: `Servers`, with
-    /// one, at revision 0.
+    /// The asked server itself, whether it has a database or not. Answer: `Servers`, with one, at
+    /// revision 0.
     Me,
-    /// Somebody's record. Answer: `Principals`, with one; or the fault `NoPrincipal`.
+    /// A principal's record. Answer: `Principals`, with one; or the fault `NoPrincipal`.
     Principal { which: WhichPrincipal },
-    /// Every group that a principal is in who asks from `host` (`None`: from no host that counts),
+    /// Every group of a principal that calls from `host` (`None`: from no host that counts),
     /// directly or through groups, and the host sets. Answer: `Subdomain`.
     Subdomain { principal: PrincipalId, host: Option<IpAddr> },
-    /// As `Changes`, asked by a server that has put into force all changes up to `since`: who makes
-    /// a change that must be in force everywhere waits for that. Answer: `Changes`.
+    /// As `Changes`, by a server that has put all changes up to `since` into force: a call that
+    /// must be in force everywhere waits for that. Answer: `Changes`.
     Watch { server: ServerId, since: Revision, max: u32 },
 }
 

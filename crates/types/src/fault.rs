@@ -1,6 +1,6 @@
-//! Why a call was refused. `mount/errno.rs` alone turns these into errnos.
+//! The reasons for a refusal. `mount/errno.rs` alone turns these into errnos.
 
-/// What the file service answers instead of an [`crate::Answer`]. The numbers are wire values;
+/// The answer of the file service in place of an [`crate::Answer`]. The numbers are wire values;
 /// never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u16)]
@@ -56,19 +56,19 @@ pub enum Fault {
     /// An extended attribute, or all of a file's, would be too large.
     #[error("attribute is too large")]
     XattrTooBig = 17,
-    /// Another holds the lock.
+    /// Another owner holds the lock.
     #[error("locked by another")]
     Locked = 18,
     /// Waiting would never end.
     #[error("deadlock")]
     Deadlock = 19,
-    /// The caller took the request back.
+    /// The caller cancelled the request.
     #[error("cancelled")]
     Cancelled = 20,
     /// The stored bytes fail their checksum.
     #[error("stored data is damaged")]
     Damaged = 21,
-    /// The server's disk failed; it takes no more writes until it has recovered.
+    /// The server's disk failed; it accepts no more writes until it has recovered.
     #[error("server's medium failed")]
     Medium = 22,
     /// Not offered here.
@@ -102,26 +102,25 @@ pub enum Fault {
     /// A change that no delegation of this session covers. Never reaches an application.
     #[error("not delegated to this session")]
     NotDelegated = 32,
-    /// The volume was taken off by an administrator.
+    /// An administrator took the volume offline.
     #[error("volume is offline")]
     Offline = 33,
-    /// The record is not as the caller read it: read it again. Never reaches an application.
-    #[error("changed by somebody else meanwhile")]
+    /// The record changed since the caller read it: read it again. Never reaches an application.
+    #[error("the record changed meanwhile: read it again")]
     Conflict = 34,
-    /// The cell's database is elsewhere, or here and cannot be opened, and cannot be reached now.
+    /// The cell database cannot be reached now, or is here and cannot be opened.
     #[error("the cell's database cannot be reached")]
     CellAway = 35,
     /// The cell has no such user or group.
     #[error("no such user or group")]
     NoPrincipal = 36,
-    /// What showed who asks has ended: it must be shown anew.
+    /// The proof of the caller's identity has ended: the caller must log in again.
     #[error("token has expired")]
     TokenExpired = 37,
-    /// Cut off by an administrator.
+    /// An administrator fenced the caller.
     #[error("fenced off by an administrator")]
     Fenced = 38,
-    /// A token that is not this cell's, that somebody else made, or that is shown by who does not
-    /// have its key.
+    /// The token is not this cell's, is forged, or the caller does not have its key.
     #[error("token is not accepted")]
     TokenRefused = 39,
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher128};
 
-/// A volume, by number. Never used again for another volume.
+/// A volume's number. Never reused for another volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VolumeId(pub u64);
 
@@ -20,25 +20,25 @@ impl VnodeNo {
     /// The root directory of every volume.
     pub const ROOT: VnodeNo = VnodeNo(1);
 
-    /// Whether this slot holds a directory, which its parity tells.
+    /// Whether this slot holds a directory: its number is odd.
     pub const fn is_directory(self) -> bool {
         self.0 % 2 == 1
     }
 }
 
-/// Tells the files of one slot apart, and is the part of a fid that cannot be guessed ([`RunKey`]).
+/// Distinguishes the files of one slot; the part of a fid that cannot be guessed ([`RunKey`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uniquifier(pub u64);
 
-/// One file for ever: its volume, its slot there, and a number that only those learn who may find
-/// the file.
+/// One file for ever: its volume, its slot there, and a number that only callers who may find the
+/// file learn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fid {
     /// The volume that holds the file.
     pub volume: VolumeId,
     /// The slot in the volume.
     pub vnode: VnodeNo,
-    /// Tells this file from earlier users of the slot.
+    /// Distinguishes this file from earlier ones of the slot.
     pub unique: Uniquifier,
 }
 
@@ -55,8 +55,8 @@ impl Fid {
         Fid { volume: VolumeId(volume), vnode: VnodeNo(vnode), unique: Uniquifier(unique) }
     }
 
-    /// Stands for what everybody may do in a volume: no file has this fid, but it is promised to
-    /// who is told of rights there, and broken when they change.
+    /// Stands for the rights that all callers have in a volume: no file has this fid. A client that
+    /// learns rights there gets a promise for it, which a change of them breaks.
     pub const fn rights(volume: VolumeId) -> Self {
         Fid { volume, vnode: VnodeNo(0), unique: Uniquifier(0) }
     }
@@ -78,7 +78,7 @@ impl Fid {
         Fid { unique: Uniquifier(0), ..self }
     }
 
-    /// Whether the fid names a file and can be asked about: it is not [`masked`](Fid::masked).
+    /// Whether the fid is [`masked`](Fid::masked): it names no file, and no call accepts it.
     pub const fn is_masked(self) -> bool {
         self.unique.0 == 0
     }
@@ -89,25 +89,25 @@ impl Fid {
     }
 }
 
-/// Slots that follow each other and share a [`RunKey`]. A session that makes files itself is given
-/// whole runs, so no other session's file has a fid that the key of the run tells.
+/// Consecutive slots that share a [`RunKey`]. A session that makes files itself gets whole runs, so
+/// the key of a run reveals no other session's file.
 pub const RUN_SLOTS: u32 = 2048;
 
 /// Makes the fids of one run of slots.
 ///
 /// In a volume with mode bits a path protects what is below it: a file of mode 0644 in a directory
-/// of mode 0700 is closed to others. The server sees fids and no paths. So a fid is a proof that
-/// somebody was let through the path: its uniquifier is a keyed function (SipHash-2-4) of the
-/// vnode, under a key that is derived from a secret of the volume and the number of the run.
-/// Guessing one file's fid takes 2^63 attempts on average.
+/// of mode 0700 is closed to others. The server sees fids and no paths. So a fid proves that its
+/// user was let through the path: its uniquifier is a keyed function (SipHash-2-4) of the vnode,
+/// under a key that is derived from a secret of the volume and the number of the run. Guessing one
+/// file's fid takes 2^63 attempts on average.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RunKey(pub u128);
 
 impl RunKey {
-    /// The key of the run that `slot` lies in. `secret`: what the volume keeps to itself.
+    /// The key of the run that `slot` lies in. `secret`: never leaves the volume's server.
     pub fn derive(secret: u128, volume: VolumeId, slot: u64) -> RunKey {
         let mut hasher = SipHasher128::new_with_keys(secret as u64, (secret >> 64) as u64);
-        // The secret also hashes names, which begin otherwise: no name has a slash.
+        // The secret also hashes names, whose input begins otherwise: no name has a slash.
         hasher.write(b"/fid");
         hasher.write(&volume.0.to_le_bytes());
         hasher.write(&(slot / u64::from(RUN_SLOTS)).to_le_bytes());
@@ -128,14 +128,14 @@ impl fmt::Debug for RunKey {
     }
 }
 
-/// Slots of one volume that a session may give to new files itself: a run, or what is left of it.
+/// Slots of one volume that a session may assign to new files: a run, or the rest of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VnodeSlots {
-    /// The first one.
+    /// The first slot.
     pub first: u64,
-    /// How many follow each other.
+    /// The number of consecutive slots.
     pub count: u32,
-    /// Makes their fids.
+    /// Makes the fids of the slots.
     pub key: RunKey,
 }
 
@@ -145,7 +145,7 @@ impl VnodeSlots {
         slot >= self.first && slot - self.first < self.count as u64
     }
 
-    /// Takes the first one out.
+    /// Removes the first slot and returns it.
     pub fn take(&mut self) -> Option<u64> {
         self.count = self.count.checked_sub(1)?;
         self.first += 1;
@@ -158,7 +158,7 @@ impl VnodeSlots {
     }
 }
 
-/// Why some text is no [`Fid`].
+/// The reason why a text is no [`Fid`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a fid is three numbers with dots between them")]
 pub struct FidError;
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fids_of_other_volumes_runs_and_vnodes_tell_nothing_of_each_other() {
+    fn fids_of_other_volumes_and_runs_reveal_nothing() {
         let made = |secret, volume: u64, slot, directory| {
             let volume = VolumeId(volume);
             Fid::of_slot(volume, slot, directory, RunKey::derive(secret, volume, slot)).unique
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn the_printed_form_parses() {
         let fid = Fid::new(7, u64::MAX, 3);
         assert_eq!(fid.to_string().parse(), Ok(fid));
         for bad in

@@ -1,9 +1,9 @@
 //! The vocabulary: ids, times, status, limits, and the calls and answers of the file service.
 //!
-//! Nothing here does I/O, and nothing here knows a protocol: `dafs` (and later other doors) turn
-//! [`Call`]s into bytes, `vice` executes them, `model` executes them in the obvious way.
+//! Nothing here does I/O, and nothing here knows a protocol: `dafs` encodes [`Call`]s, `vice`
+//! executes them, `model` executes them in the obvious way.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod answer;

@@ -1,4 +1,4 @@
-//! Every limit that more than one room rests on, with its reason.
+//! Every limit that more than one crate depends on, with its reason.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub const SERVER_KEYS_MAX: usize = 4;
 pub const SERVERS_MAX: usize = 350;
 /// Sites of a group of volumes.
 pub const SITES_MAX: usize = 1000;
-/// Bytes of what [`crate::Busy`] says.
+/// Bytes of each text in [`crate::Busy`].
 pub const BUSY_BYTES_MAX: usize = 255;
 /// Bytes in the name of a cell. Source: DNS.
 pub const CELL_BYTES_MAX: usize = 253;
@@ -30,7 +30,7 @@ pub const TOKEN_BYTES_MAX: usize = 1024;
 pub const KERBEROS_BYTES_MAX: usize = 48_000;
 /// Bytes of a password.
 pub const PASSWORD_BYTES_MIN: usize = 8;
-/// A sentence, and no work for who hashes it.
+/// Enough for a sentence, and little work for the server that hashes it.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 /// Fences of a cell, and delegations of its administration: every server has all of them in memory.
 pub const RULES_MAX: usize = 4096;
@@ -38,12 +38,12 @@ pub const RULES_MAX: usize = 4096;
 pub const WHY_BYTES_MAX: usize = 255;
 /// Principals in one call or answer.
 pub const PRINCIPALS_MAX: usize = 1000;
-/// Bytes in what a task says of itself.
+/// Bytes in the text of a task.
 pub const TASK_TEXT_BYTES_MAX: usize = 255;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
 pub const TARGET_BYTES_MAX: usize = 4095;
-/// Bytes of a target that a listing brings along: longer ones are few, and must not crowd the
-/// others out.
+/// Bytes of a target that a listing includes: longer ones are rare, and must not displace the
+/// others.
 pub const TARGET_LISTED_BYTES_MAX: usize = 512;
 /// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
@@ -54,13 +54,13 @@ pub const XATTR_TOTAL_BYTES_MAX: usize = 1 << 20;
 /// Bytes of an access list at most.
 pub const ACL_BYTES_MAX: usize = 64 << 10;
 /// Names of one file's extended attributes, each with a closing NUL. Source: Linux
-/// `XATTR_LIST_MAX`; keeps a listing in one message.
+/// `XATTR_LIST_MAX`; so a listing fits into one message.
 pub const XATTR_NAMES_BYTES_MAX: usize = 65536;
 /// Supplementary groups in a credential: Linux allows 65,536, and a message must stay small.
 pub const GROUPS_MAX: usize = 1024;
 /// Links of one file. Source: ext4 has 65,000; ours is what 31 bits of `st_nlink` users expect.
 pub const LINKS_MAX: u32 = 1 << 30;
-/// A file's end: what signed 64-bit offsets can say.
+/// A file's end: the largest signed 64-bit offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Bulk bytes behind one message. The kernel sends at most 1 MiB in a FUSE write.
@@ -96,41 +96,41 @@ pub const HOLDS_MAX: usize = 4 << 20;
 /// Holds of all users' sessions of one host: half of all.
 pub const HOLDS_PER_HOST_MAX: usize = HOLDS_MAX / 2;
 
-// What *nobody* may have: a session through which no user has called, who is proved by a token or
-// believed for the connection's sake. All of it together (times NOBODY_SESSIONS_MAX) is at most a
-// quarter of what there is.
+// Limits of an *anonymous* session: no user has called through it whom a token proved or whose
+// connection is trusted. All anonymous sessions together (times NOBODY_SESSIONS_MAX) get at most a
+// quarter of each total.
 
-/// Sessions of nobody on a server. The next one ends the oldest of the host that has most of them.
+/// Anonymous sessions on a server. The next one ends the oldest of the host that has most of them.
 pub const NOBODY_SESSIONS_MAX: usize = 1024;
-/// Sessions of nobody from one host (IPv6: one /64): logins of a large machine or a small network
+/// Anonymous sessions from one host (IPv6: one /64): logins of a large machine or a small network
 /// behind one address, all at once.
 pub const NOBODY_SESSIONS_PER_HOST_MAX: usize = 64;
-/// Requests that a session of nobody may have in progress: enough to read ahead with, and to log in
-/// beside it.
+/// Requests that an anonymous session may have in progress: enough to read ahead with, and to log
+/// in beside it.
 pub const NOBODY_CREDITS: u32 = 8;
-/// Promises of a session of nobody: a large directory's worth. It is told of changes, and no change
-/// waits for it.
+/// Promises of an anonymous session: those of a large directory. The server sends it breaks, and no
+/// change waits for their acknowledgement.
 pub const NOBODY_PROMISES_MAX: usize = 1024;
-/// Locks and waiting lock requests of a session of nobody.
+/// Locks and waiting lock requests of an anonymous session.
 pub const NOBODY_LOCKS_MAX: usize = 16;
-/// A session of nobody waits for a lock only while fewer requests than this wait for locks of the
-/// file: whoever unlocks it looks at all that want the same bytes.
+/// An anonymous session waits for a lock only while fewer requests than this wait for locks of the
+/// file: an unlock examines all that wait for the same bytes.
 pub const NOBODY_LOCK_QUEUE_MAX: usize = 64;
-/// Files that a session of nobody holds open.
+/// Files that an anonymous session holds open.
 pub const NOBODY_HOLDS_MAX: usize = 64;
-/// MiB that messages of nobody may take that are half received, and as much again for replies that
-/// nobody has read. Past it the connection that has most is closed, or the next requests wait.
+/// MiB for half-received messages of anonymous sessions, and as much again for their unread
+/// replies. Above it the server closes the connection that uses most, or the next requests wait.
 pub const NOBODY_MEMORY_MIB: usize = 32;
 /// Password hashes that wait for one of two threads; one more is answered `Busy`. A second's worth:
 /// 25 ms and 19 MiB each.
 pub const PASSWORDS_WAITING_MAX: usize = 64;
 /// Of these, those of one host.
 pub const PASSWORDS_PER_HOST_MAX: usize = 8;
-/// Days that files of the audit log are kept.
+/// Days after which files of the audit log are removed.
 pub const AUDIT_DAYS: u64 = 400;
 /// MiB of the audit log: a year's at some 2.5 MiB a day. The oldest files go first.
 pub const AUDIT_MIB_MAX: u64 = 1024;
-/// MiB of a daemon's log before it goes on in a new file; one old file is kept beside it.
+/// MiB of a daemon's log before it continues in a new file; one old file stays.
 pub const LOG_MIB_MAX: u64 = 64;
 /// Sessions of users on a server: 16 times what a site of a thousand machines has.
 pub const SESSIONS_MAX: usize = 16_384;
@@ -139,20 +139,20 @@ pub const SESSIONS_PER_HOST_MAX: usize = 1024;
 /// Connections from one host: two of each of its sessions.
 pub const CONNECTIONS_PER_HOST_MAX: usize =
     2 * (SESSIONS_PER_HOST_MAX + NOBODY_SESSIONS_PER_HOST_MAX);
-/// How many days after it was last here the newest incarnation of a client is forgotten. An older
-/// life of it that comes back later is let in (EO-2): all that it and the newer one had is over for
-/// long. Longer than holidays.
+/// Days without contact after which the newest incarnation of a client is forgotten. An older one
+/// that comes back later is accepted (EO-2): all state of both ended long before. Longer than
+/// holidays.
 pub const CLIENT_KEPT_DAYS: u64 = 60;
 /// Descriptors that connections leave to the store, or a quarter of all if that is less: RocksDB
-/// cannot go on without one for its next log.
+/// cannot continue without one for its next log.
 pub const DESCRIPTORS_KEPT: u64 = 4096;
 
-/// A promise is good until its session's lease ends, counted on the client from when it *sent* the
+/// A promise is valid until its session's lease ends, counted on the client from when it *sent* the
 /// last renewal.
 pub const LEASE: Duration = Duration::from_secs(15);
-/// How often a quiet client renews.
+/// Interval at which an idle client renews.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Added by the server before it gives up on a client: covers clocks that run 1 % apart, with room.
+/// Added by the server before it gives up on a client: covers clocks that differ by 1 %, with room.
 pub const LEASE_GRACE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(NOBODY_SESSIONS_MAX * NOBODY_PROMISES_MAX <= PROMISES_MAX / 4);

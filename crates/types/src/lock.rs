@@ -1,6 +1,6 @@
 //! Byte-range and whole-file locks.
 
-/// Which of the two lock families of POSIX systems; they do not see each other. Wire values.
+/// The two lock families of POSIX systems; they do not conflict with each other. Wire values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LockFamily {
@@ -20,7 +20,7 @@ pub enum LockMode {
     Exclusive = 2,
 }
 
-/// Who holds a lock within one session: the kernel's lock owner number.
+/// The owner of a lock within one session: the kernel's lock owner number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockOwner(pub u64);
 
@@ -43,13 +43,13 @@ impl ByteRange {
     }
 }
 
-/// The lock that stands in the way of another.
+/// The lock that prevents another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockConflict {
-    /// What it covers.
+    /// The bytes that it covers.
     pub range: ByteRange,
-    /// How it is held.
+    /// Shared or exclusive.
     pub mode: LockMode,
-    /// Process id as its client reported it; 0 when it is of another client.
+    /// Process id as its client reported it; 0 if the holder is at another client.
     pub pid: u32,
 }

@@ -1,4 +1,4 @@
-//! What a mount point says: which volume is to be seen there, and how it is chosen.
+//! The target of a mount point: the volume that it mounts, and how its site is chosen.
 //!
 //! `#home` follows the preference for read-only volumes, `%home` is always the read-write one;
 //! `#cell.org:home` and `%cell.org:home` are another cell's. Source: AFS.
@@ -11,15 +11,15 @@ use crate::{Fault, Name};
 /// A mount point's target, checked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MountPoint {
-    /// Always the volume of this very name, although a read-only one may be there.
+    /// Always the volume of this exact name, even if a read-only one exists.
     pub read_write: bool,
-    /// The cell; none: the one that the mount point lies in.
+    /// The cell; `None`: the one that contains the mount point.
     pub cell: Option<Box<str>>,
     /// The volume's name.
     pub volume: Name,
 }
 
-/// Why some bytes are not a [`MountPoint`].
+/// The reason why bytes are no [`MountPoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MountPointError {
     /// Neither `#` nor `%`.
@@ -31,13 +31,13 @@ pub enum MountPointError {
     /// More than [`NAME_BYTES_MAX`] bytes.
     #[error("the volume's name is longer than {NAME_BYTES_MAX} bytes")]
     TooLong,
-    /// Nothing, dots alone, or with bytes that no volume's name has.
+    /// Empty, only dots, or with bytes that no volume's name has.
     #[error("the volume's name is empty, or has a slash, a colon or a control character")]
     BadVolume,
 }
 
 impl MountPointError {
-    /// How the service refuses it.
+    /// The fault with which the service refuses it.
     pub const fn fault(self) -> Fault {
         match self {
             MountPointError::TooLong => Fault::NameTooLong,
@@ -49,7 +49,7 @@ impl MountPointError {
 }
 
 impl MountPoint {
-    /// Reads a target.
+    /// Parses a target.
     ///
     /// # Errors
     /// See [`MountPointError`].
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_be() {
+    fn invalid_targets_are_refused() {
         for (text, error) in [
             (&b""[..], MountPointError::NoMark),
             (b"home", MountPointError::NoMark),
@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_again(
+        fn the_printed_form_parses(
             read_write: bool,
             cell in proptest::option::of("[a-zA-Z0-9._-]{1,40}"),
             volume in "[^/:\\x00-\\x1f\\x7f]{1,60}",

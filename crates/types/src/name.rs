@@ -8,7 +8,7 @@ use crate::limits::NAME_BYTES_MAX;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Box<[u8]>);
 
-/// Why some bytes are not a [`Name`].
+/// The reason why bytes are no [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// No bytes at all.
@@ -26,7 +26,7 @@ pub enum NameError {
 }
 
 impl Name {
-    /// Checks `bytes` once, so that nobody behind has to.
+    /// Checks `bytes` once, so that no later code has to.
     ///
     /// # Errors
     /// See [`NameError`].
@@ -52,7 +52,7 @@ impl AsRef<[u8]> for Name {
     }
 }
 
-/// Lets maps that are keyed by names be asked with plain bytes.
+/// Lets maps with [`Name`] keys be searched by plain bytes.
 impl std::borrow::Borrow<[u8]> for Name {
     fn borrow(&self) -> &[u8] {
         &self.0

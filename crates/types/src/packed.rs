@@ -1,23 +1,23 @@
-//! A run of a body as it lies packed on a partition: chunks of one length, each compressed by
-//! itself, with the sums of the blocks that they unpack to.
+//! A packed run of a body: chunks of one length, each compressed by itself, with the checksums of
+//! the blocks that they unpack to.
 
 use bytes::Bytes;
 
 use crate::limits::PAYLOAD_BYTES_MAX;
 
-/// See the head of the file.
+/// Chunks as the partition stores them; the head of the file describes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedRun {
-    /// Where the first chunk begins in the body, in bytes.
+    /// Offset of the first chunk in the body, in bytes.
     pub offset: u64,
-    /// How many bytes the chunks unpack to: all of each, but what is behind the end of the body.
+    /// Bytes that the chunks unpack to: all of each, except bytes past the end of the body.
     pub length: u32,
     /// Bytes of each chunk's zstd frame; 0: the chunk is all zeros, and has none.
     pub frames: Vec<u32>,
-    /// The crc32c of each block, what is behind the end of the body taken as zeros. 0: the block is
-    /// a hole; a sum of 0 counts as 1.
+    /// The crc32c of each block; bytes past the end of the body count as zeros. 0: the block is a
+    /// hole; a sum of 0 is stored as 1.
     pub sums: Vec<u32>,
-    /// The frames, one behind the other.
+    /// The frames, one after the other.
     pub bytes: Bytes,
 }
 
@@ -29,7 +29,7 @@ impl PackedRun {
     /// The most that a run unpacks to: a read that begins and ends within chunks.
     pub const BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 2 * Self::CHUNK_BYTES as usize;
 
-    /// Whether the parts fit together. What the frames hold shows when they are unpacked.
+    /// Whether the parts fit together. The frames' content is only checked by unpacking.
     pub fn is_whole(&self) -> bool {
         let length = u64::from(self.length);
         let framed = self.frames.iter().map(|bytes| u64::from(*bytes)).sum::<u64>();

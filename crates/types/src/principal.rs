@@ -1,4 +1,4 @@
-//! Who somebody is in the cell, and how that was shown (`docs/spec/access.md`).
+//! The identity of a caller in the cell, and how it was shown (`docs/spec/access.md`).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use crate::{KeyPrint, Timestamp};
 pub struct PrincipalId(pub i32);
 
 impl PrincipalId {
-    /// Nobody has it.
+    /// No principal has it.
     pub const NONE: PrincipalId = PrincipalId(0);
     /// `system:administrators`.
     pub const ADMINISTRATORS: PrincipalId = PrincipalId(-204);
     /// `system:ptsviewers`: may read all of the principals.
     pub const VIEWERS: PrincipalId = PrincipalId(-203);
-    /// `system:authuser`: everybody who showed who he is.
+    /// `system:authuser`: every caller that proved its identity.
     pub const PROVED: PrincipalId = PrincipalId(-102);
-    /// `system:anyuser`: everybody.
+    /// `system:anyuser`: every caller.
     pub const ANYBODY: PrincipalId = PrincipalId(-101);
-    /// Who did not show who he is.
+    /// A caller that did not prove its identity.
     pub const ANONYMOUS: PrincipalId = PrincipalId(32766);
 
-    /// Whether groups and sets of hosts have such numbers.
+    /// Whether it is the number of a group or a host set.
     pub const fn is_group(self) -> bool {
         self.0 < 0
     }
@@ -36,28 +36,28 @@ impl fmt::Display for PrincipalId {
     }
 }
 
-/// How it was shown who asks. Wire values.
+/// How a caller showed its identity. Wire values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum AuthLevel {
-    /// Not at all.
+    /// Not at all: an anonymous caller.
     Nobody = 0,
-    /// A trusted connection said so: the other end may speak for everybody, the superuser too.
+    /// By a trusted connection: the other end may name any user, the superuser too.
     #[default]
     Named = 1,
-    /// The kernel said whose the other end of a Unix socket is.
+    /// By the kernel, which reports the owner of the other end of a Unix socket.
     Attested = 2,
-    /// A password.
+    /// By a password.
     Password = 3,
-    /// A Kerberos ticket.
+    /// By a Kerberos ticket.
     Kerberos = 4,
     /// A server of the cell, by its certificate.
     Server = 5,
-    /// A believed host said so, over the network. Files are as open as to [`AuthLevel::Named`]; it
-    /// is no server, and makes no administrator.
+    /// By a trusted host, over the network. It opens files like [`AuthLevel::Named`], but makes the
+    /// caller neither a server nor an administrator.
     Host = 6,
-    /// A certificate of the cell's own authority for a server whose key the cell's database does
-    /// not list: nobody, who may enter this key there and do nothing else as a server.
+    /// A certificate of the cell's own authority for a server whose key the cell database does not
+    /// list: an anonymous caller, except that it may enter this key there.
     Enrolling = 7,
 }
 
@@ -77,19 +77,19 @@ impl AuthLevel {
         all.into_iter().find(|level| *level as u8 == value)
     }
 
-    /// Whether the caller is believed: the other end may say who asks. Its uid 0, if the door let
-    /// it through, is the superuser of files.
+    /// Whether the server accepts the user that the other end names. Its uid 0, if
+    /// the listener accepted it, is the superuser of files.
     pub const fn is_trusted(self) -> bool {
         matches!(self, AuthLevel::Named | AuthLevel::Server | AuthLevel::Host)
     }
 
     /// Whether uid 0 is the superuser of the cell too: over the server's own Unix socket, and with
-    /// a server's certificate. An address makes nobody that.
+    /// a server's certificate. An address never suffices.
     pub const fn is_own(self) -> bool {
         matches!(self, AuthLevel::Named | AuthLevel::Server)
     }
 
-    /// Whether tokens say so.
+    /// Whether tokens carry this level.
     pub const fn is_of_tokens(self) -> bool {
         matches!(self, AuthLevel::Attested | AuthLevel::Password | AuthLevel::Kerberos)
     }
@@ -100,11 +100,11 @@ impl AuthLevel {
     }
 }
 
-/// From here on user and group ids are of those whose records have none: `pts` refuses them for
-/// others, and no system gives them to users.
+/// User and group ids from here on belong to principals whose records have none: `pts` refuses them
+/// for others, and no system assigns them to users.
 pub const OWN_IDS: u32 = 0x8000_0000;
 
-/// What mode bits take a user for whose record has no uid or gid: somebody else than every other
+/// The id under which mode bits check a user whose record has no uid or gid: different for every
 /// user. `None`: the number leaves no room.
 pub fn own_id(principal: PrincipalId) -> Option<u32> {
     let number = u32::try_from(principal.0).ok().filter(|number| *number > 0)?;
@@ -112,35 +112,35 @@ pub fn own_id(principal: PrincipalId) -> Option<u32> {
     Some(OWN_IDS + number).filter(|id| *id < u32::MAX)
 }
 
-/// Who asks, as the cell knows it. Checked at each request: a proof ends, a token is revoked, a
-/// fence comes.
+/// The caller's identity, as the cell knows it. Checked at each request, because a proof may end, a
+/// token be revoked, or a fence be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestIdentity {
     /// Which principal; [`PrincipalId::ANONYMOUS`] for a named caller whose uid no principal has.
     pub principal: PrincipalId,
-    /// How that was shown.
+    /// How the caller showed it.
     pub level: AuthLevel,
-    /// When the token was made: seconds since 1970; 0: none.
+    /// When the token was issued: seconds since 1970; 0: no token.
     pub issued: i64,
     /// When the proof ends; `None`: with the connection.
     pub ends: Option<Timestamp>,
-    /// The token's number; 0: none.
+    /// The token's number; 0: no token.
     pub token: u128,
-    /// The number of the key that signed it; 0: none.
+    /// The number of the key that signed it; 0: no token.
     pub key: u32,
-    /// The request came over a network in clear text, where others may read along.
+    /// The request came over a network in clear text, where others may read it.
     pub overheard: bool,
-    /// Where from; `None`: this machine.
+    /// The caller's host; `None`: this machine.
     pub host: Option<IpAddr>,
-    /// The key of the certificate that the caller's power rests on: at [`AuthLevel::Server`] and
-    /// [`AuthLevel::Enrolling`], and of users whom a server names. Each call is refused once the
-    /// cell's database does not list the key any more.
+    /// The key of the certificate that the caller's rights depend on: at [`AuthLevel::Server`] and
+    /// [`AuthLevel::Enrolling`], and for users that a server names. Each call is refused once the
+    /// cell database lists the key no more.
     pub server: Option<KeyPrint>,
 }
 
 impl RequestIdentity {
-    /// Whom a trusted connection names before anybody has looked for the principal. What callers
-    /// have at the client.
+    /// A caller named by a trusted connection, before the server looks its principal up. Callers at
+    /// the client have it.
     pub const NAMED: RequestIdentity = RequestIdentity {
         principal: PrincipalId::ANONYMOUS,
         level: AuthLevel::Named,
@@ -152,7 +152,7 @@ impl RequestIdentity {
         host: None,
         server: None,
     };
-    /// Who shows nothing.
+    /// A caller that shows no identity.
     pub const NOBODY: RequestIdentity = RequestIdentity {
         principal: PrincipalId::ANONYMOUS,
         level: AuthLevel::Nobody,

@@ -1,9 +1,9 @@
-//! SHA-256 as people write it, and the one that identifies a key of a server.
+//! The text form of a SHA-256, and the one that identifies a server key.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What stands before the digits.
+/// Precedes the digits.
 const PREFIX: &str = "sha256:";
 
 /// Writes a SHA-256: `sha256:` and 64 hexadecimal digits.
@@ -15,10 +15,10 @@ pub fn fmt_sha256(hash: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// Reads what [`fmt_sha256`] writes.
+/// Parses the text that [`fmt_sha256`] writes.
 ///
 /// # Errors
-/// For people.
+/// The reason, for people, if it is no such text.
 pub fn parse_sha256(text: &str) -> Result<[u8; 32], String> {
     let wrong = || "write sha256: and 64 hexadecimal digits".to_owned();
     let digits = text.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
@@ -33,8 +33,8 @@ pub fn parse_sha256(text: &str) -> Result<[u8; 32], String> {
     Ok(bytes)
 }
 
-/// Identifies a public key: the SHA-256 of its `SubjectPublicKeyInfo` in DER. Certificates that
-/// are made for the same key have the same one.
+/// Identifies a public key: the SHA-256 of its `SubjectPublicKeyInfo` in DER. All certificates for
+/// one key have the same one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyPrint(pub [u8; 32]);
 

@@ -1,5 +1,4 @@
-//! The cell's users and groups, and what can be asked about them (`docs/spec/access.md`,
-//! *Principals*).
+//! The cell's users and groups, and the calls about them (`docs/spec/access.md`, *Principals*).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -8,11 +7,11 @@ use std::str::FromStr;
 
 use crate::PrincipalId;
 
-/// What a principal is. Wire values.
+/// The kind of a principal. Wire values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PrincipalKind {
-    /// Somebody, or a program. Numbers above 0.
+    /// A person or a program. Numbers above 0.
     User = 1,
     /// Any number of principals. Numbers below 0.
     Group = 2,
@@ -30,9 +29,9 @@ impl PrincipalKind {
     }
 }
 
-/// Who beside the owner and administrators may see and change a principal: the five letters of
-/// `pts setfields -access`. Source: OpenAFS `ptserver.h` (the bits), `pts_setfields(1)` (the
-/// letters).
+/// The privacy flags: which principals, beside the owner and administrators, may see and change a
+/// principal. They are the five letters of `pts setfields -access`. Source: OpenAFS `ptserver.h`
+/// (the bits), `pts_setfields(1)` (the letters).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Privacy(pub u8);
 
@@ -50,13 +49,14 @@ impl Privacy {
     /// Of a new group: `S-M--`.
     pub const GROUP: Privacy = Privacy(0x90);
 
-    /// Whether what `flag` allows is allowed.
+    /// Whether the flags include `flag`.
     pub const fn has(self, flag: Privacy) -> bool {
         self.0 & flag.0 == flag.0
     }
 }
 
-/// For each place of the text: its letter for anybody, its letter for members, and what they mean.
+/// For each place of the text: the letter and bit for any caller, then the letter and bit for
+/// members.
 const PLACES: [(char, u8, char, u8); 5] = [
     ('S', 0x80, 's', 0x40),
     ('O', 0x20, ' ', 0),
@@ -67,10 +67,10 @@ const PLACES: [(char, u8, char, u8); 5] = [
 
 impl fmt::Display for Privacy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (anybody, to_anybody, members, to_members) in PLACES {
+        for (any_letter, any_bit, member_letter, member_bit) in PLACES {
             let letter = match self.0 {
-                bits if bits & to_anybody != 0 => anybody,
-                bits if bits & to_members != 0 => members,
+                bits if bits & any_bit != 0 => any_letter,
+                bits if bits & member_bit != 0 => member_letter,
                 _ => '-',
             };
             write!(f, "{letter}")?;
@@ -79,7 +79,7 @@ impl fmt::Display for Privacy {
     }
 }
 
-/// Why some text is no [`Privacy`].
+/// The reason why a text is no [`Privacy`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} are no privacy flags: five letters, each its own or '-': S or s, O, M or m, A or a, r"
@@ -112,24 +112,25 @@ pub struct Principal {
     pub kind: PrincipalKind,
     /// At most [`crate::limits::PRINCIPAL_NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// Who may change it; [`PrincipalId::NONE`]: only administrators. A group may own itself: its
-    /// members then.
+    /// The principal that may change it; [`PrincipalId::NONE`]: only administrators. A group may
+    /// own itself: then its members own it.
     pub owner: PrincipalId,
-    /// Who made it.
+    /// The principal that made it.
     pub creator: PrincipalId,
     pub privacy: Privacy,
-    /// How many groups it may still make; `u32::MAX`: any number.
+    /// How many groups it may still create; `u32::MAX`: any number.
     pub group_quota: u32,
-    /// Of a user in the `posix` model, and of whom trusted connections speak by number.
+    /// The Unix uid of a user, for the `posix` model and for trusted connections, which send
+    /// numbers.
     pub uid: Option<u32>,
     pub gid: Option<u32>,
-    /// Tokens issued before are void: seconds since 1970.
+    /// Tokens issued before this time are void: seconds since 1970.
     pub tokens_after: i64,
-    /// Nobody gets in as this one.
+    /// The cell refuses every login as this user.
     pub locked: bool,
 }
 
-/// How somebody is meant.
+/// How a caller names a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhichPrincipal {
     Id(PrincipalId),
@@ -138,68 +139,68 @@ pub enum WhichPrincipal {
     Uid(u32),
 }
 
-/// What `SetFields` changes; `None` stays.
+/// The fields that `SetFields` changes; `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrincipalChange {
     pub privacy: Option<Privacy>,
     pub group_quota: Option<u32>,
-    /// `u32::MAX`: none.
+    /// `u32::MAX`: removes it.
     pub uid: Option<u32>,
-    /// `u32::MAX`: none.
+    /// `u32::MAX`: removes it.
     pub gid: Option<u32>,
     pub tokens_after: Option<i64>,
     pub locked: Option<bool>,
 }
 
-/// A principal to make.
+/// A principal to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPrincipal {
     pub kind: PrincipalKind,
     pub name: String,
-    /// `None`: the next one.
+    /// `None`: the next free number.
     pub id: Option<PrincipalId>,
-    /// `None`: who asks; for a group, the group itself by the name it gets.
+    /// `None`: the caller; for a group, the group itself by the name that it gets.
     pub owner: Option<WhichPrincipal>,
-    /// `None`: the number, if nobody has it.
+    /// `None`: the principal's number, if no other principal has that uid.
     pub uid: Option<u32>,
     pub gid: Option<u32>,
 }
 
-/// What is asked about principals. Any server of the cell answers. Who may ask what, says `guard`
-/// (the table, and owners and privacy flags).
+/// The calls about principals. Any server of the cell answers. `guard` decides which caller may
+/// make which call (the call table, owners and privacy flags).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PtsCall {
-    /// The names of numbers; empty for those that nobody has. At most
+    /// The names of numbers; empty for numbers without a principal. At most
     /// [`crate::limits::PRINCIPALS_MAX`]. Answer: `Names`.
     Names { ids: Vec<PrincipalId> },
-    /// The numbers of names; [`PrincipalId::NONE`] for those that nobody has. As many. Answer:
-    /// `Names`.
+    /// The numbers of names; [`PrincipalId::NONE`] for names without a principal. The same limit.
+    /// Answer: `Names`.
     Numbers { names: Vec<String> },
     /// Answer: `Principals`, with one.
     Examine { id: PrincipalId },
     /// Answer: `Principals`, with the new one.
     Create { new: Box<NewPrincipal> },
-    /// Out of all groups; what it owns belongs to nobody. Answer: `Done`.
+    /// Removes it from all groups; what it owns has no owner afterwards. Answer: `Done`.
     Delete { id: PrincipalId },
-    /// What it owns gets its name before the colon. Answer: `Done`.
+    /// Groups that it owns get its new name before the colon. Answer: `Done`.
     Rename { id: PrincipalId, name: String },
     /// Answer: `Done`.
     ChangeOwner { id: PrincipalId, owner: PrincipalId },
     /// Answer: `Done`.
     SetFields { id: PrincipalId, change: PrincipalChange },
-    /// `Exists`: it is in there. Answer: `Done`.
+    /// `Exists`: it is a member already. Answer: `Done`.
     Join { group: PrincipalId, member: PrincipalId },
     /// Answer: `Done`.
     Leave { group: PrincipalId, member: PrincipalId },
-    /// Of a group: its members. Of others, or `groups`: the groups it is in. In the order of
-    /// numbers, after `after`. Answer: `Names`.
+    /// The members of a group, or with `groups` (and of users) the groups that it is in, in the
+    /// order of numbers, after `after`. Answer: `Names`.
     Membership { id: PrincipalId, groups: bool, after: PrincipalId, max: u32 },
-    /// What it owns; [`PrincipalId::NONE`]: groups that nobody owns. Answer: `Names`.
+    /// The principals that it owns; [`PrincipalId::NONE`]: those without owner. Answer: `Names`.
     Owned { owner: PrincipalId, after: PrincipalId, max: u32 },
     /// All, in the order of numbers. Answer: `Principals`.
     Entries { after: PrincipalId, max: u32 },
-    /// The highest number of a user, and the lowest of a group, that were given. Answer: `Names`,
-    /// with two.
+    /// The highest user number and the lowest group number that the cell has assigned. Answer:
+    /// `Names`, with two.
     Max,
     /// [`PrincipalId::NONE`] stays. Answer: `Done`.
     SetMax { user: PrincipalId, group: PrincipalId },

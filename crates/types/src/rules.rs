@@ -1,5 +1,5 @@
-//! The cell's rules: who is fenced off, who administers what, and what can be asked about them
-//! (`docs/spec/access.md`, *Fences*, *The call table*).
+//! The cell's rules: fences and mandates, and the calls about them (`docs/spec/access.md`,
+//! *Fences*, *The call table*).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
@@ -8,42 +8,42 @@ use std::net::IpAddr;
 
 use crate::{ClientId, PrincipalId, ServerId, SessionId};
 
-/// Who is fenced off.
+/// The callers that a fence refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whom {
-    /// Who asks as this user, however he shows it.
+    /// Calls of this user, at any authentication level.
     User(PrincipalId),
-    /// Who asks from an address whose first `prefix` bits are these.
+    /// Calls from an address whose first `prefix` bits are these.
     Hosts { address: IpAddr, prefix: u8 },
-    /// Who shows the token with this number.
+    /// Calls with the token of this number.
     Token(u128),
-    /// Who asks through this client, in whatever session.
+    /// Calls through this client, in any session.
     Client(ClientId),
-    /// The client of a session of the server that is asked. No fence is kept so: that server makes
-    /// [`Whom::Client`] of it.
+    /// The client of a session of the asked server. No fence is stored so: that server turns it
+    /// into [`Whom::Client`].
     Session(SessionId),
 }
 
-/// A refusal of everything that somebody asks.
+/// A refusal of all calls of some callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Given by the database, and not again.
+    /// Assigned by the database, never reused.
     pub number: u64,
     pub whom: Whom,
     /// Seconds since 1970.
     pub since: i64,
-    /// Not in force from then on: seconds since 1970; 0: it does not end.
+    /// When it ends: seconds since 1970; 0: it does not end.
     pub until: i64,
-    /// Who made it; [`PrincipalId::NONE`]: the superuser of a server.
+    /// The principal that made it; [`PrincipalId::NONE`]: the superuser of a server.
     pub by: PrincipalId,
     /// For people; at most [`crate::limits::WHY_BYTES_MAX`] bytes.
     pub why: String,
 }
 
-/// What somebody administers.
+/// A part of the cell that a principal administers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Realm {
-    /// Volumes with this name; with all names that begin so, where the last letter is `*`. At most
+    /// Volumes with this name; with a final `*`, all whose names begin so. At most
     /// [`crate::limits::NAME_BYTES_MAX`] bytes.
     Volumes(String),
     /// A server, and all that it has.
@@ -52,19 +52,20 @@ pub enum Realm {
     Partition(ServerId, String),
 }
 
-/// Somebody administers a part of the cell.
+/// A principal administers a part of the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mandate {
-    /// Given by the database, and not again.
+    /// Assigned by the database, never reused.
     pub number: u64,
     /// A user, or a group whose members all do.
     pub principal: PrincipalId,
     pub realm: Realm,
-    /// Who gave it; [`PrincipalId::NONE`]: the superuser of a server.
+    /// The principal that gave it; [`PrincipalId::NONE`]: the superuser of a server.
     pub by: PrincipalId,
 }
 
-/// What is asked about rules. Any server of the cell answers; who has no database asks who has it.
+/// The calls about rules. Any server of the cell answers; one without database asks the one that
+/// has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardCall {
     /// Those with numbers above `after`, in their order, at most `max`. Answer: `Fences`.
@@ -76,13 +77,13 @@ pub enum GuardCall {
     RemoveFence { number: u64 },
     /// As `Fences`. Answer: `Mandates`.
     Mandates { after: u64, max: u32 },
-    /// As `AddFence`; `Exists` if there is one that says the same. Answer: `Enforced`.
+    /// As `AddFence`; `Exists` if there is an identical one. Answer: `Enforced`.
     AddMandate { principal: PrincipalId, realm: Realm },
     /// Answer: `Enforced`.
     RemoveMandate { number: u64 },
-    /// From now on and for ever, no key that the record of this server lists makes anybody a
-    /// server. `NotFound`: the database has no such server. Answer: `Enforced`, with the number of
-    /// keys that were withdrawn.
+    /// From now on and for ever, no key that this server's record lists authenticates a server.
+    /// `NotFound`: the database has no such server. Answer: `Enforced`, with the number of
+    /// withdrawn keys.
     WithdrawKeys { server: ServerId },
 }
 

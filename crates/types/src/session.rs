@@ -1,8 +1,8 @@
-//! Names of clients, sessions and requests; what a break says.
+//! Identifiers of clients, sessions and requests; the content of a break.
 
 use crate::{Fid, Name};
 
-/// One installation of a client: random, made once, kept in its cache directory.
+/// One installation of a client: random, made once, stored in its cache directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u128);
 
@@ -10,14 +10,14 @@ pub struct ClientId(pub u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
 
-/// Where a reply belongs. `request` numbers rise by one within a slot.
+/// Identifies a request for its reply. `request` numbers rise by one within a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReplyAddress {
-    /// The session that asks.
+    /// The session of the request.
     pub session: SessionId,
-    /// Its slot.
+    /// The slot of the session.
     pub slot: u32,
-    /// Which request of that slot.
+    /// The number of the request in that slot.
     pub request: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct BootVerifier(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BreakId(pub u64);
 
-/// Why a promise ends. Wire values.
+/// The reason for a break. Wire values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum BreakReason {
@@ -39,20 +39,20 @@ pub enum BreakReason {
     Status = 2,
     /// The last name is gone.
     Removed = 3,
-    /// The server needs the room.
+    /// The server needs the memory.
     Pressure = 4,
-    /// No promise ends: a delegation of the directory is wanted back (`docs/spec/delegation.md`).
+    /// No promise ends: the server recalls a delegation of the directory
+    /// (`docs/spec/delegation.md`).
     Recall = 5,
 }
 
 /// One ended promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakItem {
-    /// Whose promise ends.
+    /// The file whose promise ends.
     pub fid: Fid,
-    /// Why.
+    /// The reason.
     pub reason: BreakReason,
-    /// Of a directory, the entry that changed where there is just one: a hint that lets holders do
-    /// less.
+    /// The changed entry of a directory, if it is just one: a hint that lets clients drop less.
     pub name: Option<Name>,
 }

@@ -1,16 +1,16 @@
-//! What a file is, without its bytes.
+//! The status of a file: everything but its bytes.
 
 use crate::{Fid, Timestamp};
 
-/// What kind of file a vnode is. Wire and disk values; never renumber.
+/// The kind of a vnode. Wire and disk values; never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Bytes.
+    /// A plain file.
     File = 1,
-    /// Entries.
+    /// A directory.
     Directory = 2,
-    /// A path; kept like a small body.
+    /// A symbolic link; its path is stored like a small body.
     Symlink = 3,
     /// A named pipe.
     Fifo = 4,
@@ -20,7 +20,7 @@ pub enum Kind {
     CharDevice = 6,
     /// A block device's name.
     BlockDevice = 7,
-    /// The name of a volume whose root is to be seen here ([`crate::MountPoint`]); kept like a
+    /// The name of a volume whose root clients show here ([`crate::MountPoint`]); stored like a
     /// small body, and followed by clients alone.
     MountPoint = 8,
 }
@@ -41,27 +41,26 @@ impl Kind {
         })
     }
 
-    /// Whether it is a text that leads elsewhere, which `ReadLink` answers with. Its mode is always
-    /// `0o777`.
+    /// Whether it has a target text, which `ReadLink` answers with. Its mode is always `0o777`.
     pub const fn has_target(self) -> bool {
         matches!(self, Kind::Symlink | Kind::MountPoint)
     }
 }
 
-/// What `stat` shows, and the versions that caches compare.
+/// The values of `stat`, and the versions that caches compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Which file.
+    /// The file's identity.
     pub fid: Fid,
-    /// What it is.
+    /// The file's kind.
     pub kind: Kind,
     /// Permission, set-id and sticky bits: at most `0o7777`.
     pub mode: u16,
-    /// Access lists decide in this volume, and not the mode bits alone (`docs/spec/access.md`). No
-    /// part of a file's record: the service says so of its volume.
+    /// Access lists decide in this volume, and not the mode bits alone (`docs/spec/access.md`). Not
+    /// part of a file's record: the service adds it from the volume.
     pub by_list: bool,
-    /// And this file has a list of its own, instead of its directory's: what it says of files
-    /// decides for it. Of files alone, and only where lists decide.
+    /// This file has its own list, which decides instead of its directory's. Of plain files alone,
+    /// and only if `by_list`.
     pub own_list: bool,
     /// Owner.
     pub uid: u32,
@@ -73,7 +72,7 @@ pub struct Status {
     /// Bytes from 0 to the end of the file; of a symbolic link or mount point the length of its
     /// target; of a directory 4,096.
     pub size: u64,
-    /// Bytes of medium in use, holes not counted.
+    /// Bytes of the medium in use, without holes.
     pub used: u64,
     /// Device number of a device file (major << 32 | minor), otherwise 0.
     pub device: u64,
@@ -87,6 +86,6 @@ pub struct Status {
     pub created: Timestamp,
     /// Advances with each change of the data, or of a directory's entries.
     pub data_version: u64,
-    /// Advances with each change of anything at all.
+    /// Advances with each change of the data or the status.
     pub status_version: u64,
 }

@@ -1,10 +1,10 @@
-//! Two clocks: [`Timestamp`] is wall-clock time as files carry it, [`Time`] is a machine's steady
+//! Two clocks: [`Timestamp`] is wall-clock time as files have it, [`Time`] is a machine's steady
 //! clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Wall-clock time of a file: seconds and nanoseconds since 1970, before it too.
+/// Wall-clock time of a file: seconds and nanoseconds since 1970; negative before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp {
     /// Whole seconds, rounded down.
@@ -20,7 +20,7 @@ impl Timestamp {
         Timestamp { secs, nanos }
     }
 
-    /// So much later.
+    /// The time `by` later.
     pub const fn later(self, by: std::time::Duration) -> Self {
         let nanos = self.nanos + by.subsec_nanos();
         let secs = self
@@ -31,8 +31,8 @@ impl Timestamp {
     }
 }
 
-/// Steady time since some start that only its owner knows. State machines get it as an argument and
-/// read no clock.
+/// Steady time since some start that only the clock's owner knows. State machines get it as an
+/// argument and read no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(Duration);
 
@@ -47,12 +47,12 @@ impl Time {
         Time(since)
     }
 
-    /// How long after the start.
+    /// Time since the start.
     pub const fn since_start(self) -> Duration {
         self.0
     }
 
-    /// How long after `earlier`, or nothing if it is not later.
+    /// Time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

@@ -1,5 +1,5 @@
-//! Volumes on their way between servers: what comes in becomes, and who fetches what
-//! (`docs/spec/volumes.md`, *Between servers*).
+//! Volumes in transfer between servers: what an incoming tree becomes, and which tree a server
+//! fetches (`docs/spec/volumes.md`, *Between servers*).
 // A field is named for what it is.
 #![allow(missing_docs)]
 
@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 
 use crate::{Name, PartitionNo, Timestamp, VolumeId, VolumeKind};
 
-/// What becomes of a tree that came in whole.
+/// The use of a tree that came in completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// A volume that shows the epoch. `id: None`: the next number of the cell, or that of the
     /// volume that it replaces. `replace`: a volume of the same tree that has this name and kind
     /// shows it from then on, and keeps its number.
     View { id: Option<VolumeId>, name: Name, kind: VolumeKind, replace: bool },
-    /// The tree's read-write volume, under the tree's number. `arriving`: it serves nobody before
-    /// [`crate::VolumeCall::Serve`].
+    /// The tree's read-write volume, under the tree's number. `arriving`: it serves no client
+    /// before [`crate::VolumeCall::Serve`].
     ReadWrite {
         name: Name,
         quota_bytes: u64,
@@ -30,7 +30,7 @@ pub enum Finish {
         /// When it was last updated; `None`: now.
         updated: Option<Timestamp>,
     },
-    /// Nothing: what came in goes.
+    /// None: the server discards the tree.
     Nothing,
 }
 
@@ -41,39 +41,40 @@ pub struct IncomingTree {
     pub tree: VolumeId,
     /// It comes in over a read-write volume.
     pub over: bool,
-    /// The epoch that it starts from; 0: all of it comes.
+    /// The epoch that it starts from; 0: the stream is complete.
     pub since: u64,
     pub epoch: u64,
     /// Bytes of the stream that are stable.
     pub bytes: u64,
-    /// What the epoch uses.
+    /// Bytes that the epoch uses.
     pub used_bytes: u64,
 }
 
-/// What a server is told to fetch from another one.
+/// A server's order to fetch a tree from another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// Where the other server is; each is tried. None: it is this one. At most
+    /// The other server's addresses, tried in turn. None: it is this one. At most
     /// [`crate::limits::ADDRESSES_MAX`].
     pub from: Vec<SocketAddr>,
     /// The volume there that shows the epoch.
     pub id: VolumeId,
-    /// Where it is to come in. `None`: where the tree is already, otherwise where most room is.
+    /// The destination. `None`: where the tree is already, otherwise the partition with the most
+    /// room.
     pub partition: Option<PartitionNo>,
     /// The number of the tree here.
     pub tree: VolumeId,
     pub finish: Finish,
 }
 
-/// How far a task is.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TaskState {
     Runs = 1,
-    /// What was asked for is there.
+    /// It ended; the result is there.
     Done = 2,
-    /// It ended without; `TaskInfo::text` says why. What came in stays, so that the same pull goes
-    /// on where it was.
+    /// It ended without result; `TaskInfo::text` gives the reason. The received part stays, so that
+    /// the same pull continues from it.
     Failed = 3,
 }
 
@@ -86,22 +87,22 @@ impl TaskState {
     }
 }
 
-/// Something that a server does in the background.
+/// A background task of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskInfo {
-    /// Tells it from others of this life of the server.
+    /// Distinguishes it from others of this server instance.
     pub number: u64,
     /// The tree that comes in.
     pub tree: VolumeId,
     pub state: TaskState,
-    /// The epoch that was started from; 0: none.
+    /// The epoch that it started from; 0: none.
     pub since: u64,
-    /// The epoch that it brings; 0: not known yet.
+    /// The epoch that it fetches; 0: not known yet.
     pub epoch: u64,
-    /// Bytes that came.
+    /// Bytes received.
     pub bytes: u64,
     /// Bytes that the volume uses, if all of it is sent; 0: not known.
     pub total_bytes: u64,
-    /// What it does, or why it failed; at most [`crate::limits::TASK_TEXT_BYTES_MAX`] bytes.
+    /// Its progress, or why it failed; at most [`crate::limits::TASK_TEXT_BYTES_MAX`] bytes.
     pub text: String,
 }

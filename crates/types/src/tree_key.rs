@@ -1,6 +1,6 @@
-//! Keys that trees of encrypted volumes have, and the keeper of the key that wraps them.
+//! Keys of the trees of encrypted volumes, and the keeper of the key that wraps them.
 //!
-//! The store encrypts with the former; crate `keys` has the latter on disk or from a key server.
+//! The store encrypts with the former; crate `keys` reads the latter from disk or a key server.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +14,7 @@ pub const TREE_KEY_BYTES: usize = 32;
 pub struct TreeKey(Zeroizing<[u8; TREE_KEY_BYTES]>);
 
 impl TreeKey {
-    /// This key.
+    /// Takes the 32 bytes of the key.
     pub fn new(key: [u8; TREE_KEY_BYTES]) -> TreeKey {
         TreeKey(Zeroizing::new(key))
     }
@@ -40,20 +40,20 @@ impl fmt::Debug for TreeKey {
     }
 }
 
-/// Who keeps the key that trees' keys are wrapped with.
+/// Has the key that wraps the trees' keys.
 pub trait KeyKeeper: Send + Sync + fmt::Debug {
     /// Wraps a tree's key.
     ///
     /// # Errors
-    /// What is wrong, for people; without any part of a key.
+    /// The reason, for people; without any part of a key.
     fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String>;
 
     /// Unwraps it.
     ///
     /// # Errors
-    /// As [`KeyKeeper::wrap`]: the key is not here, or what is to be unwrapped is damaged.
+    /// As [`KeyKeeper::wrap`]: the wrapping key is missing, or the wrapped bytes are damaged.
     fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String>;
 
-    /// The number of the keeper's key that it was wrapped with, for people; 0: keys have none.
+    /// The number of the key that wrapped it, for people; 0: the keeper's keys have no numbers.
     fn wrapped_by(&self, wrapped: &[u8]) -> u32;
 }

@@ -1,4 +1,4 @@
-//! Volumes as administrators handle them, and what they can ask of a server's volumes
+//! Volumes as administrators manage them, and the calls about a server's volumes
 //! (`docs/spec/volumes.md`).
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
@@ -7,17 +7,17 @@ use bytes::Bytes;
 
 use crate::{Finish, Name, Pull, Timestamp, VnodeNo, VolumeId};
 
-/// What of its tree a volume shows.
+/// The part of its tree that a volume shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum VolumeKind {
-    /// The head: what is written now.
+    /// The head, which takes writes.
     ReadWrite = 1,
-    /// What was released.
+    /// The released epoch.
     ReadOnly = 2,
-    /// What `vos backup` kept last.
+    /// The epoch that `vos backup` sealed last.
     Backup = 3,
-    /// Any other sealed epoch, by a name of its own.
+    /// Any other sealed epoch, under its own name.
     Snapshot = 4,
 }
 
@@ -36,16 +36,15 @@ impl VolumeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum VolumeState {
-    /// It does.
+    /// It serves.
     Online = 1,
-    /// An administrator took it off.
+    /// An administrator took it offline.
     Offline = 2,
-    /// It is being moved away: what is there can be read, changes wait.
+    /// Frozen for a move: it can be read; changes wait.
     Held = 3,
-    /// It came from another server and serves nobody before the cell's database says that it is
-    /// here.
+    /// It came from another server and serves no client before the cell database lists it here.
     Arriving = 4,
-    /// A dump comes in over it, or is taken back: what was there can be read, and not be changed.
+    /// A dump replaces it, or is being undone: its old state can be read, but not changed.
     Restoring = 5,
 }
 
@@ -65,34 +64,34 @@ impl VolumeState {
     }
 }
 
-/// A partition by its place in its server's list, from 0 on.
+/// A partition by its position in its server's list, from 0 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionNo(pub u32);
 
-/// What is done with the copy of a tree on another partition of the server that has it.
+/// An operation on the copy of a tree on another partition of the same server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Beside {
-    /// A volume of a sealed epoch comes to be there too, with the same number and name.
+    /// A volume of a sealed epoch is shown there too, with the same number and name.
     Show = 1,
-    /// Likewise, and what it shows becomes the read-write volume there, which is arriving.
+    /// Likewise, and its state becomes the read-write volume there, which is arriving.
     Arrive = 2,
-    /// What is there goes, one volume after the other; refused where the cell's database says that
-    /// the group is.
+    /// The copy there is removed, one volume after the other; refused if the cell database says
+    /// that the group is there.
     Leave = 3,
 }
 
 impl Beside {
-    /// Every one.
+    /// Every operation, in the order of the wire values.
     pub const ALL: [Beside; 3] = [Beside::Show, Beside::Arrive, Beside::Leave];
 
-    /// The one with the given wire value.
+    /// The operation with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
         Beside::ALL.into_iter().find(|what| *what as u8 == value)
     }
 }
 
-/// How a volume is named.
+/// How a caller names a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhichVolume {
     Id(VolumeId),
@@ -108,16 +107,16 @@ pub struct VolumeInfo {
     pub kind: VolumeKind,
     pub state: VolumeState,
     pub partition: PartitionNo,
-    /// The epoch of the tree that it shows; of a read-write volume, the one that is written now.
-    /// What is newer has a higher one, at every site.
+    /// The epoch of the tree that it shows; of a read-write volume, the head. At every site, a
+    /// newer state has a higher epoch.
     pub epoch: u64,
-    /// Of a writable clone: the number of the tree that it began as, which goes on holding what
-    /// nobody changed here.
+    /// Of a fork: the number of the tree that it began as, which still holds what is unchanged
+    /// here.
     pub origin: Option<VolumeId>,
     pub name: Name,
     pub created: Timestamp,
-    /// When what it shows last changed, as far as was recorded: its creation or seal, or the last
-    /// change of its fields.
+    /// When its content last changed, as far as recorded: its creation or seal, or the last change
+    /// of its fields.
     pub updated: Timestamp,
     /// Quota in bytes; 0: none.
     pub quota_bytes: u64,
@@ -125,8 +124,8 @@ pub struct VolumeInfo {
     pub quota_files: u64,
     pub used_bytes: u64,
     pub used_files: u64,
-    /// What files hold is encrypted on its disk: the number of the key that its own key is wrapped
-    /// with, as the server numbers them; 0: not said. Of each copy by itself.
+    /// Its bodies are encrypted on disk: the number of the key that wraps its tree's key, as the
+    /// server numbers them; 0: not known. Copies of the volume may differ.
     pub encrypted: Option<u32>,
 }
 
@@ -134,17 +133,17 @@ pub struct VolumeInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionInfo {
     pub no: PartitionNo,
-    /// What its server calls it, such as `/vicepa`; at most
+    /// The server's name for it, such as `/vicepa`; at most
     /// [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
     pub name: String,
     pub total_bytes: u64,
     pub free_bytes: u64,
-    /// What compresses snapshots and copies on it, for people: `none`, `zstd` (the server), or the
-    /// file system below. At most [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
+    /// How snapshots and copies on it are compressed, for people: `none`, `zstd` (the server), or
+    /// the file system below. At most [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
     pub compression: String,
 }
 
-/// What of a volume `SetFields` changes; `None` stays.
+/// The fields that `SetFields` changes; `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeChange {
     /// 0: no limit.
@@ -155,7 +154,7 @@ pub struct VolumeChange {
 }
 
 /// Bytes of a volume's name: it is shown in tables, and `.readonly`, `.backup` and snapshots'
-/// labels come behind it.
+/// labels are appended to it.
 const VOLUME_NAME_BYTES_MAX: usize = 200;
 
 /// Whether a volume of this kind may have this name: letters, digits, `.`, `_` and `-`, not only
@@ -171,25 +170,25 @@ pub fn is_volume_name(name: &[u8], kind: VolumeKind) -> bool {
     let ends = [name.ends_with(b".readonly"), name.ends_with(b".backup")];
     let wanted = [kind == VolumeKind::ReadOnly, kind == VolumeKind::Backup];
     let ambiguous = kind == VolumeKind::ReadWrite && name.ends_with(b".snapshot");
-    // A number, or an option.
+    // A name of digits would read as a number, one with a leading `-` as an option.
     good && ends == wanted && !ambiguous && !name.iter().all(u8::is_ascii_digit) && name[0] != b'-'
 }
 
-/// A place in a stream of what an epoch has: all vnodes below `vnode` are through, and that one up
-/// to a stage and a position in it. The same in all copies of a tree.
+/// A position in the stream of an epoch: all vnodes below `vnode` are done, and that one up to a
+/// stage and a position in it. All copies of a tree share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamCursor {
     pub vnode: VnodeNo,
-    /// What of the vnode comes next; 0: the vnode itself.
+    /// The part of the vnode that comes next; 0: the vnode itself.
     pub stage: u8,
-    /// How far that is.
+    /// The position within that part.
     pub position: u64,
 }
 
 impl StreamCursor {
     /// Before the first vnode.
     pub const START: StreamCursor = StreamCursor { vnode: VnodeNo(0), stage: 0, position: 0 };
-    /// Behind the last one.
+    /// After the last one.
     pub const END: StreamCursor = StreamCursor { vnode: VnodeNo(u64::MAX), stage: 0, position: 0 };
 }
 
@@ -199,12 +198,12 @@ impl Default for StreamCursor {
     }
 }
 
-/// What administrators ask of the volumes of a server. All but questions are the superuser's.
+/// The calls of administrators about a server's volumes. All but questions are the superuser's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeCall {
     /// A new volume with an empty root directory that belongs to `owner` (user and group); stable
-    /// before the answer. `partition: None`: where most room is. `id: None`: a number of the
-    /// cell's. Answer: `Volumes`, with the new one.
+    /// before the answer. `partition: None`: the one with the most room. `id: None`: a number of
+    /// the cell's. Answer: `Volumes`, with the new one.
     Create {
         id: Option<VolumeId>,
         partition: Option<PartitionNo>,
@@ -212,62 +211,60 @@ pub enum VolumeCall {
         quota_bytes: u64,
         quota_files: u64,
         owner: (u32, u32),
-        /// Whether what files hold is encrypted on the disk; `None`: as the server does it.
-        /// `Offline` if it has no keys.
+        /// Whether bodies are encrypted on disk; `None`: the server's default. `Offline` if it has
+        /// no keys.
         encrypt: Option<bool>,
     },
-    /// From the answer on nobody has it; what it took is given back in the background. Answer:
-    /// `Done`.
+    /// Inaccessible from the answer on; its space is freed in the background. Answer: `Done`.
     Remove { id: VolumeId },
     /// Answer: `Done`.
     Rename { id: VolumeId, name: Name },
     /// A new volume, read-only but for one kind, that shows what `of`, the read-write volume or
     /// another of its group, shows now. `replace`: a volume of the group that has this name and
-    /// kind shows that from then on, and keeps its number; otherwise it is refused with `Exists`.
-    /// `id: None`: that number, or one of the cell's. Of the kind read-write: a new tree that
-    /// begins so, with the quota of `of`, and replaces nothing. Answer: `Volumes`, with the new
-    /// one.
+    /// kind shows that from then on, and keeps its number; without it such a volume is refused with
+    /// `Exists`. `id: None`: that number, or one of the cell's. Of the kind read-write: a fork with
+    /// the quota of `of`, which replaces nothing. Answer: `Volumes`, with the new one.
     Clone { id: Option<VolumeId>, of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
     /// Answer: `Done`.
     SetFields { id: VolumeId, change: VolumeChange },
     /// Volumes of a partition with numbers above `after`, in their order, at most `max` of them.
     /// Answer: `Volumes`.
     List { partition: PartitionNo, after: VolumeId, max: u32 },
-    /// The volume, and behind it the others of its group. Answer: `Volumes`.
+    /// The volume, followed by the others of its group. Answer: `Volumes`.
     Examine { volume: WhichVolume },
     /// Answer: `Partitions`.
     Partitions,
-    /// What a volume that shows a sealed epoch has and the epoch `since` of its tree had not (0:
-    /// all of it), from a place on, in about `bytes_max` bytes (between 128 KiB and 1 MiB). The
-    /// superuser's alone, since it asks for no right. Answer: `Part`.
+    /// The difference between the sealed epoch that a volume shows and the epoch `since` of its
+    /// tree (0: everything), from a position on, in about `bytes_max` bytes (between 128 KiB and 1
+    /// MiB). Only for the superuser, since it checks no right. Answer: `Part`.
     Changes { id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32, packed: bool },
-    /// A part of a stream comes in for the tree with this number; the first one begins it, or goes
-    /// on with what came in of the same stream. `over`: the read-write volume with that number is
-    /// to become what comes; it goes on showing what it has, and takes no changes meanwhile.
-    /// Answer: `Cursor`, where the next part is to begin.
+    /// A part of a stream for the tree with this number; the first one begins it, or continues what
+    /// came in of the same stream. `over`: the stream replaces the read-write volume with that
+    /// number; until then it shows its old state and takes no changes. Answer: `Cursor`, where the
+    /// next part is to begin.
     Apply { partition: PartitionNo, tree: VolumeId, part: Bytes, over: bool },
-    /// What came in is whole and becomes a volume, or is given up. Answer: `Volumes`, with the new
-    /// one if there is one.
+    /// The incoming tree is complete and becomes a volume, or is discarded. Answer: `Volumes`, with
+    /// the new one if there is one.
     Finish { partition: PartitionNo, tree: VolumeId, finish: Finish },
-    /// Fetches a stream from another server and finishes it, in the background. Asked for again it
-    /// goes on where it was. Answer: `Tasks`, with the one that was begun.
+    /// Fetches a stream from another server and finishes it, in the background. A repeated call
+    /// continues it. Answer: `Tasks`, with the one that was begun.
     Pull(Box<Pull>),
-    /// Pulls of this life of the server, those that ended lately too. The superuser's alone.
+    /// Pulls of this server instance, including those that ended lately. Only for the superuser.
     /// Answer: `Tasks`.
     Tasks,
-    /// What comes in, or came and was not gone on with: all of it, or that of one tree, and what
-    /// that one's read-write volume is a copy of. The superuser's alone. Answer: `Incoming`.
+    /// Incoming trees, also those whose transfer stopped: all of them, or one, and the epoch that
+    /// that one's read-write volume is a copy of. Only for the superuser. Answer: `Incoming`.
     Incoming { tree: Option<VolumeId> },
-    /// Everything of the read-write volume that clients have to themselves comes back, and changes
-    /// wait until it is let go (`millis: 0`), or for so long at most; then the server asks the
-    /// cell's database whose the volume is. Answer: `Done`, when all is back.
+    /// Freezes the read-write volume: the server recalls all loans and delegations, and changes
+    /// wait for `millis`, or until a call with `millis: 0`; then the server asks the cell database
+    /// which server has the volume. Answer: `Done`, when all is back.
     Hold { id: VolumeId, millis: u32 },
-    /// A volume that arrived serves from now on. Answer: `Done`.
+    /// An arrived volume serves from now on. Answer: `Done`.
     Serve { id: VolumeId },
-    /// Copies within the server: what a volume of a sealed epoch shows comes to another partition
-    /// (no part of it goes over the network), or, with `Leave` and the number of a tree, what that
-    /// partition has of it goes. Answer: `Tasks`, with the one that copies; with `Leave`, one that
-    /// runs as long as there is more to go.
+    /// Copies within the server: what a volume of a sealed epoch shows is copied to another
+    /// partition (no part of it goes over the network), or, with `Leave` and the number of a tree,
+    /// that partition's copy of it is removed. Answer: `Tasks`, with the one that copies; with
+    /// `Leave`, one that runs as long as something is left.
     Beside { id: VolumeId, partition: PartitionNo, what: Beside },
 }
 

@@ -1,4 +1,4 @@
-//! New files whose bytes the kernel writes into blank bodies (docs/spec/passthrough.md).
+//! New files whose bytes the kernel writes into preallocated bodies (docs/spec/passthrough.md).
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ fn bytes(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A directory that is delegated to the client, which has blanks at hand.
+/// A directory delegated to the client, which has preallocated bodies.
 fn primed(client: &Client) -> PathBuf {
     primed_as(client, "dir")
 }
@@ -31,13 +31,13 @@ fn primed_as(client: &Client, name: &str) -> PathBuf {
     dir
 }
 
-/// Until a new file is written into a blank.
+/// Makes files until one is written into a preallocated body.
 fn prime(dir: &PathBuf, passed: impl Fn() -> usize) {
     fs::create_dir(dir).unwrap();
     let mut made = 0;
     eventually("there are blanks", || {
         made += 1;
-        // Among short files only there would be none.
+        // After only short files there would be none.
         fs::write(dir.join(format!("prime-{made}")), [0; 70_000]).unwrap();
         let _file = File::create(dir.join(format!("probe-{made}"))).unwrap();
         passed() == 1
@@ -52,7 +52,7 @@ fn new(dir: &std::path::Path, name: &str) -> (PathBuf, File) {
     (path, file)
 }
 
-/// Nothing is wrong at the server, and nothing was answered otherwise there.
+/// Checks that the server has no damage, and gave no answer that differs from the client's.
 fn check(cell: &Cell, clients: &[&Client]) {
     for client in clients {
         assert_eq!(client.differences(), 0, "DE-5");
@@ -70,7 +70,7 @@ fn the_kernel_writes_new_files_and_everybody_reads_them() {
     for (number, length) in
         [0, 1, 4096, 10_000, 16_384, 16_385, 70_000, MIB, MIB + 1, 3 * MIB].into_iter().enumerate()
     {
-        // The other one's looks recall the delegation.
+        // The other client's look-ups recall the delegation.
         let dir = primed_as(&client, &format!("dir-{number}"));
         let wanted = bytes(length, number as u64);
         let (path, mut file) = new(&dir, "file");
@@ -163,7 +163,7 @@ fn times_that_are_set_before_the_close_stay() {
         file.set_modified(wanted).unwrap();
         drop(file);
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), wanted, "{length} bytes");
-        // The server looks after lent bodies each second.
+        // The server checks lent bodies each second.
         std::thread::sleep(Duration::from_millis(1500));
         let far = other.at(&format!("dir-{length}/file"));
         assert_eq!(fs::metadata(far).unwrap().modified().unwrap(), wanted, "{length} bytes");
@@ -281,7 +281,7 @@ fn names_change_while_it_is_written() {
     file.sync_all().unwrap();
     drop(file);
 
-    // Its directory goes while it is open, and with that the delegation that covered it.
+    // Its directory is removed while it is open, and with that the delegation that covered it.
     fs::create_dir(dir.join("inner")).unwrap();
     let (path, mut file) = new(&dir.join("inner"), "out");
     file.write_all(b"first").unwrap();
@@ -346,7 +346,7 @@ fn removed_files_that_are_closed_leave_new_ones_alone() {
     let dir = primed(&client);
     for number in 0..150 {
         let (victim, open) = new(&dir, "victim");
-        // Longer than short ones, which would end the use of blanks.
+        // Longer than short files, which would end the use of preallocated bodies.
         let (path, mut file) = new(&dir, &format!("file-{number}"));
         file.write_all(&bytes(70_000, number)).unwrap();
         fs::remove_file(victim).unwrap();
@@ -375,7 +375,7 @@ fn what_is_over_the_quota_is_told_at_the_close() {
 }
 
 #[test]
-fn the_server_dies_while_new_files_are_written_and_loses_nothing() {
+fn a_server_that_dies_under_new_files_loses_nothing() {
     let Some(mut server) = Standing::start() else { return };
     let mount = server.mount("one");
     let files = mount.at("dir");

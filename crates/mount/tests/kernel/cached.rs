@@ -13,7 +13,7 @@ use crate::cell::{Cell, Client, eventually};
 
 const MIB: usize = 1 << 20;
 
-/// Numbers that look like chance, the same ones each time.
+/// Pseudo-random numbers, the same ones each time.
 struct Chance(u64);
 
 impl Chance {
@@ -31,7 +31,7 @@ impl Chance {
     }
 }
 
-/// Opens for reading, again and again until the kernel has the body.
+/// Opens for reading until the kernel has the body.
 fn open_passed(client: &Client, path: &PathBuf) -> File {
     let mut file = None;
     eventually("the body is in the cache, and passed", || {
@@ -61,7 +61,7 @@ fn whole(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn a_completed_write_elsewhere_is_seen_at_once_by_reads_and_maps() {
+fn pt6_a_completed_write_elsewhere_is_seen_by_reads_and_maps() {
     let Some(cell) = Cell::start() else { return };
     let (near, far) = (cell.mount(), cell.mount_far());
     let mut chance = Chance(1);
@@ -113,7 +113,7 @@ fn a_writer_joins_readers_on_another_machine() {
     assert_eq!(&seen, b"joined");
     writer.sync_all().unwrap();
     assert!(fs::read(near.at("file")).unwrap() == bytes);
-    // Appended, punched, cut, extended, made anew.
+    // Appended, punched, cut, extended, rewritten.
     std::io::Write::write_all(&mut File::options().append(true).open(&path).unwrap(), b"behind")
         .unwrap();
     bytes.extend_from_slice(b"behind");
@@ -128,7 +128,7 @@ fn a_writer_joins_readers_on_another_machine() {
         assert!(whole(&reader) == bytes && whole(&writer) == bytes);
         assert_eq!(reader.metadata().unwrap().len(), size as u64);
     }
-    // Past the page cache's own path: what is copied inside the kernel.
+    // Bypasses the page cache's own path: a copy inside the kernel.
     let copy = far.at("copy");
     let copied = Command::new("cp").arg(&path).arg(&copy).status().unwrap();
     assert!(copied.success() && fs::read(&copy).unwrap() == bytes);
@@ -161,7 +161,7 @@ fn stores_to_a_shared_map_reach_other_mounts() {
         assert!(whole(&reader) == bytes && whole(&writer) == bytes, "round {round}");
         writer.sync_all().unwrap();
         assert!(fs::read(near.at("file")).unwrap() == bytes, "round {round}");
-        // Another page than any that is stored to at the time.
+        // A page other than those that are stored to at the time.
         let at = chance.below(2 * MIB - 10);
         let other = File::options().write(true).open(near.at("file")).unwrap();
         other.write_all_at(b"elsewhere", at as u64).unwrap();

@@ -1,5 +1,5 @@
-//! A service in this process, and its volume mounted any number of times, each time as a client of
-//! its own.
+//! A service in this process, and its volume mounted any number of times, each time by a separate
+//! client.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ pub struct Cell {
     dir: TempDir,
 }
 
-/// The service's last owner: a thread that still had a part of it when the process exits would
-/// close its engine beside the engine's own end.
+/// The service's last owner: a thread that still had a part of it at the exit of the process would
+/// close its engine during the engine's own end.
 struct Last(Arc<Vice>);
 
 impl Drop for Last {
@@ -52,15 +52,15 @@ fn wall() -> Timestamp {
     Timestamp::new(since.as_secs() as i64, since.subsec_nanos())
 }
 
-/// In flat mounts: the first volume, and where the one that tests look at is in it.
+/// In flat mounts: the first volume, and the path of the tested volume in it.
 const TOP: (&str, &str) = ("top", "below");
 
-/// The only volume.
+/// The name of the only volume.
 pub fn volume() -> Name {
     Name::new(b"root").unwrap()
 }
 
-/// Says that this test cannot run here, past the capture of output: scripts/check.sh counts the
+/// Reports that this test cannot run here, past the capture of output: scripts/check.sh counts the
 /// line.
 fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("mount").to_owned();
@@ -69,7 +69,7 @@ fn skip(reason: &str) {
 }
 
 impl Cell {
-    /// A fresh one; nothing where nothing can be mounted.
+    /// Starts a fresh one; `None` if nothing can be mounted.
     pub fn start() -> Option<Cell> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
             skip("mounting needs root and /dev/fuse");
@@ -98,19 +98,19 @@ impl Cell {
         Some(cell)
     }
 
-    /// Where mounts may be made.
+    /// The directory for mounts.
     #[allow(dead_code)] // Not for measurements.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A session of its own, without a mount.
+    /// A separate session, without a mount.
     pub fn session(&self) -> Arc<dyn Remote> {
         let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
         Arc::new(self.loopback.attach(ClientId(number.into()), 1).unwrap())
     }
 
-    /// Where the bodies of its files lie.
+    /// The directory of its body files.
     pub fn bodies(&self) -> PathBuf {
         self.dir.path().join("partition/bodies")
     }
@@ -126,7 +126,7 @@ impl Cell {
         self.loopback.vice()
     }
 
-    /// One more volume.
+    /// Creates one more volume.
     #[allow(dead_code)] // Not for measurements.
     pub fn add_volume(&self, volume: &str) {
         let root =
@@ -153,7 +153,7 @@ impl Cell {
         self.session().call(&Caller::ROOT, call, None).unwrap();
     }
 
-    /// Mounts a client that keeps no idle volume mounted.
+    /// Mounts a client that unmounts idle volumes at once.
     #[allow(dead_code)] // Not for measurements.
     pub fn mount_idle(&self, idle: Duration) -> Client {
         self.mount_configured(
@@ -200,35 +200,35 @@ impl Cell {
         session.call(&Caller::ROOT, Call::SetQuota { fid: root, bytes, files: 0 }, None).unwrap();
     }
 
-    /// What is wrong on the partition.
+    /// The defects of the partition.
     #[allow(dead_code)] // Not for measurements.
     pub fn scrub(&self) -> Vec<String> {
         let report = self.partition().scrub(&mut |_| {}, &false.into()).unwrap();
         report.findings.iter().map(|finding| format!("{finding:?}")).collect()
     }
 
-    /// Mounts once more, in a client of its own.
+    /// Mounts once more, by a new client.
     pub fn mount(&self) -> Client {
         self.mount_over(crate::TRANSPORT)
     }
 
-    /// Mounts a client that asks through `remote`.
+    /// Mounts a client that sends its calls through `remote`.
     pub fn mount_through(&self, remote: Arc<dyn Remote>) -> Client {
         self.mount_as(remote, crate::TRANSPORT, None)
     }
 
-    /// Mounts once more, over a transport of one's choice.
+    /// Mounts once more, over the given transport.
     pub fn mount_over(&self, transport: KernelTransport) -> Client {
         self.mount_as(self.session(), transport, None)
     }
 
-    /// Mounts a client that asks through `remote`, with so many threads.
+    /// Mounts a client that sends its calls through `remote`, with this many threads.
     #[allow(dead_code)] // Not for measurements.
     pub fn mount_with(&self, remote: Arc<dyn Remote>, workers: WorkersConfig) -> Client {
         self.mount_as(remote, crate::TRANSPORT, Some(workers))
     }
 
-    /// Mounts a client as on another machine: no descriptors are passed, and file data is kept on
+    /// Mounts a client as on another machine: no descriptors are passed, and file data is cached on
     /// disk.
     #[allow(dead_code)] // Not for measurements.
     pub fn mount_far(&self) -> Client {
@@ -383,7 +383,7 @@ impl Client {
         self.volumes.venus(volume.volume).map_or(0, |venus| venus.passthrough().open)
     }
 
-    /// Bodies that the kernel was given.
+    /// Number of bodies that the kernel got.
     #[allow(dead_code)] // Not for measurements.
     pub fn given(&self) -> u64 {
         self.venus.passthrough().given
@@ -397,13 +397,13 @@ impl Client {
             .saturating_sub(usize::from(crate::FLAT && self.path.ends_with(TOP.1)))
     }
 
-    /// Answers that the server gave otherwise.
+    /// Number of answers of the server that differed from the client's.
     #[allow(dead_code)] // Not for measurements.
     pub fn differences(&self) -> u64 {
         self.venus.differences()
     }
 
-    /// Waits until every request is seen through.
+    /// Waits until every request is handled.
     #[allow(dead_code)] // Not for measurements.
     pub fn wait(&self) {
         self.mount.wait();

@@ -1,5 +1,5 @@
-//! What one client changes, the other sees at once, although kernels cache everything without time
-//! limit.
+//! Changes by one client are visible to the other at once, although kernels cache everything
+//! without time limit.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -55,7 +55,7 @@ fn data_is_seen_at_the_latest_when_the_writer_closes() {
 }
 
 #[test]
-fn two_clients_that_change_one_directory_do_not_block_each_other() {
+fn two_clients_changing_one_directory_do_not_block() {
     let Some(cell) = Cell::start() else { return };
     let (here, there) = (cell.mount(), cell.mount());
     fs::create_dir(here.at("dir")).unwrap();

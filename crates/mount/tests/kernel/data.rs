@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::cell::{Cell, Counted};
 use crate::helper::Helper;
 
-/// Bytes that differ everywhere.
+/// Bytes without a repeated pattern.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 33) as u8)
@@ -156,7 +156,7 @@ fn a_mapping_reads_and_writes_the_file() {
     let mut bytes = [0; 15];
     file.read_exact_at(&mut bytes, 4096).unwrap();
     assert_eq!(&bytes, b"through the map");
-    // And back: what is written elsewhere shows in the mapping.
+    // In the other direction: a write elsewhere shows in the mapping.
     file.write_all_at(b"hello", 0).unwrap();
     file.sync_all().unwrap();
     helper.go_on();

@@ -1,4 +1,4 @@
-//! The root of everything, which shows cells.
+//! The dynamic root, which shows cells.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use venus::{DYNROOT, Dynroot, Error, KnownCells, RequestContext, VenusConfig, Vo
 
 use crate::cell::{Cell, Client, eventually};
 
-/// Cells that can be found, and what was asked.
+/// The cells that can be found, and a count of the requests.
 #[derive(Default)]
 struct World {
     listed: Mutex<Vec<String>>,
@@ -113,7 +113,7 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
     assert_eq!(fs::metadata(client.at("")).unwrap().mode(), 0o40755);
     assert_eq!(rustix::fs::statvfs(client.at("")).unwrap().f_blocks, 0);
 
-    // What is not there is asked for once, and what cannot be a cell not at all.
+    // An absent cell is requested once, and an impossible name not at all.
     for absent in ["nobody.test", ".git", "HEAD", "Absent.Test", "-x.test"] {
         for _ in 0..3 {
             assert_eq!(
@@ -125,7 +125,7 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
     }
     assert_eq!(*world.asked.lock(), BTreeMap::from([("nobody.test".to_owned(), 1)]));
 
-    // A cell that nobody listed.
+    // A cell that is in no list.
     assert_eq!(names(&client), own);
     assert_eq!(fs::read_dir(client.at("found.test/home")).unwrap().count(), 0);
     assert_eq!(
@@ -147,7 +147,7 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
 }
 
 #[test]
-fn cells_that_are_listed_later_are_shown_and_take_the_short_name() {
+fn cells_listed_later_are_shown_and_take_the_short_name() {
     let (Some(ours), Some(found)) = (Cell::start(), Cell::start()) else { return };
     let world = Arc::new(World::default());
     ours.add_volume("root.cell");
@@ -161,7 +161,7 @@ fn cells_that_are_listed_later_are_shown_and_take_the_short_name() {
     });
     assert_eq!(names(&client), [".our.test", "our.other", "our.test"]);
     assert_eq!(fs::read_to_string(client.at("our.test/file")).unwrap(), "ours");
-    // The kernel hears of each name for itself, after the list has changed.
+    // The kernel is notified of each name separately, after the list has changed.
     let error = |at: &str| {
         fs::metadata(client.at(at)).err().and_then(|error| rustix::io::Errno::from_io_error(&error))
     };

@@ -23,7 +23,7 @@ use crate::{FLAT, TRANSPORT};
 
 static MOUNTS: AtomicU64 = AtomicU64::new(0);
 
-/// One server. The volumes of tests are on its second partition, which may be a copy of another
+/// One server. The tests' volumes are on its second partition, which may be a copy of another
 /// server's.
 pub struct Host {
     config: ServerConfig,
@@ -50,7 +50,7 @@ impl Host {
         host
     }
 
-    /// Starts it, at the address that it had before.
+    /// Starts it, at its previous address.
     pub fn start(&mut self) {
         let server = Server::start(&self.config).unwrap();
         let Some(Endpoint::Tcp(address)) = server.endpoints().first() else {
@@ -60,7 +60,7 @@ impl Host {
         self.server = Some(server);
     }
 
-    /// Starts it at another address than before.
+    /// Starts it at another address.
     pub fn start_elsewhere(&mut self) {
         let taken = std::net::TcpListener::bind(self.address());
         self.config.tcp_listen = Some("127.0.0.1:0".into());
@@ -68,13 +68,13 @@ impl Host {
         drop(taken);
     }
 
-    /// Starts it where another one was.
+    /// Starts it at another server's address.
     pub fn start_at(&mut self, address: SocketAddr) {
         self.config.tcp_listen = Some(address.to_string());
         self.start();
     }
 
-    /// As a crash looks to others.
+    /// Drops it, which looks like a crash to other processes.
     pub fn crash(&mut self) {
         drop(self.server.take());
     }
@@ -87,7 +87,7 @@ impl Host {
         Endpoint::Tcp(self.config.tcp_listen.clone().unwrap())
     }
 
-    /// Spoils every body of its second partition.
+    /// Damages every body of its second partition.
     pub fn spoil_bodies(&self) {
         let mut dirs = vec![self.partition().join("bodies")];
         let mut spoilt = 0;
@@ -153,7 +153,7 @@ pub fn name(text: &str) -> Name {
 }
 
 impl Fleet {
-    /// So many; nothing where nothing can be mounted.
+    /// Starts `count` servers; `None` if nothing can be mounted.
     pub fn start(count: usize) -> Option<Fleet> {
         Cell::start()?;
         let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ impl Fleet {
         Some(Fleet { hosts, dir })
     }
 
-    /// A new volume on a server's second partition, known to the database.
+    /// Creates a volume on a server's second partition, and enters it in the database.
     pub fn create(&self, on: usize, volume: &str) -> VolumeInfo {
         let create = VolumeCall::Create {
             id: None,
@@ -202,14 +202,14 @@ impl Fleet {
         }
     }
 
-    /// Changes what the database says about a group.
+    /// Changes a group's record in the database.
     pub fn change(&self, volume: &str, change: impl FnOnce(&mut VolumeGroup)) {
         let mut seen = self.group(volume);
         change(&mut seen.record);
         self.put(&seen.record, seen.revision);
     }
 
-    /// Releases a volume at its server alone.
+    /// Releases a volume at its own server only.
     pub fn release(&self, on: usize, volume: &VolumeInfo) -> VolumeInfo {
         let released = String::from_utf8_lossy(volume.name.as_bytes()).into_owned() + ".readonly";
         let clone = |replace| VolumeCall::Clone {
@@ -234,7 +234,7 @@ impl Fleet {
         self.hosts[on].ask(Call::Volume(examine)).is_ok()
     }
 
-    /// A server gets a copy of the second partition of another, which both stop for.
+    /// Copies a server's second partition to another server; both stop for it.
     pub fn copy(&mut self, from: usize, to: usize) {
         [from, to].iter().for_each(|host| self.hosts[*host].crash());
         let (from_dir, to_dir) = (self.hosts[from].partition(), self.hosts[to].partition());
@@ -246,7 +246,7 @@ impl Fleet {
         self.hosts[from].start();
     }
 
-    /// All volumes of a server's second partition are on that of another one from now on.
+    /// Records that all volumes of a server's second partition are now on that of another one.
     pub fn carry_over(&mut self, from: usize, to: usize, volumes: &[&str]) {
         self.copy(from, to);
         self.hosts[from].crash();
@@ -260,7 +260,7 @@ impl Fleet {
             .for_each(|volume| self.change(volume, |group| group.sites = vec![site.clone()]));
     }
 
-    /// Mounts a volume, reaching the cell through this server, with these preferred in this order.
+    /// Mounts a volume through this server, with `preferred` servers in this order.
     pub fn mount(&self, through: usize, volume: &str, preferred: &[usize]) -> Traveller {
         let number = MOUNTS.fetch_add(1, Ordering::Relaxed);
         let at = self.dir.path().join(format!("mount-{number}"));
@@ -289,12 +289,12 @@ impl Traveller {
         self.mount.mountpoint().join(name)
     }
 
-    /// Where it asks for the volume now.
+    /// The server from which the mount reads the volume now.
     pub fn server_of(&self, volume: &VolumeInfo) -> Option<ServerId> {
         self.volumes.volume(volume.id)?.server()
     }
 
-    /// Unmounts, and hands everything back.
+    /// Unmounts, and sends all changes to the server.
     pub fn end(self) {
         self.mount.unmount().unwrap();
         self.mount.wait();

@@ -1,4 +1,4 @@
-//! The forerunner: after a run of look-ups the kernel knows the other names of the directory too.
+//! The readdir helper: after a run of look-ups the kernel knows the directory's other names too.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ fn fill_below(cell: &Cell, dir: &str) {
         .for_each(|i| fs::write(maker.at(&format!("{dir}/file-{i}")), i.to_string()).unwrap());
 }
 
-/// A mount with a forerunner.
+/// A mount with a readdir helper.
 fn mounted(cell: &Cell, at: &Path) -> Mount {
     fs::create_dir(at).unwrap();
     let volumes = Volumes::of(cell.session(), VenusConfig::default());
@@ -40,7 +40,7 @@ fn mounted(cell: &Cell, at: &Path) -> Mount {
     Mount::start(MountConfig { forerunner: Some(forerunner), ..config }, &volumes).unwrap()
 }
 
-/// Whether the kernel knows the name by itself: it is asked when nobody answers it any more.
+/// Whether the kernel has the name in its cache: tested after the mount has stopped answering.
 fn is_known(mountpoint: &Path, name: &str) -> bool {
     let dir = File::open(mountpoint.join("dir")).unwrap();
     // Ends the connection even though the mount is in use.
@@ -114,7 +114,7 @@ fn a_forerunner_keeps_nobody_from_unmounting() {
     let at = cell.path().join("ahead");
     let mount = mounted(&cell, &at);
     look_up(&at, 0..COUNT);
-    // Busy only while an order is carried out.
+    // The mount is busy only while the helper carries out an order.
     let began = Instant::now();
     while !Command::new("umount").arg(&at).status().unwrap().success() {
         assert!(began.elapsed() < Duration::from_secs(10), "still busy");

@@ -1,4 +1,4 @@
-//! Other processes: this test program once more, told by its environment what to do.
+//! Other processes: this test program once more, with its task in the environment.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +16,7 @@ const TASK: &str = "RIALTO_TEST_HELPER";
 const FILE: &str = "RIALTO_TEST_FILE";
 const MARK: &str = "helper: ";
 
-/// A process that does one thing with one file, and says how far it is.
+/// A process that performs a task on a file, and reports its progress.
 pub struct Helper {
     pub child: Child,
     stdin: Option<ChildStdin>,
@@ -27,7 +27,7 @@ impl Helper {
     /// Starts `task` on `file`.
     pub fn start(task: &str, file: &Path) -> Helper {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            // One thread: signals reach the one that works.
+            // One thread, so that signals reach the working one.
             .args(["helper::helper_process", "--exact", "--nocapture", "--test-threads=1"])
             .env(TASK, task)
             .env(FILE, file)
@@ -40,20 +40,20 @@ impl Helper {
         Helper { child, stdin, lines }
     }
 
-    /// What it says next.
+    /// Waits for its next report.
     pub fn says(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "helper ended without a word");
-            // The test harness writes its own words before ours, on the same line.
+            // The test harness writes its own text before ours, on the same line.
             if let Some((_, said)) = line.split_once(MARK) {
                 return said.trim().to_owned();
             }
         }
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn go_on(&mut self) {
         self.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
@@ -65,7 +65,7 @@ impl Helper {
     }
 }
 
-/// A command that runs `task` on `file` and hears nothing but that.
+/// A command that runs `task` on `file` without further orders.
 pub fn command(task: &str, file: &Path) -> Vec<OsString> {
     let set = |name: &str, value: &std::ffi::OsStr| {
         let mut both = OsString::from(format!("{name}="));
@@ -89,7 +89,7 @@ fn wait_to_go_on() {
     std::io::stdin().read_line(&mut line).unwrap();
 }
 
-/// Not a test: what the other processes run.
+/// Not a test: the main function of the other processes.
 #[test]
 fn helper_process() {
     let (Ok(task), Some(file)) = (std::env::var(TASK), std::env::var_os(FILE)) else { return };
@@ -103,7 +103,7 @@ fn helper_process() {
             say("has it");
             wait_to_go_on();
         }
-        // A signal with a handler, while waiting: the wait goes on afterwards.
+        // A signal with a handler, while waiting: the wait continues afterwards.
         "lock through a signal" => {
             let seen = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&seen)).unwrap();
@@ -123,18 +123,18 @@ fn helper_process() {
     }
 }
 
-/// Looks at files that nobody has looked at here, which fails with whatever the kernel says; tells
-/// in how many rounds there was a signal. Signals that must come before the work is done.
+/// Signals that must come before the work is done.
 const SIGNALS: usize = 200;
 
+/// Opens files that are not cached here, and panics with any error; reports rounds with signals.
 fn work_through_signals(at: &Path) {
     let seen = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&seen)).unwrap();
     let (mut signals, mut round) = (0, 0);
     say("works");
-    // On a busy machine they come slowly: an open asks the mount each time.
+    // On a busy machine they come slowly: an open sends the mount a request each time.
     while round < 2000 || signals < SIGNALS && round < 200_000 {
-        // Every seventh, so that nobody guesses which is next.
+        // Every seventh, so that no read-ahead predicts the next.
         let file = at.join((round * 7 % 2000).to_string());
         rustix::fs::stat(&file).unwrap_or_else(|error| panic!("stat {round}: {error}"));
         File::open(&file).unwrap_or_else(|error| panic!("open {round}: {error}"));
@@ -144,7 +144,7 @@ fn work_through_signals(at: &Path) {
     say(&signals.to_string());
 }
 
-/// Writes through a mapping, and shows what the mapping has when it is asked.
+/// Writes through a mapping, and reports its content on request.
 fn map(file: &File) {
     let mut map = Map::new(file, 8192, true).unwrap();
     map.write(4096, b"through the map");

@@ -1,4 +1,4 @@
-//! Listing many symbolic links, as `ls -lF` does: each is read, and looked behind.
+//! Listing many symbolic links, as `ls -lF` does: each is read, and its target examined.
 
 use std::fs;
 use std::process::Command;
@@ -43,7 +43,7 @@ impl Remote for Counting {
     }
 }
 
-/// `ls -lF` of `dir`, by a client that knows nothing yet; what it printed, and the calls to the
+/// `ls -lF` of `dir`, by a client with an empty cache; returns its output, and the calls to the
 /// server.
 fn list(cell: &Cell, dir: &str) -> (String, u64) {
     let counting = Arc::new(Counting { session: cell.session(), calls: AtomicU64::new(0) });

@@ -110,7 +110,7 @@ fn dots_lead_here_and_up() {
     assert_eq!(list("")[..2], [(".".to_owned(), inode("")), ("..".to_owned(), 1)]);
 }
 
-/// What an open directory lists from its beginning on.
+/// The names that an open directory lists from its beginning on.
 fn names(dir: &mut rustix::fs::Dir) -> BTreeSet<String> {
     dir.rewind();
     let entries = dir.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
@@ -152,7 +152,7 @@ fn an_offset_leads_back_to_what_came_behind_it() {
 }
 
 #[test]
-fn what_the_kernel_keeps_of_a_listing_ends_before_a_change_elsewhere_returns() {
+fn a_cached_listing_ends_before_a_change_elsewhere_returns() {
     const ROUNDS: usize = 300;
     let Some(cell) = Cell::start() else { return };
     fill(&cell, 20);
@@ -161,7 +161,7 @@ fn what_the_kernel_keeps_of_a_listing_ends_before_a_change_elsewhere_returns() {
     let mut lasting = open_dir(&here.at("dir"));
     let all = names(&mut lasting);
     std::thread::scope(|scope| {
-        // Others that list it all the time, so that breaks meet listings at each of their stages.
+        // Other readers list it all the time, so that breaks meet listings at each of their stages.
         for lasts in [true, false] {
             let (here, stop) = (&here, &stop);
             scope.spawn(move || {
@@ -174,7 +174,7 @@ fn what_the_kernel_keeps_of_a_listing_ends_before_a_change_elsewhere_returns() {
                 }
             });
         }
-        // Also when what follows fails: the others would go on for ever.
+        // Also if the rest fails: the other readers would never stop.
         let _stops = Stops(&stop);
         for round in 0..ROUNDS {
             let name = format!("new-{round}");
@@ -193,7 +193,7 @@ fn what_the_kernel_keeps_of_a_listing_ends_before_a_change_elsewhere_returns() {
     });
 }
 
-/// Set when it goes.
+/// Sets the flag when it is dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {

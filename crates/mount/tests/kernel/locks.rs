@@ -1,4 +1,4 @@
-//! Locks between clients, and what ends them.
+//! Locks between clients, and the events that end them.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -61,8 +61,7 @@ fn whole_file_locks_exclude_each_other_but_not_ranges() {
     });
 }
 
-/// The kernel does not wait until a mount has heard of a close, so who asks next may be ahead of
-/// it.
+/// The kernel does not wait until a mount has got a close, so the next request may come first.
 #[test]
 fn who_closed_a_file_has_let_go_of_its_lock() {
     let Some(cell) = Cell::start() else { return };

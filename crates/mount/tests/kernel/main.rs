@@ -1,7 +1,7 @@
 //! Everything from system calls to the store, through the kernel: volumes of a service in this
 //! process, really mounted.
 //!
-//! Needs root and `/dev/fuse`; says so and passes without them.
+//! Needs root and `/dev/fuse`; reports and passes without them.
 
 #![allow(clippy::unwrap_used)] // All of it is tests.
 

@@ -1,5 +1,5 @@
-//! A volume moves to another server, or another partition of its server, while people work in it
-//! (docs/spec/volumes.md, *Move*; here step by step, as `vos move` leads it).
+//! A volume moves to another server, or another partition of its server, while applications use it
+//! (docs/spec/volumes.md, *Move*; here step by step, as `vos move` does it).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -29,7 +29,7 @@ impl Fleet {
         })
     }
 
-    /// What `snapshot` has comes to the other server, and becomes `finish`.
+    /// Pulls the state of `snapshot` to the other server, where it becomes `finish`.
     fn pull(&self, (from, to): (usize, usize), snapshot: &VolumeInfo, finish: Finish) {
         let pull = Pull {
             from: vec![self.hosts[from].address()],
@@ -41,7 +41,7 @@ impl Fleet {
         self.finish(to, VolumeCall::Pull(Box::new(pull)));
     }
 
-    /// A task begins, and ends well.
+    /// Starts a task and waits until it succeeds.
     fn finish(&self, on: usize, call: VolumeCall) {
         let tasks = |call| match self.hosts[on].ask(Call::Volume(call)).unwrap() {
             Answer::Tasks(tasks) => tasks,
@@ -56,7 +56,7 @@ impl Fleet {
         });
     }
 
-    /// Moves a volume to another partition of its server; how long it was held.
+    /// Moves a volume to another partition of its server; returns how long it was frozen.
     fn move_beside(&self, on: usize, volume: &VolumeInfo, (from, to): (u32, u32)) -> Duration {
         let ask = |call| self.hosts[on].ask(Call::Volume(call)).unwrap();
         let beside = |id, no, what| VolumeCall::Beside { id, partition: PartitionNo(no), what };
@@ -81,7 +81,7 @@ impl Fleet {
         held
     }
 
-    /// Moves a volume; how long it was held.
+    /// Moves a volume; returns how long it was frozen.
     fn move_volume(&self, (from, to): (usize, usize), volume: &VolumeInfo) -> Duration {
         let ask = |on: usize, call| drop(self.hosts[on].ask(Call::Volume(call)).unwrap());
         let first = self.seal(from, volume, "data.moving.1");
@@ -128,8 +128,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What a build does: sources that are read, directories, objects that are written beside and
-/// renamed, logs that grow; each result is looked at.
+/// The accesses of a build: reading sources, making directories, writing objects under temporary
+/// names, renaming them, appending to logs; each result is checked.
 fn work(at: &Path, worker: usize, stop: &AtomicBool, rounds: &AtomicU64) -> Vec<String> {
     let mut failures = Vec::new();
     let mut round = 0;
@@ -184,7 +184,7 @@ fn who_only_holds_a_lock_claims_it_where_the_volume_is() {
     let length = rustix::fs::getxattr(client.at("lock"), "rialto.fid", &mut bytes).unwrap();
     let fid: Fid = std::str::from_utf8(&bytes[..length]).unwrap().parse().unwrap();
     fleet.move_volume((1, 2), &volume);
-    // Nobody asks anything of this mount.
+    // No application uses this mount.
     let (family, range, mode) = (LockFamily::Flock, ByteRange::ALL, LockMode::Exclusive);
     let seen = || {
         fleet.hosts[2]
@@ -239,7 +239,7 @@ fn a_build_runs_on_while_its_volume_moves_within_its_server() {
     build_while_it_moves(&fleet, [&|_| moved((1, 0)), &|_| moved((0, 1))]);
 }
 
-/// Two moves, each of which says how long the volume was held.
+/// Two moves, each of which returns how long the volume was frozen.
 fn build_while_it_moves(fleet: &Fleet, moves: [&dyn Fn(&Traveller) -> Duration; 2]) {
     let client = fleet.mount(0, "data", &[]);
     fs::write(client.at("source"), "source").unwrap();
@@ -274,7 +274,7 @@ fn build_while_it_moves(fleet: &Fleet, moves: [&dyn Fn(&Traveller) -> Duration; 
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(failures, Vec::<String>::new());
-    // What was held is held still, seen from elsewhere.
+    // Locks are still held, seen from another mount.
     let other = fleet.mount(2, "data", &[]);
     let theirs = File::open(other.at("lock")).unwrap();
     assert_eq!(
@@ -287,7 +287,7 @@ fn build_while_it_moves(fleet: &Fleet, moves: [&dyn Fn(&Traveller) -> Duration; 
     assert_eq!(&bytes, b"beforeafter");
     locked.sync_all().unwrap();
     drop((locked, theirs, unnamed));
-    // The same tree from both.
+    // Both mounts show the same tree.
     let listing = |at: &Path| {
         let output = Command::new("sh")
             .args(["-c", "find . -type f | sort | xargs sha256sum"])

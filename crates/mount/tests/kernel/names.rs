@@ -1,4 +1,4 @@
-//! Making, moving and taking away names.
+//! Creating, renaming and removing names.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -121,7 +121,7 @@ fn a_file_without_a_name_is_gone_with_its_last_descriptor() {
 fn supplementary_groups_count() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
-    // The directories above are the test's own; others must get through them.
+    // The directories above are the test's own; other users must get through them.
     for above in client.at("").ancestors().take(3) {
         fs::set_permissions(above, fs::Permissions::from_mode(0o755)).unwrap();
     }

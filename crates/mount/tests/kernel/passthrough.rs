@@ -19,7 +19,7 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A file of these bytes, made through one mount and closed.
+/// Makes a file of these bytes through one mount and closes it.
 fn made(client: &Client, name: &str, bytes: &[u8]) -> PathBuf {
     let path = client.at(name);
     fs::write(&path, bytes).unwrap();
@@ -102,8 +102,7 @@ fn a_known_body_is_read_by_the_kernel_and_a_writer_joins() {
 fn short_files_and_strange_ones_stay_in_the_kernels_own_pages() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
-    // For reading too: not in a blank body, which the kernel has, and which has no sums for a
-    // while.
+    // Also for reading: a preallocated body, which the kernel has, lacks sums for a while.
     let make = |name: &str, bytes: &[u8]| {
         let path = client.at(name);
         let both = File::options().read(true).write(true).create(true).truncate(true).open(&path);
@@ -166,7 +165,7 @@ fn an_open_handle_sees_what_other_mounts_write_cut_and_append() {
     bytes[500_000..500_009].copy_from_slice(b"from afar");
     assert!(whole(&reader) == bytes);
     assert_eq!(at(&map, 500_000), b'f');
-    // Written anew: the body stays where it is.
+    // Rewritten: the body stays in its file.
     fs::write(other.at("file"), "short").unwrap();
     assert_eq!(whole(&reader), b"short");
     assert_eq!(reader.metadata().unwrap().len(), 5);
@@ -201,7 +200,7 @@ fn two_mounts_write_one_body_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_map_that_outlives_its_descriptor_still_writes_and_nothing_becomes_damaged() {
+fn pt2_a_map_that_outlives_its_descriptor_does_no_damage() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
     let path = released(&client, "file", &pattern(2 * MIB, 8));
@@ -210,7 +209,7 @@ fn a_map_that_outlives_its_descriptor_still_writes_and_nothing_becomes_damaged()
     let mut map = Map::new(&writer, 2 * MIB, true).unwrap();
     drop(writer);
     eventually("the handle is gone", || client.passed() == 0);
-    // Two rounds of the server's looking after lent bodies.
+    // Longer than two of the server's checks of lent bodies.
     std::thread::sleep(std::time::Duration::from_millis(2_500));
     cell.partition().sync_all().unwrap();
     map.write(1_500_000, b"!");
@@ -225,11 +224,11 @@ fn a_map_that_outlives_its_descriptor_still_writes_and_nothing_becomes_damaged()
 }
 
 #[test]
-fn each_store_into_a_map_is_seen_elsewhere_though_its_page_is_dirty_already() {
+fn each_store_into_a_dirty_page_of_a_map_is_seen_elsewhere() {
     let Some(cell) = Cell::start() else { return };
     let (client, far) = (cell.mount(), cell.mount_far());
     let path = released(&client, "file", &pattern(2 * MIB, 8));
-    // The second one takes a body that was made by who could not map it.
+    // The second client gets a body whose maker could not map it.
     let made = client.at("made");
     let blank = File::create(&made).unwrap();
     blank.write_all_at(&pattern(2 * MIB, 9), 0).unwrap();
@@ -420,7 +419,7 @@ fn the_server_dies_while_the_kernel_writes_and_loses_nothing() {
     assert_eq!(fs::metadata(&path).unwrap().len(), bytes.len() as u64);
     let other = server.mount("two");
     assert!(fs::read(other.at("file")).unwrap() == bytes);
-    // A writer that opens now has to borrow from the new life.
+    // A writer that opens now must borrow from the new server instance.
     writable(&path).write_all_at(b"new", 7).unwrap();
     bytes[7..10].copy_from_slice(b"new");
     drop((writer, reader));

@@ -1,5 +1,5 @@
-//! Access lists, as the kernel enforces them: several users of one mount, compared with an obvious
-//! evaluation.
+//! Access lists, as the kernel enforces them: several users of one mount, compared with a simple
+//! model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -20,11 +20,11 @@ use vice::Principals;
 
 use crate::cell::Cell;
 
-/// Uids of users whom the cell knows, and of one whom it does not.
+/// Uids of users that the cell knows, and of one that it does not.
 const USERS: [u32; 4] = [1001, 1002, 1003, 1004];
 const GROUPS: [PrincipalId; 2] = [PrincipalId(-301), PrincipalId(-302)];
 
-/// Who is in which groups.
+/// The members of groups.
 #[derive(Default)]
 struct Book(Mutex<BTreeMap<u32, BTreeSet<PrincipalId>>>);
 
@@ -41,7 +41,7 @@ impl Principals for Book {
     }
 }
 
-/// A thread that is another user, and does what it is told.
+/// A thread that runs tasks as another user.
 struct User {
     orders: mpsc::Sender<Box<dyn FnOnce() + Send>>,
 }
@@ -67,7 +67,7 @@ impl User {
     }
 }
 
-/// What users do with a path.
+/// The accesses that users try on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Deed {
     Stat,
@@ -99,14 +99,14 @@ fn attempt(deed: Deed, path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// A directory or file of the tree, with what decides about it.
+/// A directory or file of the tree, with the list that decides about it.
 #[derive(Clone, Debug)]
 struct Thing {
     fid: Fid,
     owner: u32,
     mode: u16,
     dir: bool,
-    /// Its own: of a directory always, of a file where it was given one.
+    /// Its own list: a directory always has one, a file only if one was set.
     list: Option<List>,
 }
 
@@ -120,7 +120,7 @@ fn above(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// The obvious evaluation: letters of a user in a directory.
+/// The model: letters of a user in a directory.
 fn letters(dir: &Thing, uid: u32, book: &Book) -> BTreeSet<char> {
     let mut is: BTreeSet<PrincipalId> = book.0.lock().get(&uid).cloned().unwrap_or_default();
     is.extend([principal(uid), PrincipalId::ANYBODY]);
@@ -162,7 +162,7 @@ fn expected(tree: &Tree, path: &str, uid: u32, deed: Deed, book: &Book) -> bool 
     }
     let mut has = letters(if thing.list.is_some() { thing } else { &tree[above(path)] }, uid, book);
     if thing.list.is_some() {
-        // A drop box is a directory's.
+        // Only a directory can be a drop box.
         has.remove(&'i');
     }
     let (reads, bits) = (has.contains(&'r'), thing.mode >> 6);
@@ -243,7 +243,7 @@ impl Scene {
         Scene { tree, session, book, users }
     }
 
-    /// Every user reads every file, as mode bits let him.
+    /// Every user reads every file that the mode bits let it read.
     fn check_bits(&self, mount: &dyn Fn(&str) -> PathBuf, when: &str) {
         for (uid, user) in &self.users {
             for (path, thing) in self.tree.iter().filter(|(_, thing)| !thing.dir) {
@@ -262,7 +262,7 @@ impl Scene {
         }
     }
 
-    /// A file has its directory's list again.
+    /// Gives a file its directory's list again.
     fn inherit(&mut self, path: &str) {
         let thing = self.tree.get_mut(path).unwrap();
         thing.list = None;
@@ -285,13 +285,13 @@ impl Scene {
         self.session.call(&Caller::ROOT, call, None).unwrap();
     }
 
-    /// Who is in which groups is another: clients hear of it as of a change of a list.
+    /// The groups change: clients get a break as for a change of a list.
     fn tell(&mut self) {
         let list = self.tree[""].list.clone().unwrap();
         self.set("", list);
     }
 
-    /// Every user tries everything with every path.
+    /// Every user tries every access on every path.
     fn check(&self, mount: &dyn Fn(&str) -> PathBuf, when: &str) {
         let deeds = [
             Deed::Stat,
@@ -402,7 +402,7 @@ fn lists_that_begin_and_end_under_a_mount_decide_there_at_once() {
 }
 
 #[test]
-fn a_shared_mount_begins_at_an_inode_whose_list_the_kernel_keeps() {
+fn a_shared_mount_begins_at_an_inode_with_a_cached_list() {
     use std::os::unix::fs::MetadataExt;
     let Some(cell) = Cell::start() else { return };
     let mount = cell.mount();

@@ -1,4 +1,4 @@
-//! A tree of volumes on several servers: what is where, and what happens when one of them dies.
+//! A tree of volumes on several servers: how they are found, and the effect of a server's death.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -27,7 +27,7 @@ fn content(number: usize, text: &str) -> Vec<u8> {
     format!("{text} {number} ").into_bytes().into_iter().cycle().take(BYTES).collect()
 }
 
-/// Past the kernel's pages, so that it is asked for.
+/// Bypasses the kernel's pages, so that the mount gets the read.
 fn read(path: PathBuf) -> std::io::Result<Vec<u8>> {
     let file = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
     let mut bytes = vec![0; BYTES];
@@ -35,7 +35,7 @@ fn read(path: PathBuf) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A volume with files, released at the servers 1 and 2, of which the first is written at.
+/// A volume with files, with its read-write site at server 1, and released at servers 1 and 2.
 fn replicated(fleet: &mut Fleet) -> (VolumeInfo, VolumeInfo) {
     let volume = fleet.create(1, "data");
     let writer = fleet.mount(0, "data", &[]);
@@ -69,7 +69,7 @@ fn mount_points_lead_to_volumes_on_other_servers() {
         eventually("it is seen", || client.at(volume).exists());
         fs::write(client.at(volume).join("file"), volume).unwrap();
     }
-    // By another way into the cell, and every volume is a file system.
+    // Through another server, and with a file system for every volume.
     let other = fleet.mount(2, "root", &[]);
     for volume in ["one", "two"] {
         assert_eq!(fs::read_to_string(other.at(volume).join("file")).unwrap(), volume);
@@ -93,7 +93,7 @@ fn a_site_that_cannot_read_what_it_has_is_left_for_another() {
         assert!(read(reader.at(&format!("file-{number}"))).unwrap() == content(number, "first"));
     }
     assert_eq!(reader.server_of(&released), Some(fleet.hosts[2].id()));
-    // Where nobody can, the error is told.
+    // If no server can read it, the error is returned.
     fleet.hosts[2].spoil_bodies();
     reader
         .volumes
@@ -131,7 +131,7 @@ fn a_server_restarts_and_only_its_volumes_wait() {
 }
 
 #[test]
-fn a_volume_that_is_on_another_server_now_is_found_there_with_what_was_open() {
+fn a_moved_volume_is_found_with_its_open_files() {
     let Some(mut fleet) = Fleet::start(3) else { return };
     let volume = fleet.create(1, "data");
     let client = fleet.mount(0, "data", &[]);
@@ -151,7 +151,7 @@ fn a_volume_that_is_on_another_server_now_is_found_there_with_what_was_open() {
     assert!(bytes == content(1, "first"));
     std::io::Write::write_all(&mut writing, b"after").unwrap();
     writing.sync_all().unwrap();
-    // Another client finds the same there, and both hear of each other's changes.
+    // Another client finds the same there, and both get breaks of each other's changes.
     let other = fleet.mount(2, "data", &[]);
     let grown = [&content(2, "first")[..], b"beforeafter"].concat();
     assert!(fs::read(other.at("file-2")).unwrap() == grown);
@@ -178,8 +178,8 @@ fn a_volume_that_is_nowhere_any_more_says_so() {
     let _ = client.mount.unmount();
 }
 
-/// Reads everything over and over until `stop`; how many files were read, the longest pause, and
-/// the errors.
+/// Reads everything again and again until `stop`; returns the number of files read, the longest
+/// pause, and the errors.
 fn keep_reading(
     client: &Traveller,
     stop: &AtomicBool,
@@ -202,7 +202,7 @@ fn keep_reading(
     (longest, errors)
 }
 
-/// A site dies under a reader who reaches the cell through the server `home`.
+/// A site dies under a reader that reaches the cell through the server `home`.
 fn dies_under_a_reader(home: usize, dies: usize, stays: usize) {
     let Some(mut fleet) = Fleet::start(3) else { return };
     let (_, released) = replicated(&mut fleet);
@@ -262,7 +262,7 @@ fn a_site_that_lags_is_never_read() {
     fleet.hosts[1].crash();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(client.at("file-2")).unwrap());
-        // Long enough to be sent elsewhere.
+        // Long enough to be directed to another site.
         std::thread::sleep(Duration::from_secs(3));
         assert!(!reader.is_finished(), "nobody else has what was seen");
         fleet.hosts[1].start();
@@ -301,7 +301,7 @@ fn say(client: &Traveller, attribute: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_mount_tells_of_servers_and_sites_and_is_told_which_to_ask_first() {
+fn a_mount_reports_servers_and_sites_and_takes_ranks() {
     let Some(mut fleet) = Fleet::start(3) else { return };
     let (_, released) = replicated(&mut fleet);
     let ids = fleet.hosts.iter().map(|host| host.id().to_string()).collect::<Vec<_>>();
@@ -395,7 +395,7 @@ fn comes_back_elsewhere(home: usize) {
     let before = fleet.hosts[1].address();
     fleet.hosts[1].crash();
     let waiting = std::thread::scope(|scope| {
-        // Under way while it is away.
+        // A write in progress while the server is away.
         let under_way = scope.spawn(|| {
             std::io::Write::write_all(&mut writing, b"meanwhile")?;
             writing.sync_all()
@@ -412,7 +412,7 @@ fn comes_back_elsewhere(home: usize) {
     let mut text = [0; 10];
     gone.read_exact_at(&mut text, 0).unwrap();
     assert_eq!(&text, b"still open");
-    // Another client sees the lock, and what is new.
+    // Another client sees the lock, and the new bytes.
     let other = fleet.mount(0, "data", &[]);
     assert_eq!(fs::read(other.at("log")).unwrap(), b"before meanwhile");
     let theirs = File::open(other.at("log")).unwrap();
@@ -431,17 +431,17 @@ fn comes_back_elsewhere(home: usize) {
 }
 
 #[test]
-fn a_server_comes_back_at_another_address_and_everything_goes_on() {
+fn a_server_comes_back_at_another_address() {
     comes_back_elsewhere(0);
 }
 
 #[test]
-fn the_server_that_the_cell_was_reached_by_comes_back_at_another_address() {
+fn the_contact_server_comes_back_at_another_address() {
     comes_back_elsewhere(1);
 }
 
 #[test]
-fn another_server_at_the_old_address_is_not_taken_for_the_one_that_left() {
+fn another_server_at_the_old_address_is_not_mistaken() {
     let Some(mut fleet) = Fleet::start(3) else { return };
     fleet.create(1, "one");
     let client = fleet.mount(1, "one", &[]);

@@ -1,4 +1,4 @@
-//! What signals do to those who wait for the mount.
+//! The effect of signals on processes that wait for the mount.
 
 use rustix::process::{Pid, Signal, kill_process};
 

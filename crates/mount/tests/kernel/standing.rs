@@ -24,7 +24,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// A fresh one; nothing where nothing can be mounted.
+    /// Starts a fresh one; `None` if nothing can be mounted.
     pub fn start() -> Option<Standing> {
         Cell::start()?;
         let dir = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ impl Standing {
         self.server = Some(Server::start(&self.config).unwrap());
     }
 
-    /// Where its partition is.
+    /// The path of its partition.
     pub fn partition(&self) -> PathBuf {
         self.dir.path().join("vicepa")
     }
@@ -82,7 +82,7 @@ impl Standing {
     }
 }
 
-/// A mount whose server is another life than its own.
+/// A mount whose server is restarted under it.
 pub struct Away {
     mount: Mount,
     volumes: Arc<Volumes>,
@@ -103,7 +103,7 @@ impl Away {
         self.mount.venus().passthrough().open
     }
 
-    /// Unmounts, and hands everything back.
+    /// Unmounts, and sends all changes to the server.
     pub fn end(self) {
         self.mount.unmount().unwrap();
         self.mount.wait();

@@ -21,7 +21,7 @@ fn list(at: &Path) -> String {
 }
 
 #[test]
-fn names_with_sys_mean_the_first_of_the_list_that_is_there_at_every_look() {
+fn names_with_sys_mean_the_first_existing_of_the_list() {
     let Some(cell) = Cell::start() else { return };
     cell.add_volume("work");
     cell.point("root", "work", "%work");
@@ -51,7 +51,7 @@ fn names_with_sys_mean_the_first_of_the_list_that_is_there_at_every_look() {
             [read(&sys), read(&at("tool")), read(&end)],
             [Ok("two".into()), Ok("two".into()), Ok("two".into())]
         );
-        // Another client adds what comes before.
+        // Another client adds an entry that takes precedence.
         fs::create_dir_all(there("one/bin")).unwrap();
         fs::write(there("one/bin/tool"), "one").unwrap();
         fs::write(there("lib.one"), "one").unwrap();
@@ -71,7 +71,7 @@ fn names_with_sys_mean_the_first_of_the_list_that_is_there_at_every_look() {
         assert_eq!([read(&sys), read(&at("tool"))], [Ok("two".into()), Ok("two".into())]);
         order(&at(""), "three");
         assert_eq!(read(&sys), Err(ErrorKind::NotFound));
-        // Where nothing of the list is there, the name means itself.
+        // If nothing of the list exists, the name means itself.
         fs::write(at("lib.@sys"), "itself").unwrap();
         assert_eq!([read(&end), read(&at("lib.two"))], [Ok("itself".into()), Ok("two".into())]);
         order(&at(""), "one two");

@@ -1,5 +1,5 @@
-//! What the way that requests come by must bear: many at once, large ones, blocked ones, and the
-//! end in the middle of it.
+//! Loads that each transport must bear: many requests at once, large ones, blocked ones, and the
+//! end during a load.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -164,7 +164,7 @@ fn a_storm_of_forgets_beside_other_work() {
                         fs::write(dir.join(format!("{number}")), "x").unwrap();
                     }
                     assert_eq!(fs::read_dir(&dir).unwrap().count(), 300, "round {round}");
-                    // The kernel forgets what has no name any more.
+                    // The kernel forgets nodes without a name.
                     fs::remove_dir_all(&dir).unwrap();
                     fs::create_dir(&dir).unwrap();
                 }
@@ -207,6 +207,6 @@ fn a_forced_unmount_ends_what_is_under_way() {
         }
     });
     drop(first);
-    // None may wait for what cannot come any more.
+    // No thread may wait for requests that cannot come any more.
     client.wait();
 }

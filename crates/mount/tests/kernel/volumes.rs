@@ -62,7 +62,7 @@ fn errno(error: &std::io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
 }
 
-/// Seals what the volume shows, or removes what was sealed.
+/// Seals the volume's state, or removes a sealed one.
 fn administer(cell: &Cell, call: VolumeCall) {
     cell.session().call(&Caller::ROOT, Call::Volume(call), None).unwrap();
 }
@@ -114,7 +114,7 @@ fn snapshots_are_below_a_name_that_no_listing_has() {
         fs::create_dir(client.at(".snapshots")).unwrap_err().kind(),
         ErrorKind::AlreadyExists
     );
-    // What is called so at the server comes first.
+    // An entry of this name at the server takes precedence.
     make(&cell, root(&cell, "root"), ".snapshots", NewKind::File);
     assert!(fs::metadata(client.at(".snapshots")).unwrap().is_file());
 }
@@ -249,16 +249,24 @@ fn a_mount_point_that_is_removed_elsewhere_is_gone_here() {
 }
 
 #[test]
-fn who_works_in_a_volume_stays_there_while_others_change_what_is_above() {
+fn cb7_a_working_directory_survives_changes_above_its_volume() {
     let Some((cell, client)) = tree() else { return };
     fs::write(client.at("vol/deep/file"), "").unwrap();
     let other = cell.mount();
     let mut shell = Command::new("sh");
-    // Where all names end at once, the directory has none while it is looked up again.
+    // If all names end at once, the directory has none while it is looked up again.
     let tries = if crate::FLAT { "1 2 3 4 5" } else { "1" };
     let script = format!(
-        r#"here() {{ for _ in {tries}; do /bin/pwd && return; done; ls -l /proc/$$/cwd >&2; exit 7; }}
-        cd "$0/vol/deep" && while test ! -e ../../end; do here >/dev/null; test -e file || exit 8; done; here"#
+        r#"here() {{
+            for _ in {tries}; do /bin/pwd && return; done
+            ls -l /proc/$$/cwd >&2
+            exit 7
+        }}
+        cd "$0/vol/deep" && while test ! -e ../../end; do
+            here >/dev/null
+            test -e file || exit 8
+        done
+        here"#
     );
     let child = shell
         .args(["-c", &script])
@@ -316,7 +324,7 @@ fn the_kernel_reads_large_files_of_each_volume_itself() {
     files.iter().for_each(|(at, seed)| fs::write(client.at(at), bytes(*seed)).unwrap());
     let mut open = Vec::new();
     eventually("each volume's is passed", || {
-        // A file that is open through the mount stays so for whoever joins.
+        // A file that is open through the mount stays open for other users of it.
         open.clear();
         open =
             files.iter().map(|(at, _)| fs::File::open(client.at(at)).unwrap()).collect::<Vec<_>>();
@@ -334,7 +342,7 @@ fn the_kernel_reads_large_files_of_each_volume_itself() {
 }
 
 #[test]
-fn what_was_written_last_is_there_when_an_idle_volume_comes_again() {
+fn the_last_writes_survive_the_unmount_of_an_idle_volume() {
     let Some(cell) = Cell::start() else { return };
     cell.add_volume("work");
     point(&cell, "root", "vol", "#work");
@@ -414,7 +422,7 @@ fn mount_points_are_made_read_and_removed_through_attributes() {
     eventually("the volume kept what it had", || client.at("again/file").exists());
 }
 
-/// An attribute of a path.
+/// Reads an attribute of a path.
 fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
     let mut value = vec![0; 4096];
     let length = rustix::fs::getxattr(path, name, &mut value)?;
@@ -468,7 +476,7 @@ fn a_mount_point_moves_as_itself_and_only_within_its_volume() {
 }
 
 #[test]
-fn a_volume_that_another_took_the_place_of_in_the_kernels_table_is_attached_again() {
+fn a_volume_displaced_in_the_mount_table_is_attached_again() {
     let Some((cell, client)) = tree() else { return };
     fs::write(client.at("vol/deep/file"), "deep").unwrap();
     let flags = rustix::fs::XattrFlags::empty();
@@ -551,7 +559,7 @@ fn what_is_forgotten_is_asked_for_again_and_nothing_is_lost() {
     );
     drop(inside);
     eventually("nobody is in it", || flush().is_ok());
-    // One mount keeps it for who is in it.
+    // The mount stays for its user.
     assert_eq!(client.volumes_below(), if crate::FLAT { 1 } else { 0 });
     std::io::Write::write_all(&mut &open, b"end").unwrap();
     assert!(

@@ -57,7 +57,7 @@ fn capability() -> Vec<u8> {
 }
 
 #[test]
-fn file_capabilities_outlive_the_writes_before_them_and_no_later_one() {
+fn file_capabilities_survive_earlier_writes_but_no_later_one() {
     let Some(cell) = Cell::start() else { return };
     let (here, there) = (cell.mount(), cell.mount());
     for number in 0..20 {
