@@ -7,6 +7,7 @@ mod clones;
 mod crash;
 mod damage;
 mod epochs;
+mod forks;
 pub(crate) mod golden;
 mod history;
 mod lent;

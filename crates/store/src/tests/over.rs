@@ -466,20 +466,20 @@ fn an_epoch_of_the_same_number_of_another_copy_is_no_base() {
 /// stay so for long: that is no damage.
 #[test]
 fn scrub_finds_nothing_wrong_with_what_comes_in() {
-    let desk = Desk::new();
-    make_file(&desk.source.volume, &name("f"), |_, _| {});
-    let second = sealed(&desk.source, "second");
-    let cursor = begin(&second, desk.base.unwrap(), &desk.copy).unwrap();
-    assert_eq!(findings(&desk.copy), []);
-    assert!(send(&second, desk.base.unwrap(), &desk.copy, cursor, &mut |_| false).unwrap());
-    assert_eq!(findings(&desk.copy), []);
+    let setup = Setup::new();
+    make_file(&setup.source.volume, &name("f"), |_, _| {});
+    let second = sealed(&setup.source, "second");
+    let cursor = begin(&second, setup.base.unwrap(), &setup.copy).unwrap();
+    assert_eq!(findings(&setup.copy), []);
+    assert!(send(&second, setup.base.unwrap(), &setup.copy, cursor, &mut |_| false).unwrap());
+    assert_eq!(findings(&setup.copy), []);
     // What is damaged of it is found still.
     let key = crate::key::progress(TREE);
-    let mut value = desk.copy.0.media.engine.get(&key).unwrap().unwrap().to_vec();
+    let mut value = setup.copy.0.media.engine.get(&key).unwrap().unwrap().to_vec();
     value[20] ^= 1;
     let mut batch = Batch::default();
     batch.put(&key, &value);
-    desk.copy.0.media.apply(&batch).unwrap();
+    setup.copy.0.media.apply(&batch).unwrap();
     let damaged = ScrubFinding::DamagedRecord { key: key.escape_ascii().to_string() };
-    assert_eq!(findings(&desk.copy), [damaged]);
+    assert_eq!(findings(&setup.copy), [damaged]);
 }
