@@ -1,11 +1,12 @@
-//! One session, and all the volumes whose cache managers hear of it.
+//! One session, and all the volumes whose cache managers get its events.
 //!
-//! A server that is not heard for [`TIMEOUT`] counts as *gone*: who can ask another one then does.
-//! The session itself goes on trying, and volumes that are nowhere else wait for it.
+//! A server that is unreachable for [`TIMEOUT`] counts as *gone*: calls that another server can
+//! answer then go there. The session itself goes on trying, and volumes without another site wait
+//! for it.
 //!
-//! A break goes to those whose volumes it names, each with its own part, and is acknowledged once:
-//! when the last of them has dropped what it was given. Renewals, losses and restarts go to all.
-//! After a restart they claim one after the other, and the session says once that all is claimed.
+//! A break goes to the volumes that it names, each with its own part, and is acknowledged once:
+//! when the last of them has dropped its part. Renewals, losses and restarts go to all. After a
+//! restart the volumes reclaim one after the other, and the session sends one end of the reclaim.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -19,28 +20,28 @@ use types::{
 
 use crate::{BreakAck, CallError, Cancel, Cell, Events, Remote};
 
-/// How long a server may be away before others are asked what they know too: one that is killed and
+/// How long a server may be unreachable before the client asks others: a server that is killed and
 /// starts again is back by then.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two questions where a server is that is gone.
+/// The interval between two questions for the address of a server that is gone.
 const LOOK_FOR: Duration = Duration::from_secs(1);
 
 /// A session with a server.
 pub(crate) struct ServerConnection {
-    /// Which one; not known of a server that says nothing about it.
+    /// The server's id; unset if the server does not report it.
     pub server: OnceLock<ServerId>,
     pub remote: Arc<dyn Remote>,
     pub ears: Arc<EventFanout>,
     /// Fires when the server is gone.
     gone: Mutex<Cancel>,
-    /// The shortest that was seen when the session began.
+    /// The shortest time that was measured when the session began.
     round_trip: OnceLock<Duration>,
     cell: Weak<Cell>,
 }
 
 impl ServerConnection {
-    /// Hears of the session from now on.
+    /// Registers as the sink of the session's events.
     pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<ServerConnection> {
         let (server, ears, gone, round_trip) = Default::default();
         let line =
@@ -62,6 +63,9 @@ impl ServerConnection {
 
     /// A question that ends with [`CallError::Cancelled`] when the server is gone, and when
     /// `cancel` fires.
+    ///
+    /// # Errors
+    /// As [`Remote::call`].
     pub fn ask(&self, call: Call, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
         let either = Cancel::new();
         let _listening = [Some(&self.gone()), cancel].map(|one| {
@@ -71,14 +75,17 @@ impl ServerConnection {
         self.remote.call(&Caller::ROOT, call, Some(&either)).map(|reply| reply.answer)
     }
 
-    /// What the server says about a volume.
+    /// The server's record of a volume.
+    ///
+    /// # Errors
+    /// `NoVolume` if the server does not have it; otherwise as [`Remote::call`].
     pub fn examine(
         &self,
         volume: WhichVolume,
         cancel: Option<&Cancel>,
     ) -> Result<VolumeInfo, CallError> {
         match self.ask(Call::Volume(VolumeCall::Examine { volume }), cancel)? {
-            // The others of its group are behind it.
+            // The other volumes of its group follow.
             Answer::Volumes { volumes, .. } => {
                 volumes.into_iter().next().ok_or(CallError::Fault(Fault::NoVolume))
             }
@@ -86,24 +93,24 @@ impl ServerConnection {
         }
     }
 
-    /// How far the server is; measured once.
+    /// The round-trip time to the server; measured once.
     pub fn round_trip(&self) -> Duration {
         const TRIES: u32 = 3;
         let try_once = |_| {
             let asked = Instant::now();
-            // Whatever it says to that.
+            // Any answer will do.
             let _ = self.ask(Call::Cell(CellCall::Me), None);
             asked.elapsed()
         };
         *self.round_trip.get_or_init(|| (0..TRIES).map(try_once).min().unwrap_or_default())
     }
 
-    /// In a thread of its own, when the session lost its connection.
+    /// Runs in its own thread when the session has lost its connection.
     fn wait_for_server(&self) {
         let end = Instant::now() + TIMEOUT;
         while !self.remote.stands() {
             if Instant::now() >= end {
-                tracing::warn!("a server is not heard any more");
+                tracing::warn!("a server is unreachable; calls that others can answer go there");
                 self.gone.lock().clone().cancel();
                 return self.look_for_server();
             }
@@ -111,7 +118,7 @@ impl ServerConnection {
         }
     }
 
-    /// It may come back elsewhere, and then the cell is told where.
+    /// The server may have restarted at another address, which the cell database then has.
     fn look_for_server(&self) {
         let Some(server) = self.server.get() else { return };
         while !self.remote.stands() {
@@ -124,7 +131,7 @@ impl ServerConnection {
     }
 }
 
-/// What a session tells, told on.
+/// Passes the events of a session to its volumes.
 #[derive(Default)]
 pub(crate) struct EventFanout {
     state: Mutex<State>,
@@ -134,23 +141,23 @@ pub(crate) struct EventFanout {
 #[derive(Default)]
 struct State {
     volumes: Vec<(VolumeId, Weak<dyn Events>)>,
-    /// When the renewal was sent that the lease runs from.
+    /// When the renewal was sent from which the lease runs.
     renewed: Option<Time>,
 }
 
 impl EventFanout {
-    /// One more; the lease that runs already is told at once.
+    /// Adds a volume; it learns of the running lease at once.
     pub fn join(&self, volume: VolumeId, events: &Arc<dyn Events>) {
         let mut state = self.state.lock();
         state.volumes.retain(|(_, ear)| ear.strong_count() > 0);
         state.volumes.push((volume, Arc::downgrade(events)));
-        // Under the lock, so that no later renewal is told before.
+        // Under the lock, so that no later renewal is reported before this one.
         if let Some(sent_at) = state.renewed {
             events.on_renewed(sent_at);
         }
     }
 
-    /// It hears no more.
+    /// Removes a volume's sink.
     pub fn leave(&self, events: &Arc<dyn Events>) {
         self.state
             .lock()
@@ -158,7 +165,7 @@ impl EventFanout {
             .retain(|(_, ear)| !std::ptr::addr_eq(ear.as_ptr(), Arc::as_ptr(events)));
     }
 
-    /// No lock is held while they are told: that may take time.
+    /// No lock is held while the sinks run: that may take time.
     fn all(&self) -> Vec<Arc<dyn Events>> {
         self.state.lock().volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect()
     }
@@ -176,7 +183,7 @@ impl EventFanout {
     fn tell(&self, volume: VolumeId, items: &[BreakItem], heard: BreakAck) {
         let mut ears = self.of(volume);
         match (ears.pop(), ears.is_empty()) {
-            // Nobody caches any of it.
+            // No volume caches any of it.
             (None, _) => drop(heard),
             (Some(only), true) => only.on_break(items, heard),
             (Some(last), false) => {
@@ -217,7 +224,7 @@ impl Events for EventFanout {
             .name("cell-parted".into())
             .spawn(move || line.wait_for_server());
         if let Err(error) = waiting {
-            tracing::error!(%error, "nobody finds out whether a server is gone");
+            tracing::error!(%error, "no thread to find out whether a server is gone");
         }
     }
 
@@ -231,7 +238,7 @@ impl Events for EventFanout {
     }
 }
 
-/// One acknowledgement, shared by several.
+/// One acknowledgement, shared by several volumes.
 struct Parts(Arc<Mutex<BreakAck>>);
 
 impl Parts {
@@ -251,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes down what it hears, and keeps what is to be acknowledged.
+    /// Records the events, and retains the acknowledgements.
     #[derive(Default)]
     struct Ear {
         items: Mutex<Vec<BreakItem>>,
@@ -281,7 +288,7 @@ mod tests {
         BreakItem { fid: Fid::new(volume, vnode, 1), reason: BreakReason::Data, name: None }
     }
 
-    /// An ear for each of these volumes, and what is acknowledged.
+    /// A sink for each of these volumes, and the acknowledged files.
     fn ears(volumes: &[u64]) -> (EventFanout, Vec<Arc<Ear>>) {
         let ears = EventFanout::default();
         let all: Vec<Arc<Ear>> = volumes.iter().map(|_| Arc::default()).collect();
@@ -304,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_break_goes_to_its_volumes_and_is_acknowledged_when_all_of_them_are_through() {
+    fn a_break_is_acknowledged_when_all_its_volumes_are_through() {
         let (ears, all) = ears(&[7, 8, 9]);
         let (said, heard) = acknowledged();
         ears.on_break(&[item(7, 2), item(8, 2), item(7, 4), item(99, 2)], heard);
@@ -312,7 +319,7 @@ mod tests {
         assert_eq!(*all[1].items.lock(), [item(8, 2)]);
         assert!(all[2].items.lock().is_empty());
         all[0].heard.lock().clear();
-        assert!(said.lock().is_empty(), "the other one has not heard yet");
+        assert!(said.lock().is_empty(), "the other volume is not through yet");
         all[1].heard.lock().clear();
         let mut held = said.lock().clone();
         assert_eq!(held.pop(), Some(Fid::CURRENT));
@@ -335,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_hears_of_the_lease_that_runs_and_of_no_lost_one() {
+    fn a_late_volume_learns_of_a_running_lease_and_of_no_lost_one() {
         let (ears, all) = ears(&[7]);
         ears.on_renewed(Time::ZERO);
         let late = Arc::new(Ear::default());

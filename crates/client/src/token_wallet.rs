@@ -1,5 +1,6 @@
-//! The tokens of this machine's users, for one cell: found by uid, shown over each connection with
-//! a proof of its own. They are in memory alone, and so are the client keys that they are bound to.
+//! The token wallet of this machine's users, for one cell: tokens are found by uid and shown over
+//! each connection with a proof of its own. They are in memory alone, and so are the client keys to
+//! which they are bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,43 +15,43 @@ use types::{AuthLevel, Caller, Secret, Timestamp};
 
 use crate::Ids;
 
-/// What is left of a token at most when it is renewed: a quarter of a working day.
+/// A token is renewed when at most this is left of it: a quarter of a working day.
 const EARLY_SECS: i64 = 9000;
 
-/// Whom mode bits take for somebody else than anybody.
+/// The uid and gid that mode bits treat as an anonymous caller.
 const NOBODY_ID: u32 = 65534;
 
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct TokenWallet {
-    /// What this machine says of who asks counts for nothing in the cell.
+    /// The cell does not accept this machine's user numbers.
     doubted: AtomicBool,
-    /// What it says of its users counts, and its superuser is nobody.
+    /// The cell accepts its user numbers, but serves its superuser as *nobody*.
     squashed: AtomicBool,
     kept: RwLock<HashMap<u32, Kept>>,
     /// Keys of users who are about to show Kerberos tickets for them.
     coming: Mutex<HashMap<u32, Arc<Signer>>>,
     changes: AtomicU64,
-    /// Held while `changes` grows, for who waits until it does.
+    /// Held while `changes` grows, for threads that wait for it.
     changing: Mutex<()>,
     changed: Condvar,
 }
 
-/// Where a user's tickets come from, so that the next token may be had without him.
+/// Where a user's tickets come from, so that the client can get the next token without the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketSource {
-    /// Who he is on this machine.
+    /// The user's uid on this machine.
     pub uid: u32,
-    /// His group.
+    /// The user's gid.
     pub gid: u32,
-    /// His credential cache, as `KRB5CCNAME` names it.
+    /// The user's credential cache, as `KRB5CCNAME` names it.
     pub cache: String,
     /// The service that the tickets are for.
     pub service: String,
-    /// Where in the tree he showed the first one, if that is known.
+    /// The path at which the user showed the first ticket, if known.
     pub place: Option<String>,
-    /// The mount name space that he did it in, by the number of its inode, if it is another one
-    /// than the mount's.
+    /// The mount name space in which that happened, by the number of its inode, if it is not that
+    /// of the mount.
     pub name_space: Option<u64>,
 }
 
@@ -60,25 +61,26 @@ struct Kept {
     token: Token,
     client: Arc<Signer>,
     source: Option<TicketSource>,
-    /// What the cell said to his ticket, for his program.
+    /// The cell's answer to the ticket, for the user's program.
     reply: Option<Bytes>,
-    /// Who he is to the cell's mode bits.
+    /// The user's ids for the cell's mode bits.
     ids: Option<Ids>,
 }
 
-/// Users whose Kerberos login may be under way.
+/// The most users whose Kerberos login may be under way.
 const COMING_MAX: usize = 4096;
 
 impl TokenWallet {
-    /// The user has this token from now on, which is bound to the key `client`. False: those bytes
-    /// are none.
+    /// Stores the user's token, which is bound to the key `client`. `false`: the bytes are no
+    /// token.
     #[must_use]
     pub fn put(&self, uid: u32, bytes: &Secret, client: Arc<Signer>) -> bool {
         let source = self.kept.read().get(&uid).and_then(|kept| kept.source.clone());
         self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, source)
     }
 
-    /// The same, of a token that a ticket from `source` made; `reply` is for the user's program.
+    /// As [`Self::put`], for a token that came from a ticket of `source`; `reply` is for the user's
+    /// program.
     #[must_use]
     pub fn put_from(
         &self,
@@ -95,7 +97,7 @@ impl TokenWallet {
         good
     }
 
-    /// What the cell said to the ticket that made the user's token; once.
+    /// The cell's answer to the ticket of the user's token; it is returned once.
     pub fn take_reply(&self, uid: u32) -> Option<Bytes> {
         self.kept.write().get_mut(&uid)?.reply.take()
     }
@@ -124,7 +126,7 @@ impl TokenWallet {
         self.changed.notify_all();
     }
 
-    /// Returns when tokens came or went, or after so long.
+    /// Returns when a token was stored or removed, at the latest after this time.
     pub fn wait_for_change(&self, at_most: Duration) {
         let until = Instant::now() + at_most;
         let mut changing = self.changing.lock();
@@ -145,12 +147,12 @@ impl TokenWallet {
         public
     }
 
-    /// The key that the user was told of last; once.
+    /// The key that the user got last; it is returned once.
     pub fn expected(&self, uid: u32) -> Option<Arc<Signer>> {
         self.coming.lock().remove(&uid)
     }
 
-    /// The user has none from now on. Says whether he had.
+    /// Removes the user's token. Returns whether there was one.
     pub fn remove(&self, uid: u32) -> bool {
         let had = self.kept.write().remove(&uid).is_some();
         self.note_change();
@@ -162,24 +164,24 @@ impl TokenWallet {
         self.kept.read().get(&uid).map(|kept| kept.token.clone())
     }
 
-    /// What this machine says of who asks counts in the cell, or does not.
+    /// Sets whether the cell does not accept this machine's user numbers.
     pub fn set_untrusted_host(&self, doubted: bool) {
         self.doubted.store(doubted, Ordering::SeqCst);
     }
 
-    /// Whether the superuser of this machine is nobody in the cell, though its users are who they
-    /// are here.
+    /// Sets whether the cell serves this machine's superuser as *nobody*, though it accepts the
+    /// numbers of its users.
     pub fn set_squashed(&self, squashed: bool) {
         self.squashed.store(squashed, Ordering::SeqCst);
     }
 
-    /// Whether it counts for nothing.
+    /// Does the cell not accept this machine's user numbers?
     pub fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::SeqCst)
     }
 
-    /// Who the holder of the user's token is to the cell's mode bits, as a server says.
-    /// Says whether he was another one before.
+    /// Stores the ids that a server reports for the holder of the user's token. Returns whether
+    /// others were stored.
     pub fn set_ids(&self, uid: u32, ids: Ids) -> bool {
         let mut kept = self.kept.write();
         let Some(kept) = kept.get_mut(&uid) else { return false };
@@ -187,13 +189,12 @@ impl TokenWallet {
         before != kept.ids
     }
 
-    /// Who has a token.
+    /// The uids that have a token.
     pub fn users(&self) -> Vec<u32> {
         self.kept.read().keys().copied().collect()
     }
 
-    /// Who a user of this machine is to the cell's mode bits. `None`: who he is here, with his
-    /// groups.
+    /// The ids of a user of this machine for the cell's mode bits. `None`: the local ones.
     pub fn ids(&self, uid: u32) -> Option<Ids> {
         let nobody = || Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() };
         match self.kept.read().get(&uid) {
@@ -204,7 +205,7 @@ impl TokenWallet {
         }
     }
 
-    /// The user of this machine who is `uid` in the cell, if its word is doubted: the lowest of
+    /// The user of this machine who is `uid` in the cell, if the host is not trusted: the lowest of
     /// several.
     pub fn local(&self, uid: u32) -> Option<u32> {
         if !self.is_doubted() {
@@ -216,8 +217,8 @@ impl TokenWallet {
         same.map(|(local, _)| *local).min()
     }
 
-    /// Whose tokens are to be renewed: a quarter of their time is left, [`EARLY_SECS`] at most, and
-    /// they may be. With what renewing needs.
+    /// The tokens to renew, with their keys: those of which a quarter of the time, at most
+    /// [`EARLY_SECS`], is left, if they can be renewed.
     pub fn to_renew(&self, now: Timestamp) -> Vec<(u32, Bytes, Arc<Signer>)> {
         let kept = self.kept.read();
         let due = kept
@@ -226,7 +227,7 @@ impl TokenWallet {
         due.map(|(uid, kept)| (*uid, kept.bytes.clone(), Arc::clone(&kept.client))).collect()
     }
 
-    /// Whose tokens are due and end for good with their tickets: where newer tickets may be.
+    /// The sources of due tokens that end with their tickets: newer tickets may be there.
     pub fn to_get_anew(&self, now: Timestamp) -> Vec<TicketSource> {
         let kept = self.kept.read();
         let due = kept
@@ -235,8 +236,8 @@ impl TokenWallet {
         due.filter_map(|kept| kept.source.clone()).collect()
     }
 
-    /// How long what is due can wait to be looked at: an eighth of what the shortest token has
-    /// left, between a second and `at_most`.
+    /// When to check for due tokens again: after an eighth of what the shortest token has left,
+    /// between a second and `at_most`.
     pub fn next_look(&self, now: Timestamp, at_most: Duration) -> Duration {
         let kept = self.kept.read();
         let left =
@@ -249,7 +250,7 @@ impl TokenWallet {
 impl Kept {
     fn is_due(&self, now: Timestamp) -> bool {
         let left = self.token.expires - now.secs;
-        // A renewed one counts as issued when the first was, so its whole time says little.
+        // A renewed token has the issue time of the first, so its whole time shows little.
         let early = ((self.token.expires - self.token.issued) / 4).min(EARLY_SECS);
         left > 0 && left <= early
     }
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_doubted_machine_users_are_whom_tokens_say_and_others_nobody() {
+    fn on_an_untrusted_host_only_tokens_identify_users() {
         let tokens = TokenWallet::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let put = |uid, principal| {
@@ -302,9 +303,9 @@ mod tests {
         };
         let ids = |uid, gid| Some(Ids { uid, gid, groups: [5].into() });
         let nobody = Some(Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() });
-        assert_eq!((tokens.ids(7), tokens.local(4711)), (None, None), "as he is here");
+        assert_eq!((tokens.ids(7), tokens.local(4711)), (None, None), "the local identity");
         put(7, 1);
-        assert_eq!(tokens.ids(7), nobody.clone(), "nobody has said who that is");
+        assert_eq!(tokens.ids(7), nobody.clone(), "no server has reported the ids yet");
         assert!(
             tokens.set_ids(7, ids(4711, 100).unwrap())
                 && !tokens.set_ids(7, ids(4711, 100).unwrap())
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_due_when_little_is_left_of_it_however_old_its_first_one_is() {
+    fn a_token_is_due_when_little_is_left_whatever_its_first_issue() {
         let tokens = TokenWallet::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let due = |issued: i64, expires: i64, renewable: i64| {

@@ -1,26 +1,26 @@
-//! One volume, wherever it is: what its cache manager calls.
+//! One volume, wherever it is: the service that its cache manager calls.
 //!
-//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two
+//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Three
 //! things end a place:
-//! - The server says that it has no such volume, or does not serve it. Then the database is asked
-//!   where it is: it was moved, perhaps to another partition of that server. While it serves
-//!   nowhere, it is on its way, and the question is put again for a while.
-//! - Of a read-only volume, the server is gone (`server_connection.rs`). Then another readable site
-//!   is taken, the nearest that shows no older epoch than was seen here (VO-5).
-//! - Of a read-only volume, the server cannot read what it has (`Damaged`, `Medium`): another site
-//!   may. Where there is none the error stands.
+//! - The server answers that it has no such volume, or does not serve it. Then the client asks the
+//!   cell database: the volume was moved, perhaps to another partition of that server. While no
+//!   site serves it, the move is under way, and the client asks again for a while.
+//! - The server of a read-only volume is gone (`server_connection.rs`). Then the client takes the
+//!   nearest other readable site that shows no older epoch than was seen here (VO-5).
+//! - The server of a read-only volume cannot read what it has (`Damaged`, `Medium`): another site
+//!   may. If there is none the error stands.
 //!
-//! One thread finds the next place, and tells the cache manager, which claims there what it holds;
-//! everybody else waits, and then calls again what was refused, or was not answered. Only questions
-//! are not waited for, so nothing is done twice: a change is repeated after a refusal alone.
+//! One thread finds the next place and informs the cache manager, which reclaims there; all other
+//! threads wait, and then repeat calls that were refused or not answered. Only questions are
+//! abandoned unanswered, so nothing is done twice: a change is repeated after a refusal alone.
 //!
-//! Who only holds a lock, and calls nothing, must hear of a move too, because a claim may come too
-//! late. The server that lets a volume go breaks all promises of it. A break that says of a
-//! directory that it changed and of no name may be such a one: then the server is asked whether it
-//! has the volume still.
+//! A client that holds a lock but makes no calls must still learn that its volume moved, because a
+//! reclaim may come too late. The server that gives a volume up breaks all promises of it. A break
+//! that reports a change of a directory without a name may be such a one: then the client asks the
+//! server whether it still has the volume.
 //!
-//! A read-only volume's epoch is asked for when the volume is found, and anew after each break,
-//! before the next call: breaks come when another release is shown.
+//! The client asks for a read-only volume's epoch when it finds the volume, and again after each
+//! break, before the next call: breaks come when another release is shown.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -38,16 +38,16 @@ use crate::server_connection::ServerConnection;
 use crate::session::ChainLink;
 use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
 
-/// Between two attempts to find a place, at first and at last.
+/// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a volume may be nowhere that the database knows: as long as a move holds it. If nobody
-/// is at work on it, a moment.
+/// How long the database may know no place of a volume: as long as a move holds it. If no move is
+/// under way, a moment.
 const NOWHERE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How often a call is put again that was refused as if the volume were not there. Some are
-/// although it is: who asks for the root of a volume by a name that it has no more.
+/// How often a call is repeated that was refused as if the volume were not there. Some calls are
+/// refused although it is: for the root of a volume by a name that it no longer has.
 const AGAIN_MAX: u32 = 4;
 
 /// A volume that was found. Any number of them share a session.
@@ -57,30 +57,29 @@ pub struct RemoteVolume {
     name: Name,
     kind: VolumeKind,
     place: Mutex<Place>,
-    /// A search for a place ended.
+    /// Notified when a search for a place ended.
     settled: Condvar,
-    /// What the database said last.
+    /// The last answer of the cell database.
     group: Mutex<Option<VolumeGroup>>,
-    /// The server passes descriptors: asked for at every turn.
+    /// Does the server pass descriptors? Cached because each operation asks.
     local: AtomicBool,
     /// Of a read-only volume: the latest epoch that was seen, and whether there may be a later one.
     epoch: AtomicU64,
     epoch_old: AtomicBool,
-    /// A thread asks whether the volume is still there.
+    /// A thread asks whether the server still has the volume.
     asking: AtomicBool,
     this: Weak<RemoteVolume>,
 }
 
 struct Place {
     line: Arc<ServerConnection>,
-    /// A thread looks for another one.
+    /// A thread searches for another place.
     searching: bool,
-    /// The partition of its server that it was on: one that is on another now was moved as if it
-    /// were to another server.
+    /// The volume's partition on its server: a change of it counts as a move to another server.
     partition: PartitionNo,
-    /// The last search found that the volume is there.
+    /// The last search found the volume.
     there: bool,
-    /// Who hears, if somebody does; the session refers to it weakly.
+    /// The sink of events, if one is set; the session refers to it weakly.
     ear: Option<Arc<VolumeEvents>>,
 }
 
@@ -113,7 +112,7 @@ impl RemoteVolume {
         })
     }
 
-    /// Its number.
+    /// Its number in the cell.
     pub fn id(&self) -> VolumeId {
         self.id
     }
@@ -123,22 +122,22 @@ impl RemoteVolume {
         &self.name
     }
 
-    /// Whether nobody can change it.
+    /// Can no client change it?
     pub fn is_read_only(&self) -> bool {
         self.kind != VolumeKind::ReadWrite
     }
 
-    /// The server that it is asked for at now, as far as it said which one it is.
+    /// The server that calls go to now, if it has reported its id.
     pub fn server(&self) -> Option<ServerId> {
         self.here().server.get().copied()
     }
 
-    /// Whether several servers may have it.
+    /// May several servers have it?
     fn has_copies(&self) -> bool {
         self.kind == VolumeKind::ReadOnly
     }
 
-    /// The session to call now. Waits while another place is searched for.
+    /// The session to call now. Waits while a search for another place runs.
     fn line(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
         let mut place = self.place.lock();
         while place.searching {
@@ -150,12 +149,12 @@ impl RemoteVolume {
         Ok(Arc::clone(&place.line))
     }
 
-    /// The session, whatever is searched for.
+    /// The current session, even while a search runs.
     fn here(&self) -> Arc<ServerConnection> {
         Arc::clone(&self.place.lock().line)
     }
 
-    /// Whether another server may know more than this error says.
+    /// May another server succeed where this error came?
     fn is_elsewhere(&self, error: &CallError, gone: &Cancel, cancel: Option<&Cancel>) -> bool {
         match error {
             CallError::Fault(Fault::NoVolume | Fault::Offline) => true,
@@ -167,8 +166,8 @@ impl RemoteVolume {
         }
     }
 
-    /// Leaves a place that is no use any more, for `error`: on success there is another one, or the
-    /// volume is at the same again.
+    /// Leaves a place after `error`: on success there is another place, or the volume is at the
+    /// same place again.
     fn leave(
         &self,
         from: &Arc<ServerConnection>,
@@ -193,7 +192,8 @@ impl RemoteVolume {
         if nowhere && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
     }
 
-    /// In a thread of its own: who calls may hold what the cache manager needs to move.
+    /// The search runs in its own thread: the caller may hold locks that the cache manager needs to
+    /// move.
     fn start_search(
         &self,
         from: &Arc<ServerConnection>,
@@ -224,7 +224,7 @@ impl RemoteVolume {
         })
     }
 
-    /// Whether that is where it was.
+    /// Is that the place where it was?
     fn is_at(
         &self,
         from: &Arc<ServerConnection>,
@@ -233,8 +233,8 @@ impl RemoteVolume {
         Arc::ptr_eq(to, from) && self.place.lock().partition == *on
     }
 
-    /// Where a volume serves that is written, or whose only place is beside that; none: nowhere.
-    /// One that is on its way is waited for.
+    /// The server and partition that serve a volume which is written, or which has no other place.
+    /// `None`: there is none. Waits for a move that is under way.
     fn next_server(&self) -> Option<(Arc<ServerConnection>, PartitionNo)> {
         let began = Instant::now();
         loop {
@@ -255,7 +255,7 @@ impl RemoteVolume {
                     }
                 }
                 Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) => return None,
-                Err(error) => tracing::warn!(%error, "nobody says where a volume is"),
+                Err(error) => tracing::warn!(%error, "no server knows where a volume is"),
             }
             if began.elapsed() >= patience || self.is_left() {
                 return None;
@@ -264,14 +264,14 @@ impl RemoteVolume {
         }
     }
 
-    /// Whether nobody but the thread that searches refers to it any more.
+    /// Does only the searching thread still refer to it?
     fn is_left(&self) -> bool {
         self.this.strong_count() <= 1
     }
 
-    /// The nearest site that has what was seen here, or something newer. A site that is gone may be
-    /// the only one: then it is waited for. `refused`: the server answered, and has it not.
-    /// `avoided`: whoever has it there cannot read it.
+    /// The nearest site that has the epoch that was seen here, or a newer one. A site that is gone
+    /// may be the only one: then this waits for it. `refused`: the server answered that it does not
+    /// have the volume. `avoided`: the server cannot read its copy.
     fn next_site(
         &self,
         from: &Arc<ServerConnection>,
@@ -285,7 +285,7 @@ impl RemoteVolume {
                 Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) if refused => {
                     return None;
                 }
-                // What was known before must do.
+                // The last known group must do.
                 Err(_) => {}
             }
             let group = self.group.lock().clone();
@@ -310,12 +310,12 @@ impl RemoteVolume {
         }
     }
 
-    /// The number of the volume of its group that is written.
+    /// The number of the read-write volume of its group.
     pub(crate) fn read_write_of_group(&self) -> Option<VolumeId> {
         Some(self.group.lock().as_ref()?.read_write)
     }
 
-    /// Its site may have missed a release: then another one is taken, if there is one.
+    /// Takes another site, if there is one, when the present site has missed a release.
     pub(crate) fn leave_if_it_lags(&self) {
         let Ok(group) = self.cell.group(WhichVolume::Id(self.id), None) else { return };
         let sites = locate::sites(&group, true);
@@ -333,10 +333,9 @@ impl RemoteVolume {
         }
     }
 
-    /// Goes after the volume if its server has it no more. In a thread of its own: who tells of
-    /// breaks cannot wait. It looks by itself, and keeps nobody: an operation that comes meanwhile
-    /// looks too, as long as operations do, and nothing fails because this found the volume on its
-    /// way.
+    /// Follows the volume if its server no longer has it. Runs in its own thread, for the thread
+    /// that delivers breaks cannot wait. It blocks no operation: one that comes meanwhile searches
+    /// by itself, and none fails because this found the volume under way.
     fn see_whether_it_left(self: Arc<Self>) {
         if self.asking.swap(true, Ordering::AcqRel) {
             return;
@@ -354,13 +353,13 @@ impl RemoteVolume {
             asking.asking.store(false, Ordering::Release);
         });
         if let Err(error) = spawned {
-            // Whoever calls finds out.
+            // The next call finds out.
             tracing::error!(%error, "no thread to see where a volume is");
             self.asking.store(false, Ordering::Release);
         }
     }
 
-    /// The volume is there now, unless somebody was quicker.
+    /// Sets the new place, unless another thread did so before.
     fn follow(&self, from: &Arc<ServerConnection>, to: (Arc<ServerConnection>, PartitionNo)) {
         let mut place = self.place.lock();
         let is_there = Arc::ptr_eq(&to.0, from) && place.partition == to.1;
@@ -381,7 +380,8 @@ impl RemoteVolume {
         from: &Arc<ServerConnection>,
         (to, on): (Arc<ServerConnection>, PartitionNo),
     ) {
-        tracing::info!(volume = self.id.0, name = %String::from_utf8_lossy(self.name.as_bytes()), "a volume is asked for elsewhere now");
+        let name = String::from_utf8_lossy(self.name.as_bytes());
+        tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
         let ear = {
             let mut place = self.place.lock();
@@ -393,7 +393,7 @@ impl RemoteVolume {
             return;
         };
         if Arc::ptr_eq(from, &to) {
-            // To another partition: the session is the same, and so is what it hears.
+            // To another partition: session and events stay the same.
             return ear.inner.on_moved(&*to.remote);
         }
         ear.end();
@@ -407,8 +407,8 @@ impl RemoteVolume {
         to.ears.join(self.id, &(next as Arc<dyn Events>));
     }
 
-    /// After a break of a read-only volume: which epoch it shows now, before anything of it is
-    /// seen.
+    /// After a break of a read-only volume: learns which epoch it shows now, before any of it is
+    /// read.
     fn learn_epoch(
         &self,
         line: &ServerConnection,
@@ -429,7 +429,7 @@ impl RemoteVolume {
         }
     }
 
-    /// Calls where the volume is, until there is an answer from there.
+    /// Calls at the volume's place, until that answers.
     fn call_there(
         &self,
         caller: &Caller,
@@ -465,8 +465,8 @@ impl RemoteVolume {
         }
     }
 
-    /// A chain, of which what was refused because the volume is not there any more is called again
-    /// where it is.
+    /// Sends a chain; calls that were refused because the volume is no longer there are repeated at
+    /// its new place.
     fn chain_there(
         &self,
         caller: &Caller,
@@ -514,12 +514,12 @@ impl RemoteVolume {
     }
 }
 
-/// Whether the server has the volume and cannot read it.
+/// Does the server have the volume but fail to read it?
 fn is_spoilt(error: &CallError) -> bool {
     matches!(error, CallError::Fault(Fault::Damaged | Fault::Medium))
 }
 
-/// With one that fires when either of these does.
+/// Runs with a [`Cancel`] that fires when either of these does.
 fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -> R) -> R {
     let Some(cancel) = cancel else { return run(gone) };
     let both = Cancel::new();
@@ -530,7 +530,7 @@ fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -
     run(&both)
 }
 
-/// What is claimed when a server has restarted goes where the volume is, though others wait.
+/// Calls of a reclaim after a server's restart go to the volume's place, though others wait.
 fn claims(calls: &[Call]) -> bool {
     matches!(calls.first(), Some(Call::Delegated { .. }))
 }
@@ -601,8 +601,8 @@ impl Remote for RemoteVolume {
     }
 }
 
-/// Hears of one place, as long as the volume is there: a renewal of a session that was left says
-/// nothing about the next one.
+/// Receives the events of one place, as long as the volume is there: a renewal of a session that
+/// was left does not extend the next one's lease.
 struct VolumeEvents {
     volume: Weak<RemoteVolume>,
     inner: Arc<dyn Events>,
