@@ -1,5 +1,5 @@
-//! A connection finds its session: a new one, the one that it had, or the one whose back connection
-//! it is.
+//! Attaching: a connection gets a new session, resumes the one that it had, or becomes the back
+//! connection of one.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::process::PeerLifetime;
 use crate::session_handle::SessionHandle;
 use crate::usage::Host;
 
-/// What a connection wants to be.
+/// The request of a connection that has no session yet.
 pub(crate) enum AttachRequest {
     Attach(Attach),
     Bind(Bind),
 }
 
-/// Finds the seat and joins it. Without one, a goodbye with the reason is queued and the link
-/// closes behind it.
+/// Finds the session and joins the connection to it. Without a session, queues a goodbye with the
+/// reason and closes the link after it.
 pub(crate) fn join(
     house: &ServerContext,
     link: &Arc<Link>,
@@ -85,8 +85,8 @@ fn refuse(link: &Link, terms: &Terms, session: SessionId, fault: Fault, reason: 
     link.close();
 }
 
-/// The session that the client had, if it asks for it and it lives, otherwise a new one: nobody's,
-/// unless the connection is believed.
+/// The session that the client resumes, if it still exists, otherwise a new one: one of *nobody*,
+/// unless the connection is trusted.
 fn find(
     house: &ServerContext,
     attach: &Attach,
@@ -167,8 +167,8 @@ fn sit(
     let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door };
     let outcome = seat.join(now, link, process, input);
     agenda.take(&seat, outcome);
-    // The list of servers' keys may have changed since its certificate was looked at, and whoever
-    // closed the connections that this concerns has not seen this one.
+    // The list of server keys may have changed since the certificate was verified, and the thread
+    // that closed the connections concerned has not seen this one.
     if link.certified() != Some(house.porter.certified(link.security())) {
         link.cut();
     }

@@ -1,10 +1,10 @@
 //! The audit log's writer: a thread of its own behind a bounded queue (`docs/spec/access.md`,
 //! *Audit*; its form is `guard/audit.rs`).
 //!
-//! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and
-//! the log says so. Files are `audit-N.jsonl` in the audit directory, readable by the server's user
-//! alone. Each life of the server begins a new one. Copies of the lines go to another log, if one
-//! is configured (`forward.rs`).
+//! Other threads queue events and go on; events that find no room are counted, and the log records
+//! the count. Files are `audit-N.jsonl` in the audit directory, readable by the server's user
+//! alone. Each server instance begins a new one. Copies of the lines go to another log, if one is
+//! configured (`forward.rs`).
 
 mod forward;
 
@@ -27,28 +27,28 @@ use vice::AuditLog;
 
 /// Events that wait to be written: some MB.
 const QUEUE_MAX: usize = 8192;
-/// A file ends with the line that makes it as long.
+/// A file ends with the line that makes it this long.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const DAY_MILLIS: i64 = 86_400_000;
-/// Of refusals of one who asks, at one directory, one is written down in so long.
+/// Of the refusals of one caller at one directory, one is written in this time.
 const WINDOW_MILLIS: i64 = 60_000;
-/// Pairs of who and directory that are told apart.
+/// The most pairs of caller and directory that are counted apart.
 const PAIRS_MAX: usize = 4096;
-/// Of these, hosts and reasons at the door: any host can make some, and none is to use up those of
-/// users.
+/// Of these, hosts and reasons of refused connections: any host can cause some, and they must not
+/// use up the pairs of users.
 const DOOR_PAIRS_MAX: usize = 1024;
-/// How often the thread looks for windows that are over.
+/// How often the thread checks for windows that have ended.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const HEAD: &str = "head.json";
 
-/// Who was refused where.
+/// Which caller was refused, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pair {
     principal: Option<i32>,
     uid: Option<u32>,
     host: Option<String>,
     dir: Fid,
-    /// At the door: what for, and why.
+    /// Of a refused connection: its request, and the reason.
     door: Option<(String, String)>,
 }
 
@@ -56,7 +56,7 @@ struct Pair {
 struct Queue {
     events: VecDeque<AuditEvent>,
     lost: u64,
-    /// The latest that was not written down, and since when.
+    /// The last event that was not written, and the start of the window.
     windows: HashMap<Pair, (i64, AuditEvent)>,
     door_windows: usize,
     stopping: bool,
@@ -67,7 +67,7 @@ impl Queue {
         if self.events.len() < QUEUE_MAX { self.events.push_back(event) } else { self.lost += 1 }
     }
 
-    /// Windows that began before `until` are over: what they counted is told.
+    /// Ends the windows that began before `until`, and records their counts.
     fn close_windows(&mut self, until: i64) {
         let mut over = Vec::new();
         let at_door = &mut self.door_windows;
@@ -83,16 +83,16 @@ impl Queue {
     }
 }
 
-/// How much of the log is kept: the oldest files go, but never the one that is written.
+/// How much of the log is retained: the oldest files are removed, but never the one being written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention {
-    /// Days since a file was written last.
+    /// Days since a file was last written.
     pub days: u64,
     /// Bytes of all files.
     pub bytes: u64,
 }
 
-/// Takes in what is to be written down.
+/// The queue of the audit log, and its thread's state.
 #[derive(Debug)]
 pub(crate) struct Audit {
     queue: Mutex<Queue>,
@@ -101,9 +101,8 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Begins a new file below `dir`, and the thread that writes it. What `kept` does not keep is
-    /// removed with each file that begins. Copies of what is written go to `forward`, which ends
-    /// with it.
+    /// Begins a new file below `dir`, and the thread that writes it. Each new file removes those
+    /// that exceed `kept`. Copies of the lines go to `forward`, which ends with it.
     ///
     /// # Errors
     /// If the directory or the file cannot be made.
@@ -129,7 +128,7 @@ impl Audit {
         Ok((audit, thread))
     }
 
-    /// How it stands with the copies of the log; `None`: there are none.
+    /// State of the copies of the log; `None`: there are none.
     pub fn forwarded(&self) -> Option<ForwardState> {
         self.forward.as_ref().map(|forward| forward.state())
     }
@@ -147,7 +146,7 @@ impl Audit {
                         written; it is tried again");
                 }
                 Err(_) => tracing::error!(
-                    cause = "a broken assertion, which the line before this one names",
+                    cause = "a broken assertion, which the previous line names",
                     consequence = "events that it was writing may be missing from the audit log",
                     remedy = "it goes on in a new file; report the lines before this one",
                     "the thread of the audit log panicked"
@@ -160,7 +159,7 @@ impl Audit {
         }
     }
 
-    /// What is in the queue is written, and then nothing more.
+    /// Writes the queued events; accepts no more.
     pub fn stop(&self) {
         self.queue.lock().stopping = true;
         self.more.notify_all();
@@ -219,7 +218,7 @@ impl AuditLog for Audit {
 }
 
 impl Audit {
-    /// Somebody was refused who has no session. Of too many hosts no difference is made any more.
+    /// Records a refusal of a caller without session. With too many hosts, all are counted as one.
     pub fn saw_at_door(&self, mut event: AuditEvent) {
         let door = Some((event.request.clone(), event.result.clone()));
         let mut pair = Pair {
@@ -262,7 +261,7 @@ fn now_millis() -> i64 {
     now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000))
 }
 
-/// The file that is written.
+/// The file being written.
 struct Log {
     dir: PathBuf,
     file: Option<File>,
@@ -286,7 +285,7 @@ impl Log {
         Ok(log)
     }
 
-    /// A new file, behind the last one that is there.
+    /// Begins a new file, numbered after the last one.
     fn begin(&mut self) -> io::Result<()> {
         self.file = None;
         let (mut number, mut before, mut torn) = (0, NO_HASH.to_owned(), 0);
@@ -313,8 +312,8 @@ impl Log {
         Ok(())
     }
 
-    /// Files that are not to be kept go, the oldest first; the line that begins with the next file
-    /// says which of its lines came before, so what is left is one chain.
+    /// Removes the files that exceed the retention, the oldest first. The first line of the next
+    /// file records the last removed line, so that the rest remains one chain.
     fn remove_old(&mut self) -> io::Result<()> {
         let mut all = Vec::new();
         for (number, path) in files(&self.dir)? {
@@ -334,7 +333,8 @@ impl Log {
         let old: Vec<_> = old.collect();
         let Some((last, ..)) = old.last() else { return Ok(()) };
         tracing::info!(files = old.len(), last, "old files of the audit log are removed");
-        // Said before they go: what is missing without this word was taken away.
+        // Recorded before the removal: files that are missing without this line were removed by
+        // someone else.
         let removed = AuditBody::Removed { until: *last };
         self.append(vec![removed])?;
         old.iter().try_for_each(|(_, path, ..)| std::fs::remove_file(path))
@@ -357,7 +357,7 @@ impl Log {
         if all.is_empty() { Ok(()) } else { self.append(all) }
     }
 
-    /// After a failure a part of it may be there, so the next lines go into another file.
+    /// After a failure a part of the lines may be written, so the next ones go into another file.
     fn append(&mut self, bodies: Vec<AuditBody>) -> io::Result<()> {
         let Some(mut file) = self.file.take() else {
             return Err(io::Error::other("no file is open"));
@@ -368,8 +368,8 @@ impl Log {
             let line = entry.text();
             self.before = audit_hash(line.as_bytes());
             self.lines += 1;
-            // Before it is written: a disk that takes no more is no way to keep others from hearing
-            // of it.
+            // Forwarded before it is written: a full disk must not keep the line from the other
+            // log.
             if let Some(forward) = &self.forward {
                 forward.push(self.number, self.lines, &entry.what, &line);
             }
@@ -415,7 +415,7 @@ pub fn files(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Which line of an audit log was written last; `None`: nobody knows.
+/// The last line that was written to an audit log; `None`: unknown.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lives_are_one_chain_torn_or_not() {
+    fn several_instances_are_one_chain_torn_or_not() {
         let dir = tempfile::tempdir().unwrap();
         for life in 0..3_u64 {
             let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
@@ -470,7 +470,7 @@ mod tests {
             thread.join().unwrap();
             let found = check(dir.path());
             assert_eq!((found.wrong.len(), found.behind, found.torn), (0, 0, life), "{found:?}");
-            // As a kill in the middle of a line leaves it.
+            // A kill in the middle of a line leaves this.
             let (_, last) = files(dir.path()).unwrap().pop().unwrap();
             OpenOptions::new()
                 .append(true)
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_said() {
+    fn events_that_find_no_room_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(dir.path(), KEPT, None).unwrap();
         let audit = Audit { queue: Mutex::default(), more: Condvar::new(), forward: None };
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_long_or_of_another_day_is_followed_by_the_next() {
+    fn a_new_file_begins_after_a_long_one_or_on_another_day() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path(), KEPT, None).unwrap();
         log.bytes = FILE_BYTES_MAX;
@@ -536,7 +536,7 @@ mod tests {
         let bytes: u64 = left.iter().map(|(_, path)| std::fs::metadata(path).unwrap().len()).sum();
         assert!(left[0].0 > 1 && left.len() > 1 && bytes < 9000, "{left:?} {bytes}");
         assert!(text(dir.path()).contains("39.4"));
-        // One that was taken away beyond that is missed, in the middle and at the beginning.
+        // A file that is removed without a record is detected, in the middle and at the beginning.
         std::fs::rename(&left[0].1, dir.path().join("away")).unwrap();
         assert_ne!(check(dir.path()).wrong, Vec::<String>::new());
         std::fs::rename(dir.path().join("away"), &left[0].1).unwrap();
@@ -546,8 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_door_of_one_host_and_reason_one_is_written_and_of_too_many_hosts_no_difference_is_made()
-     {
+    fn refusals_of_a_host_are_counted_and_too_many_hosts_count_as_one() {
         let dir = tempfile::tempdir().unwrap();
         let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
         let refused = |host: String, why: &str| {
@@ -557,7 +556,7 @@ mod tests {
         (0..500).for_each(|_| refused("10.0.0.1".to_owned(), "no token"));
         refused("10.0.0.1".to_owned(), "too old");
         (0..5000).for_each(|host| refused(format!("host-{host}"), "no token"));
-        // A user's refusal has its place beside them.
+        // A user's refusal is recorded beside them.
         audit.saw_refusal(
             Fid::root(types::VolumeId(1)),
             AuditEvent { kind: "denied".to_owned(), ..event("user's") },

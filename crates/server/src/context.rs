@@ -1,11 +1,11 @@
-//! What all threads of the server share: the service, the sessions, and how one thing leads to
-//! another.
+//! State that all threads of the server share: the service and the sessions, and the loop that
+//! connects them.
 //!
 //! A frame makes a session's machine put out work for the service; the service has effects; effects
-//! go into sessions' machines, which put out frames and more work. [`ServerContext::settle`] goes
-//! round until nothing is left. No lock is held from one to the next.
+//! go into sessions' machines, which put out frames and more work. [`ServerContext::settle`]
+//! repeats this until nothing is left. No lock is held from one step to the next.
 //!
-//! Delegated changes come in chains. A worker executes all that has come in of one; from a member
+//! Delegated changes come in chains. A worker executes all that has arrived of one; from a member
 //! on that may wait for the disk a thread of the pool does. Either gathers them
 //! ([`store::Partition::gather`]) from the first one on until it sends.
 
@@ -41,32 +41,32 @@ use crate::usage::{self, Bounds, Host};
 pub(crate) struct ServerContext {
     pub vice: Arc<Vice>,
     pub pool: CallPool,
-    /// For connections that look for their session: a thousand that come at once, each waiting for
-    /// the disk, must not stand before the data of those that are in.
+    /// For connections that attach: a thousand that come at once, each waiting for the disk, must
+    /// not delay the data of attached ones.
     pub door: CallPool,
-    /// For calls that may ask another server: what waits for it holds up nobody else.
+    /// For calls that may ask another server: such a wait blocks no other work.
     pub office: CallPool,
-    /// For calls of principals that must be asked for at another server: its silence is for those
+    /// For calls of principals that another server must be asked for: its silence affects those
     /// alone.
     pub lookups: CallPool,
-    /// For calls of nobody that may wait for the disk or for another server.
+    /// For calls of *nobody* that may wait for the disk or for another server.
     pub guests: CallPool,
-    /// For passwords: to look at one takes a processor for tens of milliseconds.
+    /// For passwords: verifying one takes a processor for tens of milliseconds.
     pub hashing: CallPool,
-    /// How much everybody may have, and has.
+    /// The limits, and what is in use.
     pub bounds: Arc<Bounds>,
-    /// What sessions of nobody have not read.
+    /// Bytes that sessions of *nobody* have not read.
     pub unread: Arc<Unread>,
     pub tally: ServerCounts,
-    /// Which life of the server this is.
+    /// The number of this server instance.
     pub life: u64,
     pub lease: Duration,
     pub cell_name: Option<String>,
-    /// What it is in the network.
+    /// Its certificates; `None`: clear text.
     pub tls: Option<Arc<ServerTls>>,
-    /// Whether clear text is heard beside it.
+    /// Is clear text accepted beside it?
     pub clear: bool,
-    /// What doors know.
+    /// How connections are verified.
     pub porter: Arc<PasswordDoorkeeper>,
     /// How connections to other servers are made.
     pub options: ClientOptions,
@@ -77,32 +77,33 @@ pub(crate) struct ServerContext {
     /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
     pub changes: AtomicU64,
     broken: AtomicBool,
-    /// The revision of the cell's rules by which connections were judged last.
+    /// The revision of the cell's rules by which connections were last verified.
     judged: AtomicU64,
-    /// What ends the service ([`crate::Server::on_broken`]).
+    /// The action that ends the service ([`crate::Server::on_broken`]).
     pub end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// Calls that wait for a look-up in the cell's database at most. More are refused with `CellAway`.
+/// The most calls that wait for a look-up in the cell database. More are refused with `CellAway`.
 const LOOKUPS_MAX: usize = 256;
 
-/// A break for a session of nobody.
+/// A break for a session of *nobody*.
 pub(crate) struct StrangersBreak {
     pub seat: Arc<SessionHandle>,
     pub id: BreakId,
     pub items: Vec<BreakItem>,
 }
 
-/// What is still to be done.
+/// Effects that remain to be delivered.
 #[derive(Default)]
 pub(crate) struct Agenda {
     pub effects: Vec<Effect>,
     work: VecDeque<(Arc<SessionHandle>, ServerOutput)>,
     flush: Vec<Arc<Link>>,
     close: Vec<Arc<Link>>,
-    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them,
-    /// and a caller that changes it waits for none. There are no more of them than promises of
-    /// sessions of nobody: a session is told of a file once, until it is promised that file again.
+    /// Breaks that the worker for sessions of *nobody* sends: a directory may be promised to
+    /// hundreds of them, and a caller that changes it waits for none. There are no more of them
+    /// than promises of such sessions: a session gets one break of a file, until it is promised
+    /// that file again.
     to_strangers: Vec<(Arc<Poll>, StrangersBreak)>,
     /// While delegated changes are executed.
     gathering: Option<(PartitionNo, CommitScope)>,
@@ -111,7 +112,7 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// What one step of a session leads to.
+    /// Adds the outcome of one step of a session.
     pub fn take(&mut self, seat: &Arc<SessionHandle>, outcome: StepOutcome) {
         for link in outcome.flush {
             if !self.flush.iter().any(|known| Arc::ptr_eq(known, &link)) {
@@ -132,25 +133,26 @@ impl Agenda {
             poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
             self.to_strangers = later;
         }
-        // Links write out for themselves, since others may have gathered, and see it if this fails.
+        // Links write out by themselves, since others may have gathered, and detect a failure.
         drop(self.gathering.take());
         self.flush.drain(..).for_each(|link| link.flush());
         self.close.drain(..).for_each(|link| link.close());
     }
 }
 
-/// Whether a password is to be looked at, or one to be kept.
+/// Must a password be verified or stored?
 fn is_hashed(call: &Call) -> bool {
-    matches!(call, Call::Auth { call, .. } if matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. }))
+    let Call::Auth { call, .. } = call else { return false };
+    matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. })
 }
 
-/// Users call while the last call of one is not older than this.
+/// Users are active while the last call of one is not older than this.
 const USERS_RECENT_MILLIS: u64 = 50;
-/// The longest rest of a thread that works for strangers.
+/// The longest rest of a thread that works for sessions of *nobody*.
 const REST_MAX: Duration = Duration::from_millis(5);
 /// Between a panic and the next attempt.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
-/// Calls of nobody that wait for a thread: some for each of the sessions that read.
+/// Calls of *nobody* that wait for a thread: some for each of the sessions that read.
 const GUESTS_WAITING_MAX: usize = 1024;
 
 impl ServerContext {
@@ -202,9 +204,9 @@ impl ServerContext {
         u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A thread that works for strangers calls it after a piece of work: while users call too, it
-    /// rests for as long as it worked. Users pay for strangers with more than processor time: with
-    /// caches, locks and the network.
+    /// A thread that works for sessions of *nobody* calls it after a piece of work: while users are
+    /// active, it rests for as long as it worked. Such work costs users more than processor time:
+    /// caches, locks and the network too.
     pub fn rest_after(&self, began: Instant) {
         if self.age_millis().saturating_sub(self.users_called.load(Ordering::Relaxed))
             < USERS_RECENT_MILLIS
@@ -213,11 +215,11 @@ impl ServerContext {
         }
     }
 
-    /// A thread of the server panicked over something, and goes on.
+    /// A thread of the server panicked, and goes on.
     pub fn panicked(&self, thread: &str, consequence: &str, remedy: &str) {
         self.tally.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(
-            cause = "a broken assertion, which the line before this one names",
+            cause = "a broken assertion, which the previous line names",
             consequence,
             remedy,
             "{thread} panicked"
@@ -225,13 +227,13 @@ impl ServerContext {
         self.end_if_broken();
     }
 
-    /// After a panic in the midst of the tables that all sessions share the server goes on with
-    /// nothing: it ends in order, and says why.
+    /// After a panic during a change of the tables that all sessions share the server cannot go on:
+    /// it ends in order, and reports why.
     pub fn end_if_broken(&self) {
         if self.vice.is_broken() && !self.broken.swap(true, Ordering::SeqCst) {
             tracing::error!(
                 cause = "a panic while the tables of sessions and promises were being changed",
-                consequence = "service ends, since what they say may be wrong; what is on disk is \
+                consequence = "service ends, since these tables may be wrong; what is on disk is \
                     not touched by it",
                 remedy = "start the server again; clients go on where they were. Report the lines \
                     before this one",
@@ -243,13 +245,13 @@ impl ServerContext {
         }
     }
 
-    /// Runs what a thread of the server does all its life; after a panic again from its beginning.
+    /// Runs the body of a server's thread; after a panic again from its beginning.
     pub fn keep(&self, thread: &str, mut run: impl FnMut()) {
         while catch_unwind(AssertUnwindSafe(&mut run)).is_err() {
             self.panicked(
                 thread,
-                "what it was at is not done",
-                "it begins anew; if that happens again, report the lines before this one",
+                "its current work is not done",
+                "it starts again; if this repeats, report the lines before this one",
             );
             std::thread::sleep(RESTART_PAUSE);
         }
@@ -259,7 +261,7 @@ impl ServerContext {
         self.seats.read().get(&session).cloned()
     }
 
-    /// The session's place, made by `make` if there is none.
+    /// The session's handle, made by `make` if there is none.
     pub fn seat_or(
         &self,
         session: SessionId,
@@ -268,7 +270,7 @@ impl ServerContext {
         Arc::clone(self.seats.write().entry(session).or_insert_with(|| Arc::new(make())))
     }
 
-    /// The session's client is on this host, whose bounds count it from now on.
+    /// Counts the session within the limits of its client's host from now on.
     pub fn is_from(&self, session: SessionId, host: Option<Host>, stranger: bool) {
         self.bounds.seated(session, host, stranger);
         self.vice.set_host(session, host.map(Host::address));
@@ -278,9 +280,9 @@ impl ServerContext {
         self.seats.read().values().cloned().collect()
     }
 
-    /// Puts the cell's rules into force that came since the last time, the list of servers' keys
-    /// among them. A connection whose certificate is worth something else now is closed: its client
-    /// comes back, and is taken for what it is.
+    /// Puts the cell's rules into force that came since the last time, the list of server keys
+    /// among them. A connection whose certificate has another worth now is closed: its client
+    /// reconnects and is verified anew.
     pub fn judge_connections(&self, agenda: &mut Agenda) {
         let revision = self.vice.rules_revision().0;
         if self.judged.load(Ordering::Acquire) == revision
@@ -417,13 +419,13 @@ impl ServerContext {
                 tracing::warn!(session = seat.id.0, "the session cannot be kept coherent and ends");
                 self.vice.peer_died(now, seat.id, &mut agenda.effects);
             }
-            // The seat itself has seen to these.
+            // The session's handle has processed these.
             ServerOutput::Send { .. } | ServerOutput::Close { .. } => {}
         }
     }
 
-    /// A user calls through a session that was nobody's: it is a user's from here on, which is
-    /// recorded on disk first.
+    /// A user calls through a session that was one of *nobody*: it is a user's from here on, which
+    /// is recorded on disk first.
     fn execute_first_of_user(
         self: &Arc<Self>,
         seat: &Arc<SessionHandle>,
@@ -457,12 +459,12 @@ impl ServerContext {
         let links = seat.become_users();
         let outcome = seat.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
         agenda.take(seat, outcome);
-        // Their worker sees whose they are now.
+        // Their worker moves them.
         links.iter().for_each(|link| link.poll().go_on(link.id));
         Ok(())
     }
 
-    /// What may take long has few threads, and few that wait for them.
+    /// Slow calls of *nobody* have few threads, and few may wait for them.
     fn execute_for_nobody(
         self: &Arc<Self>,
         seat: &Arc<SessionHandle>,
@@ -497,8 +499,8 @@ impl ServerContext {
         }
     }
 
-    /// Passwords have threads of their own, and few that wait: who comes when they are full tries
-    /// later.
+    /// Passwords have threads of their own, and few may wait: if they are full the client must
+    /// retry.
     fn execute_hashed(
         self: &Arc<Self>,
         seat: &Arc<SessionHandle>,
@@ -507,7 +509,7 @@ impl ServerContext {
         call: Call,
         agenda: &mut Agenda,
     ) {
-        // Another server asks for somebody somewhere.
+        // Another server asks on behalf of a caller elsewhere.
         let elsewhere = match &call {
             Call::Auth { behalf: Some(behalf), .. } if caller.is_root() => {
                 behalf.host.map(Host::of)
@@ -549,8 +551,8 @@ impl ServerContext {
         }
         let may_block = self.vice.may_block(&call);
         if agenda.may_wait && (call.traits().blocking == CallBlocking::Body) {
-            // The next read of a chain: no other thread is woken for it, and before a long one what
-            // was read leaves.
+            // The next read of a chain: no other thread is woken for it, and finished reads are
+            // sent before a long one.
             if may_block {
                 agenda.flush();
             }
@@ -574,8 +576,8 @@ impl ServerContext {
         }
     }
 
-    /// Begins to gather where a delegated change goes; one scope at a time, since a thread has only
-    /// one.
+    /// Begins to gather for the partition of a delegated change; one scope at a time, since a
+    /// thread has only one.
     fn gather_for(&self, call: &Call, agenda: &mut Agenda) {
         let Some((no, partition)) = self.vice.partition_of_delegated(call) else { return };
         if agenda.gathering.as_ref().is_none_or(|(of, _)| *of != no) {
@@ -584,7 +586,7 @@ impl ServerContext {
         }
     }
 
-    /// Calls that must ask for a principal elsewhere are executed in threads of their own.
+    /// Sets up the threads for calls that must look principals up on another server.
     pub fn takes_lookups(self: &Arc<Self>) {
         let house = Arc::downgrade(self);
         self.vice.on_lookups(Box::new(move |lookup| {
@@ -607,7 +609,7 @@ impl ServerContext {
         }));
     }
 
-    /// Runs the call in this thread. A panic is this request's alone.
+    /// Runs the call in this thread. A panic affects this request alone.
     fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
         let (for_report, proved) =
             (matches!(call, Call::ServerReport), caller.who.level.is_proved());

@@ -1,9 +1,9 @@
-//! The service and its clients in one process, without sockets: what a client is tested against.
+//! The service and its clients in one process, without sockets, for tests of clients.
 //!
 //! A [`Loopback`] is the server: it owns a [`Vice`] and a thread for its leases. Each
-//! [`LoopbackSession`] is one client: calls run in the caller's thread, and one thread a session
-//! works off breaks and renews the lease, as the back channel of a real session does.
-//! [`LoopbackSession::fall_silent`] makes a client vanish without a word.
+//! [`LoopbackSession`] is one client: calls run in the caller's thread, and one thread per session
+//! processes breaks and renews the lease, as the back channel of a real session does.
+//! [`LoopbackSession::fall_silent`] makes a client vanish without a message.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -36,7 +36,7 @@ struct House {
     closed: Condvar,
 }
 
-/// One session's place.
+/// The server's side of one session.
 struct Seat {
     session: SessionId,
     events: Mutex<Option<Arc<dyn Events>>>,
@@ -65,9 +65,9 @@ enum Work {
     Stop,
 }
 
-/// How often the service looks at its leases at least.
+/// The longest time between two checks of leases.
 const TICK: Duration = Duration::from_millis(50);
-/// How often it looks after lent bodies.
+/// The interval between two checks of lent bodies.
 const TEND: Duration = Duration::from_secs(1);
 
 impl Loopback {
@@ -163,7 +163,7 @@ impl House {
                 }
                 Effect::Break { to, id, items } => {
                     if let Some(seat) = self.seat(to) {
-                        // The thread is gone only together with the session.
+                        // The thread ends only together with the session.
                         let _ = seat.work.send(Work::Break(id, items));
                     }
                 }
@@ -257,7 +257,7 @@ impl Waiting {
     }
 }
 
-/// A session's own thread: breaks as they come, a renewal now and then.
+/// A session's own thread: processes breaks as they come, and renews the lease.
 fn work_off(house: &Weak<House>, seat: &Seat, tasks: &Receiver<Work>) {
     // The thread may begin after its client fell silent.
     if let Some(house) = house.upgrade()
@@ -311,7 +311,7 @@ pub struct LoopbackSession {
 }
 
 impl LoopbackSession {
-    /// Its number.
+    /// The session's number at the service.
     pub fn session(&self) -> SessionId {
         self.seat.session
     }
@@ -321,7 +321,7 @@ impl LoopbackSession {
         self.seat.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Renews the lease now instead of at its time.
+    /// Renews the lease now instead of when it is due.
     pub fn renew(&self) {
         self.house.renew(&self.seat);
     }
@@ -415,7 +415,7 @@ impl Drop for LoopbackSession {
     }
 }
 
-/// The time that files get.
+/// The present time, for the status of files.
 pub(crate) fn wall() -> Timestamp {
     match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => {

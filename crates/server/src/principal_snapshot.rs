@@ -1,8 +1,8 @@
-//! What this server learnt of principals, in a file, so that a start while the database is away
+//! This server's records of principals, in a file, so that a start while the database is away
 //! serves the users that were served before.
 //!
-//! The file: what it is, when this server last heard that it is true (seconds since 1970), what the
-//! service wrote ([`Vice::learnt`]), and a checksum. It is whole or not there, and for its owner
+//! The file: its format, when the database last confirmed it (seconds since 1970), the service's
+//! data ([`Vice::learnt`]), and a checksum. It is replaced as a whole, and readable by its owner
 //! alone.
 
 use std::fs::{self, File, OpenOptions};
@@ -18,23 +18,23 @@ use vice::Vice;
 use crate::loopback::wall;
 
 const MAGIC: &[u8] = b"rialto learnt 1\n";
-/// The file is written so often at most.
+/// The shortest time between two writes of the file.
 const PAUSE: Duration = Duration::from_secs(5);
-/// And so often at least while the database answers, since it says when it did.
+/// The longest time while the database answers, since the file has the time of the last answer.
 const AT_LEAST: Duration = Duration::from_secs(60);
 
-/// Keeps it.
+/// Writes the file when the records change.
 pub(crate) struct Learnt {
     file: PathBuf,
     cell: Arc<RemoteCellDb>,
-    /// How often what was learnt had changed when the file was written.
+    /// The count of changes of the records when the file was written.
     seen: u64,
     written: Option<Instant>,
     looked: Option<Instant>,
 }
 
 impl Learnt {
-    /// In this file, whose contents the service begins with.
+    /// With this file, whose contents the service starts from.
     pub fn of(file: PathBuf, vice: &Vice, cell: Arc<RemoteCellDb>) -> Learnt {
         match fs::read(&file) {
             Ok(bytes) => begin_with(&file, &bytes, vice, &cell),

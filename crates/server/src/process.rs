@@ -1,7 +1,7 @@
 //! The process at the other end of a Unix connection: is it still the same one, and when does it
 //! end?
 //!
-//! A number alone names a process only as long as it lives; with its start time it names it for
+//! A number names a process only as long as it lives; number and start time together name it for
 //! ever.
 
 use std::io;
@@ -19,30 +19,30 @@ pub(crate) struct PeerLifetime {
     started: u64,
 }
 
-/// What is known of a process now.
+/// The present state of a process.
 pub(crate) enum ProcessState {
-    /// It is gone.
+    /// It has ended.
     Over,
-    /// It is there, or dying; the descriptor becomes readable at its end.
+    /// It exists, or is dying; the descriptor becomes readable at its end.
     There(OwnedFd),
-    /// The system does not say.
+    /// The system does not report it.
     Unknown,
 }
 
 impl PeerLifetime {
-    /// The process that connected, if it can be seen.
+    /// The process that connected, if it is visible.
     pub fn of(peer: PeerProcess) -> Option<PeerLifetime> {
         let started = start_time(peer.pid).ok()??;
         Some(PeerLifetime { pid: peer.pid, started })
     }
 
-    /// Whether it lives.
+    /// Does it live?
     pub fn life(&self) -> ProcessState {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return ProcessState::Unknown;
         };
-        // Opened first, looked at second: if the start time is right then, the descriptor is of
-        // this process.
+        // Opened first, checked second: if the start time is right then, the descriptor is of this
+        // process.
         match pidfd_open(pid, PidfdFlags::empty()) {
             Err(Errno::SRCH) => ProcessState::Over,
             Err(_) => ProcessState::Unknown,
@@ -55,15 +55,15 @@ impl PeerLifetime {
     }
 }
 
-/// `None`: there is no such process.
+/// In ticks since the machine started; `None`: there is no such process.
 fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let text = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The second field is the name in parentheses and may hold anything; of what follows, the 20th
-    // is the start time.
+    // The second field is the name in parentheses and may hold any bytes; of the fields behind it,
+    // the 20th is the start time.
     let behind = text.iter().rposition(|byte| *byte == b')').unwrap_or(0);
     let fields = String::from_utf8_lossy(&text[behind..]).into_owned();
     let field = fields.split_ascii_whitespace().nth(20).and_then(|field| field.parse().ok());

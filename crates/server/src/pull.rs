@@ -1,8 +1,8 @@
-//! Fetching volumes from other servers, in threads beside those that serve.
+//! Fetching volumes from other servers, in threads of their own.
 //!
-//! A pull ([`vice::Fetch`]) has two threads: one asks the other server, one applies what it
-//! answers, so that a part is on its way while the one before it goes to the disk. One that reads
-//! from this very server has one, and asks nobody.
+//! A pull ([`vice::Fetch`]) has two threads: one asks the other server, one applies the answers, so
+//! that a part is in transit while the one before it is written. A pull from this server itself has
+//! one thread and sends no calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,13 +20,13 @@ use crate::context::{Agenda, ServerContext};
 use crate::loopback::wall;
 use crate::pool::CallPool;
 
-/// Pulls at once.
+/// The most pulls at once.
 pub(crate) const PULL_THREADS: usize = 4;
-/// How long a session may take to begin at one address, and one call to be answered.
+/// The time limits for beginning a session at one address, and for the answer to a call.
 const ATTACH_WITHIN: Duration = Duration::from_secs(3);
 const CALL_WITHIN: Duration = Duration::from_secs(30);
 
-/// What pulls run, and what became of them.
+/// Runs the pulls and stores their results.
 pub(crate) struct Puller {
     house: Mutex<Weak<ServerContext>>,
     pool: CallPool,
@@ -44,12 +44,12 @@ impl Puller {
         }))
     }
 
-    /// Whom it works for. Once, before anybody asks.
+    /// Sets the server. Once, before the first pull.
     pub fn works_for(&self, house: &Arc<ServerContext>) {
         *self.house.lock() = Arc::downgrade(house);
     }
 
-    /// Ends what runs, at the next part.
+    /// Ends running pulls, at the next part.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.pool.stop();
@@ -82,7 +82,7 @@ impl Puller {
                     return fetch.give_up("this server stops".to_owned());
                 }
                 if let Some(call) = fetch.question() {
-                    questions.send(call).expect("who answers ends after who asks");
+                    questions.send(call).expect("the answering thread ends after the asking one");
                 }
                 match self.work(house, fetch) {
                     Work::Did => answers.try_iter().for_each(|answer| fetch.answered(answer)),
@@ -96,7 +96,7 @@ impl Puller {
         });
     }
 
-    /// From one partition of this server to another: nobody else is asked.
+    /// From one partition of this server to another: no other server is asked.
     fn go_alone(&self, house: &Arc<ServerContext>, fetch: &mut Fetch) {
         loop {
             if self.stopping.load(Ordering::Relaxed) {
@@ -122,7 +122,7 @@ impl Puller {
     }
 }
 
-/// The puller as the service knows it.
+/// The [`TransferAgent`] for the service.
 pub(crate) struct PullThreads(pub Arc<Puller>);
 
 impl TransferAgent for PullThreads {
@@ -157,7 +157,7 @@ fn connect(pull: &Pull, options: &ClientOptions) -> Result<Session, String> {
     Err(last)
 }
 
-/// Puts questions to the other server until nobody has any more.
+/// Sends the questions to the other server until their channel ends.
 fn answer_all(
     source: &Session,
     questions: &Receiver<VolumeCall>,

@@ -1,4 +1,4 @@
-//! What the server itself adds to the answer of `ServerReport`.
+//! The server's own part of the answer to `ServerReport`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct ServerCounts {
     pub frames: AtomicU64,
     pub replies: AtomicU64,
     pub breaks: AtomicU64,
-    /// Of threads, requests and sessions; seats count theirs.
+    /// Of threads, requests and sessions; the sessions' handles count theirs.
     pub panics: Arc<AtomicU64>,
 }
 
@@ -50,7 +50,7 @@ impl Default for ServerCounts {
 
 #[derive(Serialize)]
 struct Report {
-    /// What the cell is called, if anybody said.
+    /// The cell's name, if configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<String>,
     version: &'static str,
@@ -59,7 +59,7 @@ struct Report {
     /// Open now.
     connections: u64,
     sessions: u64,
-    /// Of these: how they are connected.
+    /// Of these, by the kind of connection.
     sessions_local: u64,
     sessions_tls: u64,
     sessions_clear: u64,
@@ -77,14 +77,14 @@ struct Report {
     /// Copies of the audit log; absent: there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_forward: Option<crate::audit::ForwardState>,
-    /// How much there may be ([`crate::ServerLimits`]).
+    /// The limits ([`crate::ServerLimits`]).
     limits: crate::ServerLimits,
     used: Used,
-    /// How often each bound was met.
+    /// How often each limit was met.
     met: Met,
 }
 
-/// What is used of what is bounded, now.
+/// The present use of limited resources.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Used {
@@ -113,8 +113,8 @@ struct Met {
     log_lines: u64,
 }
 
-/// Puts the server's counts beside the service's in its report. Who did not show who he is hears
-/// only what the cell is called.
+/// Puts the server's counts beside the service's in its report. An anonymous caller gets only the
+/// cell's name.
 pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]) {
     for effect in effects {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {

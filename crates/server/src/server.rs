@@ -1,4 +1,4 @@
-//! A running server: its threads, from the first to the last.
+//! A running server: its threads, from start to stop.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,30 +33,30 @@ use crate::usage::{self, Bounds};
 use crate::worker::Worker;
 use crate::{CellPlace, ServerConfig};
 
-/// Leases are looked at so often at least: a blocked change waits so much longer than needed at
-/// most.
+/// The longest time between two checks of leases: a blocked change waits at most this much longer
+/// than needed.
 const TICK_MAX: Duration = Duration::from_millis(250);
-/// The log is synced so often while there are changes.
+/// The interval of log syncs while there are changes.
 const LOG_SYNC: Duration = Duration::from_secs(1);
-/// All bodies are synced so often while there are changes: as the kernel does by itself, so that a
-/// commit finds little to do.
+/// The interval of syncs of all bodies while there are changes: as the kernel does by itself, so
+/// that a commit finds little to do.
 const BODY_SYNC: Duration = Duration::from_secs(5);
-/// How often clients are looked for that are away for long.
+/// How often the records of clients that are away for long are removed.
 const FORGET_CLIENTS: Duration = Duration::from_secs(6 * 3600);
-/// Body files removed at a time, between looks at the time to stop.
+/// Body files removed at a time, between checks for the stop.
 const SWEEP_FILES: usize = 256;
-/// New sessions are recorded one after the other; a second thread lets those pass that come back.
+/// New sessions are recorded one after the other; the second thread lets resumed ones pass.
 const DOOR_THREADS: usize = 2;
 /// For calls that may ask another server.
 const OFFICE_THREADS: usize = 4;
-/// For calls of principals that are asked for at another server.
+/// For calls of principals that another server is asked for.
 const LOOKUP_THREADS: usize = 4;
-/// For calls of nobody: one that waits for the disk, and one that reads meanwhile.
+/// For calls of *nobody*: one that waits for the disk, and one that reads meanwhile.
 const GUEST_THREADS: usize = 2;
-/// For passwords, which no processor is idle over.
+/// For passwords: their work is pure computation.
 const HASHING_THREADS: usize = 2;
-/// Between one question for news of the cell and the next. Who changes anybody's groups waits so
-/// long for the other servers.
+/// The interval between two questions for changes in the cell. A change of a user's groups takes
+/// this long to reach the other servers.
 const NEWS: Duration = Duration::from_millis(250);
 /// How long the acceptor waits when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(50);
@@ -67,18 +67,18 @@ pub enum StartError {
     /// The partition cannot be opened.
     #[error("{}: {error}", path.display())]
     Partition {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
         /// Why not.
         error: OpenError,
     },
     /// Its records cannot be read.
-    #[error("sessions of the earlier life cannot be read: {0}")]
+    #[error("sessions of the earlier server instance cannot be read: {0}")]
     Records(#[from] StoreError),
     /// It cannot listen there.
     #[error("cannot listen at {endpoint}: {error}")]
     Listen {
-        /// Where.
+        /// The configured endpoint.
         endpoint: Endpoint,
         /// Why not.
         error: io::Error,
@@ -88,8 +88,7 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// A server that runs. [`Server::stop`] ends it in order; dropping it ends it as a crash does, as
-/// far as others can see.
+/// A server that runs. [`Server::stop`] ends it in order; dropping it looks like a crash to others.
 pub struct Server {
     house: Option<Arc<ServerContext>>,
     scrubber: Arc<Scrubber>,
@@ -99,11 +98,11 @@ pub struct Server {
     others: Vec<JoinHandle<()>>,
     stop: Arc<Stop>,
     endpoints: Vec<Endpoint>,
-    /// Who writes down what happens; the last that ends.
+    /// The audit log, which ends last.
     audit: Option<(Arc<Audit>, JoinHandle<()>)>,
 }
 
-/// Tells the threads beside the workers to end.
+/// Orders the threads beside the workers to end.
 struct Stop {
     stopping: Mutex<bool>,
     changed: Condvar,
@@ -257,25 +256,27 @@ impl Server {
         &self.endpoints
     }
 
-    /// What is to be done when the server can answer nothing any more ([`Vice::is_broken`]): it
-    /// should be stopped. Said once.
+    /// Sets the action for a server that can no longer answer ([`Vice::is_broken`]): it should stop
+    /// it. Called once.
     pub fn on_broken(&self, end: impl Fn() + Send + Sync + 'static) {
         if let Some(house) = &self.house {
-            // A second one is not asked for.
+            // Only the first action counts.
             let _ = house.end.set(Box::new(end));
         }
     }
 
     /// The service, for a caller in the same process.
     pub fn vice(&self) -> Arc<Vice> {
-        Arc::clone(&self.house.as_ref().expect("the house stands until the server is stopped").vice)
+        Arc::clone(
+            &self.house.as_ref().expect("the context exists until the server is stopped").vice,
+        )
     }
 
-    /// Ends in order: what is in progress is finished, everything is made stable. Sessions stay
-    /// recorded, so that clients go on with the next server.
+    /// Ends in order: requests in progress are finished, everything is made stable. Sessions stay
+    /// recorded, so that clients go on with the next server instance.
     ///
     /// # Errors
-    /// The last sync's; what was acknowledged as stable is stable all the same.
+    /// The last sync's; changes that were acknowledged as stable are stable all the same.
     pub fn stop(mut self) -> Result<(), StoreError> {
         let house = self.halt();
         let synced = house.as_ref().map_or(Ok(()), |house| house.vice.partitions().sync_all());
@@ -342,7 +343,7 @@ fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
     Ok(Partitions::new(opened))
 }
 
-/// What is left to do about the cell.
+/// The remaining work to join the cell.
 fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<Joining> {
     let me = cell::me(config, vice.me().id, endpoints);
     vice.set_server_info(me.clone());
@@ -356,10 +357,11 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     Some(joining).filter(|joining| !joining.is_over())
 }
 
-/// Until this server is known to its cell; and for as long as it runs, if it has keys, which may be
-/// replaced, or if another one has the database: hears what changes there.
+/// Runs until this server is entered in its cell, and as long as the server runs if its keys may be
+/// replaced, or if another server has the database: then it fetches changes.
 ///
-/// It hears first: who finds this server in the cell finds it with the cell's rules in force.
+/// It fetches the rules first: when a client finds this server in the cell, the cell's rules are in
+/// force.
 fn keep_in_cell(
     joining: &mut Option<Joining>,
     learnt: &mut Option<Learnt>,
@@ -415,7 +417,7 @@ fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     unix.into_iter().chain(tcp).map(bind).collect()
 }
 
-/// Each connection takes a descriptor, and open bodies do too. How many there are.
+/// Each connection takes a descriptor, and open bodies do too. Returns the new limit.
 fn raise_descriptor_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) =
@@ -426,8 +428,8 @@ fn raise_descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Hands new connections to the workers in turn; those from the network, of whom nothing is known,
-/// to the one for strangers.
+/// Hands new connections to the workers in turn; those from the network, whose callers are unknown,
+/// to the worker for *nobody*.
 fn accept(
     listeners: &[Listener],
     (near, porch): (&[Arc<Poll>], &Poll),
@@ -448,7 +450,7 @@ fn accept(
                     && house.tally.connections.load(Ordering::Relaxed)
                         >= house.bounds.connections_max
                 {
-                    // Dropped: what descriptors are left the store needs.
+                    // Dropped: the store needs the remaining descriptors.
                     usage::count(&house.bounds.met.connections_all);
                     if let Some(before) = house.bounds.may_say("descriptors", None) {
                         let most = house.bounds.connections_max;
@@ -460,7 +462,8 @@ fn accept(
                     }
                     continue;
                 }
-                // Counted here: the worker may be behind by more than there are descriptors.
+                // Counted here: the worker may be behind by more connections than there are
+                // descriptors.
                 house.tally.connections.fetch_add(1, Ordering::Relaxed);
                 let poll = if is_far {
                     porch
@@ -487,7 +490,7 @@ fn accept_one(listener: &Listener, house: &ServerContext) -> Option<Connection> 
     }
 }
 
-/// Lets time pass for the service.
+/// Expires leases and does other timed work of the service.
 fn tick(house: &Arc<ServerContext>, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
@@ -502,7 +505,7 @@ fn tick(house: &Arc<ServerContext>, stop: &Stop) {
             ticked.unwrap_or_else(|_| {
                 house.panicked(
                     "the thread of leases",
-                    "what was due waits for the next tick",
+                    "due work waits for the next tick",
                     "report the lines before this one",
                 );
                 clock::now() + TICK_MAX
@@ -513,8 +516,8 @@ fn tick(house: &Arc<ServerContext>, stop: &Stop) {
     }
 }
 
-/// Removes bodies that nothing names any more. After a full disk that may take long, and the log
-/// must not wait for it.
+/// Removes unreferenced bodies. After a full disk that may take long, and the log must not wait for
+/// it.
 fn sweep(partition: &Partition, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
@@ -530,8 +533,8 @@ fn sweep(partition: &Partition, stop: &Stop) {
 
 /// Makes the changes of a partition stable in the background.
 fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
-    // What a call changes counts when it is executed, which may be long after it began: it waits
-    // for a delegation, a hold, or the end of grace.
+    // A call's changes count when it is executed, which may be long after it began: it waits for a
+    // delegation, a hold, or the end of grace.
     let mut bodies_seen = (0, 0);
     let mut bodies_synced = Instant::now();
     let mut stopping = stop.stopping.lock();
@@ -554,7 +557,7 @@ fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
     }
 }
 
-/// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the
+/// Makes writes of kernels into lent bodies visible; bodies whose loans ended are summed at the
 /// next sync.
 fn tend(house: &Arc<ServerContext>, stop: &Stop) {
     let mut forgot = None;
@@ -589,8 +592,8 @@ fn forget_clients(house: &ServerContext) {
     }
 }
 
-/// The cell's database says whose volumes in doubt are. It may be another server's, so nobody else
-/// waits for it.
+/// Asks the cell database which server owns the volumes in doubt. It may be on another server, so
+/// this runs in its own thread.
 fn ask_about_moves(house: &Arc<ServerContext>) {
     if house.vice.has_doubts(clock::now()) {
         let asking = Arc::clone(house);

@@ -1,4 +1,4 @@
-//! Who has how much of the server, by host ([`crate::ServerLimits`]).
+//! The use of the server's resources, by host ([`crate::ServerLimits`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,13 +10,12 @@ use types::SessionId;
 
 use crate::ServerLimits;
 
-/// Of lines of one kind about one host, one is logged in so long.
+/// Of lines of one kind about one host, one is logged in this time.
 const QUIET: Duration = Duration::from_secs(60);
-/// Kinds and hosts that are told apart.
+/// The most pairs of kind and host that are counted apart.
 const QUIET_MAX: usize = 4096;
 
-/// A host as the bounds see it: of IPv6 a /64, of which one machine has as many addresses as it
-/// likes.
+/// A host for the limits: of IPv6 a /64, since one machine can use any number of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Host(IpAddr);
 
@@ -36,7 +35,7 @@ impl Host {
     }
 }
 
-/// How often a bound was met since the start.
+/// How often each limit was met since the start.
 #[derive(Default)]
 pub(crate) struct Met {
     pub connections_host: AtomicU64,
@@ -51,7 +50,7 @@ pub(crate) struct Met {
     pub log_lines: AtomicU64,
 }
 
-/// One more was refused.
+/// Counts one more refusal.
 pub(crate) fn count(met: &AtomicU64) {
     met.fetch_add(1, Ordering::Relaxed);
 }
@@ -73,7 +72,7 @@ impl OfHost {
 #[derive(Default)]
 struct State {
     hosts: HashMap<Host, OfHost>,
-    /// Where each session came from, and whether it is nobody's.
+    /// The host of each session, and whether no user has used it.
     sessions: HashMap<SessionId, (Option<Host>, bool)>,
     strangers: usize,
 }
@@ -89,20 +88,20 @@ impl State {
     }
 }
 
-/// Of each kind of line and host: when it was logged last, and how often it was not since.
+/// For each kind of line and host: when it was logged last, and how many were suppressed since.
 type Quiet = HashMap<(&'static str, Option<Host>), (Instant, u64)>;
 
 /// See the head of the file.
 pub(crate) struct Bounds {
     pub limits: ServerLimits,
     pub met: Met,
-    /// Connections in all; what descriptors allow.
+    /// Connections in all; limited by the descriptors.
     pub connections_max: u64,
     state: Mutex<State>,
     quiet: Mutex<Quiet>,
 }
 
-/// What is used now.
+/// The present use.
 pub(crate) struct Used {
     pub hosts: usize,
     pub users: usize,
@@ -125,7 +124,7 @@ impl Bounds {
         }
     }
 
-    /// A connection came in. Whether its host may have it.
+    /// A connection came in. Returns whether its host may have it.
     pub fn connect(&self, host: Option<Host>) -> bool {
         let Some(host) = host else { return true };
         let most = self.limits.connections_per_host;
@@ -139,15 +138,15 @@ impl Bounds {
         fits
     }
 
-    /// It is gone.
+    /// The connection is gone.
     pub fn part(&self, host: Option<Host>) {
         if let Some(host) = host {
             self.state.lock().change(host, |of| of.connections -= 1);
         }
     }
 
-    /// Whether one more session of nobody may come from there. `Some`: once this one has ended: the
-    /// oldest of the host that has most.
+    /// May one more session of *nobody* come from this host? `Some`: after this one has ended,
+    /// which is the oldest of the host that has most.
     ///
     /// # Errors
     /// The host has as many as it may.
@@ -166,7 +165,7 @@ impl Bounds {
         Ok(richest.and_then(|of| of.strangers.first()).copied())
     }
 
-    /// Whether one more session of a user may come from there.
+    /// May one more session of a user come from this host?
     pub fn admit_user(&self, host: Option<Host>) -> bool {
         let state = self.state.lock();
         let of = host.and_then(|host| state.hosts.get(&host)).map_or(0, |of| of.users);
@@ -182,7 +181,7 @@ impl Bounds {
         !host_full && !full
     }
 
-    /// A session began there, or was found again after a restart.
+    /// A session began on this host, or was found again after a restart.
     pub fn seated(&self, session: SessionId, host: Option<Host>, stranger: bool) {
         let mut state = self.state.lock();
         if state.sessions.contains_key(&session) {
@@ -198,7 +197,7 @@ impl Bounds {
         }
     }
 
-    /// A session of nobody is a user's now.
+    /// A session of *nobody* is a user's now.
     pub fn proved(&self, session: SessionId) {
         let mut state = self.state.lock();
         let Some((host, stranger)) = state.sessions.get_mut(&session) else { return };
@@ -215,12 +214,12 @@ impl Bounds {
         }
     }
 
-    /// Where a session began.
+    /// The host where a session began.
     pub fn host_of(&self, session: SessionId) -> Option<Host> {
         self.state.lock().sessions.get(&session).and_then(|(host, _)| *host)
     }
 
-    /// A session is over.
+    /// A session has ended.
     pub fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();
         let Some((host, stranger)) = state.sessions.remove(&session) else { return };
@@ -233,7 +232,7 @@ impl Bounds {
         }
     }
 
-    /// A password from this host is to be looked at. False: too many of its are under way.
+    /// A password from this host is about to be verified. `false`: too many of its are under way.
     pub fn begin_password(&self, host: Option<Host>) -> bool {
         let most = self.limits.passwords_per_host;
         host.is_none_or(|host| {
@@ -245,22 +244,22 @@ impl Bounds {
         })
     }
 
-    /// It was.
+    /// Its verification has ended.
     pub fn end_password(&self, host: Option<Host>) {
         if let Some(host) = host {
             self.state.lock().change(host, |of| of.passwords -= 1);
         }
     }
 
-    /// Whether a line of this kind about this host is to be logged; with how many that were not
-    /// since the last.
+    /// May a line of this kind about this host be logged? `Some`: with the number of lines
+    /// suppressed since the last.
     pub fn may_say(&self, kind: &'static str, host: Option<IpAddr>) -> Option<u64> {
         let now = Instant::now();
         let mut quiet = self.quiet.lock();
         if quiet.len() >= QUIET_MAX {
             quiet.retain(|_, (since, unsaid)| now.duration_since(*since) < QUIET || *unsaid > 0);
         }
-        // Too many hosts are one.
+        // Too many hosts count as one.
         let host = host
             .map(Host::of)
             .filter(|host| quiet.len() < QUIET_MAX || quiet.contains_key(&(kind, Some(*host))));
@@ -335,7 +334,7 @@ mod tests {
         assert_eq!(
             bounds.admit_stranger(host(3)),
             Ok(Some(SessionId(0))),
-            "the oldest of who has most goes"
+            "the oldest of the host that has most ends"
         );
         assert!(bounds.admit_user(host(1)), "users have a share of their own");
         bounds.proved(SessionId(1));

@@ -6,10 +6,10 @@
 //!    |                            |                      |
 //!    +-- malformed, silent -------+-- refused -----------+-- end of stream, error -->  gone
 //! ```
-//! In the network the first byte says whether a greeting begins with a TLS handshake; its time
+//! In the network the first byte shows whether a greeting begins with a TLS handshake; its time
 //! limit covers both. Small requests run here, one after the other, and their replies leave
-//! together behind the last one that had come in; what may wait for the disk goes to the pool. A
-//! connection whose replies pile up is not read from until they are out.
+//! together after the last one that had arrived; calls that may wait for the disk go to the pool. A
+//! connection whose replies pile up is not read from until they are sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,21 +38,21 @@ use crate::process::{PeerLifetime, ProcessState};
 use crate::session_handle::SessionHandle;
 use crate::usage::{self, Host};
 
-/// What may come before a connection belongs to a session: an attach is small.
+/// The limits before a connection belongs to a session: an attach is small.
 const STRANGER_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
 const LIMITS: FrameLimits = FrameLimits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
-/// Bytes of a refused connection that are thrown away.
+/// Bytes of a refused connection that are read and discarded.
 const DISCARD_MAX: usize = 256 << 10;
 /// Receives in a row from one connection before others have their turn.
 const TURN: usize = 16;
-/// How often deadlines are looked at, while there are any.
+/// How often deadlines are checked, while there are any.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
     house: Arc<ServerContext>,
     poll: Arc<Poll>,
     guests: HashMap<u64, WorkerConnection>,
-    /// Those that are not seated, oldest first (some of them are by now).
+    /// Connections that are not seated, oldest first (some of them are by now).
     strangers: VecDeque<u64>,
     stranger_count: usize,
     unbound_max: usize,
@@ -60,16 +60,17 @@ pub(crate) struct Worker {
     /// Sessions that lost their last connection while their process may be dying.
     watched: HashMap<u64, (rustix::fd::OwnedFd, Arc<SessionHandle>)>,
     looked: Instant,
-    /// It has connections of whom nobody knows yet, and those of nobody: users' it hands over.
+    /// Set in the worker that has the connections of unknown callers and of *nobody*; it hands over
+    /// those of users.
     porch: Option<Porch>,
 }
 
-/// What the worker for strangers knows.
+/// The additional state of the worker for *nobody*.
 struct Porch {
     /// The workers for users, in turn.
     mains: Vec<Arc<Poll>>,
     next: usize,
-    /// Memory of what is half received.
+    /// Memory of partially received requests.
     half_received: usize,
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct WorkerConnection {
     host: Option<Host>,
     /// Its host has too many, so it is refused unless it is a server's.
     crowded: bool,
-    /// Memory that the porch counts for it.
+    /// Memory that counts for its partially received request.
     half_received: usize,
     inbox: Inbox,
     process: Option<PeerLifetime>,
@@ -92,7 +93,7 @@ enum Stage {
     Seated(Arc<SessionHandle>),
 }
 
-/// A connection that is not yet known.
+/// A connection before its session is known.
 struct Arrival {
     greeting: Greeting,
     terms: Option<Terms>,
@@ -100,19 +101,19 @@ struct Arrival {
 }
 
 enum Entry {
-    /// Nothing has come.
+    /// No byte has come.
     Knocking,
     /// A handshake is under way.
     Securing(Box<Handshake>),
-    /// What comes is the greeting.
+    /// The next bytes are the greeting.
     In,
 }
 
-/// Whether a connection goes on.
+/// Does a connection go on?
 #[derive(PartialEq, Eq)]
 enum Goes {
     On,
-    /// To be cleared away; what was queued for it may still leave.
+    /// To be removed; queued bytes may still leave.
     Ends,
 }
 
@@ -137,12 +138,12 @@ impl Worker {
         }
     }
 
-    /// The worker for strangers; those that turn out to be users go to one of `mains`.
+    /// The worker for *nobody*; connections that turn out to be users' go to one of `mains`.
     pub fn for_strangers(self, mains: Vec<Arc<Poll>>) -> Self {
         Worker { porch: Some(Porch { mains, next: 0, half_received: 0 }), ..self }
     }
 
-    /// Serves until told to stop.
+    /// Serves until ordered to stop.
     pub fn run(mut self) {
         match self.porch {
             Some(_) => be_nice(),
@@ -165,8 +166,8 @@ impl Worker {
                     ready.clear();
                     self.house.panicked(
                         "a worker",
-                        "what it was at is lost; connections may hang",
-                        "their clients connect anew",
+                        "its current work is lost; connections may hang",
+                        "their clients connect again",
                     );
                 }
             }
@@ -177,7 +178,7 @@ impl Worker {
         }
     }
 
-    /// One round. False: the last.
+    /// One round. `false`: the last.
     fn turn(
         &mut self,
         orders: std::io::Result<Option<Orders>>,
@@ -202,8 +203,7 @@ impl Worker {
     }
 
     fn has_deadlines(&self) -> bool {
-        // Seated connections are looked at too as long as there are any: one of them may be
-        // blocked.
+        // Seated connections are checked too as long as there are any: one of them may be blocked.
         !self.guests.is_empty() || !self.watched.is_empty()
     }
 
@@ -223,7 +223,7 @@ impl Worker {
         self.send_breaks(orders.breaks);
     }
 
-    /// Others changed what these sessions of nobody were promised.
+    /// Others changed files that were promised to these sessions of *nobody*.
     fn send_breaks(&self, breaks: Vec<StrangersBreak>) {
         let mut agenda = Agenda::default();
         for StrangersBreak { seat, id, items } in breaks {
@@ -313,7 +313,7 @@ impl Worker {
             guest.link.flush();
         }
         if guest.link.is_paused() {
-            // Nothing is read, so nothing would say that the other end is gone.
+            // Nothing is read, so no read would report that the other end is gone.
             if found.over {
                 self.clear_away(found.number);
             }
@@ -322,16 +322,19 @@ impl Worker {
         }
     }
 
-    /// A panic over what one client sent ends that client's connection, and nothing else.
+    /// A panic over one client's input ends that client's connection, and nothing else.
     fn receive_or_end(&mut self, number: u64) {
         if catch_unwind(AssertUnwindSafe(|| self.receive(number))).is_err() {
-            tracing::error!(link = number, "what came over this connection led to a panic");
+            tracing::error!(
+                link = number,
+                "input of this connection caused a panic; the connection is closed"
+            );
             self.house.tally.panics.fetch_add(1, Ordering::Relaxed);
             self.clear_away(number);
         }
     }
 
-    /// Takes in what came over a connection.
+    /// Receives from a connection.
     fn receive(&mut self, number: u64) {
         let Some(guest) = self.guests.get_mut(&number) else { return };
         let mut agenda = Agenda::default();
@@ -356,7 +359,7 @@ impl Worker {
         }
         agenda.flush();
         if refused {
-            // Closing with bytes unread would make TCP throw away the reason that was just sent.
+            // Closing with bytes unread would make TCP discard the reason that was just sent.
             guest.link.connection.discard(DISCARD_MAX);
         }
         if goes == Goes::Ends {
@@ -367,7 +370,7 @@ impl Worker {
         }
     }
 
-    /// A connection of the porch that is a user's goes to one of the workers for users.
+    /// Hands a connection of a user over to one of the workers for users.
     fn hand_over(&mut self, number: u64) {
         let Some(porch) = &mut self.porch else { return };
         let is_users = |guest: &WorkerConnection| matches!(&guest.stage, Stage::Seated(seat) if !seat.is_strangers());
@@ -383,7 +386,7 @@ impl Worker {
         to.order(|orders| orders.adopted.push(guest));
     }
 
-    /// A connection comes from the porch.
+    /// Takes a connection from the worker for *nobody*.
     fn adopt(&mut self, guest: WorkerConnection) {
         let (id, link) = (guest.link.id, Arc::clone(&guest.link));
         let added = self.poll.add(&link.connection, id.0);
@@ -396,12 +399,12 @@ impl Worker {
         link.set_paused(false);
         link.refresh_interest();
         self.on_resumed(id);
-        // What others queued while no epoll had it.
+        // Frames that other threads queued while no epoll had it.
         link.flush();
     }
 
-    /// What is half received of strangers takes so much memory in all; past it the connection goes
-    /// that takes most.
+    /// Limits the memory of partially received requests of *nobody*; beyond it the connection with
+    /// the largest is closed.
     fn count_half_received(&mut self, number: u64) {
         let Some(porch) = &mut self.porch else { return };
         let Some(guest) = self.guests.get_mut(&number) else { return };
@@ -435,10 +438,10 @@ impl Worker {
         }
     }
 
-    /// The pool found (or refused) a seat.
+    /// The pool found a session for the connection, or refused it.
     fn on_joined(&mut self, id: ChannelId, seat: Option<Arc<SessionHandle>>) {
         let Some(guest) = self.guests.get_mut(&id.0) else {
-            // It left meanwhile.
+            // The connection has left meanwhile.
             if let Some(seat) = seat {
                 self.leave(id, &seat);
             }
@@ -446,7 +449,7 @@ impl Worker {
         };
         self.stranger_count -= 1;
         let Some(seat) = seat else {
-            // A goodbye is on its way out; the connection is cleared away when it has left.
+            // A goodbye is queued; the connection is removed when it has been sent.
             guest.stage = Stage::Joining;
             self.clear_away_seated(id.0);
             return;
@@ -491,8 +494,8 @@ impl Worker {
         }
     }
 
-    /// The last connection of a session is gone: if its process is too, nobody needs to wait for
-    /// the lease.
+    /// The last connection of a session is gone: if its process is too, no other client needs to
+    /// wait for the lease.
     fn watch(&mut self, seat: &Arc<SessionHandle>) {
         let Some(process) = seat.process() else { return };
         match process.life() {
@@ -512,7 +515,7 @@ impl Worker {
     fn on_process_end(&mut self, number: u64) {
         let Some((descriptor, seat)) = self.watched.remove(&number) else { return };
         self.poll.remove(&descriptor);
-        // It may have come back through another process's hands meanwhile.
+        // Another process may have reconnected the session meanwhile.
         if !seat.is_connected() {
             self.process_died(&seat);
         }
@@ -525,7 +528,7 @@ impl Worker {
         self.house.settle_and_send(&mut agenda);
     }
 
-    /// Looks at deadlines.
+    /// Checks deadlines.
     fn look(&mut self) {
         self.looked = Instant::now();
         let mut over = Vec::new();
@@ -549,13 +552,13 @@ impl Worker {
                         link = guest.link.id.0,
                         ?host,
                         before,
-                        "the client takes nothing; cut off"
+                        "the client reads nothing; cut off"
                     );
                 }
                 self.house.tally.slow_readers.fetch_add(1, Ordering::Relaxed);
                 guest.link.cut();
             }
-            // It may wait for what others of nobody have not read.
+            // It may wait for bytes that other clients of *nobody* have not read.
             guest.link.go_on();
         }
         let needless =
@@ -575,7 +578,7 @@ impl Worker {
 }
 
 impl WorkerConnection {
-    /// Whether a connection without a seat may still have one; seated ones are never in the way.
+    /// May a connection that is not seated still stay? Seated ones always may.
     fn is_in_time(&mut self) -> bool {
         let Stage::Greeting(arrival) = &mut self.stage else {
             return matches!(self.stage, Stage::Joining);
@@ -583,7 +586,7 @@ impl WorkerConnection {
         let mut out = Vec::new();
         let result = arrival.greeting.step(clock::now(), GreetingInput::Tick, &mut out);
         if matches!(arrival.entry, Entry::Securing(_)) {
-            // Nobody at the other end would understand what the greeting says.
+            // The other end could not decode the greeting's reply.
             out.clear();
         }
         for output in out {
@@ -594,7 +597,7 @@ impl WorkerConnection {
         result.is_ok()
     }
 
-    /// Works through what is in the inbox.
+    /// Processes the bytes in the inbox.
     fn take_in(
         &mut self,
         house: &Arc<ServerContext>,
@@ -669,7 +672,7 @@ impl WorkerConnection {
         result.map_err(|error| error.to_string())?;
         let (Some(wish), Some(terms)) = (wish, *terms) else { return Ok(true) };
         self.stage = Stage::Joining;
-        // Nothing is read until the seat is found; attaching waits for the disk.
+        // Nothing is read until the session is found; attaching waits for the disk.
         self.link.set_paused(true);
         self.link.refresh_interest();
         let (house, poll, link) = (Arc::clone(house), Arc::clone(poll), Arc::clone(&self.link));
@@ -685,7 +688,7 @@ impl WorkerConnection {
         Ok(true)
     }
 
-    /// Goes on with what comes before the greeting. `false`: more must come first.
+    /// Processes the bytes before the greeting. `false`: more must come first.
     fn enter(&mut self, house: &ServerContext) -> Result<bool, String> {
         let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
         if let Entry::Knocking = arrival.entry {
@@ -738,7 +741,7 @@ impl WorkerConnection {
         Ok(true)
     }
 
-    /// One frame of a session. `false`: more must come first, or go out first.
+    /// One frame of a session. `false`: more must come first, or be sent first.
     fn request(
         &mut self,
         house: &Arc<ServerContext>,
