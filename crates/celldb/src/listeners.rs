@@ -1,8 +1,8 @@
-//! The other servers: up to which revision each has put changes into force.
+//! The other servers, each with the revision up to which it has put changes into force.
 //!
-//! Who makes a change that takes rights away waits until all servers that were heard of lately have
-//! it. One that is silent is not waited for: it is gone, or cannot hear, and goes on with what it
-//! knows until it hears again.
+//! A change that takes rights away waits until all servers have it that asked lately. It does not
+//! wait for a silent one: that server is gone, or is cut off, and goes on with its present rules
+//! until it can ask again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use types::{Revision, ServerId};
 
-/// A server that was not heard of for so long is silent. Servers ask several times in it.
+/// A server that has not asked for this long is silent. Servers ask several times within it.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 
-/// Who is heard of and yet has not put a rule into force after so long is not waited for either:
-/// something that began before does not end there. Shorter than who asks for the change waits for
-/// its answer.
+/// A server that asks and yet has not put a rule into force after this long is not waited for
+/// either: a call that began before does not end there. Shorter than the time that the caller who
+/// makes the change waits for its answer.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(6);
 const _: () = assert!(SILENT_AFTER.as_secs() < CONFIRM_WITHIN.as_secs());
 
@@ -33,9 +33,9 @@ impl Listeners {
         self.more.notify_all();
     }
 
-    /// Waits until all of these servers have `revision`, and who else was heard of lately (a server
-    /// hears before it enters itself), but for those that stay silent; which those are. `apart`: is
-    /// not waited for in any case.
+    /// Waits until `revision` is at all of these servers, and at others that asked lately (a server
+    /// asks before it enters itself), except silent ones; returns those that lack it. `apart` is
+    /// never waited for.
     pub fn missing(
         &self,
         revision: Revision,
@@ -56,7 +56,7 @@ impl Listeners {
                 .chain(heard.keys().filter(is_new))
                 .filter(|server| Some(**server) != apart);
             let lacking: Vec<ServerId> = all.filter(lacks).copied().collect();
-            // Who was never heard of may have begun a moment ago.
+            // A server that never asked may have started a moment ago.
             let is_silent = |server: &ServerId| {
                 began.elapsed() >= SILENT_AFTER
                     && heard.get(server).is_none_or(|(_, when)| when.elapsed() >= SILENT_AFTER)
@@ -68,7 +68,7 @@ impl Listeners {
         }
     }
 
-    /// Waits until everybody who is not silent has `revision`; but for `apart`.
+    /// Waits until every server that is not silent has `revision`; except `apart`.
     pub fn wait_for(&self, revision: Revision, apart: Option<ServerId>) {
         let mut heard = self.heard.lock();
         let lacks = |server: &ServerId, at: &Revision, when: &Instant| {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_heard_of_is_waited_for_though_it_is_not_entered_yet() {
+    fn a_change_waits_for_a_server_that_is_not_entered_yet() {
         let (entered, new) = (ServerId(1), ServerId(2));
         let listeners = Listeners::default();
         listeners.heard(entered, Revision(7));

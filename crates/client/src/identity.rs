@@ -62,7 +62,7 @@ impl ClientIdentity {
             return Err(IdentityError::InUse(path.to_owned()));
         }
         let mut text = String::new();
-        // Not UTF-8: as damaged as any other text that is not ours.
+        // Text that is not UTF-8 counts as damaged, like any other foreign text.
         let read = file.read_to_string(&mut text);
         if let Err(error) = read
             && error.kind() != std::io::ErrorKind::InvalidData

@@ -14,7 +14,7 @@ use types::{
 use super::{RemoteCellDb, Result};
 use crate::{Access, CellError, News};
 
-/// Changes in one answer.
+/// The most changes in one answer.
 const CHANGES_MAX: u32 = 1000;
 
 impl Access for RemoteCellDb {
@@ -41,8 +41,8 @@ impl Access for RemoteCellDb {
     }
 
     fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
-        // Who is nobody in the cell and yet an administrator is the superuser here, as this server
-        // is there.
+        // A caller that is anonymous in the cell and yet an administrator is the superuser here, as
+        // this server is there.
         let superuser = asker.principal == PrincipalId::ANONYMOUS && asker.cps.is_administrator();
         let on_behalf = (!superuser).then_some(asker.principal);
         self.call(Call::Pts { on_behalf, call: Box::new(call.clone()) })
@@ -119,16 +119,15 @@ impl Access for RemoteCellDb {
                 .filter(|changes| changes.len() == CHANGES_MAX as usize)
                 .and_then(|all| all.last());
             let more = last.is_some();
-            // Of more than one answer holds, what comes behind it is asked for next.
+            // If there is more than one answer holds, the next question asks for the rest.
             let at = last.map_or(at, |(revision, _)| *revision);
-            // To ask on is to say that this is in force, so rules are here before they are heard
-            // of.
+            // The next question confirms that these are in force, so the rules are fetched first.
             if self.ruled.is_touched_by(changes.as_deref()) && !self.fetch_rules(at) {
                 return;
             }
             self.told.hear(at, changes);
             if !more {
-                // As of when the question was sent, not when its answer came.
+                // The time when the question was sent, not when its answer came.
                 self.heard.store(asked, Ordering::Release);
                 return;
             }
