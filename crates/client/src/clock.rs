@@ -52,8 +52,11 @@ pub fn when_it_jumps(listener: ClockListener) {
                 .map(drop)
         });
         if let Err(error) = watching {
-            tracing::error!(%error, "this process cannot learn when the machine wakes up: a kernel may \
-                answer from its cache for some seconds then");
+            tracing::error!(
+                %error,
+                "this process cannot learn when the machine wakes up: a kernel may answer from its \
+                 cache for some seconds then"
+            );
         }
     });
 }

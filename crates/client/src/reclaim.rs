@@ -48,7 +48,10 @@ pub(crate) fn begin(shared: &Arc<Shared>) {
     if let Err(error) = spawned {
         // Without a reclaim the server drops this client's locks when its grace period ends; calls
         // must not wait for ever.
-        tracing::error!(%error, "no thread to reclaim locks with; the server drops them when its grace period ends");
+        tracing::error!(
+            %error,
+            "no thread to reclaim locks with; the server drops them when its grace period ends"
+        );
         let mut core = shared.core.lock();
         core.gate = ReclaimGate::Open;
         core.reclaiming = false;

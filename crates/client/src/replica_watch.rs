@@ -46,7 +46,12 @@ impl Cell {
         };
         let started = std::thread::Builder::new().name("cell-watch".into()).spawn(work);
         state.running = started
-            .inspect_err(|error| tracing::error!(%error, "no thread to check for sites that lag; a client may read an old release"))
+            .inspect_err(|error| {
+                tracing::error!(
+                    %error,
+                    "no thread to check for sites that lag; a client may read an old release"
+                );
+            })
             .is_ok();
     }
 

@@ -47,7 +47,8 @@ pub(crate) fn join(
                 Err(fault) => {
                     let host = link.connection.host();
                     if let Some(before) = house.bounds.may_say("attach", host) {
-                        tracing::info!(client = %attach.display, ?host, %fault, before, "attach refused");
+                        let client = &attach.display;
+                        tracing::info!(%client, ?host, %fault, before, "attach refused");
                     }
                     let why = if fault == Fault::Busy {
                         "as many sessions as there may be; try later"
@@ -129,7 +130,8 @@ fn find(
     let before =
         if stranger { house.bounds.may_say("session", host.map(Host::address)) } else { Some(0) };
     if let Some(before) = before {
-        tracing::info!(session = attached.session.0, client = %attach.display, before, "new session");
+        let client = &attach.display;
+        tracing::info!(session = attached.session.0, %client, before, "new session");
     }
     Ok((attached, false))
 }

@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_a_host_are_counted_and_too_many_hosts_count_as_one() {
+    fn refusals_of_a_host_are_counted_and_many_hosts_count_as_one() {
         let dir = tempfile::tempdir().unwrap();
         let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
         let refused = |host: String, why: &str| {

@@ -188,10 +188,9 @@ impl Joining {
                 tracing::error!(
                     %error,
                     key = ?self.tried.first(),
-                    "{what} was refused: this server's key was withdrawn, or its record \
-                         lists other keys. No server \
-                     accepts it as one of the cell. If it shall be one, withdraw the keys of its \
-                     record \
+                    "{what} was refused: this server's key was withdrawn, or its record lists \
+                     other keys. No server accepts it as one of the cell. If it shall be one, \
+                     withdraw the keys of its record \
                      ('rialto keys withdraw SERVER'), then make a new one here ('rialto keys \
                      rotate certificate')"
                 );

@@ -203,8 +203,11 @@ impl Link {
         }
         // Under the lock: frames that are queued later are not sent here.
         if let Err(error) = self.partitions.write_out() {
-            tracing::error!(link = self.id.0, %error, "cut off, since the changes that it would report may be \
-                lost");
+            tracing::error!(
+                link = self.id.0,
+                %error,
+                "cut off, since the changes that it would report may be lost"
+            );
             self.close_now(&mut out);
             return;
         }

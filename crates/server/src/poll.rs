@@ -74,6 +74,9 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
+    /// # Errors
+    ///
+    /// The system has no descriptors or memory left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -81,10 +84,16 @@ impl Poll {
         Ok(Poll { epoll, bell, orders: Mutex::default() })
     }
 
+    /// # Errors
+    ///
+    /// The system has no memory left, or the source is registered already.
     pub fn add(&self, source: impl AsFd, number: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, source, EventData::new_u64(number), EventFlags::IN)?)
     }
 
+    /// # Errors
+    ///
+    /// The connection is not registered.
     pub fn change(
         &self,
         connection: &Connection,
@@ -112,6 +121,10 @@ impl Poll {
     }
 
     /// Waits for events and lists the ready sources. Orders are there when the bell rang.
+    ///
+    /// # Errors
+    ///
+    /// The epoll or the bell fails.
     pub fn wait(
         &self,
         events: &mut Vec<Event>,

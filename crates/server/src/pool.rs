@@ -35,11 +35,18 @@ struct State {
 }
 
 impl CallPool {
+    /// # Errors
+    ///
+    /// The threads cannot be started.
     pub fn start(name: &str, threads: usize) -> std::io::Result<Self> {
         Self::start_as(name, threads, serve_users)
     }
 
     /// As [`CallPool::start`], for work of *nobody*: its threads have the lowest priority.
+    ///
+    /// # Errors
+    ///
+    /// The threads cannot be started.
     pub fn start_nice(name: &str, threads: usize) -> std::io::Result<Self> {
         Self::start_as(name, threads, be_nice)
     }

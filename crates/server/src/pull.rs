@@ -35,6 +35,9 @@ pub(crate) struct Puller {
 }
 
 impl Puller {
+    /// # Errors
+    ///
+    /// The threads cannot be started.
     pub fn start() -> std::io::Result<Arc<Puller>> {
         Ok(Arc::new(Puller {
             house: Mutex::default(),

@@ -119,7 +119,8 @@ pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]
     for effect in effects {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
             if !proved {
-                let known = serde_json::json!({ "cell": house.cell_name, "version": env!("CARGO_PKG_VERSION") });
+                let version = env!("CARGO_PKG_VERSION");
+                let known = serde_json::json!({ "cell": house.cell_name, "version": version });
                 let you = serde_json::from_str::<serde_json::Value>(text)
                     .map_or_else(|_| ().into(), |mut all| all["you"].take());
                 *text = serde_json::json!({ "server": known, "you": you }).to_string();

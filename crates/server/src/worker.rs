@@ -373,7 +373,10 @@ impl Worker {
     /// Hands a connection of a user over to one of the workers for users.
     fn hand_over(&mut self, number: u64) {
         let Some(porch) = &mut self.porch else { return };
-        let is_users = |guest: &WorkerConnection| matches!(&guest.stage, Stage::Seated(seat) if !seat.is_strangers());
+        let is_users = |guest: &WorkerConnection| match &guest.stage {
+            Stage::Seated(seat) => !seat.is_strangers(),
+            _ => false,
+        };
         if !self.guests.get(&number).is_some_and(is_users) {
             return;
         }

@@ -1,5 +1,5 @@
-//! Who comes from a machine that is not trusted is who his token says, as long as it is good, and
-//! nobody otherwise.
+//! A caller from an untrusted machine is the user of its token, as long as that is valid, and
+//! anonymous otherwise.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -42,7 +42,7 @@ impl House {
         House::with(|_| {})
     }
 
-    /// With a configuration of its own.
+    /// With its own configuration.
     fn with(change: impl FnOnce(&mut ServerConfig)) -> House {
         let dir = tempfile::tempdir().unwrap().keep();
         let keys = CellKeys::of(dir.join("keys"));
@@ -104,7 +104,7 @@ impl House {
         token.sign(&self.tokens.newest().unwrap().1)
     }
 
-    /// Who makes a file, as mode bits see it.
+    /// The owner of a file that this uid makes.
     fn makes(&self, session: &Session, uid: u32, file: &str) -> Result<u32, Option<Fault>> {
         let how = CreateHow::Guarded;
         let call =
@@ -144,7 +144,7 @@ fn asks(session: &Session, uid: u32, call: Call) -> Result<Answer, Option<Fault>
     session.call(&caller, call, None).map(|reply| reply.answer).map_err(|error| error.fault())
 }
 
-/// Of the user 4711 of this machine.
+/// The wallet of user 4711 of this machine.
 #[derive(Debug)]
 struct Purse {
     token: Mutex<Vec<u8>>,
@@ -195,20 +195,20 @@ fn client() -> Signer {
 }
 
 #[test]
-fn a_name_from_elsewhere_is_nobody_and_a_token_is_who_it_says() {
+fn an_untrusted_name_is_nobody_and_a_token_is_its_user() {
     let house = House::new();
     let purse = Purse::new(house.signed(&house.token(&client())), client());
     let session = house.session(Arc::clone(&purse));
     assert_eq!(house.makes(&session, 4711, "a"), Ok(4711));
     assert_eq!(house.makes(&session, 0, "b"), Ok(65534), "root of another machine");
-    assert_eq!(house.makes(&session, 5, "c"), Ok(65534), "somebody else there");
+    assert_eq!(house.makes(&session, 5, "c"), Ok(65534), "another user there");
     let report = |uid| match asks(&session, uid, Call::ServerReport) {
         Ok(Answer::Report(text)) => text,
         other => panic!("{other:?}"),
     };
-    assert!(!report(0).contains("pid"), "nobody hears what the cell is called, and no more");
+    assert!(!report(0).contains("pid"), "an anonymous caller gets the cell's name, and no more");
     assert!(report(4711).contains("pid"));
-    // Nobody gets a longer one for a token than renewing gives.
+    // No caller gets a longer one for a token than a renewal gives.
     let attest = || Call::Auth {
         behalf: None,
         call: Box::new(AuthCall::Attest { client: client().public() }),
@@ -216,14 +216,14 @@ fn a_name_from_elsewhere_is_nobody_and_a_token_is_who_it_says() {
     assert_eq!(asks(&session, 4711, attest()), Err(Some(Fault::NotPermitted)));
     assert!(
         matches!(asks(&house.own, 4711, attest()), Ok(Answer::Token(_))),
-        "by the kernel's word"
+        "over the Unix socket"
     );
-    // He logs out in mid-session: frames keep their order, so the next request is nobody's.
+    // The user logs out in mid-session: frames stay in order, so the next request is anonymous.
     purse.put(Vec::new());
     assert_eq!(house.makes(&session, 4711, "d"), Ok(65534));
     purse.put(house.signed(&house.token(&client())));
     assert_eq!(house.makes(&session, 4711, "e"), Ok(4711));
-    // A connection that breaks needs a proof of its own.
+    // A new connection needs a proof of its own.
     session.cut_connections();
     assert_eq!(house.makes(&session, 4711, "f"), Ok(4711));
 }
@@ -251,7 +251,7 @@ fn a_bad_token_is_refused_whatever_is_wrong_with_it() {
         let session = house.session(Purse::new(bytes, client()));
         assert_eq!(house.makes(&session, 4711, "x"), Err(Some(fault)), "{what}");
         assert_eq!(asks(&session, 4711, Call::ServerReport), Err(Some(fault)), "{what}");
-        // It harms nobody else of that machine.
+        // Other users of that machine are not affected.
         let look = Call::GetStatus { fid: house.root };
         assert!(asks(&session, 12, look).is_ok(), "{what}");
     }
@@ -262,7 +262,7 @@ fn a_bad_token_is_refused_whatever_is_wrong_with_it() {
     purse.repeats.store(true, Ordering::SeqCst);
     let second = house.session(Arc::clone(&purse));
     assert_eq!(house.makes(&second, 4711, "twice"), Err(Some(Fault::TokenRefused)));
-    // In clear text nobody knows who listens.
+    // In clear text others may listen.
     let clear =
         Session::connect(house.config(Some(Purse::new(house.signed(&good), client())), false))
             .unwrap();
@@ -277,7 +277,7 @@ fn a_bad_token_is_refused_whatever_is_wrong_with_it() {
 }
 
 #[test]
-fn what_ends_a_token_ends_it_for_running_sessions() {
+fn an_ended_token_ends_for_running_sessions_too() {
     let house = House::new();
     let purse = Purse::new(house.signed(&house.token(&client())), client());
     let session = house.session(Arc::clone(&purse));
@@ -292,7 +292,7 @@ fn what_ends_a_token_ends_it_for_running_sessions() {
     assert_eq!(
         house.makes(&session, 4711, "b"),
         Ok(4712),
-        "who he is to mode bits is what his record says now"
+        "the ids for mode bits are those of the present record"
     );
     set(PrincipalChange { tokens_after: Some(now() + 1), ..PrincipalChange::default() });
     assert_eq!(house.makes(&session, 4711, "c"), Err(Some(Fault::TokenRefused)));
@@ -304,7 +304,7 @@ fn what_ends_a_token_ends_it_for_running_sessions() {
     assert_eq!(house.makes(&session, 4711, "d"), Err(Some(Fault::TokenRefused)));
 }
 
-/// A client of its own making, which asks no kernel for leave: over TLS, without a login, and with
+/// A modified client, which asks no kernel for permission: over TLS, without a login, and with
 /// another user's token.
 #[test]
 fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
@@ -327,7 +327,7 @@ fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
     let joe = house.session(Purse::new(house.signed(&house.token(&client())), client()));
     for (session, uid) in [(&stranger, 0), (&joe, 4711)] {
         let ask = |call| asks(session, uid, call).unwrap_err();
-        // The numbers count up from the root; what tells files of one number apart does not.
+        // The numbers count up from the root; the uniquifier of each cannot be guessed.
         for slot in 0..64u64 {
             for vnode in [2 * slot, 2 * slot + 1].into_iter().filter(|vnode| *vnode > 1) {
                 for unique in [slot + 1, vnode, 1, 0] {
@@ -356,7 +356,7 @@ fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
     assert_eq!(read(&house.own, shown, 0, 100), "secret");
 }
 
-/// The loopback addresses, as `--trust 127.0.0.0/8` says them.
+/// The loopback addresses, as `--trust 127.0.0.0/8` sets them.
 fn trusts_loopback(config: &mut ServerConfig) {
     config.trusted = vec!["127.0.0.0/8".parse().unwrap()];
 }
@@ -371,7 +371,7 @@ fn level(session: &Session, uid: u32) -> (String, u64) {
     (you["level"].as_str().unwrap().to_owned(), you["uid"].as_u64().unwrap())
 }
 
-/// Calls that only servers, administrators and who administers a part of the cell may make.
+/// Calls that only servers, administrators and administrators of a part of the cell may make.
 fn powers(joe: PrincipalId) -> Vec<Call> {
     let pts = |call| Call::Pts { on_behalf: None, call: Box::new(call) };
     let change = PrincipalChange { locked: Some(false), ..PrincipalChange::default() };
@@ -426,7 +426,7 @@ fn ac_3_an_address_alone_is_nobody() {
         assert_eq!(level(&session, uid), ("nobody".to_owned(), 65534));
         has_none(&session, uid, house.joe.id);
     }
-    // The same calls are good over the server's own socket.
+    // The same calls succeed over the server's own socket.
     for call in powers(house.joe.id) {
         let said = house.own.call(&Caller::ROOT, call.clone(), None);
         assert!(
@@ -458,7 +458,7 @@ fn ac_3_a_reserved_port_speaks_for_users_not_for_root() {
         assert_eq!(level(&session, 0), (root.0.to_owned(), root.1));
         assert_eq!(level(&session, 4711), ("host".to_owned(), 4711));
         assert_eq!(house.makes(&session, 4711, "his"), Ok(4711));
-        // Joe is an administrator of the cell, and that host may name him.
+        // Joe is an administrator of the cell, and that host may name this user.
         for uid in [0, 4711] {
             has_none(&session, uid, house.joe.id);
         }
@@ -541,7 +541,7 @@ fn h7_a_new_password_ends_older_tokens() {
     assert_eq!(asks(&house.own, 0, set(None, "open sesame", false)), Ok(Answer::Done));
     let nobody = house.session(Purse::new(Vec::new(), client()));
     let stolen = log_in(&nobody, "open sesame");
-    // The same second: the token counts as made before the change all the same.
+    // Although it has the same second, the token counts as issued before the change.
     let thief = house.session(Purse::new(stolen.clone(), client()));
     assert_eq!(house.makes(&thief, 4711, "a"), Ok(4711));
     let purse = Purse::new(log_in(&nobody, "open sesame"), client());
@@ -578,7 +578,7 @@ fn m17_a_password_in_clear_text_is_refused() {
         let log_in = AuthCall::Password { name, password: secret(), client: client().public() };
         let log_in = Call::Auth { behalf: None, call: Box::new(log_in) };
         let clear = Session::connect(house.config(None, false)).unwrap();
-        // This way past the client's own look at what it sends is for the test alone.
+        // The client would refuse to send it; only this test avoids that check.
         let by_hand = |call: &Call| {
             let caller = Caller { uid: 0, gid: 0, groups: None, who: RequestIdentity::NAMED };
             clear.call_urgently(&caller, call.clone(), None).map_err(|error| error.fault())

@@ -274,7 +274,8 @@ impl Forward {
                     if waiting.stopping {
                         waiting.dropped += waiting.messages.len() as u64;
                         let lines = waiting.messages.len();
-                        tracing::warn!(to = %self.to, lines, "lines of the audit log were not forwarded");
+                        let to = &self.to;
+                        tracing::warn!(%to, lines, "lines of the audit log were not forwarded");
                         return;
                     }
                     self.stop.wait_for(&mut waiting, PAUSE);
