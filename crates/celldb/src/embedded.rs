@@ -225,7 +225,10 @@ fn need_room(path: &Path) -> Result<()> {
         CellError::Medium(format!("{}: {}", path.display(), std::io::Error::from(error)))
     })?;
     if about.f_bavail.saturating_mul(about.f_frsize) < ROOM_BYTES_MIN {
-        return Err(CellError::Medium(format!("no room is left where {} lies", path.display())));
+        return Err(CellError::Medium(format!(
+            "no room is left on the disk of {}",
+            path.display()
+        )));
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ pub enum CellError {
         key: KeyPrint,
     },
     /// Changes that old are no longer stored.
-    #[error("changes are remembered from revision {} on", oldest.0)]
+    #[error("changes are stored from revision {} on", oldest.0)]
     Forgotten {
         /// The oldest revision that `changes` can still start from.
         oldest: Revision,

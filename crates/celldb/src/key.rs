@@ -43,7 +43,6 @@ pub(crate) fn secret(id: PrincipalId) -> Vec<u8> {
     [&[SECRET][..], &id.0.to_be_bytes()].concat()
 }
 
-/// A fence, by its number.
 pub(crate) fn fence(number: u64) -> Vec<u8> {
     [&[FENCE][..], &number.to_be_bytes()].concat()
 }
@@ -53,7 +52,6 @@ pub(crate) fn mandate(number: u64) -> Vec<u8> {
     [&[MANDATE][..], &number.to_be_bytes()].concat()
 }
 
-/// A server, by its id.
 pub(crate) fn server(id: ServerId) -> Vec<u8> {
     [&[SERVER][..], &id.0.to_be_bytes()].concat()
 }

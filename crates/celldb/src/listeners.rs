@@ -19,17 +19,16 @@ const SILENT_AFTER: Duration = Duration::from_secs(5);
 const CONFIRM_WITHIN: Duration = Duration::from_secs(6);
 const _: () = assert!(SILENT_AFTER.as_secs() < CONFIRM_WITHIN.as_secs());
 
-/// See the head of the file.
 #[derive(Default)]
 pub(crate) struct Listeners {
-    heard: Mutex<HashMap<ServerId, (Revision, Instant)>>,
+    confirmed: Mutex<HashMap<ServerId, (Revision, Instant)>>,
     more: Condvar,
 }
 
 impl Listeners {
     /// `who` has everything up to `since`.
-    pub fn heard(&self, who: ServerId, since: Revision) {
-        self.heard.lock().insert(who, (since, Instant::now()));
+    pub fn confirm(&self, who: ServerId, since: Revision) {
+        self.confirmed.lock().insert(who, (since, Instant::now()));
         self.more.notify_all();
     }
 
@@ -43,39 +42,39 @@ impl Listeners {
         apart: Option<ServerId>,
     ) -> Vec<ServerId> {
         let began = Instant::now();
-        let mut heard = self.heard.lock();
+        let mut confirmed = self.confirmed.lock();
         loop {
             let lacks =
-                |server: &&ServerId| heard.get(*server).is_none_or(|(at, _)| *at < revision);
+                |server: &&ServerId| confirmed.get(*server).is_none_or(|(at, _)| *at < revision);
             let is_new = |server: &&ServerId| {
                 !servers.contains(server)
-                    && heard.get(*server).is_some_and(|(_, when)| when.elapsed() < SILENT_AFTER)
+                    && confirmed.get(*server).is_some_and(|(_, when)| when.elapsed() < SILENT_AFTER)
             };
             let all = servers
                 .iter()
-                .chain(heard.keys().filter(is_new))
+                .chain(confirmed.keys().filter(is_new))
                 .filter(|server| Some(**server) != apart);
             let lacking: Vec<ServerId> = all.filter(lacks).copied().collect();
             // A server that never asked may have started a moment ago.
             let is_silent = |server: &ServerId| {
                 began.elapsed() >= SILENT_AFTER
-                    && heard.get(server).is_none_or(|(_, when)| when.elapsed() >= SILENT_AFTER)
+                    && confirmed.get(server).is_none_or(|(_, when)| when.elapsed() >= SILENT_AFTER)
             };
             if began.elapsed() >= CONFIRM_WITHIN || lacking.iter().all(is_silent) {
                 return lacking;
             }
-            self.more.wait_for(&mut heard, Duration::from_millis(50));
+            self.more.wait_for(&mut confirmed, Duration::from_millis(50));
         }
     }
 
     /// Waits until every server that is not silent has `revision`; except `apart`.
     pub fn wait_for(&self, revision: Revision, apart: Option<ServerId>) {
-        let mut heard = self.heard.lock();
+        let mut confirmed = self.confirmed.lock();
         let lacks = |server: &ServerId, at: &Revision, when: &Instant| {
             Some(*server) != apart && *at < revision && when.elapsed() < SILENT_AFTER
         };
-        while heard.iter().any(|(server, (at, when))| lacks(server, at, when)) {
-            self.more.wait_for(&mut heard, Duration::from_millis(50));
+        while confirmed.iter().any(|(server, (at, when))| lacks(server, at, when)) {
+            self.more.wait_for(&mut confirmed, Duration::from_millis(50));
         }
     }
 }
@@ -88,13 +87,13 @@ mod tests {
     fn a_change_waits_for_a_server_that_is_not_entered_yet() {
         let (entered, new) = (ServerId(1), ServerId(2));
         let listeners = Listeners::default();
-        listeners.heard(entered, Revision(7));
-        listeners.heard(new, Revision(6));
+        listeners.confirm(entered, Revision(7));
+        listeners.confirm(new, Revision(6));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| listeners.missing(Revision(7), &[entered], None));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waits.is_finished());
-            listeners.heard(new, Revision(7));
+            listeners.confirm(new, Revision(7));
             assert_eq!(waits.join().ok(), Some(vec![]));
         });
     }

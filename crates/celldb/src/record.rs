@@ -34,7 +34,6 @@ enum Text {
     Bytes(Vec<u8>),
 }
 
-/// In the text form that commands use.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 struct IdForm(ServerId);
@@ -52,7 +51,6 @@ impl TryFrom<String> for IdForm {
     }
 }
 
-/// In the text form that commands use.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 struct PrintForm(KeyPrint);

@@ -47,11 +47,11 @@ pub struct RemoteCellDb {
     lookups: Arc<Way>,
     /// When the last answer about changes was requested, in nanoseconds of this server's clock;
     /// negative: before this server instance.
-    heard: AtomicI64,
+    confirmed_at: AtomicI64,
     away_max: Duration,
     /// The database's server does not accept this one as a server of the cell.
     refused: AtomicBool,
-    told: PrincipalChanges,
+    received: PrincipalChanges,
     ruled: FetchedRules,
     caller: Caller,
 }
@@ -62,10 +62,10 @@ impl RemoteCellDb {
         RemoteCellDb {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
             way: Way::to(endpoint, options, TIMEOUT),
-            heard: AtomicI64::new(NEVER),
+            confirmed_at: AtomicI64::new(NEVER),
             away_max: AWAY_MAX,
             refused: AtomicBool::new(false),
-            told: PrincipalChanges::default(),
+            received: PrincipalChanges::default(),
             ruled: FetchedRules::default(),
             caller: Caller::ROOT,
         }
@@ -119,15 +119,16 @@ impl RemoteCellDb {
         let now = clock::now().since_start();
         let at = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
             - i128::try_from(ago.as_nanos()).unwrap_or(0);
-        self.heard.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
+        self.confirmed_at.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
     }
 
     /// How long ago this server had all changes; `None`: never.
     pub fn heard_ago(&self) -> Option<Duration> {
-        let heard = self.heard.load(Ordering::Acquire);
+        let confirmed_at = self.confirmed_at.load(Ordering::Acquire);
         let now = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
-        (heard != NEVER)
-            .then(|| Duration::from_nanos(u64::try_from(now.saturating_sub(heard)).unwrap_or(0)))
+        (confirmed_at != NEVER).then(|| {
+            Duration::from_nanos(u64::try_from(now.saturating_sub(confirmed_at)).unwrap_or(0))
+        })
     }
 
     /// A question, or a change whose refusals need no translation.
@@ -151,7 +152,9 @@ impl RemoteCellDb {
             Ok(_) => Err(CellError::Away(Fault::Invalid)),
             Err(Fault::Conflict) => Err(CellError::Conflict { expected, found: found()? }),
             Err(Fault::Exists) => Err(taken()?.unwrap_or(CellError::Away(Fault::Exists))),
-            Err(Fault::Invalid) => Err(CellError::Misuse("no such record can be".to_owned())),
+            Err(Fault::Invalid) => {
+                Err(CellError::Misuse("the record is not consistent".to_owned()))
+            }
             Err(fault) => Err(CellError::Away(fault)),
         }
     }

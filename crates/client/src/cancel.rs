@@ -85,21 +85,21 @@ mod tests {
 
     #[test]
     fn listeners_run_whether_they_come_before_or_after() {
-        let heard = Arc::new(AtomicUsize::new(0));
-        let count = |heard: &Arc<AtomicUsize>| {
-            let heard = Arc::clone(heard);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let count = |runs: &Arc<AtomicUsize>| {
+            let runs = Arc::clone(runs);
             move || {
-                heard.fetch_add(1, Ordering::SeqCst);
+                runs.fetch_add(1, Ordering::SeqCst);
             }
         };
         let cancel = Cancel::new();
-        let early = cancel.on_cancel(count(&heard));
-        drop(cancel.on_cancel(count(&heard)));
+        let early = cancel.on_cancel(count(&runs));
+        drop(cancel.on_cancel(count(&runs)));
         assert!(!cancel.is_cancelled());
         cancel.clone().cancel();
-        assert_eq!(heard.load(Ordering::SeqCst), 1, "the listener of a dropped guard does not run");
-        let late = cancel.on_cancel(count(&heard));
-        assert_eq!(heard.load(Ordering::SeqCst), 2);
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "the listener of a dropped guard does not run");
+        let late = cancel.on_cancel(count(&runs));
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
         assert!(cancel.is_cancelled());
         drop((early, late));
     }

@@ -84,7 +84,7 @@ pub struct Cell {
 /// A server other than the home.
 #[derive(Default)]
 struct Other {
-    line: Option<Arc<ServerConnection>>,
+    connection: Option<Arc<ServerConnection>>,
     failed: Option<Instant>,
 }
 
@@ -120,14 +120,14 @@ impl Cell {
 
     /// Detaches all sessions.
     pub fn detach(&self) {
-        self.lines().iter().for_each(|line| line.remote.detach());
+        self.connections().iter().for_each(|connection| connection.remote.detach());
     }
 
     /// The existing sessions, the home's first.
-    fn lines(&self) -> Vec<Arc<ServerConnection>> {
+    fn connections(&self) -> Vec<Arc<ServerConnection>> {
         let others: Vec<_> = self.others.lock().values().cloned().collect();
         // The mutex is locked while the client connects: there is no session yet.
-        let others = others.iter().filter_map(|other| other.try_lock()?.line.clone());
+        let others = others.iter().filter_map(|other| other.try_lock()?.connection.clone());
         std::iter::once(Arc::clone(&self.home)).chain(others).collect()
     }
 
@@ -138,10 +138,10 @@ impl Cell {
         cancel: Option<&Cancel>,
     ) -> Result<Answer, CallError> {
         let (standing, away): (Vec<_>, Vec<_>) =
-            self.lines().into_iter().partition(|line| line.remote.stands());
+            self.connections().into_iter().partition(|connection| connection.remote.stands());
         let mut why = CallError::Fault(Fault::Unsupported);
-        for line in standing.iter().chain(&away) {
-            match line.ask(Call::Cell(call.clone()), cancel) {
+        for connection in standing.iter().chain(&away) {
+            match connection.ask(Call::Cell(call.clone()), cancel) {
                 Err(CallError::Fault(Fault::NoVolume)) => {
                     return Err(CallError::Fault(Fault::NoVolume));
                 }
@@ -177,8 +177,11 @@ impl Cell {
         let others: Vec<ServerId> =
             self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
         let asked = others.into_iter().find_map(|other| {
-            let line = self.line(other, None).ok().filter(|line| line.remote.stands())?;
-            match line.ask(Call::Cell(CellCall::Servers), None) {
+            let connection = self
+                .connection(other, None)
+                .ok()
+                .filter(|connection| connection.remote.stands())?;
+            match connection.ask(Call::Cell(CellCall::Servers), None) {
                 Ok(Answer::Servers(found)) => {
                     Some(found.into_iter().map(|seen| seen.record).collect::<Vec<_>>())
                 }
@@ -217,7 +220,7 @@ impl Cell {
     }
 
     /// The session with this server; connects first if there is none.
-    pub(crate) fn line(
+    pub(crate) fn connection(
         &self,
         server: ServerId,
         cancel: Option<&Cancel>,
@@ -234,11 +237,11 @@ impl Cell {
             .dial
             .as_ref()
             .filter(|_| home.is_some())
-            .ok_or_else(|| unreached("only one is known"))?;
+            .ok_or_else(|| unreached("only the home server is known"))?;
         let other = Arc::clone(self.others.lock().entry(server).or_default());
         let mut other = other.lock();
-        if let Some(line) = &other.line {
-            return Ok(Arc::clone(line));
+        if let Some(connection) = &other.connection {
+            return Ok(Arc::clone(connection));
         }
         if other.failed.is_some_and(|at| at.elapsed() < RETRY) {
             return Err(unreached("it did not answer a moment ago"));
@@ -253,9 +256,9 @@ impl Cell {
                 tracing::info!(%server, name = info.name, "session with another server of the \
                     cell");
                 other.failed = None;
-                let line = ServerConnection::new(remote, &self.this);
-                let _ = line.server.set(server);
-                Ok(Arc::clone(other.line.insert(line)))
+                let connection = ServerConnection::new(remote, &self.this);
+                let _ = connection.server.set(server);
+                Ok(Arc::clone(other.connection.insert(connection)))
             }
             Err(error) => {
                 tracing::warn!(%server, name = info.name, %error, "a server of the cell cannot be \
@@ -267,18 +270,18 @@ impl Cell {
     }
 
     /// The existing session with this server.
-    pub(crate) fn line_if_any(&self, server: ServerId) -> Option<Arc<ServerConnection>> {
+    pub(crate) fn connection_if_any(&self, server: ServerId) -> Option<Arc<ServerConnection>> {
         if self.is_home(server) {
             return Some(Arc::clone(&self.home));
         }
         let other = self.others.lock().get(&server).cloned()?;
-        other.try_lock()?.line.clone()
+        other.try_lock()?.connection.clone()
     }
 
     /// The rank of a server: the administrator's, or one by its round-trip time.
-    pub(crate) fn rank(&self, server: ServerId, line: &ServerConnection) -> u16 {
+    pub(crate) fn rank(&self, server: ServerId, connection: &ServerConnection) -> u16 {
         let given = self.ranks.lock().get(&server).copied();
-        given.unwrap_or_else(|| rank_at(line.round_trip()))
+        given.unwrap_or_else(|| rank_at(connection.round_trip()))
     }
 
     /// Sets a server's rank. It applies to volumes that are opened, or leave a server, from now on.
@@ -301,9 +304,10 @@ impl Cell {
     }
 
     fn known(&self, info: ServerInfo) -> KnownServer {
-        let line = self.line_if_any(info.id);
-        let up = line.as_ref().map(|line| line.remote.stands());
-        let round_trip = line.filter(|_| up == Some(true)).map(|line| line.round_trip());
+        let connection = self.connection_if_any(info.id);
+        let up = connection.as_ref().map(|connection| connection.remote.stands());
+        let round_trip =
+            connection.filter(|_| up == Some(true)).map(|connection| connection.round_trip());
         let given = self.ranks.lock().get(&info.id).copied();
         let rank = given.unwrap_or_else(|| round_trip.map_or(RANK_FAR as u16, rank_at));
         KnownServer { info, up, round_trip, rank }
@@ -313,8 +317,8 @@ impl Cell {
     pub fn check_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
         let check = |info: ServerInfo| {
             let answer = self
-                .line(info.id, cancel)
-                .and_then(|line| line.ask(Call::Cell(CellCall::Me), cancel));
+                .connection(info.id, cancel)
+                .and_then(|connection| connection.ask(Call::Cell(CellCall::Me), cancel));
             KnownServer { up: Some(answer.is_ok()), ..self.known(info) }
         };
         let mut checked: Vec<KnownServer> = std::thread::scope(|scope| {

@@ -44,7 +44,7 @@ pub(crate) enum ConnectError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Refused(HelloRefusal),
-    #[error("what listens there is no Rialto server: {0}")]
+    #[error("no Rialto server listens there: {0}")]
     NotOurs(dafs::WireError),
 }
 
@@ -165,7 +165,6 @@ impl FrameChannel {
     }
 }
 
-/// An empty inbox and an empty outbox.
 fn boxes(endpoint: &Endpoint) -> (Inbox, Outbox) {
     let limits = FrameLimits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
     (Inbox::new(measure, limits, matches!(endpoint, Endpoint::Unix(_))), Outbox::new())

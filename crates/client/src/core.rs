@@ -313,7 +313,7 @@ fn to_reply(
                 %error,
                 cause = "the server is newer than this program, or faulty",
                 consequence = "the call fails, and whether it was applied is unknown",
-                remedy = "see which versions both have ('rialto status', 'rialto --version')",
+                remedy = "compare the versions of both ('rialto status', 'rialto --version')",
                 "an answer cannot be read"
             );
             Err(CallError::Unreadable)

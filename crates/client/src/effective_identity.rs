@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_who_asks() {
+    fn a_report_has_the_callers_identity() {
         let said = EffectiveIdentity::of(
             r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#,
         )

@@ -69,14 +69,14 @@ impl ClientIdentity {
         {
             return Err(io(error));
         }
-        let (client, lives) = match parse(&text) {
+        let (client, incarnation) = match parse(&text) {
             Some(found) => found,
             None if text.is_empty() && file.metadata().map_err(io)?.len() == 0 => {
                 (ClientId(rand::random()), 0)
             }
             None => return Err(IdentityError::Damaged(path.to_owned())),
         };
-        let incarnation = lives + 1;
+        let incarnation = incarnation + 1;
         // One write of less than a block over the old one: a crash leaves the old count or the new
         // one.
         file.seek(SeekFrom::Start(0)).map_err(io)?;
@@ -112,8 +112,8 @@ fn parse(text: &str) -> Option<(ClientId, u64)> {
         return None;
     }
     let id = u128::from_str_radix(lines.next()?.strip_prefix("id ")?, 16).ok()?;
-    let lives = lines.next()?.strip_prefix("lives ")?.parse().ok()?;
-    Some((ClientId(id), lives))
+    let incarnation = lines.next()?.strip_prefix("lives ")?.parse().ok()?;
+    Some((ClientId(id), incarnation))
 }
 
 fn sync_directory(path: &Path) -> std::io::Result<()> {

@@ -55,8 +55,8 @@ impl Cell {
         if let Some(group) = group {
             sites = self::sites(&group, name.as_bytes().ends_with(READ_ONLY));
             let epoch = if name.as_bytes().ends_with(READ_ONLY) { group.released_epoch } else { 0 };
-            if let Some((line, info)) = self.nearest(&sites, &which, epoch, cancel) {
-                return Ok(RemoteVolume::new(self, info, line, Some(group)));
+            if let Some((connection, info)) = self.nearest(&sites, &which, epoch, cancel) {
+                return Ok(RemoteVolume::new(self, info, connection, Some(group)));
             }
         }
         match self.home.examine(which, cancel) {
@@ -100,18 +100,19 @@ impl Cell {
         cancel: Option<&Cancel>,
     ) -> Option<(Arc<ServerConnection>, VolumeInfo)> {
         let reached = servers.iter().filter_map(|server| {
-            let line = self
-                .line(*server, cancel)
+            let connection = self
+                .connection(*server, cancel)
                 .ok()
-                .filter(|line| line.remote.stands() || servers.len() == 1)?;
-            let rank = if servers.len() == 1 { 0 } else { self.rank(*server, &line) };
-            Some((rank, line))
+                .filter(|connection| connection.remote.stands() || servers.len() == 1)?;
+            let rank = if servers.len() == 1 { 0 } else { self.rank(*server, &connection) };
+            Some((rank, connection))
         });
         let mut reached: Vec<(u16, Arc<ServerConnection>)> = reached.collect();
         reached.sort_by_key(|(rank, _)| *rank);
-        reached.into_iter().find_map(|(_, line)| {
-            let info = line.examine(volume.clone(), cancel).ok()?;
-            (info.epoch >= epoch_min && info.state == VolumeState::Online).then_some((line, info))
+        reached.into_iter().find_map(|(_, connection)| {
+            let info = connection.examine(volume.clone(), cancel).ok()?;
+            (info.epoch >= epoch_min && info.state == VolumeState::Online)
+                .then_some((connection, info))
         })
     }
 

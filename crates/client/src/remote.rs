@@ -185,10 +185,10 @@ impl Drop for BreakAck {
 
 /// Events of a session. A thread of the session calls each of them, never from within a call.
 pub trait Events: Send + Sync {
-    /// Promises end. The break is acknowledged when `heard` is dropped, and a change elsewhere
+    /// Promises end. The break is acknowledged when `ack` is dropped, and a change elsewhere
     /// waits for that. Other breaks wait until this returns: it must never wait for the kernel or
     /// the server.
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck);
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck);
 
     /// A renewal that was sent at this time ([`crate::clock`]) was answered: the lease runs from
     /// there.

@@ -39,7 +39,7 @@ impl Cell {
         let work = move || {
             loop {
                 std::thread::sleep(EVERY);
-                if cell.upgrade().is_none_or(|cell| !cell.goes_on()) {
+                if cell.upgrade().is_none_or(|cell| !cell.check_once()) {
                     return;
                 }
             }
@@ -56,7 +56,7 @@ impl Cell {
     }
 
     /// Checks once. Is any volume left to watch?
-    fn goes_on(&self) -> bool {
+    fn check_once(&self) -> bool {
         self.look_around();
         let mut state = self.watch.0.lock();
         state.volumes.retain(|volume| volume.strong_count() > 0);
@@ -76,12 +76,12 @@ impl Cell {
         let changes = changes.filter(|changes| since.is_some() && !all(changes));
         for volume in volumes {
             let group = volume.read_write_of_group();
-            let told = |changes: &Vec<(Revision, Changed)>| {
+            let concerned = |changes: &Vec<(Revision, Changed)>| {
                 changes
                     .iter()
                     .any(|(_, changed)| group.is_none_or(|group| *changed == Changed::Group(group)))
             };
-            if changes.as_ref().is_none_or(told) {
+            if changes.as_ref().is_none_or(concerned) {
                 volume.leave_if_it_lags();
             }
         }

@@ -151,7 +151,7 @@ impl Remote for Session {
         call: Call,
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
-        if matches!(call, Call::Auth { .. }) && self.shared.is_overheard() {
+        if matches!(call, Call::Auth { .. }) && self.shared.is_clear_text() {
             return Err(CallError::Fault(Fault::Unsupported));
         }
         self.shared.pass_gate(cancel)?;
@@ -320,9 +320,9 @@ impl Shared {
             return wanted.unpack(self.wait(&pending, id, harmless, until, &|| false));
         };
         let (canceller, nudged) = (Arc::clone(self), Arc::clone(&pending));
-        let told = AtomicU64::new(0);
+        let sent = AtomicU64::new(0);
         let _listening = cancel.on_cancel(move || {
-            if told.fetch_add(1, Ordering::SeqCst) == 0 {
+            if sent.fetch_add(1, Ordering::SeqCst) == 0 {
                 canceller.step(ClientInput::Cancel(id), On::Caller);
                 nudged.nudge();
             }
@@ -445,7 +445,7 @@ impl Shared {
     }
 
     /// Can others read the connection? Then no password may go over it.
-    fn is_overheard(&self) -> bool {
+    fn is_clear_text(&self) -> bool {
         matches!(self.config.endpoint, fabric::Endpoint::Tcp(_))
             && self.config.options.connection.tls.is_none()
     }

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub lead: Mutex<Lead>,
     pub events: Mutex<EventSinks>,
     /// Held while notices are delivered, so that they stay in order.
-    telling: Mutex<()>,
+    delivering: Mutex<()>,
     pub keeper: Mutex<KeeperState>,
     pub keeper_woken: Condvar,
     pub connector: Mutex<VecDeque<(ConnectionRole, Time)>>,
@@ -56,9 +56,9 @@ pub(crate) struct KeeperState {
 }
 
 /// The state of a break's acknowledgement.
-enum Said {
+enum AckState {
     /// The sink runs; nothing is acknowledged yet.
-    Telling,
+    Delivering,
     /// Acknowledged while the sink ran, with these held files.
     Now(Vec<Fid>),
     /// Not acknowledged while the sink ran: the thread that does it sends it.
@@ -224,26 +224,26 @@ impl Shared {
 
     /// Delivers all queued notices, in order.
     pub fn tell(self: &Arc<Self>, on: On) {
-        let _telling = self.telling.lock();
+        let _delivering = self.delivering.lock();
         loop {
             let Some(notice) = self.core.lock().notices.pop_front() else { return };
             let events = {
-                let mut told = self.events.lock();
+                let mut sinks = self.events.lock();
                 if let Notice::Renewed(sent_at) = notice {
-                    told.renewed = Some(sent_at);
+                    sinks.renewed = Some(sent_at);
                 }
-                told.events.clone()
+                sinks.events.clone()
             };
             match notice {
                 Notice::Break(association, id, items) => {
-                    let said = Arc::new(Mutex::new(Said::Telling));
-                    let heard = self.heard(association, id, &said);
+                    let ack_state = Arc::new(Mutex::new(AckState::Delivering));
+                    let break_ack = self.break_ack(association, id, &ack_state);
                     match events {
-                        Some(events) => events.on_break(&items, heard),
-                        None => drop(heard),
+                        Some(events) => events.on_break(&items, break_ack),
+                        None => drop(break_ack),
                     }
-                    let now = std::mem::replace(&mut *said.lock(), Said::Later);
-                    if let Said::Now(held) = now {
+                    let now = std::mem::replace(&mut *ack_state.lock(), AckState::Later);
+                    if let AckState::Now(held) = now {
                         self.acknowledge(association, id, held, on);
                     }
                 }
@@ -268,15 +268,20 @@ impl Shared {
 
     /// The acknowledgement that the sink of a break gets. If it is dropped before the sink returns,
     /// the delivering thread sends it.
-    fn heard(self: &Arc<Self>, association: u64, id: BreakId, said: &Arc<Mutex<Said>>) -> BreakAck {
-        let (shared, said) = (Arc::clone(self), Arc::clone(said));
+    fn break_ack(
+        self: &Arc<Self>,
+        association: u64,
+        id: BreakId,
+        ack_state: &Arc<Mutex<AckState>>,
+    ) -> BreakAck {
+        let (shared, ack_state) = (Arc::clone(self), Arc::clone(ack_state));
         BreakAck::new(move |held| {
-            let mut said = said.lock();
-            if matches!(*said, Said::Telling) {
-                *said = Said::Now(held);
+            let mut ack_state = ack_state.lock();
+            if matches!(*ack_state, AckState::Delivering) {
+                *ack_state = AckState::Now(held);
                 return;
             }
-            drop(said);
+            drop(ack_state);
             shared.acknowledge(association, id, held, On::Caller);
         })
     }
@@ -297,11 +302,11 @@ impl Shared {
 
     /// Sets the sink of notices. It learns of the running lease at once.
     pub fn set_events(&self, events: &Arc<dyn Events>) {
-        let _telling = self.telling.lock();
-        let mut told = self.events.lock();
-        told.events = Some(Arc::clone(events));
-        let renewed = told.renewed;
-        drop(told);
+        let _delivering = self.delivering.lock();
+        let mut sinks = self.events.lock();
+        sinks.events = Some(Arc::clone(events));
+        let renewed = sinks.renewed;
+        drop(sinks);
         if let Some(sent_at) = renewed {
             events.on_renewed(sent_at);
         }
@@ -346,7 +351,7 @@ impl Shared {
             changed: Condvar::new(),
             lead: Mutex::default(),
             events: Mutex::default(),
-            telling: Mutex::new(()),
+            delivering: Mutex::new(()),
             keeper: Mutex::new(KeeperState {
                 asleep_until: Time::NEVER,
                 woken: false,

@@ -79,7 +79,7 @@ pub(crate) fn keep(shared: &Arc<Shared>) {
             ticked = now;
             asked = MutexGuard::unlocked(&mut keeper, || tick(shared)).or(asked);
         } else if let Some(question) = asked.take() {
-            asked = MutexGuard::unlocked(&mut keeper, || question.see_answered(shared));
+            asked = MutexGuard::unlocked(&mut keeper, || question.await_answered(shared));
         } else if !keeper.woken {
             keeper.asleep_until = due;
             shared
@@ -109,7 +109,7 @@ struct Asked {
 
 impl Asked {
     /// Receives for a moment, unless other threads do. Returns itself if there is still no answer.
-    fn see_answered(self, shared: &Arc<Shared>) -> Option<Asked> {
+    fn await_answered(self, shared: &Arc<Shared>) -> Option<Asked> {
         let answered = || self.channel.frames_received() != self.before;
         let others = !shared.lead_until(Some(Instant::now() + MOMENT), &answered);
         let over = others
@@ -144,7 +144,7 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                 after.changed = true;
                 shared.follow_up(after, On::Own);
                 if role == ConnectionRole::Operations {
-                    see_attached(shared, id);
+                    await_attached(shared, id);
                 }
             }
             Err(error) => {
@@ -191,7 +191,7 @@ fn next_order(shared: &Shared) -> Option<ConnectionRole> {
 }
 
 /// Receives the answer to the attach, unless the thread of a waiting call does.
-fn see_attached(shared: &Arc<Shared>, id: ChannelId) {
+fn await_attached(shared: &Arc<Shared>, id: ChannelId) {
     let until = Instant::now() + ATTACH_WITHIN;
     let over = || {
         let core = shared.core.lock();

@@ -25,12 +25,12 @@ const NOBODY_ID: u32 = 65534;
 #[derive(Debug, Default)]
 pub struct TokenWallet {
     /// The cell does not accept this machine's user numbers.
-    doubted: AtomicBool,
+    untrusted: AtomicBool,
     /// The cell accepts its user numbers, but serves its superuser as *nobody*.
     squashed: AtomicBool,
-    kept: RwLock<HashMap<u32, Kept>>,
+    stored: RwLock<HashMap<u32, StoredToken>>,
     /// Keys of users who are about to show Kerberos tickets for them.
-    coming: Mutex<HashMap<u32, Arc<Signer>>>,
+    expected_keys: Mutex<HashMap<u32, Arc<Signer>>>,
     changes: AtomicU64,
     /// Held while `changes` grows, for threads that wait for it.
     changing: Mutex<()>,
@@ -56,7 +56,7 @@ pub struct TicketSource {
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct StoredToken {
     bytes: Bytes,
     token: Token,
     client: Arc<Signer>,
@@ -68,14 +68,14 @@ struct Kept {
 }
 
 /// The most users whose Kerberos login may be under way.
-const COMING_MAX: usize = 4096;
+const EXPECTED_MAX: usize = 4096;
 
 impl TokenWallet {
     /// Stores the user's token, which is bound to the key `client`. `false`: the bytes are no
     /// token.
     #[must_use]
     pub fn put(&self, uid: u32, bytes: &Secret, client: Arc<Signer>) -> bool {
-        let source = self.kept.read().get(&uid).and_then(|kept| kept.source.clone());
+        let source = self.stored.read().get(&uid).and_then(|stored| stored.source.clone());
         self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, source)
     }
 
@@ -91,15 +91,15 @@ impl TokenWallet {
     ) -> bool {
         let uid = source.uid;
         let good = self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, Some(source));
-        if good && let Some(kept) = self.kept.write().get_mut(&uid) {
-            kept.reply = Some(reply);
+        if good && let Some(stored) = self.stored.write().get_mut(&uid) {
+            stored.reply = Some(reply);
         }
         good
     }
 
     /// The cell's answer to the ticket of the user's token; it is returned once.
     pub fn take_reply(&self, uid: u32) -> Option<Bytes> {
-        self.kept.write().get_mut(&uid)?.reply.take()
+        self.stored.write().get_mut(&uid)?.reply.take()
     }
 
     fn insert(
@@ -111,11 +111,11 @@ impl TokenWallet {
     ) -> bool {
         let Ok((token, _)) = Token::parse(&bytes) else { return false };
         let source = source.filter(|_| token.level == AuthLevel::Kerberos);
-        let mut kept = self.kept.write();
-        let same = kept.get(&uid).filter(|kept| kept.token.principal == token.principal);
-        let ids = same.and_then(|kept| kept.ids.clone());
-        kept.insert(uid, Kept { bytes, token, client, source, reply: None, ids });
-        drop(kept);
+        let mut stored = self.stored.write();
+        let same = stored.get(&uid).filter(|stored| stored.token.principal == token.principal);
+        let ids = same.and_then(|stored| stored.ids.clone());
+        stored.insert(uid, StoredToken { bytes, token, client, source, reply: None, ids });
+        drop(stored);
         self.note_change();
         true
     }
@@ -139,34 +139,34 @@ impl TokenWallet {
     pub fn expect(&self, uid: u32) -> Public {
         let signer = Arc::new(Signer::random().1);
         let public = signer.public();
-        let mut coming = self.coming.lock();
-        if coming.len() >= COMING_MAX {
-            coming.clear();
+        let mut expected_keys = self.expected_keys.lock();
+        if expected_keys.len() >= EXPECTED_MAX {
+            expected_keys.clear();
         }
-        coming.insert(uid, signer);
+        expected_keys.insert(uid, signer);
         public
     }
 
     /// The key that the user got last; it is returned once.
     pub fn expected(&self, uid: u32) -> Option<Arc<Signer>> {
-        self.coming.lock().remove(&uid)
+        self.expected_keys.lock().remove(&uid)
     }
 
     /// Removes the user's token. Returns whether there was one.
     pub fn remove(&self, uid: u32) -> bool {
-        let had = self.kept.write().remove(&uid).is_some();
+        let had = self.stored.write().remove(&uid).is_some();
         self.note_change();
         had
     }
 
     /// The user's token.
     pub fn of(&self, uid: u32) -> Option<Token> {
-        self.kept.read().get(&uid).map(|kept| kept.token.clone())
+        self.stored.read().get(&uid).map(|stored| stored.token.clone())
     }
 
     /// Sets whether the cell does not accept this machine's user numbers.
-    pub fn set_untrusted_host(&self, doubted: bool) {
-        self.doubted.store(doubted, Ordering::SeqCst);
+    pub fn set_untrusted_host(&self, untrusted: bool) {
+        self.untrusted.store(untrusted, Ordering::SeqCst);
     }
 
     /// Sets whether the cell serves this machine's superuser as *nobody*, though it accepts the
@@ -177,28 +177,28 @@ impl TokenWallet {
 
     /// Does the cell not accept this machine's user numbers?
     pub fn is_doubted(&self) -> bool {
-        self.doubted.load(Ordering::SeqCst)
+        self.untrusted.load(Ordering::SeqCst)
     }
 
     /// Stores the ids that a server reports for the holder of the user's token. Returns whether
     /// others were stored.
     pub fn set_ids(&self, uid: u32, ids: Ids) -> bool {
-        let mut kept = self.kept.write();
-        let Some(kept) = kept.get_mut(&uid) else { return false };
-        let before = kept.ids.replace(ids);
-        before != kept.ids
+        let mut stored = self.stored.write();
+        let Some(stored) = stored.get_mut(&uid) else { return false };
+        let before = stored.ids.replace(ids);
+        before != stored.ids
     }
 
     /// The uids that have a token.
     pub fn users(&self) -> Vec<u32> {
-        self.kept.read().keys().copied().collect()
+        self.stored.read().keys().copied().collect()
     }
 
     /// The ids of a user of this machine for the cell's mode bits. `None`: the local ones.
     pub fn ids(&self, uid: u32) -> Option<Ids> {
         let nobody = || Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() };
-        match self.kept.read().get(&uid) {
-            Some(kept) => Some(kept.ids.clone().unwrap_or_else(nobody)),
+        match self.stored.read().get(&uid) {
+            Some(stored) => Some(stored.ids.clone().unwrap_or_else(nobody)),
             None => {
                 (self.is_doubted() || uid == 0 && self.squashed.load(Ordering::SeqCst)).then(nobody)
             }
@@ -211,43 +211,47 @@ impl TokenWallet {
         if !self.is_doubted() {
             return None;
         }
-        let kept = self.kept.read();
-        let same =
-            kept.iter().filter(|(_, kept)| kept.ids.as_ref().is_some_and(|ids| ids.uid == uid));
+        let stored = self.stored.read();
+        let same = stored
+            .iter()
+            .filter(|(_, stored)| stored.ids.as_ref().is_some_and(|ids| ids.uid == uid));
         same.map(|(local, _)| *local).min()
     }
 
     /// The tokens to renew, with their keys: those of which a quarter of the time, at most
     /// [`EARLY_SECS`], is left, if they can be renewed.
     pub fn to_renew(&self, now: Timestamp) -> Vec<(u32, Bytes, Arc<Signer>)> {
-        let kept = self.kept.read();
-        let due = kept
-            .iter()
-            .filter(|(_, kept)| kept.is_due(now) && kept.token.renewable > kept.token.expires);
-        due.map(|(uid, kept)| (*uid, kept.bytes.clone(), Arc::clone(&kept.client))).collect()
+        let stored = self.stored.read();
+        let due = stored.iter().filter(|(_, stored)| {
+            stored.is_due(now) && stored.token.renewable > stored.token.expires
+        });
+        due.map(|(uid, stored)| (*uid, stored.bytes.clone(), Arc::clone(&stored.client))).collect()
     }
 
     /// The sources of due tokens that end with their tickets: newer tickets may be there.
     pub fn to_get_anew(&self, now: Timestamp) -> Vec<TicketSource> {
-        let kept = self.kept.read();
-        let due = kept
+        let stored = self.stored.read();
+        let due = stored
             .values()
-            .filter(|kept| kept.is_due(now) && kept.token.renewable <= kept.token.expires);
-        due.filter_map(|kept| kept.source.clone()).collect()
+            .filter(|stored| stored.is_due(now) && stored.token.renewable <= stored.token.expires);
+        due.filter_map(|stored| stored.source.clone()).collect()
     }
 
     /// When to check for due tokens again: after an eighth of what the shortest token has left,
     /// between a second and `at_most`.
     pub fn next_look(&self, now: Timestamp, at_most: Duration) -> Duration {
-        let kept = self.kept.read();
-        let left =
-            kept.values().map(|kept| kept.token.expires - now.secs).filter(|left| *left > 0).min();
+        let stored = self.stored.read();
+        let left = stored
+            .values()
+            .map(|stored| stored.token.expires - now.secs)
+            .filter(|left| *left > 0)
+            .min();
         let wait = left.and_then(|left| u64::try_from(left / 8).ok()).map(Duration::from_secs);
         wait.map_or(at_most, |wait| wait.clamp(Duration::from_secs(1), at_most))
     }
 }
 
-impl Kept {
+impl StoredToken {
     fn is_due(&self, now: Timestamp) -> bool {
         let left = self.token.expires - now.secs;
         // A renewed token has the issue time of the first, so its whole time shows little.
@@ -262,7 +266,7 @@ impl Wallet for TokenWallet {
     }
 
     fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof> {
-        let Kept { bytes, client, .. } = self.kept.read().get(&caller.uid)?.clone();
+        let StoredToken { bytes, client, .. } = self.stored.read().get(&caller.uid)?.clone();
         let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
         let proof = guard::prove(&bytes, &binding, &client);
         Some(TokenProof { token: bytes, proof })

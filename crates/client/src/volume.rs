@@ -58,7 +58,7 @@ pub struct RemoteVolume {
     kind: VolumeKind,
     place: Mutex<Place>,
     /// Notified when a search for a place ended.
-    settled: Condvar,
+    search_ended: Condvar,
     /// The last answer of the cell database.
     group: Mutex<Option<VolumeGroup>>,
     /// Does the server pass descriptors? Cached because each operation asks.
@@ -72,7 +72,7 @@ pub struct RemoteVolume {
 }
 
 struct Place {
-    line: Arc<ServerConnection>,
+    connection: Arc<ServerConnection>,
     /// A thread searches for another place.
     searching: bool,
     /// The volume's partition on its server: a change of it counts as a move to another server.
@@ -80,14 +80,14 @@ struct Place {
     /// The last search found the volume.
     there: bool,
     /// The sink of events, if one is set; the session refers to it weakly.
-    ear: Option<Arc<VolumeEvents>>,
+    sink: Option<Arc<VolumeEvents>>,
 }
 
 impl RemoteVolume {
     pub(crate) fn new(
         cell: &Arc<Cell>,
         info: VolumeInfo,
-        line: Arc<ServerConnection>,
+        connection: Arc<ServerConnection>,
         group: Option<VolumeGroup>,
     ) -> Arc<RemoteVolume> {
         Arc::new_cyclic(|this| RemoteVolume {
@@ -95,15 +95,15 @@ impl RemoteVolume {
             id: info.id,
             name: info.name,
             kind: info.kind,
-            local: AtomicBool::new(line.remote.passes_descriptors()),
+            local: AtomicBool::new(connection.remote.passes_descriptors()),
             place: Mutex::new(Place {
-                line,
+                connection,
                 searching: false,
                 partition: info.partition,
                 there: true,
-                ear: None,
+                sink: None,
             }),
-            settled: Condvar::new(),
+            search_ended: Condvar::new(),
             group: Mutex::new(group),
             epoch: AtomicU64::new(info.epoch),
             epoch_old: AtomicBool::new(false),
@@ -138,27 +138,27 @@ impl RemoteVolume {
     }
 
     /// The session to call now. Waits while a search for another place runs.
-    fn line(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
+    fn connection(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
         let mut place = self.place.lock();
         while place.searching {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(CallError::Cancelled);
             }
-            self.settled.wait_for(&mut place, PAUSE);
+            self.search_ended.wait_for(&mut place, PAUSE);
         }
-        Ok(Arc::clone(&place.line))
+        Ok(Arc::clone(&place.connection))
     }
 
     /// The current session, even while a search runs.
     fn here(&self) -> Arc<ServerConnection> {
-        Arc::clone(&self.place.lock().line)
+        Arc::clone(&self.place.lock().connection)
     }
 
     /// May another server succeed where this error came?
     fn is_elsewhere(&self, error: &CallError, gone: &Cancel, cancel: Option<&Cancel>) -> bool {
         match error {
             CallError::Fault(Fault::NoVolume | Fault::Offline) => true,
-            error if is_spoilt(error) => self.has_copies(),
+            error if cannot_read(error) => self.has_copies(),
             CallError::Cancelled | CallError::Lost => {
                 gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled)
             }
@@ -176,7 +176,7 @@ impl RemoteVolume {
     ) -> Result<(), CallError> {
         let mut place = self.place.lock();
         if !place.searching {
-            if !Arc::ptr_eq(&place.line, from) {
+            if !Arc::ptr_eq(&place.connection, from) {
                 return Ok(());
             }
             place.searching = true;
@@ -186,9 +186,9 @@ impl RemoteVolume {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(CallError::Cancelled);
             }
-            self.settled.wait_for(&mut place, PAUSE);
+            self.search_ended.wait_for(&mut place, PAUSE);
         }
-        let nowhere = Arc::ptr_eq(&place.line, from) && (!place.there || is_spoilt(error));
+        let nowhere = Arc::ptr_eq(&place.connection, from) && (!place.there || cannot_read(error));
         if nowhere && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
     }
 
@@ -201,12 +201,12 @@ impl RemoteVolume {
     ) -> Result<(), CallError> {
         let Some(this) = self.this.upgrade() else { return Err(CallError::Closed) };
         let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
-        let avoided = from.server.get().copied().filter(|_| is_spoilt(error));
+        let avoided = from.server.get().copied().filter(|_| cannot_read(error));
         let thread = std::thread::Builder::new().name("cell-move".into());
         let spawned = thread.spawn(move || {
             let to = if this.has_copies() {
                 let on = this.place.lock().partition;
-                this.next_site(&from, refused, avoided).map(|line| (line, on))
+                this.next_site(&from, refused, avoided).map(|connection| (connection, on))
             } else {
                 this.next_server()
             };
@@ -217,7 +217,7 @@ impl RemoteVolume {
             let mut place = this.place.lock();
             (place.searching, place.there) = (false, there);
             drop(place);
-            this.settled.notify_all();
+            this.search_ended.notify_all();
         });
         spawned.map(drop).map_err(|error| {
             CallError::Refused(format!("no thread to find a volume with: {error}"))
@@ -244,10 +244,12 @@ impl RemoteVolume {
                     let server = *locate::sites(&group, false).first()?;
                     let moves = group.busy.is_some();
                     *self.group.lock() = Some(group);
-                    let line = self.cell.line(server, None);
-                    let found = line
-                        .and_then(|line| Ok((line.examine(WhichVolume::Id(self.id), None)?, line)));
-                    match found.map(|(info, line)| (info.state, (line, info.partition))) {
+                    let connection = self.cell.connection(server, None);
+                    let found = connection.and_then(|connection| {
+                        Ok((connection.examine(WhichVolume::Id(self.id), None)?, connection))
+                    });
+                    match found.map(|(info, connection)| (info.state, (connection, info.partition)))
+                    {
                         Ok((VolumeState::Online, place)) => return Some(place),
                         Ok((VolumeState::Offline, _)) => return None,
                         Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
@@ -294,11 +296,11 @@ impl RemoteVolume {
             });
             sites.retain(|site| Some(*site) != avoided);
             let least = released.max(self.epoch.load(Ordering::Acquire));
-            if let Some((line, info)) =
+            if let Some((connection, info)) =
                 self.cell.nearest(&sites, &WhichVolume::Id(self.id), least, None)
             {
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
-                return Some(line);
+                return Some(connection);
             }
             let over = avoided.is_some()
                 || if refused { Instant::now() >= end } else { from.remote.stands() };
@@ -321,13 +323,13 @@ impl RemoteVolume {
         let sites = locate::sites(&group, true);
         *self.group.lock() = Some(group);
         let mut place = self.place.lock();
-        let here = place.line.server.get().is_none_or(|server| sites.contains(server));
+        let here = place.connection.server.get().is_none_or(|server| sites.contains(server));
         if here || sites.is_empty() || place.searching {
             return;
         }
         tracing::info!(volume = self.id.0, "the server of a read-only volume missed a release");
         place.searching = true;
-        let from = Arc::clone(&place.line);
+        let from = Arc::clone(&place.connection);
         if self.start_search(&from, &CallError::Fault(Fault::NoVolume)).is_err() {
             place.searching = false;
         }
@@ -336,25 +338,25 @@ impl RemoteVolume {
     /// Follows the volume if its server no longer has it. Runs in its own thread, for the thread
     /// that delivers breaks cannot wait. It blocks no operation: one that comes meanwhile searches
     /// by itself, and none fails because this found the volume under way.
-    fn see_whether_it_left(self: Arc<Self>) {
+    fn check_whether_it_left(self: Arc<Self>) {
         if self.asking.swap(true, Ordering::AcqRel) {
             return;
         }
-        let line = self.here();
+        let connection = self.here();
         let asking = Arc::clone(&self);
         let spawned = std::thread::Builder::new().name("cell-look".into()).spawn(move || {
-            let left = match line.examine(WhichVolume::Id(asking.id), None) {
+            let left = match connection.examine(WhichVolume::Id(asking.id), None) {
                 Ok(info) => info.partition != asking.place.lock().partition,
                 Err(error) => matches!(error, CallError::Fault(Fault::NoVolume)),
             };
             if left && let Some(to) = asking.next_server() {
-                asking.follow(&line, to);
+                asking.follow(&connection, to);
             }
             asking.asking.store(false, Ordering::Release);
         });
         if let Err(error) = spawned {
             // The next call finds out.
-            tracing::error!(%error, "no thread to see where a volume is");
+            tracing::error!(%error, "no thread to check whether a volume moved");
             self.asking.store(false, Ordering::Release);
         }
     }
@@ -363,7 +365,7 @@ impl RemoteVolume {
     fn follow(&self, from: &Arc<ServerConnection>, to: (Arc<ServerConnection>, PartitionNo)) {
         let mut place = self.place.lock();
         let is_there = Arc::ptr_eq(&to.0, from) && place.partition == to.1;
-        if place.searching || !Arc::ptr_eq(&place.line, from) || is_there {
+        if place.searching || !Arc::ptr_eq(&place.connection, from) || is_there {
             return;
         }
         place.searching = true;
@@ -372,7 +374,7 @@ impl RemoteVolume {
         let mut place = self.place.lock();
         (place.searching, place.there) = (false, true);
         drop(place);
-        self.settled.notify_all();
+        self.search_ended.notify_all();
     }
 
     fn move_to(
@@ -383,41 +385,41 @@ impl RemoteVolume {
         let name = String::from_utf8_lossy(self.name.as_bytes());
         tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
-        let ear = {
+        let sink = {
             let mut place = self.place.lock();
             place.partition = on;
-            place.ear.clone()
+            place.sink.clone()
         };
-        let Some(ear) = ear else {
-            self.place.lock().line = to;
+        let Some(sink) = sink else {
+            self.place.lock().connection = to;
             return;
         };
         if Arc::ptr_eq(from, &to) {
             // To another partition: session and events stay the same.
-            return ear.inner.on_moved(&*to.remote);
+            return sink.inner.on_moved(&*to.remote);
         }
-        ear.end();
-        from.ears.leave(&(Arc::clone(&ear) as Arc<dyn Events>));
-        let next = Arc::new(VolumeEvents::new(&self.this, &ear.inner));
+        sink.end();
+        from.sinks.leave(&(Arc::clone(&sink) as Arc<dyn Events>));
+        let next = Arc::new(VolumeEvents::new(&self.this, &sink.inner));
         {
             let mut place = self.place.lock();
-            (place.line, place.ear) = (Arc::clone(&to), Some(Arc::clone(&next)));
+            (place.connection, place.sink) = (Arc::clone(&to), Some(Arc::clone(&next)));
         }
-        ear.inner.on_moved(&*to.remote);
-        to.ears.join(self.id, &(next as Arc<dyn Events>));
+        sink.inner.on_moved(&*to.remote);
+        to.sinks.join(self.id, &(next as Arc<dyn Events>));
     }
 
     /// After a break of a read-only volume: learns which epoch it shows now, before any of it is
     /// read.
     fn learn_epoch(
         &self,
-        line: &ServerConnection,
+        connection: &ServerConnection,
         cancel: Option<&Cancel>,
     ) -> Result<(), CallError> {
         if !self.epoch_old.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        match line.examine(WhichVolume::Id(self.id), cancel) {
+        match connection.examine(WhichVolume::Id(self.id), cancel) {
             Ok(info) => {
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
                 Ok(())
@@ -442,22 +444,22 @@ impl RemoteVolume {
         }
         let mut again = 0;
         loop {
-            let line = self.line(cancel)?;
+            let connection = self.connection(cancel)?;
             let (gone, result);
             if self.has_copies() {
-                gone = line.gone();
-                result = self.learn_epoch(&line, cancel).and_then(|()| {
+                gone = connection.gone();
+                result = self.learn_epoch(&connection, cancel).and_then(|()| {
                     either(&gone, cancel, |either| {
-                        how(&*line.remote, caller, call.clone(), Some(either))
+                        how(&*connection.remote, caller, call.clone(), Some(either))
                     })
                 });
             } else {
                 gone = Cancel::new();
-                result = how(&*line.remote, caller, call.clone(), cancel);
+                result = how(&*connection.remote, caller, call.clone(), cancel);
             }
             match result {
                 Err(error) if self.is_elsewhere(&error, &gone, cancel) && again < AGAIN_MAX => {
-                    self.leave(&line, &error, cancel)?;
+                    self.leave(&connection, &error, cancel)?;
                     again += u32::from(matches!(error, CallError::Fault(_)));
                 }
                 result => return result,
@@ -475,8 +477,8 @@ impl RemoteVolume {
     ) {
         let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
         loop {
-            let line = match self.line(None) {
-                Ok(line) => line,
+            let connection = match self.connection(None) {
+                Ok(connection) => connection,
                 Err(error) => {
                     return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
                 }
@@ -485,7 +487,7 @@ impl RemoteVolume {
             link.put_in(&mut rest);
             let mut refused = None;
             let before = done;
-            let gone = if self.has_copies() { line.gone() } else { Cancel::new() };
+            let gone = if self.has_copies() { connection.gone() } else { Cancel::new() };
             let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
                 _ if refused.is_some() => {}
                 Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => {
@@ -498,16 +500,16 @@ impl RemoteVolume {
                 }
             };
             if self.has_copies() {
-                match self.learn_epoch(&line, None) {
-                    Ok(()) => line.remote.chain_each_until(caller, rest, &gone, &mut sieve),
+                match self.learn_epoch(&connection, None) {
+                    Ok(()) => connection.remote.chain_each_until(caller, rest, &gone, &mut sieve),
                     Err(error) => sieve(0, Err(error)),
                 }
             } else {
-                line.remote.chain_each(caller, rest, &mut sieve);
+                connection.remote.chain_each(caller, rest, &mut sieve);
             }
             let Some(error) = refused else { return };
             again += u32::from(matches!(error, CallError::Fault(_)));
-            if let Err(error) = self.leave(&line, &error, None) {
+            if let Err(error) = self.leave(&connection, &error, None) {
                 return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
         }
@@ -515,7 +517,7 @@ impl RemoteVolume {
 }
 
 /// Does the server have the volume but fail to read it?
-fn is_spoilt(error: &CallError) -> bool {
+fn cannot_read(error: &CallError) -> bool {
     matches!(error, CallError::Fault(Fault::Damaged | Fault::Medium))
 }
 
@@ -580,13 +582,13 @@ impl Remote for RemoteVolume {
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {
-        let ear = Arc::new(VolumeEvents::new(&self.this, &events));
-        let line = {
+        let sink = Arc::new(VolumeEvents::new(&self.this, &events));
+        let connection = {
             let mut place = self.place.lock();
-            place.ear = Some(Arc::clone(&ear));
-            Arc::clone(&place.line)
+            place.sink = Some(Arc::clone(&sink));
+            Arc::clone(&place.connection)
         };
-        line.ears.join(self.id, &(ear as Arc<dyn Events>));
+        connection.sinks.join(self.id, &(sink as Arc<dyn Events>));
         if self.has_copies() && self.cell.has_others() {
             self.cell.watch(&self.this);
         }
@@ -624,12 +626,12 @@ impl VolumeEvents {
 }
 
 impl Events for VolumeEvents {
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
         let volume = self.volume.upgrade();
         if let Some(volume) = volume.as_ref().filter(|volume| volume.has_copies()) {
             volume.epoch_old.store(true, Ordering::Release);
         }
-        self.inner.on_break(items, heard);
+        self.inner.on_break(items, ack);
         let unnamed = |item: &BreakItem| {
             item.fid.vnode.is_directory() && item.reason == BreakReason::Data && item.name.is_none()
         };
@@ -637,7 +639,7 @@ impl Events for VolumeEvents {
             volume.filter(|volume| !volume.has_copies() && volume.cell.has_others())
             && items.iter().any(unnamed)
         {
-            volume.see_whether_it_left();
+            volume.check_whether_it_left();
         }
     }
 

@@ -69,9 +69,10 @@ impl AtRest {
     /// Text for administrators, with nothing of a key.
     pub fn newest(&self) -> Result<Option<u32>, String> {
         match &self.0 {
-            Source::Directory(keys) => {
-                keys.numbers().map(|all| all.last().copied()).map_err(|error| said(keys, &error))
-            }
+            Source::Directory(keys) => keys
+                .numbers()
+                .map(|all| all.last().copied())
+                .map_err(|error| describe(keys, &error)),
             Source::Command(command) => command.newest().map(|(number, _)| Some(number)),
         }
     }
@@ -104,7 +105,7 @@ impl AtRest {
             Source::Directory(keys) => {
                 let number = match self.newest()? {
                     Some(number) => number,
-                    None => keys.make().map_err(|error| said(keys, &error))?,
+                    None => keys.make().map_err(|error| describe(keys, &error))?,
                 };
                 Ok((number, self.key(number)?))
             }
@@ -143,7 +144,7 @@ impl KeyKeeper for AtRest {
     }
 }
 
-fn said(keys: &Numbered, error: &io::Error) -> String {
+fn describe(keys: &Numbered, error: &io::Error) -> String {
     format!("keys in {}: {error}", keys.dir.display())
 }
 

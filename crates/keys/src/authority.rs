@@ -311,7 +311,6 @@ pub fn succeeds(newer: &[u8], older: &[u8]) -> bool {
     })
 }
 
-/// Removes a file, if it exists.
 fn remove(file: &Path) -> Result<(), KeyError> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(file, error)),

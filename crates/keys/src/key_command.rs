@@ -35,7 +35,6 @@ const LINE_BYTES_MAX: u64 = 128;
 /// The most bytes of its standard error that are read.
 const WHY_BYTES_MAX: u64 = 400;
 
-/// See the head of the file.
 pub(crate) struct KeyCommand {
     words: Vec<String>,
     patience: Duration,
@@ -94,7 +93,7 @@ impl KeyCommand {
         if number == wanted {
             Ok(key)
         } else {
-            Err(self.said(&format!("asked for key {wanted}, it printed key {number}")))
+            Err(self.describe(&format!("asked for key {wanted}, it printed key {number}")))
         }
     }
 
@@ -109,14 +108,16 @@ impl KeyCommand {
         {
             return Err(why.clone());
         }
-        let asked = self.run(which).map_err(|why| self.said(&why));
+        let asked = self.run(which).map_err(|why| self.describe(&why));
         match &asked {
             Ok((number, key)) => {
                 known.refused.remove(which);
                 // A number means one key for ever: another key could not unwrap what it wrapped.
                 let first = known.keys.entry(*number).or_insert_with(|| key.clone());
                 if first != key {
-                    return Err(self.said(&format!("it printed another key {number} than before")));
+                    return Err(
+                        self.describe(&format!("it printed another key {number} than before"))
+                    );
                 }
             }
             Err(why) => drop(known.refused.insert(which.to_owned(), (why.clone(), Instant::now()))),
@@ -124,7 +125,7 @@ impl KeyCommand {
         asked
     }
 
-    fn said(&self, why: &str) -> String {
+    fn describe(&self, why: &str) -> String {
         format!("the command {}: {why}", self.words.first().map_or("", String::as_str))
     }
 
@@ -183,9 +184,9 @@ fn wait(
     why: &Receiver<Bytes>,
 ) -> Option<(ExitStatus, Bytes, Bytes)> {
     let left = || until.saturating_duration_since(Instant::now());
-    let said = line.recv_timeout(left()).ok().zip(why.recv_timeout(left()).ok());
+    let describe = line.recv_timeout(left()).ok().zip(why.recv_timeout(left()).ok());
     let mut status = None;
-    while said.is_some() && status.is_none() && !left().is_zero() {
+    while describe.is_some() && status.is_none() && !left().is_zero() {
         status = child.try_wait().ok().flatten();
         if status.is_none() {
             thread::sleep(Duration::from_millis(5));
@@ -197,7 +198,7 @@ fn wait(
         }
         let _ = child.wait();
     }
-    let (line, why) = said?;
+    let (line, why) = describe?;
     Some((status?, line, why))
 }
 
@@ -258,9 +259,9 @@ mod tests {
             (format!("echo '3 {hex}'"), "asked for key 7, it printed key 3"),
             ("kill -9 $$".to_owned(), "signal: 9"),
         ] {
-            let said = script(dir.path(), &text).key(7).unwrap_err();
-            assert!(said.contains(wanted), "{text}: {said}");
-            assert!(!said.contains("abab"), "{said}");
+            let describe = script(dir.path(), &text).key(7).unwrap_err();
+            assert!(describe.contains(wanted), "{text}: {describe}");
+            assert!(!describe.contains("abab"), "{describe}");
         }
         let missing = KeyCommand::new(vec!["/nowhere/get-key".to_owned()]);
         assert!(missing.newest().unwrap_err().contains("No such file"));

@@ -85,8 +85,8 @@ impl Numbered {
     /// Text for administrators, with nothing of the key.
     pub fn key(&self, number: u32) -> Result<KeyBytes, String> {
         let path = self.path(number);
-        let said = |error: io::Error| format!("the key {}: {error}", path.display());
-        let text = Zeroizing::new(fs::read_to_string(&path).map_err(said)?);
+        let describe = |error: io::Error| format!("the key {}: {error}", path.display());
+        let text = Zeroizing::new(fs::read_to_string(&path).map_err(describe)?);
         read_key(text.trim_end()).ok_or_else(|| format!("the key {} is damaged", path.display()))
     }
 }

@@ -35,7 +35,7 @@ pub struct TokenKeys {
 #[derive(Default)]
 struct Known {
     /// When the directory was last read.
-    looked: Option<Instant>,
+    read_at: Option<Instant>,
     /// The files of that time: number, inode, and time of the last change.
     files: Vec<(u32, u64, i64, i64)>,
     signers: HashMap<u32, Arc<Signer>>,
@@ -89,18 +89,17 @@ impl TokenKeys {
     /// [`KeyError`]: they cannot be read, or not be written here.
     pub fn bring(&self, from: &Path) -> Result<(), KeyError> {
         let there = Numbered { dir: from.join("tokens") };
-        let said = |error: io::Error| at(&there.dir, error);
+        let key_error = |error: io::Error| at(&there.dir, error);
         make_dir(&self.keys.dir)?;
-        for number in there.numbers().map_err(said)? {
+        for number in there.numbers().map_err(key_error)? {
             let path = self.keys.path(number);
             if !path.exists() {
-                write(&path, &std::fs::read_to_string(there.path(number)).map_err(said)?)?;
+                write(&path, &std::fs::read_to_string(there.path(number)).map_err(key_error)?)?;
             }
         }
         Ok(())
     }
 
-    /// The present files.
     fn files(&self) -> io::Result<Vec<(u32, u64, i64, i64)>> {
         let of = |number: u32| match std::fs::metadata(self.keys.path(number)) {
             Ok(meta) => Ok(Some((number, meta.ino(), meta.ctime(), meta.ctime_nsec()))),
@@ -111,8 +110,8 @@ impl TokenKeys {
     }
 
     /// Drops keys whose files were removed or replaced.
-    fn look_again(&self, known: &mut Known) {
-        if known.looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+    fn refresh(&self, known: &mut Known) {
+        if known.read_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
             return;
         }
         match self.files() {
@@ -133,7 +132,7 @@ impl TokenKeys {
                     keeps
                 });
                 known.files = files;
-                known.looked = Some(Instant::now());
+                known.read_at = Some(Instant::now());
             }
             // If the directory cannot be read, a removal is not known; cached keys stay valid.
             Err(error) => tracing::error!(%error, "the keys that sign tokens cannot be listed"),
@@ -142,7 +141,7 @@ impl TokenKeys {
 
     fn signer(&self, number: u32) -> Option<Arc<Signer>> {
         let mut known = self.known.lock();
-        self.look_again(&mut known);
+        self.refresh(&mut known);
         if let Some(signer) = known.signers.get(&number) {
             return Some(Arc::clone(signer));
         }
@@ -153,7 +152,7 @@ impl TokenKeys {
             Ok(seed) => {
                 let signer = Arc::new(Signer::new(&seed));
                 // The key may be newer than the last reading of the directory.
-                known.looked = None;
+                known.read_at = None;
                 known.files = self.files().unwrap_or_default();
                 known.signers.insert(number, Arc::clone(&signer));
                 Some(signer)

@@ -33,10 +33,10 @@ pub enum KerberosError {
     #[error("{0}")]
     Library(String),
     /// It was made for another client's key, or for none.
-    #[error("it was not made for this client")]
+    #[error("the ticket was not made for this client")]
     Unbound,
     /// It takes more than one message each way.
-    #[error("it is not a whole request or reply")]
+    #[error("the request or reply is incomplete")]
     Incomplete,
     /// The name that it shows cannot be a user's.
     #[error("'{0}' is no name of a user")]

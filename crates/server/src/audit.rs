@@ -36,7 +36,7 @@ const WINDOW_MILLIS: i64 = 60_000;
 const PAIRS_MAX: usize = 4096;
 /// Of these, hosts and reasons of refused connections: any host can cause some, and they must not
 /// use up the pairs of users.
-const DOOR_PAIRS_MAX: usize = 1024;
+const HOST_PAIRS_MAX: usize = 1024;
 /// How often the thread checks for windows that have ended.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const HEAD: &str = "head.json";
@@ -49,7 +49,7 @@ struct Pair {
     host: Option<String>,
     dir: Fid,
     /// Of a refused connection: its request, and the reason.
-    door: Option<(String, String)>,
+    host_refusal: Option<(String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ struct Queue {
     lost: u64,
     /// The last event that was not written, and the start of the window.
     windows: HashMap<Pair, (i64, AuditEvent)>,
-    door_windows: usize,
+    host_windows: usize,
     stopping: bool,
 }
 
@@ -70,10 +70,10 @@ impl Queue {
     /// Ends the windows that began before `until`, and records their counts.
     fn close_windows(&mut self, until: i64) {
         let mut over = Vec::new();
-        let at_door = &mut self.door_windows;
+        let of_hosts = &mut self.host_windows;
         self.windows.retain(|pair, (began, last)| {
             let stays = *began >= until;
-            *at_door -= usize::from(!stays && pair.door.is_some());
+            *of_hosts -= usize::from(!stays && pair.host_refusal.is_some());
             if !stays && last.more > 0 {
                 over.push(last.clone());
             }
@@ -102,21 +102,21 @@ pub(crate) struct Audit {
 
 impl Audit {
     /// Begins a new file below `dir`, and the thread that writes it. Each new file removes those
-    /// that exceed `kept`. Copies of the lines go to `forward`, which ends with it.
+    /// that exceed `retention`. Copies of the lines go to `forward`, which ends with it.
     ///
     /// # Errors
     /// If the directory or the file cannot be made.
     pub fn start(
         dir: &Path,
-        kept: Retention,
+        retention: Retention,
         forward: Option<(Arc<Forward>, JoinHandle<()>)>,
     ) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
         let (forward, sending) = forward.unzip();
-        let log = Log::open(dir, kept, forward.clone())?;
+        let log = Log::open(dir, retention, forward.clone())?;
         let audit = Arc::new(Audit { queue: Mutex::default(), more: Condvar::new(), forward });
         let (writing, dir) = (Arc::clone(&audit), dir.to_owned());
         let write = move || {
-            writing.keep_writing(log, &dir, kept);
+            writing.keep_writing(log, &dir, retention);
             if let (Some(forward), Some(sending)) = (&writing.forward, sending) {
                 forward.stop();
                 if sending.join().is_err() {
@@ -134,16 +134,17 @@ impl Audit {
     }
 
     /// Writes until the server stops; after a failure into a new file.
-    fn keep_writing(&self, log: Log, dir: &Path, kept: Retention) {
+    fn keep_writing(&self, log: Log, dir: &Path, retention: Retention) {
         let mut log = Some(log);
         loop {
-            let log = log.take().map_or_else(|| Log::open(dir, kept, self.forward.clone()), Ok);
+            let log =
+                log.take().map_or_else(|| Log::open(dir, retention, self.forward.clone()), Ok);
             let wrote = catch_unwind(AssertUnwindSafe(|| log.map(|log| self.write_all(log))));
             match wrote {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
                     tracing::error!(%error, dir = %dir.display(), "the audit log cannot be \
-                        written; it is tried again");
+                        written; the server tries again");
                 }
                 Err(_) => tracing::error!(
                     cause = "a broken assertion, which the previous line names",
@@ -204,14 +205,14 @@ impl AuditLog for Audit {
 
     fn saw_refusal(&self, dir: Fid, event: AuditEvent) {
         if event.kind != "denied" {
-            return self.saw_at_door(event);
+            return self.saw_host_refusal(event);
         }
         let pair = Pair {
             principal: event.principal,
             uid: event.uid,
             host: event.host.clone(),
             dir,
-            door: None,
+            host_refusal: None,
         };
         self.saw_one_of(pair, event);
     }
@@ -219,17 +220,17 @@ impl AuditLog for Audit {
 
 impl Audit {
     /// Records a refusal of a caller without session. With too many hosts, all are counted as one.
-    pub fn saw_at_door(&self, mut event: AuditEvent) {
-        let door = Some((event.request.clone(), event.result.clone()));
+    pub fn saw_host_refusal(&self, mut event: AuditEvent) {
+        let host_refusal = Some((event.request.clone(), event.result.clone()));
         let mut pair = Pair {
             principal: None,
             uid: None,
             host: event.host.clone(),
             dir: Fid::default(),
-            door,
+            host_refusal,
         };
         let queue = self.queue.lock();
-        if queue.door_windows >= DOOR_PAIRS_MAX && !queue.windows.contains_key(&pair) {
+        if queue.host_windows >= HOST_PAIRS_MAX && !queue.windows.contains_key(&pair) {
             pair.host = None;
             event.host = None;
         }
@@ -248,7 +249,7 @@ impl Audit {
             queue.lost += 1;
             return;
         }
-        queue.door_windows += usize::from(pair.door.is_some());
+        queue.host_windows += usize::from(pair.host_refusal.is_some());
         queue.windows.insert(pair, (event.time, event.clone()));
         queue.push(event);
         drop(queue);
@@ -270,17 +271,26 @@ struct Log {
     bytes: u64,
     day: i64,
     before: String,
-    kept: Retention,
+    retention: Retention,
     forward: Option<Arc<Forward>>,
 }
 
 impl Log {
-    fn open(dir: &Path, kept: Retention, forward: Option<Arc<Forward>>) -> io::Result<Log> {
+    fn open(dir: &Path, retention: Retention, forward: Option<Arc<Forward>>) -> io::Result<Log> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let dir = dir.to_owned();
         let before = NO_HASH.to_owned();
-        let mut log =
-            Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before, kept, forward };
+        let mut log = Log {
+            dir,
+            file: None,
+            number: 0,
+            lines: 0,
+            bytes: 0,
+            day: 0,
+            before,
+            retention,
+            forward,
+        };
         log.begin()?;
         Ok(log)
     }
@@ -307,7 +317,8 @@ impl Log {
         self.file = Some(file);
         self.append(vec![AuditBody::File { number: self.number, torn }])?;
         if let Err(error) = self.remove_old() {
-            tracing::warn!(%error, dir = %self.dir.display(), "old files of the audit log stay");
+            let dir = self.dir.display();
+            tracing::warn!(%error, %dir, "old files of the audit log cannot be removed");
         }
         Ok(())
     }
@@ -322,9 +333,10 @@ impl Log {
             all.push((number, path, about.len(), age));
         }
         let mut bytes: u64 = all.iter().map(|(_, _, bytes, _)| bytes).sum();
-        let kept = self.kept;
-        let goes =
-            |bytes: u64, age: Duration| bytes > kept.bytes || age.as_secs() / 86_400 >= kept.days;
+        let retention = self.retention;
+        let goes = |bytes: u64, age: Duration| {
+            bytes > retention.bytes || age.as_secs() / 86_400 >= retention.days
+        };
         let old = all.into_iter().take_while(|(number, _, of_it, age)| {
             let goes = *number < self.number && goes(bytes, *age);
             bytes -= if goes { *of_it } else { 0 };
@@ -463,13 +475,17 @@ mod tests {
     #[test]
     fn several_instances_are_one_chain_torn_or_not() {
         let dir = tempfile::tempdir().unwrap();
-        for life in 0..3_u64 {
+        for instance in 0..3_u64 {
             let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
-            (0..10).for_each(|number| audit.saw(event(&format!("{life}.{number}"))));
+            (0..10).for_each(|number| audit.saw(event(&format!("{instance}.{number}"))));
             audit.stop();
             thread.join().unwrap();
             let found = check(dir.path());
-            assert_eq!((found.wrong.len(), found.behind, found.torn), (0, 0, life), "{found:?}");
+            assert_eq!(
+                (found.wrong.len(), found.behind, found.torn),
+                (0, 0, instance),
+                "{found:?}"
+            );
             // A kill in the middle of a line leaves this.
             let (_, last) = files(dir.path()).unwrap().pop().unwrap();
             OpenOptions::new()
@@ -525,12 +541,13 @@ mod tests {
     #[test]
     fn old_files_go_and_what_is_left_is_a_chain() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Retention { bytes: 6000, ..KEPT };
-        for life in 0..40_u64 {
-            let mut log = Log::open(dir.path(), kept, None).unwrap();
-            log.write((0..5).map(|of| event(&format!("{life}.{of}"))).collect(), 0, true).unwrap();
+        let retention = Retention { bytes: 6000, ..KEPT };
+        for instance in 0..40_u64 {
+            let mut log = Log::open(dir.path(), retention, None).unwrap();
+            log.write((0..5).map(|of| event(&format!("{instance}.{of}"))).collect(), 0, true)
+                .unwrap();
             let found = check(dir.path());
-            assert_eq!(found.wrong, Vec::<String>::new(), "after {life}");
+            assert_eq!(found.wrong, Vec::<String>::new(), "after {instance}");
         }
         let left = files(dir.path()).unwrap();
         let bytes: u64 = left.iter().map(|(_, path)| std::fs::metadata(path).unwrap().len()).sum();
@@ -551,7 +568,7 @@ mod tests {
         let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
         let refused = |host: String, why: &str| {
             let (request, result, host) = ("door.token".to_owned(), why.to_owned(), Some(host));
-            audit.saw_at_door(AuditEvent { request, result, host, ..event("") });
+            audit.saw_host_refusal(AuditEvent { request, result, host, ..event("") });
         };
         (0..500).for_each(|_| refused("10.0.0.1".to_owned(), "no token"));
         refused("10.0.0.1".to_owned(), "too old");
@@ -570,6 +587,6 @@ mod tests {
             "the first, another reason, and the count"
         );
         assert!(text.contains("\"more\":499") && text.contains("user's"));
-        assert!(text.lines().count() < DOOR_PAIRS_MAX + 20, "{}", text.lines().count());
+        assert!(text.lines().count() < HOST_PAIRS_MAX + 20, "{}", text.lines().count());
     }
 }

@@ -90,7 +90,6 @@ pub(crate) struct Joining {
 enum Step {
     /// The key is entered: the next connection to the database is one of a server.
     Enrolled,
-    /// All is done.
     Entered,
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum Certified {
 }
 
 /// The settings of a server by which it verifies connections.
-pub(crate) struct PasswordDoorkeeper {
+pub(crate) struct TrustSettings {
     /// Has the list of server keys.
     pub vice: Arc<Vice>,
     /// Verifies tokens; `None`: this server accepts none.
@@ -61,16 +61,15 @@ pub(crate) struct PasswordDoorkeeper {
     pub bounds: Arc<Bounds>,
 }
 
-impl fmt::Debug for PasswordDoorkeeper {
+impl fmt::Debug for TrustSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Porter").field("trusted", &self.trusted).finish_non_exhaustive()
     }
 }
 
-/// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct ConnectionVerifier {
-    porter: Arc<PasswordDoorkeeper>,
+    trust: Arc<TrustSettings>,
     security: Security,
     /// As it was when the connection attached; it is closed when that changes.
     certified: Certified,
@@ -86,7 +85,7 @@ fn squashed(caller: Caller) -> Caller {
     Caller { gid: other(caller.gid), groups, ..caller }
 }
 
-impl PasswordDoorkeeper {
+impl TrustSettings {
     /// The worth of a connection's certificate now.
     pub fn certified(&self, security: Security) -> Certified {
         let Security::Tls { shown, .. } = security else { return Certified::No };
@@ -102,10 +101,10 @@ impl PasswordDoorkeeper {
 
     /// Records a refusal before there is a session. Of one host and reason one line a minute is
     /// written, with the number of refusals.
-    pub fn tell(&self, request: &str, host: Option<IpAddr>, why: &str) {
+    pub fn record_refusal(&self, request: &str, host: Option<IpAddr>, why: &str) {
         let Some(audit) = &self.audit else { return };
         let now = wall();
-        audit.saw_at_door(AuditEvent {
+        audit.saw_host_refusal(AuditEvent {
             time: now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000)),
             kind: "authentication".to_owned(),
             level: "nobody".to_owned(),
@@ -119,14 +118,14 @@ impl PasswordDoorkeeper {
 
 impl ConnectionVerifier {
     pub fn new(
-        porter: &Arc<PasswordDoorkeeper>,
+        trust: &Arc<TrustSettings>,
         security: Security,
         peer: Option<SocketAddr>,
     ) -> ConnectionVerifier {
         let (host, port) = (peer.map(|peer| peer.ip()), peer.map(|peer| peer.port()));
-        let certified = porter.certified(security);
+        let certified = trust.certified(security);
         ConnectionVerifier {
-            porter: Arc::clone(porter),
+            trust: Arc::clone(trust),
             security,
             certified,
             host,
@@ -169,9 +168,9 @@ impl ConnectionVerifier {
                 })
             }
             (_, Certified::Server(_)) => Some(AuthLevel::Server),
-            _ if is_of(&self.porter.owners) => Some(AuthLevel::Named),
+            _ if is_of(&self.trust.owners) => Some(AuthLevel::Named),
             (_, Certified::Enrolling(_)) => None,
-            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser())
+            _ => (is_of(&self.trust.trusted) && self.is_of_its_superuser())
                 .then_some(AuthLevel::Host),
         }
     }
@@ -224,7 +223,7 @@ impl ConnectionVerifier {
     }
 
     fn take(&self, shown: &TokenProof, now: Timestamp) -> Result<Token, TokenError> {
-        let mint = self.porter.mint.as_ref().ok_or(TokenError::UnknownKey)?;
+        let mint = self.trust.mint.as_ref().ok_or(TokenError::UnknownKey)?;
         mint.take(&shown.token, &self.binding(), &shown.proof, now)
     }
 }
@@ -248,7 +247,7 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
             (Some(AuthLevel::Server), _) if caller.uid != 0 => {
                 Caller { who: self.who(AuthLevel::Named), ..caller }
             }
-            (Some(AuthLevel::Host), _) if !self.porter.trusted_root => match caller.uid {
+            (Some(AuthLevel::Host), _) if !self.trust.trusted_root => match caller.uid {
                 0 => self.nobody(),
                 _ => squashed(Caller { who: self.who(AuthLevel::Host), ..caller }),
             },
@@ -259,17 +258,17 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
 
     fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault> {
         if self.security == Security::Clear && self.believes().is_none() {
-            if let Some(before) = self.porter.bounds.may_say("token in clear text", self.host) {
+            if let Some(before) = self.trust.bounds.may_log("token in clear text", self.host) {
                 tracing::info!(host = ?self.host, before, "a token in clear text is refused");
             }
-            self.porter.tell("door.token", self.host, "token in clear text");
+            self.trust.record_refusal("door.token", self.host, "token in clear text");
             return Err(Fault::TokenRefused);
         }
         let token = self.take(shown, wall()).map_err(|error| {
-            if let Some(before) = self.porter.bounds.may_say("token", self.host) {
+            if let Some(before) = self.trust.bounds.may_log("token", self.host) {
                 tracing::info!(host = ?self.host, %error, before, "a token is refused");
             }
-            self.porter.tell("door.token", self.host, &error.to_string());
+            self.trust.record_refusal("door.token", self.host, &error.to_string());
             if error == TokenError::Expired { Fault::TokenExpired } else { Fault::TokenRefused }
         })?;
         let who = RequestIdentity {

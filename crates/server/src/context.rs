@@ -2,7 +2,7 @@
 //! connects them.
 //!
 //! A frame makes a session's machine put out work for the service; the service has effects; effects
-//! go into sessions' machines, which put out frames and more work. [`ServerContext::settle`]
+//! go into sessions' machines, which put out frames and more work. [`ServerContext::deliver_all`]
 //! repeats this until nothing is left. No lock is held from one step to the next.
 //!
 //! Delegated changes come in chains. A worker executes all that has arrived of one; from a member
@@ -29,7 +29,7 @@ use vice::{Effect, Vice};
 
 use crate::ServerConfig;
 use crate::audit::Audit;
-use crate::connection_verifier::PasswordDoorkeeper;
+use crate::connection_verifier::TrustSettings;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
 use crate::poll::Poll;
@@ -43,14 +43,14 @@ pub(crate) struct ServerContext {
     pub pool: CallPool,
     /// For connections that attach: a thousand that come at once, each waiting for the disk, must
     /// not delay the data of attached ones.
-    pub door: CallPool,
+    pub attaching: CallPool,
     /// For calls that may ask another server: such a wait blocks no other work.
-    pub office: CallPool,
+    pub remote_calls: CallPool,
     /// For calls of principals that another server must be asked for: its silence affects those
     /// alone.
     pub lookups: CallPool,
     /// For calls of *nobody* that may wait for the disk or for another server.
-    pub guests: CallPool,
+    pub nobody_calls: CallPool,
     /// For passwords: verifying one takes a processor for tens of milliseconds.
     pub hashing: CallPool,
     /// The limits, and what is in use.
@@ -59,7 +59,7 @@ pub(crate) struct ServerContext {
     pub unread: Arc<Unread>,
     pub tally: ServerCounts,
     /// The number of this server instance.
-    pub life: u64,
+    pub instance: u64,
     pub lease: Duration,
     pub cell_name: Option<String>,
     /// Its certificates; `None`: clear text.
@@ -67,10 +67,10 @@ pub(crate) struct ServerContext {
     /// Is clear text accepted beside it?
     pub clear: bool,
     /// How connections are verified.
-    pub porter: Arc<PasswordDoorkeeper>,
+    pub trust: Arc<TrustSettings>,
     /// How connections to other servers are made.
     pub options: ClientOptions,
-    seats: RwLock<HashMap<SessionId, Arc<SessionHandle>>>,
+    handles: RwLock<HashMap<SessionId, Arc<SessionHandle>>>,
     /// When a user called last, in milliseconds since `born`.
     users_called: AtomicU64,
     born: Instant,
@@ -87,8 +87,8 @@ pub(crate) struct ServerContext {
 const LOOKUPS_MAX: usize = 256;
 
 /// A break for a session of *nobody*.
-pub(crate) struct StrangersBreak {
-    pub seat: Arc<SessionHandle>,
+pub(crate) struct NobodyBreak {
+    pub handle: Arc<SessionHandle>,
     pub id: BreakId,
     pub items: Vec<BreakItem>,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Agenda {
     /// hundreds of them, and a caller that changes it waits for none. There are no more of them
     /// than promises of such sessions: a session gets one break of a file, until it is promised
     /// that file again.
-    to_strangers: Vec<(Arc<Poll>, StrangersBreak)>,
+    to_nobody: Vec<(Arc<Poll>, NobodyBreak)>,
     /// While delegated changes are executed.
     gathering: Option<(PartitionNo, CommitScope)>,
     /// The thread is the pool's, so it may wait for the disk.
@@ -113,25 +113,25 @@ pub(crate) struct Agenda {
 
 impl Agenda {
     /// Adds the outcome of one step of a session.
-    pub fn take(&mut self, seat: &Arc<SessionHandle>, outcome: StepOutcome) {
+    pub fn take(&mut self, handle: &Arc<SessionHandle>, outcome: StepOutcome) {
         for link in outcome.flush {
             if !self.flush.iter().any(|known| Arc::ptr_eq(known, &link)) {
                 self.flush.push(link);
             }
         }
         self.close.extend(outcome.close);
-        self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(seat), work)));
+        self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(handle), work)));
     }
 
     /// Sends what was queued.
     pub fn flush(&mut self) {
-        while let Some((poll, _)) = self.to_strangers.first() {
+        while let Some((poll, _)) = self.to_nobody.first() {
             let poll = Arc::clone(poll);
-            let all = std::mem::take(&mut self.to_strangers).into_iter();
+            let all = std::mem::take(&mut self.to_nobody).into_iter();
             let (now, later): (Vec<_>, Vec<_>) =
                 all.partition(|(other, _)| Arc::ptr_eq(other, &poll));
             poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
-            self.to_strangers = later;
+            self.to_nobody = later;
         }
         // Links write out by themselves, since others may have gathered, and detect a failure.
         drop(self.gathering.take());
@@ -153,17 +153,17 @@ const REST_MAX: Duration = Duration::from_millis(5);
 /// Between a panic and the next attempt.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
 /// Calls of *nobody* that wait for a thread: some for each of the sessions that read.
-const GUESTS_WAITING_MAX: usize = 1024;
+const NOBODY_CALLS_MAX: usize = 1024;
 
 impl ServerContext {
     pub fn new(
         vice: Arc<Vice>,
-        [pool, door, office, guests, hashing, lookups]: [CallPool; 6],
+        [pool, attaching, remote_calls, nobody_calls, hashing, lookups]: [CallPool; 6],
         audit: Option<Arc<Audit>>,
         bounds: Arc<Bounds>,
         config: &ServerConfig,
     ) -> Self {
-        let porter = Arc::new(PasswordDoorkeeper {
+        let trust = Arc::new(TrustSettings {
             vice: Arc::clone(&vice),
             mint: config.mint.clone(),
             audit,
@@ -175,22 +175,22 @@ impl ServerContext {
         ServerContext {
             vice,
             pool,
-            door,
-            office,
+            attaching,
+            remote_calls,
             lookups,
-            guests,
+            nobody_calls,
             hashing,
             unread: Arc::new(Unread::new(bounds.limits.nobody_memory_mib << 20)),
             tally: ServerCounts::default(),
-            life: rand::random(),
+            instance: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
-            porter,
+            trust,
             bounds,
             options: config.options.clone(),
-            seats: RwLock::default(),
+            handles: RwLock::default(),
             users_called: AtomicU64::new(0),
             born: Instant::now(),
             changes: AtomicU64::new(0),
@@ -257,27 +257,27 @@ impl ServerContext {
         }
     }
 
-    pub fn seat(&self, session: SessionId) -> Option<Arc<SessionHandle>> {
-        self.seats.read().get(&session).cloned()
+    pub fn handle(&self, session: SessionId) -> Option<Arc<SessionHandle>> {
+        self.handles.read().get(&session).cloned()
     }
 
     /// The session's handle, made by `make` if there is none.
-    pub fn seat_or(
+    pub fn handle_or(
         &self,
         session: SessionId,
         make: impl FnOnce() -> SessionHandle,
     ) -> Arc<SessionHandle> {
-        Arc::clone(self.seats.write().entry(session).or_insert_with(|| Arc::new(make())))
+        Arc::clone(self.handles.write().entry(session).or_insert_with(|| Arc::new(make())))
     }
 
     /// Counts the session within the limits of its client's host from now on.
-    pub fn is_from(&self, session: SessionId, host: Option<Host>, stranger: bool) {
-        self.bounds.seated(session, host, stranger);
+    pub fn is_from(&self, session: SessionId, host: Option<Host>, of_nobody: bool) {
+        self.bounds.began(session, host, of_nobody);
         self.vice.set_host(session, host.map(Host::address));
     }
 
-    pub fn seats(&self) -> Vec<Arc<SessionHandle>> {
-        self.seats.read().values().cloned().collect()
+    pub fn handles(&self) -> Vec<Arc<SessionHandle>> {
+        self.handles.read().values().cloned().collect()
     }
 
     /// Puts the cell's rules into force that came since the last time, the list of server keys
@@ -290,8 +290,8 @@ impl ServerContext {
         {
             return;
         }
-        for link in self.seats().iter().flat_map(|seat| seat.links()) {
-            if link.certified().is_some_and(|was| was != self.porter.certified(link.security())) {
+        for link in self.handles().iter().flat_map(|handle| handle.links()) {
+            if link.certified().is_some_and(|was| was != self.trust.certified(link.security())) {
                 tracing::info!(
                     link = link.id.0,
                     "a connection is closed, since the keys of servers have changed"
@@ -302,18 +302,18 @@ impl ServerContext {
         self.judged.store(revision, Ordering::Release);
     }
 
-    pub fn seat_count(&self) -> usize {
-        self.seats.read().len()
+    pub fn handle_count(&self) -> usize {
+        self.handles.read().len()
     }
 
     /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`].
     /// `link`: the requests came over it.
-    pub fn settle(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
+    pub fn deliver_all(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
         loop {
             let effects = std::mem::take(&mut agenda.effects);
             if effects.is_empty() {
-                let Some((seat, work)) = agenda.work.pop_front() else { return };
-                self.work(&seat, work, agenda, link);
+                let Some((handle, work)) = agenda.work.pop_front() else { return };
+                self.work(&handle, work, agenda, link);
             }
             for effect in effects {
                 self.deliver(effect, agenda);
@@ -321,9 +321,9 @@ impl ServerContext {
         }
     }
 
-    /// As `settle`, and sends.
-    pub fn settle_and_send(self: &Arc<Self>, agenda: &mut Agenda) {
-        self.settle(agenda, None);
+    /// As `deliver_all`, and sends.
+    pub fn deliver_and_send(self: &Arc<Self>, agenda: &mut Agenda) {
+        self.deliver_all(agenda, None);
         agenda.flush();
     }
 
@@ -331,37 +331,37 @@ impl ServerContext {
         let now = clock::now();
         match effect {
             Effect::Reply { origin, result, body } => {
-                if let Some(seat) = self.seat(origin.session) {
-                    let outcome = self.answer(&seat, origin, result, body);
-                    agenda.take(&seat, outcome);
+                if let Some(handle) = self.handle(origin.session) {
+                    let outcome = self.answer(&handle, origin, result, body);
+                    agenda.take(&handle, outcome);
                 }
             }
             Effect::Break { to, id, items } => {
                 self.tally.breaks.fetch_add(1, Ordering::Relaxed);
-                if let Some(seat) = self.seat(to) {
-                    if let Some(poll) = seat.poll_of_strangers() {
-                        agenda.to_strangers.push((poll, StrangersBreak { seat, id, items }));
+                if let Some(handle) = self.handle(to) {
+                    if let Some(poll) = handle.poll_of_nobody() {
+                        agenda.to_nobody.push((poll, NobodyBreak { handle, id, items }));
                         return;
                     }
-                    let outcome = seat.step(now, ServerInput::Break { id, items }, None);
-                    agenda.take(&seat, outcome);
+                    let outcome = handle.step(now, ServerInput::Break { id, items }, None);
+                    agenda.take(&handle, outcome);
                 }
             }
             Effect::SessionEnded(session) => {
-                let seat = self.seats.write().remove(&session);
+                let handle = self.handles.write().remove(&session);
                 let host = self.bounds.host_of(session).map(Host::address);
                 self.bounds.ended(session);
-                if let Some(seat) = seat {
-                    let before = if seat.is_strangers() {
-                        self.bounds.may_say("end", host)
+                if let Some(handle) = handle {
+                    let before = if handle.is_of_nobody() {
+                        self.bounds.may_log("end", host)
                     } else {
                         Some(0)
                     };
                     if let Some(before) = before {
                         tracing::info!(session = session.0, before, "session ended");
                     }
-                    let outcome = seat.step(now, ServerInput::End(Fault::Expired), None);
-                    agenda.take(&seat, outcome);
+                    let outcome = handle.step(now, ServerInput::End(Fault::Expired), None);
+                    agenda.take(&handle, outcome);
                 }
             }
         }
@@ -369,19 +369,19 @@ impl ServerContext {
 
     fn answer(
         &self,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         result: Result<Answer, Fault>,
         body: Option<OwnedFd>,
     ) -> StepOutcome {
         self.tally.replies.fetch_add(1, Ordering::Relaxed);
         let descriptor = body.is_some();
-        seat.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
+        handle.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
     }
 
     fn work(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         work: ServerOutput,
         agenda: &mut Agenda,
         link: Option<&Arc<Link>>,
@@ -390,34 +390,37 @@ impl ServerContext {
         match work {
             ServerOutput::Execute { origin, caller, call, chained, .. } => {
                 if let Some(link) = link {
-                    seat.begin(origin, link, &call);
+                    handle.begin(origin, link, &call);
                 }
-                if !seat.is_strangers() {
+                if !handle.is_of_nobody() {
                     self.users_called.store(self.age_millis(), Ordering::Relaxed);
-                    self.execute(seat, origin, caller, call, chained, agenda);
+                    self.execute(handle, origin, caller, call, chained, agenda);
                 } else if !caller.who.level.is_proved() {
-                    self.execute_for_nobody(seat, origin, caller, call, chained, agenda);
+                    self.execute_for_nobody(handle, origin, caller, call, chained, agenda);
                 } else {
-                    self.execute_first_of_user(seat, origin, caller, call, chained);
+                    self.execute_first_of_user(handle, origin, caller, call, chained);
                 }
             }
             ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
             ServerOutput::Acknowledged { id, held } => {
-                self.vice.ack(now, seat.id, id, &held, &mut agenda.effects);
+                self.vice.ack(now, handle.id, id, &held, &mut agenda.effects);
             }
             ServerOutput::Renew { channel, number } => {
-                let renewed = self.vice.renew(now, seat.id, &mut agenda.effects);
+                let renewed = self.vice.renew(now, handle.id, &mut agenda.effects);
                 let outcome =
-                    seat.step(now, ServerInput::Renewed { channel, number, renewed }, None);
-                agenda.take(seat, outcome);
+                    handle.step(now, ServerInput::Renewed { channel, number, renewed }, None);
+                agenda.take(handle, outcome);
             }
             ServerOutput::Detached => {
-                self.seats.write().remove(&seat.id);
-                self.vice.detach(now, seat.id, &mut agenda.effects);
+                self.handles.write().remove(&handle.id);
+                self.vice.detach(now, handle.id, &mut agenda.effects);
             }
             ServerOutput::Overrun => {
-                tracing::warn!(session = seat.id.0, "the session cannot be kept coherent and ends");
-                self.vice.peer_died(now, seat.id, &mut agenda.effects);
+                tracing::warn!(
+                    session = handle.id.0,
+                    "the session cannot be kept coherent and ends"
+                );
+                self.vice.peer_died(now, handle.id, &mut agenda.effects);
             }
             // The session's handle has processed these.
             ServerOutput::Send { .. } | ServerOutput::Close { .. } => {}
@@ -428,37 +431,37 @@ impl ServerContext {
     /// is recorded on disk first.
     fn execute_first_of_user(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
         chained: bool,
     ) {
-        let (house, seat) = (Arc::clone(self), Arc::clone(seat));
-        self.door.run(move || {
+        let (context, handle) = (Arc::clone(self), Arc::clone(handle));
+        self.attaching.run(move || {
             let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-            match house.prove(&seat, &mut agenda) {
-                Ok(()) => house.execute(&seat, origin, caller, call, chained, &mut agenda),
+            match context.prove(&handle, &mut agenda) {
+                Ok(()) => context.execute(&handle, origin, caller, call, chained, &mut agenda),
                 Err(fault) => {
                     agenda.effects.push(Effect::Reply { origin, result: Err(fault), body: None });
                 }
             }
-            house.settle_and_send(&mut agenda);
+            context.deliver_and_send(&mut agenda);
         });
     }
 
-    fn prove(&self, seat: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<(), Fault> {
-        if !seat.is_strangers() {
+    fn prove(&self, handle: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<(), Fault> {
+        if !handle.is_of_nobody() {
             return Ok(());
         }
-        if !self.bounds.admit_user(self.bounds.host_of(seat.id)) {
+        if !self.bounds.admit_user(self.bounds.host_of(handle.id)) {
             return Err(Fault::Busy);
         }
-        self.vice.prove(clock::now(), seat.id, &mut agenda.effects)?;
-        self.bounds.proved(seat.id);
-        let links = seat.become_users();
-        let outcome = seat.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
-        agenda.take(seat, outcome);
+        self.vice.prove(clock::now(), handle.id, &mut agenda.effects)?;
+        self.bounds.proved(handle.id);
+        let links = handle.become_users();
+        let outcome = handle.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
+        agenda.take(handle, outcome);
         // Their worker moves them.
         links.iter().for_each(|link| link.poll().go_on(link.id));
         Ok(())
@@ -467,7 +470,7 @@ impl ServerContext {
     /// Slow calls of *nobody* have few threads, and few may wait for them.
     fn execute_for_nobody(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
@@ -475,23 +478,23 @@ impl ServerContext {
         agenda: &mut Agenda,
     ) {
         if is_hashed(&call) {
-            return self.execute_hashed(seat, origin, caller, call, agenda);
+            return self.execute_hashed(handle, origin, caller, call, agenda);
         }
         if !(self.vice.may_block(&call)
             || chained && (call.traits().blocking == CallBlocking::Body))
         {
-            return self.execute(seat, origin, caller, call, chained, agenda);
+            return self.execute(handle, origin, caller, call, chained, agenda);
         }
         if call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        let house = Arc::clone(self);
-        let taken = self.guests.try_run(GUESTS_WAITING_MAX, move || {
+        let context = Arc::clone(self);
+        let taken = self.nobody_calls.try_run(NOBODY_CALLS_MAX, move || {
             let began = Instant::now();
             let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-            house.perform(origin, &caller, call, &mut agenda);
-            house.settle_and_send(&mut agenda);
-            house.rest_after(began);
+            context.perform(origin, &caller, call, &mut agenda);
+            context.deliver_and_send(&mut agenda);
+            context.rest_after(began);
         });
         if !taken {
             usage::count(&self.bounds.met.nobody_calls);
@@ -503,7 +506,7 @@ impl ServerContext {
     /// retry.
     fn execute_hashed(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
@@ -516,14 +519,15 @@ impl ServerContext {
             }
             _ => None,
         };
-        let (house, host) = (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(seat.id)));
+        let (context, host) =
+            (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(handle.id)));
         let has_room = self.bounds.begin_password(host);
         let taken = has_room
             && self.hashing.try_run(self.bounds.limits.passwords_waiting, move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-                house.perform(origin, &caller, call, &mut agenda);
-                house.bounds.end_password(host);
-                house.settle_and_send(&mut agenda);
+                context.perform(origin, &caller, call, &mut agenda);
+                context.bounds.end_password(host);
+                context.deliver_and_send(&mut agenda);
             });
         if !taken {
             if has_room {
@@ -536,7 +540,7 @@ impl ServerContext {
 
     fn execute(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
@@ -544,7 +548,7 @@ impl ServerContext {
         agenda: &mut Agenda,
     ) {
         if is_hashed(&call) {
-            return self.execute_hashed(seat, origin, caller, call, agenda);
+            return self.execute_hashed(handle, origin, caller, call, agenda);
         }
         if call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
@@ -558,17 +562,17 @@ impl ServerContext {
             }
             self.perform(origin, &caller, call, agenda);
         } else if may_block || chained && (call.traits().blocking == CallBlocking::Body) {
-            let house = Arc::clone(self);
+            let context = Arc::clone(self);
             let pool =
                 if matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Both) {
-                    &self.office
+                    &self.remote_calls
                 } else {
                     &self.pool
                 };
             pool.run(move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-                house.perform(origin, &caller, call, &mut agenda);
-                house.settle_and_send(&mut agenda);
+                context.perform(origin, &caller, call, &mut agenda);
+                context.deliver_and_send(&mut agenda);
             });
         } else {
             self.gather_for(&call, agenda);
@@ -588,11 +592,11 @@ impl ServerContext {
 
     /// Sets up the threads for calls that must look principals up on another server.
     pub fn takes_lookups(self: &Arc<Self>) {
-        let house = Arc::downgrade(self);
+        let context = Arc::downgrade(self);
         self.vice.on_lookups(Box::new(move |lookup| {
-            let Some(house) = house.upgrade() else { return false };
-            let (looking, origin) = (Arc::clone(&house), lookup.origin());
-            house.lookups.try_run(LOOKUPS_MAX, move || {
+            let Some(context) = context.upgrade() else { return false };
+            let (looking, origin) = (Arc::clone(&context), lookup.origin());
+            context.lookups.try_run(LOOKUPS_MAX, move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 let mut effects = Vec::new();
                 let looked = catch_unwind(AssertUnwindSafe(|| {
@@ -604,7 +608,7 @@ impl ServerContext {
                     effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
                 }
                 agenda.effects.append(&mut effects);
-                looking.settle_and_send(&mut agenda);
+                looking.deliver_and_send(&mut agenda);
             })
         }));
     }
@@ -640,7 +644,7 @@ mod tests {
     use super::*;
     use crate::ServerLimits;
 
-    fn house() -> ServerContext {
+    fn context() -> ServerContext {
         let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |record| {
             dafs::decode_answer_record(record).ok()
@@ -653,12 +657,12 @@ mod tests {
 
     #[test]
     fn m6_a_thread_that_panics_begins_anew_and_is_counted() {
-        let house = house();
+        let context = context();
         let turns = AtomicU32::new(0);
-        house.keep("a thread under test", || {
+        context.keep("a thread under test", || {
             assert!(turns.fetch_add(1, Ordering::SeqCst) > 0, "the first turn panics");
         });
         assert_eq!(turns.load(Ordering::SeqCst), 2, "the second turn ended in order");
-        assert_eq!(house.tally.panics.load(Ordering::Relaxed), 1);
+        assert_eq!(context.tally.panics.load(Ordering::Relaxed), 1);
     }
 }

@@ -121,13 +121,13 @@ impl ServerLimits {
         ];
         match fields.iter().find(|(_, value)| *value == 0) {
             Some((name, _)) => {
-                Err(format!("[limits]: {name} is 0, so the server could serve nobody"))
+                Err(format!("[limits]: {name} is 0, so the server could serve no client"))
             }
             None => Ok(()),
         }
     }
 
-    pub(crate) fn tell(&self, config: &mut ViceConfig) {
+    pub(crate) fn apply_to(&self, config: &mut ViceConfig) {
         let lease = &mut config.lease;
         lease.promises_max = self.promises;
         lease.promises_per_session_max = self.promises_per_session;

@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::context::StrangersBreak;
+use crate::context::NobodyBreak;
 use crate::session_handle::SessionHandle;
 use crate::worker::WorkerConnection;
 
@@ -64,7 +64,7 @@ pub(crate) struct Orders {
     /// The worker must end.
     pub stop: bool,
     /// For sessions of *nobody*.
-    pub breaks: Vec<StrangersBreak>,
+    pub breaks: Vec<NobodyBreak>,
 }
 
 pub(crate) struct Poll {

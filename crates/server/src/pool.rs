@@ -109,7 +109,7 @@ impl CallPool {
 /// that: the kernel lets the running thread finish its time slice, which is some milliseconds long.
 pub(crate) fn serve_users() {
     if let Err(error) = mem::schedule::take_short_turns(TURN) {
-        tracing::debug!(%error, "a thread for users takes turns as long as others");
+        tracing::debug!(%error, "a thread for users has time slices as long as others");
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn serve_users() {
 pub(crate) fn be_nice() {
     let me = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(me), NICE) {
-        tracing::debug!(%error, "a thread for strangers has the priority of others");
+        tracing::debug!(%error, "a thread for nobody has the priority of others");
     }
 }
 

@@ -21,7 +21,6 @@ pub(crate) struct PeerLifetime {
 
 /// The present state of a process.
 pub(crate) enum ProcessState {
-    /// It has ended.
     Over,
     /// It exists, or is dying; the descriptor becomes readable at its end.
     There(OwnedFd),
@@ -37,7 +36,7 @@ impl PeerLifetime {
     }
 
     /// Does it live?
-    pub fn life(&self) -> ProcessState {
+    pub fn state(&self) -> ProcessState {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return ProcessState::Unknown;
         };
@@ -84,20 +83,20 @@ mod tests {
     fn a_process_that_ended_is_over_and_its_end_is_seen() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let process = of(child.id()).unwrap();
-        let ProcessState::There(end) = process.life() else { panic!("it lives") };
+        let ProcessState::There(end) = process.state() else { panic!("it lives") };
         child.kill().unwrap();
         let mut fds = [rustix::event::PollFd::new(&end, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
         child.wait().unwrap();
-        assert!(matches!(process.life(), ProcessState::Over));
+        assert!(matches!(process.state(), ProcessState::Over));
         assert!(of(child.id()).is_none());
     }
 
     #[test]
     fn a_number_that_was_used_again_is_another_process() {
         let mine = of(std::process::id()).unwrap();
-        assert!(matches!(mine.life(), ProcessState::There(_)));
+        assert!(matches!(mine.state(), ProcessState::There(_)));
         let before = PeerLifetime { started: mine.started - 1, ..mine };
-        assert!(matches!(before.life(), ProcessState::Over));
+        assert!(matches!(before.state(), ProcessState::Over));
     }
 }

@@ -28,7 +28,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs the pulls and stores their results.
 pub(crate) struct Puller {
-    house: Mutex<Weak<ServerContext>>,
+    context: Mutex<Weak<ServerContext>>,
     pool: CallPool,
     stopping: AtomicBool,
     tasks: Mutex<Tasks>,
@@ -40,7 +40,7 @@ impl Puller {
     /// The threads cannot be started.
     pub fn start() -> std::io::Result<Arc<Puller>> {
         Ok(Arc::new(Puller {
-            house: Mutex::default(),
+            context: Mutex::default(),
             pool: CallPool::start("pull", PULL_THREADS)?,
             stopping: AtomicBool::new(false),
             tasks: Mutex::default(),
@@ -48,8 +48,8 @@ impl Puller {
     }
 
     /// Sets the server. Once, before the first pull.
-    pub fn works_for(&self, house: &Arc<ServerContext>) {
-        *self.house.lock() = Arc::downgrade(house);
+    pub fn works_for(&self, context: &Arc<ServerContext>) {
+        *self.context.lock() = Arc::downgrade(context);
     }
 
     /// Ends running pulls, at the next part.
@@ -59,23 +59,23 @@ impl Puller {
     }
 
     fn run(&self, pull: &Pull, task: TaskInfo) {
-        let Some(house) = self.house.lock().upgrade() else { return };
+        let Some(context) = self.context.lock().upgrade() else { return };
         let mut fetch = Fetch::new(pull.clone(), task);
         if fetch.is_local() {
-            self.go_alone(&house, &mut fetch);
+            self.go_alone(&context, &mut fetch);
             return self.tasks.lock().put(fetch.task());
         }
-        match connect(pull, &house.options) {
+        match connect(pull, &context.options) {
             Ok(source) => {
                 fetch = fetch.takes_packed(source.takes_packed());
-                self.go(&house, &source, &mut fetch);
+                self.go(&context, &source, &mut fetch);
             }
             Err(why) => fetch.give_up(why),
         }
         self.tasks.lock().put(fetch.task());
     }
 
-    fn go(&self, house: &Arc<ServerContext>, source: &Session, fetch: &mut Fetch) {
+    fn go(&self, context: &Arc<ServerContext>, source: &Session, fetch: &mut Fetch) {
         std::thread::scope(|scope| {
             let (questions, asked) = channel();
             let (answering, answers) = channel();
@@ -87,7 +87,7 @@ impl Puller {
                 if let Some(call) = fetch.question() {
                     questions.send(call).expect("the answering thread ends after the asking one");
                 }
-                match self.work(house, fetch) {
+                match self.work(context, fetch) {
                     Work::Did => answers.try_iter().for_each(|answer| fetch.answered(answer)),
                     Work::Waits => {
                         fetch.answered(answers.recv().expect("each question has its answer"));
@@ -100,15 +100,15 @@ impl Puller {
     }
 
     /// From one partition of this server to another: no other server is asked.
-    fn go_alone(&self, house: &Arc<ServerContext>, fetch: &mut Fetch) {
+    fn go_alone(&self, context: &Arc<ServerContext>, fetch: &mut Fetch) {
         loop {
             if self.stopping.load(Ordering::Relaxed) {
                 return fetch.give_up("this server stops".to_owned());
             }
             if let Some(call) = fetch.question() {
-                fetch.answered(house.vice.answer_here(&call).map_err(Unanswered::Refused));
+                fetch.answered(context.vice.answer_here(&call).map_err(Unanswered::Refused));
             }
-            match self.work(house, fetch) {
+            match self.work(context, fetch) {
                 Work::Did | Work::Waits => {}
                 Work::Pause(pause) => std::thread::sleep(pause),
                 Work::Over => return,
@@ -116,10 +116,10 @@ impl Puller {
         }
     }
 
-    fn work(&self, house: &Arc<ServerContext>, fetch: &mut Fetch) -> Work {
+    fn work(&self, context: &Arc<ServerContext>, fetch: &mut Fetch) -> Work {
         let mut agenda = Agenda::default();
-        let work = fetch.work(&house.vice, clock::now(), wall(), &mut agenda.effects);
-        house.settle_and_send(&mut agenda);
+        let work = fetch.work(&context.vice, clock::now(), wall(), &mut agenda.effects);
+        context.deliver_and_send(&mut agenda);
         self.tasks.lock().put(fetch.task());
         work
     }

@@ -20,7 +20,7 @@ use crate::process::PeerLifetime;
 pub(crate) struct SessionHandle {
     pub id: SessionId,
     /// No user has called through it yet.
-    stranger: AtomicBool,
+    of_nobody: AtomicBool,
     cell: Mutex<Cell>,
 }
 
@@ -52,10 +52,10 @@ pub(crate) struct StepOutcome {
 
 impl SessionHandle {
     /// `panics` counts those of its machine.
-    pub fn new(machine: ServerSession, stranger: bool, panics: Arc<AtomicU64>) -> Self {
+    pub fn new(machine: ServerSession, of_nobody: bool, panics: Arc<AtomicU64>) -> Self {
         SessionHandle {
             id: machine.id(),
-            stranger: AtomicBool::new(stranger),
+            of_nobody: AtomicBool::new(of_nobody),
             cell: Mutex::new(Cell {
                 machine,
                 links: Vec::new(),
@@ -105,13 +105,13 @@ impl SessionHandle {
     }
 
     /// Has no user called through it yet?
-    pub fn is_strangers(&self) -> bool {
-        self.stranger.load(Ordering::Acquire)
+    pub fn is_of_nobody(&self) -> bool {
+        self.of_nobody.load(Ordering::Acquire)
     }
 
     /// The poll of the worker for *nobody*, if that has the session's connection.
-    pub fn poll_of_strangers(&self) -> Option<Arc<Poll>> {
-        if !self.is_strangers() {
+    pub fn poll_of_nobody(&self) -> Option<Arc<Poll>> {
+        if !self.is_of_nobody() {
             return None;
         }
         self.cell.lock().links.first().map(|link| link.poll())
@@ -119,7 +119,7 @@ impl SessionHandle {
 
     /// It is a user's from now on. Returns its links.
     pub fn become_users(&self) -> Vec<Arc<Link>> {
-        self.stranger.store(false, Ordering::Release);
+        self.of_nobody.store(false, Ordering::Release);
         self.cell.lock().links.clone()
     }
 

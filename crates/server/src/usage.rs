@@ -59,13 +59,16 @@ pub(crate) fn count(met: &AtomicU64) {
 struct OfHost {
     connections: usize,
     users: usize,
-    strangers: BTreeSet<SessionId>,
+    of_nobody_count: BTreeSet<SessionId>,
     passwords: usize,
 }
 
 impl OfHost {
     fn is_empty(&self) -> bool {
-        self.connections == 0 && self.users == 0 && self.strangers.is_empty() && self.passwords == 0
+        self.connections == 0
+            && self.users == 0
+            && self.of_nobody_count.is_empty()
+            && self.passwords == 0
     }
 }
 
@@ -74,7 +77,7 @@ struct State {
     hosts: HashMap<Host, OfHost>,
     /// The host of each session, and whether no user has used it.
     sessions: HashMap<SessionId, (Option<Host>, bool)>,
-    strangers: usize,
+    of_nobody_count: usize,
 }
 
 impl State {
@@ -91,7 +94,6 @@ impl State {
 /// For each kind of line and host: when it was logged last, and how many were suppressed since.
 type Quiet = HashMap<(&'static str, Option<Host>), (Instant, u64)>;
 
-/// See the head of the file.
 pub(crate) struct Bounds {
     pub limits: ServerLimits,
     pub met: Met,
@@ -105,9 +107,9 @@ pub(crate) struct Bounds {
 pub(crate) struct Used {
     pub hosts: usize,
     pub users: usize,
-    pub strangers: usize,
+    pub of_nobody_count: usize,
     /// Of the host that has most.
-    pub strangers_of_one: usize,
+    pub nobody_of_one: usize,
     pub connections_of_one: usize,
 }
 
@@ -150,19 +152,19 @@ impl Bounds {
     ///
     /// # Errors
     /// The host has as many as it may.
-    pub fn admit_stranger(&self, host: Option<Host>) -> Result<Option<SessionId>, ()> {
+    pub fn admit_nobody(&self, host: Option<Host>) -> Result<Option<SessionId>, ()> {
         let state = self.state.lock();
         let of = host.and_then(|host| state.hosts.get(&host));
-        if of.is_some_and(|of| of.strangers.len() >= self.limits.nobody_sessions_per_host) {
+        if of.is_some_and(|of| of.of_nobody_count.len() >= self.limits.nobody_sessions_per_host) {
             count(&self.met.nobody_sessions_host);
             return Err(());
         }
-        if state.strangers < self.limits.nobody_sessions {
+        if state.of_nobody_count < self.limits.nobody_sessions {
             return Ok(None);
         }
         count(&self.met.nobody_sessions_all);
-        let richest = state.hosts.values().max_by_key(|of| of.strangers.len());
-        Ok(richest.and_then(|of| of.strangers.first()).copied())
+        let richest = state.hosts.values().max_by_key(|of| of.of_nobody_count.len());
+        Ok(richest.and_then(|of| of.of_nobody_count.first()).copied())
     }
 
     /// May one more session of a user come from this host?
@@ -171,7 +173,7 @@ impl Bounds {
         let of = host.and_then(|host| state.hosts.get(&host)).map_or(0, |of| of.users);
         let (host_full, full) = (
             of >= self.limits.sessions_per_host,
-            host.is_some() && state.sessions.len() - state.strangers >= self.limits.sessions,
+            host.is_some() && state.sessions.len() - state.of_nobody_count >= self.limits.sessions,
         );
         if host_full {
             count(&self.met.sessions_host);
@@ -182,16 +184,16 @@ impl Bounds {
     }
 
     /// A session began on this host, or was found again after a restart.
-    pub fn seated(&self, session: SessionId, host: Option<Host>, stranger: bool) {
+    pub fn began(&self, session: SessionId, host: Option<Host>, of_nobody: bool) {
         let mut state = self.state.lock();
         if state.sessions.contains_key(&session) {
             return;
         }
-        state.sessions.insert(session, (host, stranger));
-        state.strangers += usize::from(stranger);
+        state.sessions.insert(session, (host, of_nobody));
+        state.of_nobody_count += usize::from(of_nobody);
         if let Some(host) = host {
-            state.change(host, |of| match stranger {
-                true => drop(of.strangers.insert(session)),
+            state.change(host, |of| match of_nobody {
+                true => drop(of.of_nobody_count.insert(session)),
                 false => of.users += 1,
             });
         }
@@ -200,15 +202,15 @@ impl Bounds {
     /// A session of *nobody* is a user's now.
     pub fn proved(&self, session: SessionId) {
         let mut state = self.state.lock();
-        let Some((host, stranger)) = state.sessions.get_mut(&session) else { return };
-        if !std::mem::take(stranger) {
+        let Some((host, of_nobody)) = state.sessions.get_mut(&session) else { return };
+        if !std::mem::take(of_nobody) {
             return;
         }
         let host = *host;
-        state.strangers -= 1;
+        state.of_nobody_count -= 1;
         if let Some(host) = host {
             state.change(host, |of| {
-                of.strangers.remove(&session);
+                of.of_nobody_count.remove(&session);
                 of.users += 1;
             });
         }
@@ -222,11 +224,11 @@ impl Bounds {
     /// A session has ended.
     pub fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();
-        let Some((host, stranger)) = state.sessions.remove(&session) else { return };
-        state.strangers -= usize::from(stranger);
+        let Some((host, of_nobody)) = state.sessions.remove(&session) else { return };
+        state.of_nobody_count -= usize::from(of_nobody);
         if let Some(host) = host {
-            state.change(host, |of| match stranger {
-                true => drop(of.strangers.remove(&session)),
+            state.change(host, |of| match of_nobody {
+                true => drop(of.of_nobody_count.remove(&session)),
                 false => of.users -= 1,
             });
         }
@@ -253,7 +255,7 @@ impl Bounds {
 
     /// May a line of this kind about this host be logged? `Some`: with the number of lines
     /// suppressed since the last.
-    pub fn may_say(&self, kind: &'static str, host: Option<IpAddr>) -> Option<u64> {
+    pub fn may_log(&self, kind: &'static str, host: Option<IpAddr>) -> Option<u64> {
         let now = Instant::now();
         let mut quiet = self.quiet.lock();
         if quiet.len() >= QUIET_MAX {
@@ -282,9 +284,9 @@ impl Bounds {
         let most = |of: fn(&OfHost) -> usize| state.hosts.values().map(of).max().unwrap_or(0);
         Used {
             hosts: state.hosts.len(),
-            users: state.sessions.len() - state.strangers,
-            strangers: state.strangers,
-            strangers_of_one: most(|of| of.strangers.len()),
+            users: state.sessions.len() - state.of_nobody_count,
+            of_nobody_count: state.of_nobody_count,
+            nobody_of_one: most(|of| of.of_nobody_count.len()),
             connections_of_one: most(|of| of.connections),
         }
     }
@@ -323,27 +325,30 @@ mod tests {
     fn one_host_has_so_much_and_leaves_the_rest_to_others() {
         let bounds = bounds();
         for number in 0..3 {
-            assert_eq!(bounds.admit_stranger(host(1)), Ok(None));
-            bounds.seated(SessionId(number), host(1), true);
+            assert_eq!(bounds.admit_nobody(host(1)), Ok(None));
+            bounds.began(SessionId(number), host(1), true);
         }
-        assert_eq!(bounds.admit_stranger(host(1)), Err(()));
+        assert_eq!(bounds.admit_nobody(host(1)), Err(()));
         for number in 3..5 {
-            assert_eq!(bounds.admit_stranger(host(2)), Ok(None));
-            bounds.seated(SessionId(number), host(2), true);
+            assert_eq!(bounds.admit_nobody(host(2)), Ok(None));
+            bounds.began(SessionId(number), host(2), true);
         }
         assert_eq!(
-            bounds.admit_stranger(host(3)),
+            bounds.admit_nobody(host(3)),
             Ok(Some(SessionId(0))),
             "the oldest of the host that has most ends"
         );
         assert!(bounds.admit_user(host(1)), "users have a share of their own");
         bounds.proved(SessionId(1));
         bounds.proved(SessionId(1));
-        assert_eq!(bounds.admit_stranger(host(1)), Ok(None));
+        assert_eq!(bounds.admit_nobody(host(1)), Ok(None));
         let used = bounds.used();
-        assert_eq!((used.users, used.strangers, used.strangers_of_one), (1, 4, 2));
+        assert_eq!((used.users, used.of_nobody_count, used.nobody_of_one), (1, 4, 2));
         (0..5).for_each(|number| bounds.ended(SessionId(number)));
-        assert_eq!((bounds.used().hosts, bounds.used().users, bounds.used().strangers), (0, 0, 0));
+        assert_eq!(
+            (bounds.used().hosts, bounds.used().users, bounds.used().of_nobody_count),
+            (0, 0, 0)
+        );
     }
 
     #[test]
@@ -352,7 +357,7 @@ mod tests {
         for number in 0..6 {
             let from = host(1 + number / 3);
             assert!(bounds.admit_user(from));
-            bounds.seated(SessionId(number.into()), from, false);
+            bounds.began(SessionId(number.into()), from, false);
         }
         assert!(
             !bounds.admit_user(host(1)) && !bounds.admit_user(host(9)) && bounds.admit_user(None)
@@ -383,16 +388,16 @@ mod tests {
     fn lines_of_one_kind_and_host_are_logged_once_in_a_while() {
         let bounds = bounds();
         let from = |last: u8| Some([10, 0, 0, last].into());
-        assert_eq!(bounds.may_say("token", from(1)), Some(0));
-        assert_eq!(bounds.may_say("token", from(1)), None);
+        assert_eq!(bounds.may_log("token", from(1)), Some(0));
+        assert_eq!(bounds.may_log("token", from(1)), None);
         assert_eq!(
-            (bounds.may_say("token", from(2)), bounds.may_say("attach", from(1))),
+            (bounds.may_log("token", from(2)), bounds.may_log("attach", from(1))),
             (Some(0), Some(0))
         );
         for number in 0..10_000_u32 {
-            bounds.may_say("token", Some(number.to_be_bytes().into()));
+            bounds.may_log("token", Some(number.to_be_bytes().into()));
         }
         assert!(bounds.quiet.lock().len() <= QUIET_MAX + 1);
-        assert_eq!(bounds.may_say("token", from(200)), None, "too many hosts are one");
+        assert_eq!(bounds.may_log("token", from(200)), None, "too many hosts are one");
     }
 }

@@ -75,7 +75,7 @@ fn seconds() -> i64 {
 
 /// The tokens of a machine's users.
 #[derive(Debug)]
-struct Purse {
+struct TestWallet {
     tokens: BTreeMap<u32, Vec<u8>>,
 }
 
@@ -83,7 +83,7 @@ fn client_key() -> Signer {
     Signer::new(&[3; 32])
 }
 
-impl Wallet for Purse {
+impl Wallet for TestWallet {
     fn changes(&self) -> u64 {
         1
     }
@@ -227,7 +227,7 @@ impl Base {
         Base { dir, joe, bob, fenced, revoked }
     }
 
-    fn purse(&self, dir: &Path, is_owners: bool) -> Purse {
+    fn wallet(&self, dir: &Path, is_owners: bool) -> TestWallet {
         let keys = TokenKeys::of(dir);
         let now = seconds();
         let token = |principal, name: &str| Token {
@@ -253,7 +253,7 @@ impl Base {
         let key = keys.newest().unwrap().1;
         let bob = token(self.bob, "bob").sign(&key);
         if is_owners {
-            return Purse {
+            return TestWallet {
                 tokens: BTreeMap::from([(JOE, token(self.joe, "joe").sign(&key)), (BOB, bob)]),
             };
         }
@@ -267,7 +267,7 @@ impl Base {
             (REVOKED, revoked.sign(&key)),
             (FORGED, forged),
         ]);
-        Purse { tokens }
+        TestWallet { tokens }
     }
 }
 
@@ -327,17 +327,17 @@ impl World {
             .clone();
         let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
         let authorities = CellKeys::of(dir.path().join("keys")).authorities().unwrap();
-        let config = |purse: Option<Purse>, reserved_port| {
+        let config = |wallet: Option<TestWallet>, reserved_port| {
             let tls = Some(ClientTls::new(Trust::Authorities(authorities.clone()), None).unwrap());
             let mut config = SessionConfig::new(tcp.clone(), ClientIdentity::fleeting());
             config.options =
                 fabric::ConnectionOptions { tls, reserved_port, ..Default::default() }.into();
-            config.options.wallet = purse.map(|purse| Arc::new(purse) as Arc<dyn Wallet>);
+            config.options.wallet = wallet.map(|wallet| Arc::new(wallet) as Arc<dyn Wallet>);
             config
         };
         let mut clients = BTreeMap::from([
-            (Through::Owner, Client::of(config(Some(base.purse(dir.path(), true)), false))),
-            (Through::Users, Client::of(config(Some(base.purse(dir.path(), false)), false))),
+            (Through::Owner, Client::of(config(Some(base.wallet(dir.path(), true)), false))),
+            (Through::Users, Client::of(config(Some(base.wallet(dir.path(), false)), false))),
             (Through::Nobody, Client::of(config(None, false))),
         ]);
         if with_host {

@@ -80,8 +80,8 @@ fn noted(path: &Path) -> io::Result<Option<u64>> {
     let Some((number, sum)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
     let is_whole = sum == crc32c::crc32c(number).to_le_bytes();
     if !is_whole {
-        tracing::warn!(path = %path.display(), "it is not known what of the log was synced, so \
-            damage of it may not be seen");
+        tracing::warn!(path = %path.display(), "the synced sequence number is damaged: \
+            lost batches of the log would not be detected");
     }
     Ok(is_whole.then(|| u64::from_le_bytes(*number)))
 }
@@ -110,7 +110,7 @@ pub fn open(
             options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
             check(&DB::open_cf_descriptors_read_only(options, path, families(), false)?)?;
             tracing::warn!(path = %path.display(), %error, "the end of the log is torn behind \
-                what was synced, and is cut off");
+                the last synced batch, and is cut off");
             DB::open_cf_descriptors(options, path, families())?
         }
         Err(error) => return Err(error.into()),

@@ -299,7 +299,7 @@ impl Access for Embedded {
     fn listen(&self, _me: ServerId) {}
 
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News> {
-        self.listeners.heard(who, since);
+        self.listeners.confirm(who, since);
         let at = self.latest();
         match self.changes(since, max) {
             Ok(changes) => Ok((at, Some(changes))),

@@ -57,7 +57,7 @@ pub(crate) fn encode_fence(
         Whom::Token(number) => WhomForm::Token(format!("{number:032x}")),
         Whom::Client(ClientId(number)) => WhomForm::Client(format!("{number:032x}")),
         Whom::Session(_) => {
-            return Err(CellError::Misuse("no fence of a session is kept".to_owned()));
+            return Err(CellError::Misuse("the fence of a session is not stored".to_owned()));
         }
     };
     let Fence { number, since, until, ref why, .. } = *fence;

@@ -91,11 +91,11 @@ impl Access for RemoteCellDb {
     }
 
     fn latest(&self) -> Revision {
-        self.told.at()
+        self.received.at()
     }
 
     fn news(&self, since: Revision) -> Result<News> {
-        Ok(self.told.news(since))
+        Ok(self.received.news(since))
     }
 
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News> {
@@ -108,7 +108,7 @@ impl Access for RemoteCellDb {
 
     fn listen(&self, me: ServerId) {
         loop {
-            let since = self.told.at();
+            let since = self.received.at();
             let asked = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
             let watched = self.watch(me, since, CHANGES_MAX as usize);
             self.refused
@@ -125,10 +125,10 @@ impl Access for RemoteCellDb {
             if self.ruled.is_touched_by(changes.as_deref()) && !self.fetch_rules(at) {
                 return;
             }
-            self.told.hear(at, changes);
+            self.received.add(at, changes);
             if !more {
                 // The time when the question was sent, not when its answer came.
-                self.heard.store(asked, Ordering::Release);
+                self.confirmed_at.store(asked, Ordering::Release);
                 return;
             }
         }

@@ -82,7 +82,7 @@ impl FetchedRules {
         if let Some(file) = &self.file
             && let Err(error) = keep(file, &encode(&rules, revision))
         {
-            tracing::error!(%error, file = %file.display(), "the cell's rules cannot be kept for \
+            tracing::error!(%error, file = %file.display(), "the cell's rules cannot be stored for \
                 a start without the database");
         }
         self.set(rules, revision);

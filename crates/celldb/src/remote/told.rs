@@ -11,7 +11,6 @@ use crate::News;
 /// The most stored changes. A reader that has missed more must drop all its records.
 const REMEMBERED_MAX: usize = 4096;
 
-/// See the head of the file.
 #[derive(Default)]
 pub(super) struct PrincipalChanges {
     at: AtomicU64,
@@ -32,7 +31,7 @@ impl PrincipalChanges {
     }
 
     /// Adds changes up to `at`; `None`: there were more than are known.
-    pub fn hear(&self, at: Revision, changes: Option<Vec<(Revision, Changed)>>) {
+    pub fn add(&self, at: Revision, changes: Option<Vec<(Revision, Changed)>>) {
         let mut remembered = self.changes.lock();
         match changes {
             Some(changes) => {
@@ -71,20 +70,20 @@ mod tests {
 
     #[test]
     fn removed_changes_are_reported_as_unknown() {
-        let told = PrincipalChanges::default();
+        let received = PrincipalChanges::default();
         let change = |n: usize| (Revision(n as u64), Changed::Principal(PrincipalId(n as i32)));
-        told.hear(
+        received.add(
             Revision(3),
             Some(vec![change(2), (Revision(3), Changed::Group(types::VolumeId(1)))]),
         );
-        assert_eq!(told.news(Revision(0)), (Revision(3), Some(vec![change(2)])));
-        assert_eq!(told.news(Revision(2)), (Revision(3), Some(vec![])));
+        assert_eq!(received.news(Revision(0)), (Revision(3), Some(vec![change(2)])));
+        assert_eq!(received.news(Revision(2)), (Revision(3), Some(vec![])));
         let last = REMEMBERED_MAX + 4;
-        told.hear(Revision(last as u64), Some((4..=last).map(change).collect()));
-        assert_eq!(told.news(Revision(3)).1, None);
-        assert_eq!(told.news(Revision(4)).1.map(|changes| changes.len()), Some(REMEMBERED_MAX));
-        told.hear(Revision(9999), None);
-        assert_eq!(told.news(Revision(9998)), (Revision(9999), None));
-        assert_eq!(told.news(Revision(9999)), (Revision(9999), Some(vec![])));
+        received.add(Revision(last as u64), Some((4..=last).map(change).collect()));
+        assert_eq!(received.news(Revision(3)).1, None);
+        assert_eq!(received.news(Revision(4)).1.map(|changes| changes.len()), Some(REMEMBERED_MAX));
+        received.add(Revision(9999), None);
+        assert_eq!(received.news(Revision(9998)), (Revision(9999), None));
+        assert_eq!(received.news(Revision(9999)), (Revision(9999), Some(vec![])));
     }
 }

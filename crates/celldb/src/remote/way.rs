@@ -25,7 +25,6 @@ pub(super) struct Patience {
     pub call: Duration,
 }
 
-/// See the head of the file.
 pub(super) struct Way {
     endpoint: Endpoint,
     options: ClientOptions,
@@ -119,12 +118,12 @@ impl Way {
         if !matches!(&*line, Line::Open(open) if Arc::ptr_eq(open, session)) {
             return;
         }
-        self.say_away(error);
-        let mending = self.connect_beside(Some(Arc::clone(session)), REST, Line::Broken);
-        *line = mending.unwrap_or(Line::Idle);
+        self.report_away(error);
+        let attempt = self.connect_beside(Some(Arc::clone(session)), REST, Line::Broken);
+        *line = attempt.unwrap_or(Line::Idle);
     }
 
-    fn say_away(&self, error: &CallError) {
+    fn report_away(&self, error: &CallError) {
         tracing::warn!(
             %error,
             endpoint = %self.endpoint,
@@ -176,7 +175,7 @@ fn connect_until_it_stands(way: &Weak<Way>, mut old: Option<Arc<Session>>, mut p
             }
             Err(error) => {
                 if matches!(*line, Line::Connecting(_)) {
-                    way.say_away(&error);
+                    way.report_away(&error);
                 }
                 *line = Line::Broken;
             }

@@ -114,12 +114,11 @@ struct Waiting {
     sent: u64,
     dropped: u64,
     /// Dropped lines that the receiver has not been informed of.
-    untold: u64,
+    unreported: u64,
     failing: Option<String>,
     stopping: bool,
 }
 
-/// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct Forward {
     to: ForwardTo,
@@ -183,7 +182,7 @@ impl Forward {
             waiting.messages.push_back(message);
         } else {
             waiting.dropped += 1;
-            waiting.untold += 1;
+            waiting.unreported += 1;
         }
         drop(waiting);
         self.more.notify_one();
@@ -222,14 +221,14 @@ impl Forward {
     fn next(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         loop {
-            if waiting.untold > 0 && waiting.messages.len() < QUEUE_MAX {
+            if waiting.unreported > 0 && waiting.messages.len() < QUEUE_MAX {
                 let text = format!(
                     "{} {} lines of the audit log were not sent here",
-                    self.cell, waiting.untold
+                    self.cell, waiting.unreported
                 );
-                waiting.untold = 0;
-                let told = self.message(WARNING, super::now_millis(), "lost", &text);
-                waiting.messages.push_back(told);
+                waiting.unreported = 0;
+                let report = self.message(WARNING, super::now_millis(), "lost", &text);
+                waiting.messages.push_back(report);
             }
             match waiting.messages.front() {
                 Some(message) => return Some(message.clone()),
@@ -258,7 +257,7 @@ impl Forward {
                 Err(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()) => {
                     waiting.messages.pop_front();
                     waiting.dropped += 1;
-                    waiting.untold += 1;
+                    waiting.unreported += 1;
                 }
                 Err(error) => {
                     if waiting.failing.replace(error.to_string()).is_none() {
@@ -444,7 +443,7 @@ mod tests {
         push(1);
         got.extend((0..2).map(|_| received(&there)));
         let lost: Vec<&String> = got.iter().filter(|text| text.contains(" lost - ")).collect();
-        assert!(matches!(&lost[..], [told] if told.contains("a.cell 7 lines")), "{lost:?}");
+        assert!(matches!(&lost[..], [report] if report.contains("a.cell 7 lines")), "{lost:?}");
         assert_eq!(
             (forward.state().dropped, forward.state().waiting, forward.state().failing),
             (7, 0, None)
